@@ -1,0 +1,3 @@
+//! The experiments.
+
+fn main() {}

@@ -1,0 +1,164 @@
+//! A descriptor and what is behind it.
+//!
+//! [`Facts`] is plain data, so that the route can be decided, and tested,
+//! without a descriptor; [`Endpoint`] is the descriptor with its facts.
+
+mod filesystem;
+mod kind;
+pub(crate) mod overlap;
+mod probe;
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+pub use filesystem::{CloneAbility, Filesystem};
+pub use kind::{Kind, Side};
+pub use overlap::Relation;
+
+use crate::errno::Errno;
+
+/// The identity of a file: no two files that exist at once share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// `st_dev`, or `st_rdev` for a block device.
+    pub device: u64,
+    /// `st_ino`; 0 for a block device.
+    pub inode: u64,
+}
+
+/// Alignment that direct I/O asks for, in bytes (`STATX_DIOALIGN`, since
+/// Linux 6.1; the logical block size before).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Alignment {
+    /// Of the buffer's address.
+    pub memory: u32,
+    /// Of offset and length.
+    pub offset: u32,
+}
+
+/// What is known of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Facts {
+    /// What is behind it.
+    pub kind: Kind,
+    /// Which file or block device it is; pipes have one too.
+    pub id: Option<FileId>,
+    /// Open for reading.
+    pub readable: bool,
+    /// Open for writing.
+    pub writable: bool,
+    /// `O_APPEND`: every write goes to the end.
+    pub append: bool,
+    /// `O_NONBLOCK`.
+    pub nonblocking: bool,
+    /// `O_DIRECT`: past the page cache; on a pipe, packet mode.
+    pub direct: bool,
+    /// A socket that only accepts connections.
+    pub listening: bool,
+    /// The position, in bytes; `None` for what cannot seek.
+    pub position: Option<u64>,
+    /// Size in bytes, where there is one.
+    pub size: Option<u64>,
+    /// Bytes of storage allocated to a file.
+    pub allocated: Option<u64>,
+    /// The file system's preferred block, in bytes.
+    pub block: u32,
+    /// The file system it is on.
+    pub filesystem: Option<Filesystem>,
+    /// What direct I/O asks for; set where [`Facts::direct`] is.
+    pub alignment: Option<Alignment>,
+}
+
+impl Facts {
+    /// Facts of this kind with nothing special about them, for trying the
+    /// route without a descriptor.
+    pub fn plain(kind: Kind) -> Facts {
+        let cached = kind.is_cached();
+        Facts {
+            kind,
+            id: None,
+            readable: true,
+            writable: true,
+            append: false,
+            nonblocking: false,
+            direct: false,
+            listening: false,
+            position: (cached || kind == Kind::Pseudo).then_some(0),
+            size: cached.then_some(1 << 30),
+            allocated: kind.is_file().then_some(1 << 30),
+            block: 4096,
+            filesystem: None,
+            alignment: None,
+        }
+    }
+
+    /// Can be read again after a rewind, and written at an offset.
+    pub fn is_seekable(&self) -> bool {
+        self.position.is_some()
+    }
+
+    /// Fewer bytes are allocated than its size tells: it has holes, or the
+    /// file system compresses.
+    pub fn may_have_holes(&self) -> bool {
+        match (self.size, self.allocated) {
+            (Some(size), Some(allocated)) => self.kind.is_file() && allocated < size,
+            _ => false,
+        }
+    }
+
+    /// A pipe in packet mode (`pipe2(2)`, `O_DIRECT`): what a short read
+    /// leaves of a packet is lost.
+    pub fn is_packet_pipe(&self) -> bool {
+        self.kind.is_pipe() && self.direct
+    }
+}
+
+/// A descriptor and its facts.
+#[derive(Debug, Clone, Copy)]
+pub struct Endpoint<'fd> {
+    fd: BorrowedFd<'fd>,
+    facts: Facts,
+}
+
+impl<'fd> Endpoint<'fd> {
+    /// Looks at a descriptor; nothing of it is changed.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`: not open. Otherwise as `fstat(2)`.
+    pub fn probe(fd: BorrowedFd<'fd>) -> Result<Endpoint<'fd>, Errno> {
+        Ok(Endpoint {
+            fd,
+            facts: probe::facts(fd)?,
+        })
+    }
+
+    /// What is known of it.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// What is behind it.
+    pub fn kind(&self) -> Kind {
+        self.facts.kind
+    }
+
+    /// The share of a file's pages that are in the page cache, 0 to 1.
+    /// `None` where the kernel does not tell. Since Linux 6.5
+    /// (`cachestat(2)`).
+    pub fn cached_share(&self) -> Option<f64> {
+        probe::cached_share(self.fd, &self.facts)
+    }
+
+    /// What direct I/O on it asks for; `None` where it has none. Since
+    /// Linux 6.1 (`STATX_DIOALIGN`).
+    pub fn direct_alignment(&self) -> Option<Alignment> {
+        probe::direct_alignment(self.fd)
+    }
+}
+
+impl AsFd for Endpoint<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd
+    }
+}

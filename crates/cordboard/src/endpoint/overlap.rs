@@ -1,0 +1,170 @@
+//! Both sides on one file: when that can end well, and when it cannot.
+
+use super::{Endpoint, Facts, Kind};
+use crate::sys;
+use crate::transfer::{Refusal, Request, Size};
+use std::os::fd::AsFd;
+
+/// How the two sides of a transfer are related.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Relation {
+    /// Nothing in common, as far as can be told.
+    #[default]
+    Strangers,
+    /// One file, or one pipe, reached twice.
+    SameFile,
+    /// One open description: position and flags are shared.
+    SameDescription,
+}
+
+/// Compares identities; only for files, block devices and pipes, because
+/// terminals, sockets and the like have separate directions.
+pub(crate) fn relation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Relation {
+    let (a, b) = (source.facts(), sink.facts());
+    let comparable = |facts: &Facts| facts.kind.is_cached() || facts.kind.is_pipe();
+    if !comparable(a) || !comparable(b) || a.id.is_none() || a.id != b.id {
+        return Relation::Strangers;
+    }
+    if sys::same_description(source.as_fd(), sink.as_fd()) {
+        Relation::SameDescription
+    } else {
+        Relation::SameFile
+    }
+}
+
+/// What must hold of a transfer within one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Within {
+    /// The ranges do not touch: any path.
+    Apart,
+    /// The sink's range begins below the source's: right as long as each block
+    /// is read in full before it is written, so only by read/write.
+    Downwards,
+}
+
+/// Refuses what cannot end well within one file, and says what it takes to do
+/// the rest.
+pub(crate) fn within(
+    source: &Facts,
+    sink: &Facts,
+    relation: Relation,
+    request: &Request,
+) -> Result<Within, Refusal> {
+    if relation == Relation::Strangers {
+        return Ok(Within::Apart);
+    }
+    if source.kind.is_pipe() {
+        // This process holds the write end, so the end of file never comes;
+        // a bounded number of bytes goes round once.
+        return match request.size {
+            Size::Bytes(_) => Ok(Within::Downwards),
+            Size::Eof => Err(Refusal::EndlessLoop {
+                help: "give a size, or another pipe",
+            }),
+        };
+    }
+    let (Some(end), Some(position)) = (source.size, source.position) else {
+        return Ok(Within::Apart);
+    };
+    let from = request.source_offset.unwrap_or(position);
+    let length = match request.size {
+        Size::Bytes(n) => n.min(end.saturating_sub(from)),
+        Size::Eof => end.saturating_sub(from),
+    };
+    if length == 0 {
+        return Ok(Within::Apart);
+    }
+    if relation == Relation::SameDescription
+        && request.source_offset.is_none()
+        && request.sink_offset.is_none()
+        && !sink.append
+    {
+        return Err(Refusal::SharedPosition);
+    }
+    let bounded = matches!(request.size, Size::Bytes(n) if n <= end - from);
+    let to = if sink.append {
+        end
+    } else {
+        request.sink_offset.or(sink.position).unwrap_or(0)
+    };
+    // A block device has a fixed end; a file's end moves with the writing.
+    let endless = source.kind != Kind::BlockDevice && !bounded && to.saturating_add(length) > end;
+    if endless && to > from {
+        return Err(Refusal::EndlessLoop {
+            help: "give a size, or write to another file",
+        });
+    }
+    if to >= from.saturating_add(length) || to.saturating_add(length) <= from {
+        Ok(Within::Apart)
+    } else if to <= from {
+        Ok(Within::Downwards)
+    } else {
+        Err(Refusal::Overlap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(size: u64, position: u64) -> Facts {
+        Facts {
+            size: Some(size),
+            position: Some(position),
+            ..Facts::plain(Kind::File)
+        }
+    }
+
+    fn verdict(from: u64, to: u64, size: Size) -> Result<Within, Refusal> {
+        let request = Request {
+            size,
+            ..Request::default()
+        };
+        within(
+            &file(100, from),
+            &file(100, to),
+            Relation::SameFile,
+            &request,
+        )
+    }
+
+    #[test]
+    fn ranges_of_one_file() {
+        assert_eq!(verdict(0, 50, Size::Bytes(50)), Ok(Within::Apart));
+        assert_eq!(verdict(50, 0, Size::Bytes(50)), Ok(Within::Apart));
+        assert_eq!(verdict(10, 0, Size::Bytes(50)), Ok(Within::Downwards));
+        assert_eq!(verdict(10, 0, Size::Eof), Ok(Within::Downwards));
+        assert_eq!(verdict(0, 0, Size::Eof), Ok(Within::Downwards));
+        assert_eq!(verdict(0, 10, Size::Bytes(50)), Err(Refusal::Overlap));
+        assert!(matches!(
+            verdict(0, 10, Size::Eof),
+            Err(Refusal::EndlessLoop { .. })
+        ));
+        assert!(matches!(
+            verdict(0, 100, Size::Eof),
+            Err(Refusal::EndlessLoop { .. })
+        ));
+        assert_eq!(verdict(100, 0, Size::Eof), Ok(Within::Apart));
+    }
+
+    #[test]
+    fn cat_f_onto_f() {
+        let sink = Facts {
+            append: true,
+            ..file(100, 0)
+        };
+        let eof = Request::default();
+        let refused = within(&file(100, 0), &sink, Relation::SameFile, &eof);
+        assert!(matches!(refused, Err(Refusal::EndlessLoop { .. })));
+        let bounded = Request {
+            size: Size::Bytes(100),
+            ..Request::default()
+        };
+        assert_eq!(
+            within(&file(100, 0), &sink, Relation::SameFile, &bounded),
+            Ok(Within::Apart)
+        );
+        let empty = within(&file(0, 0), &file(0, 0), Relation::SameFile, &eof);
+        assert_eq!(empty, Ok(Within::Apart));
+    }
+}

@@ -1,0 +1,243 @@
+//! Finding out what a descriptor is. Nothing is changed by looking.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::{FileType, OFlags};
+use rustix::net::{AddressFamily, SocketType};
+
+use super::{Alignment, Facts, FileId, Filesystem, Kind};
+use crate::errno::Errno;
+use crate::sys;
+
+/// All facts about a descriptor: `fstat`, `F_GETFL`, and what its type then
+/// makes worth asking.
+pub(super) fn facts(fd: BorrowedFd<'_>) -> Result<Facts, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    let mut facts = Facts {
+        kind: Kind::Other,
+        id: None,
+        // O_PATH descriptors neither read nor write; access mode 3 is for ioctl only.
+        readable: readable(flags),
+        writable: writable(flags),
+        append: flags.contains(OFlags::APPEND),
+        nonblocking: flags.contains(OFlags::NONBLOCK),
+        direct: flags.contains(OFlags::DIRECT),
+        listening: false,
+        position: None,
+        size: None,
+        allocated: None,
+        block: u32::try_from(stat.st_blksize).unwrap_or(4096),
+        filesystem: None,
+        alignment: None,
+    };
+    let id = FileId {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            facts.id = Some(id);
+            facts.size = u64::try_from(stat.st_size).ok();
+            facts.allocated = u64::try_from(stat.st_blocks).ok().map(|b| b * 512);
+            facts.position = position(fd);
+            facts.filesystem = filesystem(fd);
+            facts.kind = if facts.filesystem.is_some_and(Filesystem::is_pseudo) {
+                Kind::Pseudo
+            } else if stat.st_nlink == 0 && link_name(fd).is_some_and(|l| l.starts_with(b"/memfd:"))
+            {
+                Kind::Memfd
+            } else {
+                Kind::File
+            };
+            // Anonymous inodes are regular files to fstat since Linux 6.16.
+            if facts.position.is_none() || facts.filesystem.is_some_and(is_anonymous) {
+                if let Some(kind) = link_name(fd).and_then(|l| anonymous_kind(&l)) {
+                    facts.kind = kind;
+                    facts.size = None;
+                    facts.id = None;
+                    facts.position = None;
+                }
+            }
+        }
+        FileType::Directory => facts.kind = Kind::Directory,
+        FileType::BlockDevice => {
+            facts.kind = Kind::BlockDevice;
+            facts.id = Some(FileId {
+                device: stat.st_rdev,
+                inode: 0,
+            });
+            facts.position = position(fd);
+            facts.size = sys::block_device_size(fd).ok();
+        }
+        FileType::CharacterDevice => {
+            facts.kind = if rustix::termios::isatty(fd) {
+                Kind::Tty
+            } else {
+                Kind::CharDevice
+            };
+            // Memory devices seek; terminals do not.
+            facts.position = position(fd);
+        }
+        FileType::Fifo => {
+            // A pipe that was never named lives on pipefs.
+            let unnamed = filesystem(fd).is_some_and(|fs| fs.0 == PIPEFS_MAGIC);
+            facts.kind = if unnamed { Kind::Pipe } else { Kind::Fifo };
+            facts.id = Some(id);
+        }
+        FileType::Socket => socket(fd, &mut facts),
+        _ => {
+            facts.kind = link_name(fd)
+                .and_then(|l| anonymous_kind(&l))
+                .unwrap_or(Kind::Other);
+        }
+    }
+    if facts.direct && facts.kind.is_cached() {
+        facts.alignment = direct_alignment(fd);
+    }
+    Ok(facts)
+}
+
+const PIPEFS_MAGIC: u64 = 0x5049_5045;
+const ANON_INODE_FS_MAGIC: u64 = 0x0904_1934;
+
+fn is_anonymous(fs: Filesystem) -> bool {
+    fs.0 == ANON_INODE_FS_MAGIC
+}
+
+fn readable(flags: OFlags) -> bool {
+    let mode = flags & OFlags::RWMODE;
+    !flags.contains(OFlags::PATH) && (mode == OFlags::RDONLY || mode == OFlags::RDWR)
+}
+
+fn writable(flags: OFlags) -> bool {
+    let mode = flags & OFlags::RWMODE;
+    !flags.contains(OFlags::PATH) && (mode == OFlags::WRONLY || mode == OFlags::RDWR)
+}
+
+fn position(fd: BorrowedFd<'_>) -> Option<u64> {
+    rustix::fs::tell(fd).ok()
+}
+
+fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
+    let stat = rustix::fs::fstatfs(fd).ok()?;
+    // f_type is signed on some architectures and 32 bits wide in meaning.
+    Some(Filesystem(stat.f_type as u64 & 0xffff_ffff))
+}
+
+/// What procfs calls the descriptor; `None` without a procfs.
+fn link_name(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::readlink(path, Vec::new())
+        .ok()
+        .map(|name| name.into_bytes())
+}
+
+fn anonymous_kind(link: &[u8]) -> Option<Kind> {
+    match link {
+        b"anon_inode:[eventfd]" => Some(Kind::Eventfd),
+        b"anon_inode:[timerfd]" => Some(Kind::Timerfd),
+        b"anon_inode:[signalfd]" => Some(Kind::Signalfd),
+        b"anon_inode:inotify" | b"anon_inode:[inotify]" => Some(Kind::Inotify),
+        l if l.starts_with(b"anon_inode:") => Some(Kind::Other),
+        _ => None,
+    }
+}
+
+fn socket(fd: BorrowedFd<'_>, facts: &mut Facts) {
+    use rustix::net::sockopt;
+    let family = sockopt::socket_domain(fd).unwrap_or(AddressFamily::UNSPEC);
+    let kind = sockopt::socket_type(fd).unwrap_or(SocketType::STREAM);
+    let inet = family == AddressFamily::INET || family == AddressFamily::INET6;
+    let unix = family == AddressFamily::UNIX;
+    facts.kind = match kind {
+        // MPTCP and SMC answer to the same calls as TCP.
+        SocketType::STREAM if inet => Kind::Tcp,
+        SocketType::STREAM if unix => Kind::UnixStream,
+        SocketType::STREAM => Kind::StreamSocket,
+        SocketType::DGRAM if inet => Kind::Udp,
+        SocketType::DGRAM if unix => Kind::UnixDatagram,
+        SocketType::SEQPACKET if unix => Kind::UnixSeqpacket,
+        _ => Kind::DatagramSocket,
+    };
+    facts.listening = sockopt::socket_acceptconn(fd).unwrap_or(false);
+}
+
+/// `STATX_DIOALIGN` where the kernel has it; the file system's block before
+/// Linux 6.1, which is always enough.
+pub(super) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<Alignment> {
+    match sys::direct_alignment(fd) {
+        Ok(Some((memory, offset))) => Some(Alignment { memory, offset }),
+        Ok(None) => None,
+        Err(_) => Some(Alignment {
+            memory: 4096,
+            offset: 4096,
+        }),
+    }
+}
+
+pub(super) fn cached_share(fd: BorrowedFd<'_>, facts: &Facts) -> Option<f64> {
+    let size = facts.size.filter(|size| *size > 0)?;
+    let cached = sys::cached_pages(fd, 0, size).ok()?;
+    let pages = size.div_ceil(rustix::param::page_size() as u64);
+    Some((cached as f64 / pages as f64).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn kind(fd: impl AsFd) -> Kind {
+        facts(fd.as_fd()).unwrap().kind
+    }
+
+    #[test]
+    fn kinds_that_need_no_privilege() {
+        use rustix::event::{EventfdFlags, eventfd};
+        use rustix::fs::MemfdFlags;
+        use rustix::net::{SocketFlags, socketpair};
+        assert_eq!(kind(tempfile::tempfile().unwrap()), Kind::File);
+        let memfd = rustix::fs::memfd_create("m", MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(kind(&memfd), Kind::Memfd);
+        assert_eq!(
+            kind(std::fs::File::open("/proc/self/status").unwrap()),
+            Kind::Pseudo
+        );
+        assert_eq!(
+            kind(std::fs::File::open("/dev/zero").unwrap()),
+            Kind::CharDevice
+        );
+        assert_eq!(kind(std::fs::File::open("/").unwrap()), Kind::Directory);
+        let (r, _w) = rustix::pipe::pipe().unwrap();
+        assert_eq!(kind(&r), Kind::Pipe);
+        assert_eq!(
+            kind(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+            Kind::Eventfd
+        );
+        assert_eq!(
+            kind(rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).unwrap()),
+            Kind::Inotify
+        );
+        for (socket, expected) in [
+            (SocketType::STREAM, Kind::UnixStream),
+            (SocketType::DGRAM, Kind::UnixDatagram),
+            (SocketType::SEQPACKET, Kind::UnixSeqpacket),
+        ] {
+            let (a, _b) =
+                socketpair(AddressFamily::UNIX, socket, SocketFlags::CLOEXEC, None).unwrap();
+            assert_eq!(kind(&a), expected);
+        }
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let facts = facts(listener.as_fd()).unwrap();
+        assert_eq!(facts.kind, Kind::Tcp);
+        assert!(facts.listening);
+    }
+
+    #[test]
+    fn an_o_path_descriptor_neither_reads_nor_writes() {
+        let fd = rustix::fs::open("/dev/null", OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let facts = facts(fd.as_fd()).unwrap();
+        assert!(!facts.readable && !facts.writable);
+    }
+}

@@ -1,0 +1,112 @@
+//! An error number with its name and meaning.
+
+use std::fmt;
+use std::io;
+
+/// An errno as the kernel returned it.
+///
+/// `Display` gives the meaning and the name: `No space left on device
+/// (ENOSPC)`; [`Errno::name`] gives the name alone, as the command's JSON
+/// line has it. References: `errno(3)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(i32);
+
+macro_rules! names {
+    ($($name:ident)*) => {
+        impl Errno {
+            $(
+                #[doc = concat!("`", stringify!($name), "`")]
+                pub const $name: Errno = Errno(libc::$name);
+            )*
+
+            /// The symbolic name, `"ENOSPC"`; `None` for a number that Linux
+            /// does not use.
+            pub fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $(libc::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+names! {
+    EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT
+    ENOTBLK EBUSY EEXIST EXDEV ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG
+    ENOSPC ESPIPE EROFS EMLINK EPIPE EDOM ERANGE EDEADLK ENAMETOOLONG ENOLCK ENOSYS ENOTEMPTY
+    ELOOP ENOMSG EIDRM ENOSTR ENODATA ETIME ENOSR EREMOTE ENOLINK EPROTO EMULTIHOP EBADMSG
+    EOVERFLOW ENOTUNIQ EBADFD EREMCHG EILSEQ ERESTART ESTRPIPE EUSERS ENOTSOCK EDESTADDRREQ
+    EMSGSIZE EPROTOTYPE ENOPROTOOPT EPROTONOSUPPORT ESOCKTNOSUPPORT EOPNOTSUPP EPFNOSUPPORT
+    EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL ENETDOWN ENETUNREACH ENETRESET ECONNABORTED ECONNRESET
+    ENOBUFS EISCONN ENOTCONN ESHUTDOWN ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN EHOSTUNREACH
+    EALREADY EINPROGRESS ESTALE EUCLEAN EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE ECANCELED ENOKEY
+    EKEYEXPIRED EKEYREVOKED EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON
+}
+
+impl Errno {
+    /// The errno with this number.
+    pub const fn from_raw(number: i32) -> Errno {
+        Errno(number)
+    }
+
+    /// The number, for `io::Error::from_raw_os_error` and C.
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+
+    /// The kernel's sentence for it, as `strerror(3)` has it.
+    pub fn meaning(self) -> String {
+        let text = io::Error::from_raw_os_error(self.0).to_string();
+        match text.rfind(" (os error ") {
+            Some(end) => text[..end].to_owned(),
+            None => text,
+        }
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{} ({name})", self.meaning()),
+            None => write!(f, "{} (errno {})", self.meaning(), self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "Errno({})", self.0),
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Errno {
+        Errno(errno.raw_os_error())
+    }
+}
+
+impl From<Errno> for io::Error {
+    fn from(errno: Errno) -> io::Error {
+        io::Error::from_raw_os_error(errno.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_meanings() {
+        assert_eq!(Errno::ENOSPC.name(), Some("ENOSPC"));
+        assert_eq!(
+            Errno::ENOSPC.to_string(),
+            "No space left on device (ENOSPC)"
+        );
+        assert_eq!(Errno::from_raw(9999).name(), None);
+        assert_eq!(format!("{:?}", Errno::EPIPE), "EPIPE");
+    }
+}

@@ -1,0 +1,61 @@
+//! Any descriptor to any descriptor: one call that moves bytes unchanged by
+//! the fastest path this kernel has for the pair, with a correct fallback
+//! everywhere and an exact account of every byte.
+//!
+//! The call is the `splice(source, sink, size)` that Fall and Pasquale
+//! proposed in 1993 ("Exploiting In-Kernel Data Paths to Improve I/O
+//! Throughput and CPU Availability"): any two I/O objects, a size or end of
+//! file. Linux has since grown several in-kernel ways to carry bytes, each of
+//! which takes some pairs and refuses the rest in its own way; this crate
+//! knows which to ask, in which order, and what each refusal means.
+//!
+//! ```
+//! use cordboard::{Size, splice};
+//! use std::io::{Read, Seek, Write};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mut source = tempfile::tempfile()?;
+//! # let mut sink = tempfile::tempfile()?;
+//! # source.write_all(b"number, please")?;
+//! # source.rewind()?;
+//! let report = splice(&source, &sink, Size::Eof)?;
+//! assert_eq!(report.written, 14);
+//! println!("{} bytes by {:?}", report.written, report.path);
+//! # sink.rewind()?;
+//! # let mut back = String::new();
+//! # sink.read_to_string(&mut back)?;
+//! # assert_eq!(back, "number, please");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The layers
+//!
+//! `endpoint → route → path → sys` for one step, and [`Transfer`] to run the
+//! steps. Dependencies point one way; `route` does no I/O; `sys` is the only
+//! room with `unsafe`.
+//!
+//! # What it never does
+//!
+//! * It sets no flag on a descriptor it was given: `O_NONBLOCK` set on an
+//!   inherited standard input would leak into the parent's shell.
+//! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are held back
+//!   from the calling thread while a transfer runs, so that a closed reader
+//!   or a file-size limit is an errno in the report and not the host's end.
+//! * It passes no ancillary data: descriptors sent over a UNIX socket
+//!   (`SCM_RIGHTS`) are not carried along, as with `read(2)`.
+
+pub mod endpoint;
+pub mod errno;
+mod path;
+mod pipe;
+pub mod route;
+mod sys;
+pub mod transfer;
+
+pub use endpoint::{Endpoint, Kind, Side};
+pub use errno::Errno;
+pub use route::{PathName, Route, Switches};
+pub use transfer::{
+    Control, Ended, Failure, Observer, Outcome, Progress, Refusal, Report, Request, Size, Sparse,
+    Stranded, Transfer, splice,
+};

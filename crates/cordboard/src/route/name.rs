@@ -1,0 +1,142 @@
+//! The paths by name, and why one was not taken.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::errno::Errno;
+
+/// One in-kernel way to carry bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum PathName {
+    /// Share the blocks: `FICLONE`, `FICLONERANGE`.
+    Clone,
+    /// `copy_file_range(2)`.
+    CopyFileRange,
+    /// `sendfile(2)`.
+    Sendfile,
+    /// `splice(2)`, through a private pipe where neither end is one.
+    Splice,
+    /// `recvmmsg(2)` and `sendmmsg(2)`, boundaries kept.
+    Datagram,
+    /// A buffer of our own: what everything falls back to.
+    ReadWrite,
+}
+
+impl PathName {
+    /// Every path there is.
+    pub const ALL: [PathName; 6] = [
+        PathName::Clone,
+        PathName::CopyFileRange,
+        PathName::Sendfile,
+        PathName::Splice,
+        PathName::Datagram,
+        PathName::ReadWrite,
+    ];
+
+    /// As reports and switches have it: `copy_file_range`, `read/write`.
+    pub fn name(self) -> &'static str {
+        match self {
+            PathName::Clone => "clone",
+            PathName::CopyFileRange => "copy_file_range",
+            PathName::Sendfile => "sendfile",
+            PathName::Splice => "splice",
+            PathName::Datagram => "datagram",
+            PathName::ReadWrite => "read/write",
+        }
+    }
+
+    pub(crate) const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for PathName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that names no path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{origin}`{word}` is no path: use clone, copy_file_range, sendfile, splice, datagram or read/write"
+)]
+pub struct BadSwitch {
+    /// The word.
+    pub word: String,
+    /// Where it came from, with a colon: `CORDBOARD_ROUTE: `; or nothing.
+    pub origin: &'static str,
+}
+
+impl FromStr for PathName {
+    type Err = BadSwitch;
+
+    fn from_str(word: &str) -> Result<PathName, BadSwitch> {
+        match word.trim().to_ascii_lowercase().as_str() {
+            "clone" | "reflink" => Ok(PathName::Clone),
+            "copy_file_range" | "copy-file-range" | "cfr" => Ok(PathName::CopyFileRange),
+            "sendfile" => Ok(PathName::Sendfile),
+            "splice" => Ok(PathName::Splice),
+            "datagram" => Ok(PathName::Datagram),
+            "read/write" | "read-write" | "read_write" | "readwrite" | "rw" => {
+                Ok(PathName::ReadWrite)
+            }
+            _ => Err(BadSwitch {
+                word: word.to_owned(),
+                origin: "",
+            }),
+        }
+    }
+}
+
+/// Why a path was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// The kernel refused with this errno, or is known to for this pair.
+    Errno(Errno),
+    /// Another reason, in words.
+    Words(Cow<'static, str>),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Errno(errno) => fmt::Debug::fmt(errno, f),
+            Why::Words(words) => f.write_str(words),
+        }
+    }
+}
+
+impl From<Errno> for Why {
+    fn from(errno: Errno) -> Why {
+        Why::Errno(errno)
+    }
+}
+
+impl From<&'static str> for Why {
+    fn from(words: &'static str) -> Why {
+        Why::Words(Cow::Borrowed(words))
+    }
+}
+
+/// A path that was preferred and not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declined {
+    /// Which.
+    pub path: PathName,
+    /// Why.
+    pub why: Why,
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Declined {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut out = serializer.serialize_struct("Declined", 2)?;
+        out.serialize_field("path", self.path.name())?;
+        out.serialize_field("why", &self.why.to_string())?;
+        out.end()
+    }
+}

@@ -1,0 +1,122 @@
+//! Turning paths off, or forcing one.
+
+use std::sync::OnceLock;
+
+use super::name::{BadSwitch, PathName};
+
+/// Which paths may be used.
+///
+/// A path can be turned off where it is suspected of harm (a file system's
+/// block cloning has corrupted data before), and a test or a measurement can
+/// force one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Switches {
+    allowed: u8,
+}
+
+impl Default for Switches {
+    fn default() -> Switches {
+        Switches::all()
+    }
+}
+
+impl Switches {
+    /// Every path may be used.
+    pub const fn all() -> Switches {
+        Switches { allowed: u8::MAX }
+    }
+
+    /// Only these.
+    pub fn only(paths: &[PathName]) -> Switches {
+        Switches {
+            allowed: paths.iter().fold(0, |bits, path| bits | path.bit()),
+        }
+    }
+
+    /// The same without this one.
+    #[must_use]
+    pub fn without(self, path: PathName) -> Switches {
+        Switches {
+            allowed: self.allowed & !path.bit(),
+        }
+    }
+
+    /// Whether this path may be used.
+    pub fn allows(self, path: PathName) -> bool {
+        self.allowed & path.bit() != 0
+    }
+
+    /// Whether only one path is left: what it cannot carry then fails instead
+    /// of falling back.
+    pub fn forced(self) -> Option<PathName> {
+        let mut left = PathName::ALL.into_iter().filter(|p| self.allows(*p));
+        match (left.next(), left.next()) {
+            (Some(path), None) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// From two lists of path names, separated by commas: those allowed
+    /// (empty: all), and those turned off.
+    ///
+    /// # Errors
+    ///
+    /// A word that names no path.
+    pub fn parse(only: &str, without: &str) -> Result<Switches, BadSwitch> {
+        let words = |list: &str| -> Result<Vec<PathName>, BadSwitch> {
+            list.split(',')
+                .filter(|word| !word.trim().is_empty())
+                .map(str::parse)
+                .collect()
+        };
+        let only = words(only)?;
+        let mut switches = if only.is_empty() {
+            Switches::all()
+        } else {
+            Switches::only(&only)
+        };
+        for path in words(without)? {
+            switches = switches.without(path);
+        }
+        Ok(switches)
+    }
+
+    /// What the environment says: `CORDBOARD_ROUTE` lists the paths that may
+    /// be used, `CORDBOARD_WITHOUT` those that may not. Read once a process.
+    ///
+    /// # Errors
+    ///
+    /// A word in either that names no path.
+    pub fn from_env() -> Result<Switches, BadSwitch> {
+        static ENV: OnceLock<Result<Switches, BadSwitch>> = OnceLock::new();
+        ENV.get_or_init(|| {
+            let read = |name| std::env::var(name).unwrap_or_default();
+            let from = |origin| move |bad| BadSwitch { origin, ..bad };
+            let only = read("CORDBOARD_ROUTE");
+            let without = read("CORDBOARD_WITHOUT");
+            Switches::parse(&only, "").map_err(from("CORDBOARD_ROUTE: "))?;
+            Switches::parse("", &without).map_err(from("CORDBOARD_WITHOUT: "))?;
+            Switches::parse(&only, &without)
+        })
+        .clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_allow_and_turn_off() {
+        let s = Switches::parse("", "clone, splice").unwrap();
+        assert!(!s.allows(PathName::Clone) && !s.allows(PathName::Splice));
+        assert!(s.allows(PathName::ReadWrite));
+        let s = Switches::parse("rw", "").unwrap();
+        assert_eq!(s.forced(), Some(PathName::ReadWrite));
+        assert_eq!(
+            Switches::parse("teleport", "").unwrap_err().word,
+            "teleport"
+        );
+        assert_eq!(Switches::all().forced(), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Asking about a descriptor.
+
+use std::io::Error;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::errno::Errno;
+
+fn last() -> Errno {
+    Errno::from_raw(Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Size of a block device in bytes. `ioctl(2)`, `BLKGETSIZE64`, since Linux 2.4.
+pub(crate) fn block_device_size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    // _IOR(0x12, 114, size_t); libc does not name it.
+    const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
+    let mut size: u64 = 0;
+    // SAFETY: BLKGETSIZE64 writes one u64 to the pointer, which is valid for it.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64, &raw mut size) } {
+        0 => Ok(size),
+        _ => Err(last()),
+    }
+}
+
+/// `statx(2)` with `STATX_DIOALIGN`, since Linux 6.1: `Ok(None)` where the file
+/// has no direct I/O, `Err` where the kernel does not say.
+pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Result<Option<(u32, u32)>, Errno> {
+    const STATX_DIOALIGN: u32 = 0x2000;
+    let mut out = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is an empty C string, which AT_EMPTY_PATH allows, and
+    // `out` is valid for one struct statx.
+    let done = unsafe {
+        libc::statx(
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            STATX_DIOALIGN,
+            out.as_mut_ptr(),
+        )
+    };
+    if done != 0 {
+        return Err(last());
+    }
+    // SAFETY: zeroed above and filled in by the kernel; every bit pattern is valid.
+    let out = unsafe { out.assume_init() };
+    if out.stx_mask & STATX_DIOALIGN == 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    match (out.stx_dio_mem_align, out.stx_dio_offset_align) {
+        (_, 0) => Ok(None),
+        (memory, offset) => Ok(Some((memory, offset))),
+    }
+}
+
+/// Pages of a range that are in the page cache. `cachestat(2)`, since Linux 6.5.
+pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<u64, Errno> {
+    // The same number on every architecture; libc does not name it on all.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        length: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Stat {
+        cached: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    let range = Range { offset, length };
+    let mut stat = Stat::default();
+    // SAFETY: both pointers are valid for the two structures of cachestat(2).
+    let done = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            fd.as_raw_fd(),
+            &raw const range,
+            &raw mut stat,
+            0,
+        )
+    };
+    match done {
+        0 => Ok(stat.cached),
+        _ => Err(last()),
+    }
+}
+
+/// Whether two descriptors share one open description: the same number,
+/// `F_DUPFD_QUERY` (since Linux 6.10), or `kcmp(2)` (since Linux 3.5, where
+/// configured and not filtered). `false` where nobody can tell.
+pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
+    const F_DUPFD_QUERY: libc::c_int = 1024 + 3;
+    const KCMP_FILE: libc::c_int = 0;
+    if a.as_raw_fd() == b.as_raw_fd() {
+        return true;
+    }
+    // SAFETY: takes and returns integers only.
+    let same = unsafe { libc::fcntl(a.as_raw_fd(), F_DUPFD_QUERY, b.as_raw_fd()) };
+    if same >= 0 {
+        return same == 1;
+    }
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: takes and returns integers only.
+    let order = unsafe {
+        libc::syscall(
+            libc::SYS_kcmp,
+            pid,
+            pid,
+            KCMP_FILE,
+            a.as_raw_fd(),
+            b.as_raw_fd(),
+        )
+    };
+    order == 0
+}

@@ -1,0 +1,118 @@
+//! Ending a transfer from elsewhere, and watching it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::errno::Errno;
+use crate::route::PathName;
+
+/// The handle by which another thread, or a signal handler, ends a transfer.
+///
+/// Clones share one state. A transfer that waits is woken at once; one that
+/// is inside a system call on a file ends when that bounded piece is done.
+#[derive(Debug, Clone)]
+pub struct Control {
+    shared: Arc<Shared>,
+    interrupting: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    cancelled: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Control {
+    /// A fresh handle. Since Linux 2.6.27 (`eventfd2(2)`).
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the wake-up was to be had.
+    pub fn new() -> Result<Control, Errno> {
+        use rustix::event::{EventfdFlags, eventfd};
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Control {
+            shared: Arc::new(Shared {
+                cancelled: AtomicBool::new(false),
+                wake,
+            }),
+            interrupting: false,
+        })
+    }
+
+    /// Says that whoever cancels or wakes also interrupts the transfer's
+    /// thread by a signal whose handler does not restart system calls
+    /// (no `SA_RESTART`), again and again until the transfer has noticed.
+    /// Then a transfer between blocking descriptors may sleep inside its
+    /// system calls instead of in `poll(2)`, which saves a call a step.
+    #[must_use]
+    pub fn interrupting(mut self) -> Control {
+        self.interrupting = true;
+        self
+    }
+
+    pub(crate) fn interrupts(&self) -> bool {
+        self.interrupting
+    }
+
+    /// Ends the transfer with [`Ended::Cancelled`](crate::Ended::Cancelled).
+    /// Async-signal-safe: one atomic store and one `write(2)`.
+    pub fn cancel(&self) {
+        self.shared.cancelled.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether [`Control::cancel`] was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.shared.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Makes a waiting transfer call its observer now. Async-signal-safe.
+    pub fn wake(&self) {
+        // A counter that is already at its maximum wakes just as well.
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.shared.wake.as_fd()
+    }
+
+    pub(crate) fn clear_wake(&self) {
+        let mut counter = [0u8; 8];
+        let _ = rustix::io::read(&self.shared.wake, &mut counter);
+    }
+}
+
+/// A transfer's state while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Bytes taken from the source so far.
+    pub read: u64,
+    /// Bytes the sink accepted so far.
+    pub written: u64,
+    /// The path in use.
+    pub path: PathName,
+    /// Since the start.
+    pub elapsed: Duration,
+}
+
+impl Progress {
+    /// Bytes taken from the source that the sink has not accepted yet.
+    pub fn in_transit(&self) -> u64 {
+        self.read - self.written
+    }
+}
+
+/// Told of a transfer's progress, on the transfer's own thread.
+pub trait Observer {
+    /// Called after steps that moved bytes, and on every wake-up.
+    fn progress(&mut self, progress: &Progress);
+
+    /// How long the transfer may wait without a call. `None`: for ever.
+    fn interval(&self) -> Option<Duration> {
+        None
+    }
+}

@@ -1,0 +1,318 @@
+//! What was done: the account of a transfer.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::route::{Declined, PathName};
+
+/// Why a transfer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ended {
+    /// The source ended.
+    Eof,
+    /// The requested size was reached.
+    Size,
+    /// Nothing moved for [`Request::idle`](crate::Request::idle).
+    Idle,
+    /// [`Control::cancel`](crate::Control::cancel) was called.
+    Cancelled,
+    /// One side failed: see [`Report::failed`] and [`Report::errno`].
+    Error,
+}
+
+impl Ended {
+    /// The word of the JSON line: `eof`, `size`, `idle`, `cancelled`, `error`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ended::Eof => "eof",
+            Ended::Size => "size",
+            Ended::Idle => "idle",
+            Ended::Cancelled => "cancelled",
+            Ended::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The account of a transfer, exact in every ending.
+///
+/// `read == written + stranded`, always: bytes that were taken from a
+/// seekable source and could not be written are given back by rewinding it,
+/// and then count as not read.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Bytes taken from the source.
+    pub read: u64,
+    /// Bytes the sink accepted.
+    pub written: u64,
+    /// Bytes taken from the source that the sink did not accept and that could
+    /// not be put back; they are handed over in [`Outcome::stranded`].
+    pub stranded: u64,
+    /// Why it ended.
+    pub ended: Ended,
+    /// The side that failed.
+    pub failed: Option<Side>,
+    /// The errno it failed with.
+    pub errno: Option<Errno>,
+    /// The paths that carried it, in the order of their first use.
+    pub path: Vec<PathName>,
+    /// The paths that were preferred, and why each was not taken.
+    pub declined: Vec<Declined>,
+    /// Datagrams that the kernel cut because they were longer than the
+    /// receive buffer: none in practice, an error where it happens.
+    pub truncated: u64,
+    /// Wall time from start to end.
+    pub elapsed: Duration,
+}
+
+impl Report {
+    /// A report of nothing moved, for a request that was refused.
+    pub(crate) fn nothing(failed: Option<Side>, errno: Option<Errno>) -> Report {
+        Report {
+            read: 0,
+            written: 0,
+            stranded: 0,
+            ended: Ended::Error,
+            failed,
+            errno,
+            path: Vec::new(),
+            declined: Vec::new(),
+            truncated: 0,
+            elapsed: Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Report {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let fields = if self.truncated > 0 { 10 } else { 9 };
+        let mut out = serializer.serialize_struct("Report", fields)?;
+        out.serialize_field("read", &self.read)?;
+        out.serialize_field("written", &self.written)?;
+        out.serialize_field("stranded", &self.stranded)?;
+        out.serialize_field("ended", self.ended.name())?;
+        out.serialize_field("failed", &self.failed.map(Side::name))?;
+        let errno = self
+            .errno
+            .map(|e| e.name().map_or_else(|| e.raw().to_string(), str::to_owned));
+        out.serialize_field("errno", &errno)?;
+        let path: Vec<&str> = self.path.iter().map(|p| p.name()).collect();
+        out.serialize_field("path", &path)?;
+        out.serialize_field("declined", &self.declined)?;
+        if self.truncated > 0 {
+            out.serialize_field("truncated", &self.truncated)?;
+        }
+        out.serialize_field("seconds", &self.elapsed.as_secs_f64())?;
+        out.end()
+    }
+}
+
+/// Bytes that were read and could not be written, handed back.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Stranded {
+    /// They are in this pipe, whose write end is closed: read it to its end.
+    Pipe(OwnedFd),
+    /// They are here.
+    Buffer(Vec<u8>),
+    /// Whole datagrams, in order.
+    Datagrams(Vec<Vec<u8>>),
+}
+
+/// Report and stranded bytes of a transfer that has ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The account.
+    pub report: Report,
+    /// The bytes that count as [`Report::stranded`]; `None` when there are none.
+    pub stranded: Option<Stranded>,
+}
+
+impl Outcome {
+    /// `Err` if it ended with [`Ended::Error`].
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] with the report and the stranded bytes.
+    pub fn into_result(self) -> Result<Report, Failure> {
+        if self.report.ended == Ended::Error {
+            Err(Failure {
+                refusal: None,
+                report: Box::new(self.report),
+                stranded: self.stranded,
+            })
+        } else {
+            Ok(self.report)
+        }
+    }
+}
+
+/// A transfer that failed: on which side, with which errno, and what had been
+/// moved by then.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Set where the request was refused before anything moved.
+    pub refusal: Option<Refusal>,
+    /// The account up to the failure.
+    pub report: Box<Report>,
+    /// Bytes that were read and not written.
+    pub stranded: Option<Stranded>,
+}
+
+impl Failure {
+    pub(crate) fn refused(refusal: Refusal) -> Failure {
+        Failure {
+            report: Box::new(Report::nothing(refusal.side(), Some(refusal.errno()))),
+            refusal: Some(refusal),
+            stranded: None,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(refusal) = &self.refusal {
+            return refusal.fmt(f);
+        }
+        let report = &self.report;
+        match report.failed {
+            Some(side) => write!(f, "the {side} failed")?,
+            None => f.write_str("the transfer failed")?,
+        }
+        if let Some(errno) = report.errno {
+            write!(f, ": {errno}")?;
+        }
+        write!(f, "; {} bytes written", report.written)?;
+        if report.stranded > 0 {
+            write!(f, ", {} read and handed back", report.stranded)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Failure> for std::io::Error {
+    fn from(failure: Failure) -> std::io::Error {
+        match failure.report.errno {
+            Some(errno) => errno.into(),
+            None => std::io::Error::other(failure.to_string()),
+        }
+    }
+}
+
+/// Why a request was refused before anything moved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The descriptor could not be looked at.
+    #[error("the {side} is not usable: {errno}")]
+    Unusable {
+        /// Which descriptor.
+        side: Side,
+        /// `EBADF` for one that is closed or open the wrong way.
+        errno: Errno,
+    },
+    /// The descriptor is open, but not for this direction.
+    #[error("the {side} is not open for {}", if *.side == Side::Source { "reading" } else { "writing" })]
+    WrongMode {
+        /// Which descriptor.
+        side: Side,
+    },
+    /// A directory was given.
+    #[error("the {side} is a directory")]
+    Directory {
+        /// Which descriptor.
+        side: Side,
+    },
+    /// A listening socket carries no bytes.
+    #[error("the {side} is a listening socket: accept a connection first")]
+    Listening {
+        /// Which descriptor.
+        side: Side,
+    },
+    /// Source and sink are one file, and writing would feed the reading.
+    #[error("source and sink are the same file, which would grow for ever: {help}")]
+    EndlessLoop {
+        /// What would make it end.
+        help: &'static str,
+    },
+    /// Source and sink share one open description, so that reading moves the
+    /// place of writing.
+    #[error("source and sink are one open file with one position: give an offset for either")]
+    SharedPosition,
+    /// Ranges of one file overlap so that bytes would be overwritten before
+    /// they are read.
+    #[error("source and sink are overlapping ranges of the same file: copy it elsewhere first")]
+    Overlap,
+    /// An offset for a descriptor that has no positions.
+    #[error("the {side} is a {kind}, which cannot seek: leave the offset out")]
+    NotSeekable {
+        /// Which descriptor.
+        side: Side,
+        /// What it is.
+        kind: crate::endpoint::Kind,
+    },
+    /// An offset for a sink that appends.
+    #[error("the sink appends: it takes no offset")]
+    AppendOffset,
+    /// `sync` for a sink that keeps nothing.
+    #[error("the sink is a {kind}, which cannot be synced: leave sync out")]
+    NotSyncable {
+        /// What it is.
+        kind: crate::endpoint::Kind,
+    },
+    /// A size or offset past what a file can have.
+    #[error("offset plus size is past 2^63-1, the end of any file")]
+    TooLarge,
+    /// The switches leave no path that takes this pair.
+    #[error("no path is left for this pair: {why}")]
+    NoPath {
+        /// Which paths there would be, and what excludes each.
+        why: String,
+    },
+    /// `CORDBOARD_ROUTE` or `CORDBOARD_WITHOUT` holds a word that is no path.
+    #[error("{0}")]
+    BadSwitch(#[from] crate::route::BadSwitch),
+}
+
+impl Refusal {
+    /// The side it concerns.
+    pub fn side(&self) -> Option<Side> {
+        match self {
+            Refusal::Unusable { side, .. }
+            | Refusal::WrongMode { side }
+            | Refusal::Directory { side }
+            | Refusal::Listening { side }
+            | Refusal::NotSeekable { side, .. } => Some(*side),
+            Refusal::AppendOffset | Refusal::NotSyncable { .. } => Some(Side::Sink),
+            _ => None,
+        }
+    }
+
+    /// The errno a system call would have given for it.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Refusal::Unusable { errno, .. } => *errno,
+            Refusal::WrongMode { .. } => Errno::EBADF,
+            Refusal::Directory { .. } => Errno::EISDIR,
+            Refusal::NotSeekable { .. } => Errno::ESPIPE,
+            Refusal::TooLarge => Errno::EOVERFLOW,
+            Refusal::NoPath { .. } => Errno::EOPNOTSUPP,
+            _ => Errno::EINVAL,
+        }
+    }
+}

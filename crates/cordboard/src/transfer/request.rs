@@ -1,0 +1,70 @@
+//! What the caller asks for.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use crate::route::Switches;
+
+/// How far to move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Size {
+    /// Until the source ends.
+    #[default]
+    Eof,
+    /// This many bytes, or until the source ends.
+    Bytes(u64),
+}
+
+impl From<u64> for Size {
+    fn from(bytes: u64) -> Size {
+        Size::Bytes(bytes)
+    }
+}
+
+/// What becomes of holes: ranges of a file that have no blocks and read as
+/// zeros (`lseek(2)`, `SEEK_HOLE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Sparse {
+    /// The source's holes stay holes in the sink.
+    #[default]
+    Auto,
+    /// Blocks of zeros become holes too.
+    Always,
+    /// Every byte is written; the sink has no holes from this transfer.
+    Never,
+}
+
+/// One request: how many bytes, from where, under which promises.
+///
+/// ```
+/// use cordboard::{Request, Size};
+/// let request = Request { size: Size::Bytes(4096), sync: true, ..Request::default() };
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// How far to move. A datagram is moved whole or not at all: where the
+    /// next one is longer than what is left of the size, the transfer ends
+    /// before it and leaves it in the source.
+    pub size: Size,
+    /// Read from this byte of the source on; its own position is then neither
+    /// used nor moved. `None`: from its position, which moves along.
+    pub source_offset: Option<u64>,
+    /// The same for the sink.
+    pub sink_offset: Option<u64>,
+    /// Bytes moved by one step at most, and the size of each datagram where a
+    /// stream is sent to a datagram sink. `None`: whatever suits the pair.
+    pub block: Option<NonZeroUsize>,
+    /// End, without an error, when nothing has moved for this long.
+    pub idle: Option<Duration>,
+    /// Take a stable snapshot: exclude the paths that hand the page cache's
+    /// own pages to a pipe or a socket, where later writes to the source file
+    /// would still show.
+    pub stable: bool,
+    /// When all is written, `fsync(2)` the sink and report its result.
+    pub sync: bool,
+    /// What becomes of holes.
+    pub sparse: Sparse,
+    /// Which paths may be used. `None`: as the environment says
+    /// (`CORDBOARD_ROUTE`, `CORDBOARD_WITHOUT`; see [`Switches::from_env`]).
+    pub switches: Option<Switches>,
+}

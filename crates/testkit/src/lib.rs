@@ -1,0 +1,1 @@
+//! Sources and sinks of every kind, for the tests and the benches.
