@@ -19,6 +19,7 @@ pub mod sink;
 pub mod skip;
 pub mod source;
 pub mod spec;
+pub mod table;
 pub mod watchdog;
 mod wire;
 

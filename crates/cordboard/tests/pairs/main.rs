@@ -16,9 +16,9 @@ fn wrong(cell: &Cell, switches: Switches) -> Option<String> {
     let _watched = watchdog::watch(cell.to_string());
     let model = by_model(cell);
     let library = by_library(cell, switches);
-    rules::check(cell, &model, &library).err().map(|wrong| {
-        format!("{cell}: {wrong}\n      model:   {model}\n      library: {library}")
-    })
+    rules::check(cell, &model, &library)
+        .err()
+        .map(|wrong| format!("{cell}: {wrong}\n      model:   {model}\n      library: {library}"))
 }
 
 /// All sinks that can be had, for one source.
@@ -42,7 +42,9 @@ fn report(wrong: &[String]) {
 fn every_size(source: SourceKind) {
     let mut found = Vec::new();
     for sink in sinks(source) {
-        let mut sizes = matrix::SIZES.map(|size| matrix::bounded(source, sink, size)).to_vec();
+        let mut sizes = matrix::SIZES
+            .map(|size| matrix::bounded(source, sink, size))
+            .to_vec();
         sizes.dedup();
         for size in sizes {
             for nonblocking in [false, true] {
