@@ -75,16 +75,23 @@ impl Expect {
         }
     }
 
+    /// All of it; `None` where nobody can foretell it.
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        let length = usize::try_from(self.len()).ok()?;
+        match self {
+            Expect::Pattern(_) => Some(pattern::bytes(0, length)),
+            Expect::Zeros(_) => Some(vec![0; length]),
+            Expect::Exact(bytes) => Some(bytes.to_vec()),
+            Expect::Any(_) | Expect::Signals(_) => None,
+        }
+    }
+
     /// The sum of its first `length` bytes as 64-bit numbers, which is what an
     /// event counter makes of them; `None` where nobody can foretell it.
     pub fn sum(&self, length: u64) -> Option<u128> {
         let length = usize::try_from(length).ok()?;
-        let bytes = match self {
-            Expect::Pattern(_) => pattern::bytes(0, length),
-            Expect::Zeros(_) => return Some(0),
-            Expect::Exact(bytes) => bytes[..length].to_vec(),
-            Expect::Any(_) | Expect::Signals(_) => return None,
-        };
+        let bytes = self.bytes()?;
+        let bytes = bytes.get(..length)?;
         let words = bytes.chunks_exact(8);
         Some(words.map(|w| u128::from(u64_at(w, 0))).sum())
     }
