@@ -1,7 +1,9 @@
 //! The experiments, one a file.
 
 mod cat;
+mod copy_file;
 mod pairs;
+mod small_files;
 
 use anyhow::Result;
 
@@ -20,7 +22,12 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const ALL: &[Experiment] = &[cat::EXPERIMENT, pairs::EXPERIMENT];
+pub const ALL: &[Experiment] = &[
+    cat::EXPERIMENT,
+    copy_file::EXPERIMENT,
+    small_files::EXPERIMENT,
+    pairs::EXPERIMENT,
+];
 
 /// The contestants that are there; says which are not.
 fn present(bench: &mut Bench, all: Vec<(&str, Option<Contestant>)>) -> Vec<Contestant> {

@@ -7,6 +7,7 @@ pub mod env;
 pub mod files;
 pub mod interleave;
 pub mod launch;
+pub mod loopfs;
 pub mod profile;
 pub mod record;
 pub mod stats;
