@@ -2,7 +2,9 @@
 
 mod cat;
 mod copy_file;
+mod one_byte;
 mod pairs;
+mod relay;
 mod small_files;
 
 use anyhow::Result;
@@ -26,6 +28,8 @@ pub const ALL: &[Experiment] = &[
     cat::EXPERIMENT,
     copy_file::EXPERIMENT,
     small_files::EXPERIMENT,
+    relay::EXPERIMENT,
+    one_byte::EXPERIMENT,
     pairs::EXPERIMENT,
 ];
 
