@@ -20,7 +20,14 @@ use harness::env::Environment;
 use harness::tools::Tools;
 use harness::{Bench, record, summary, sys};
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
+    act().unwrap_or_else(|error| {
+        eprintln!("bench: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn act() -> Result<ExitCode> {
     // Before anything else: a baseline's start is in its measured time.
     let mut words = std::env::args().skip(1);
     if words.next().as_deref() == Some("baseline") {

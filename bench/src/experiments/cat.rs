@@ -1,21 +1,18 @@
 //! A cached file into a pipe: kaashif's test of `cat` against a read/write
 //! loop and a splice loop, with three kinds of reader.
 
-use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use anyhow::Result;
 
+use super::pipeline::{READERS, Reader, pipeline};
 use super::{Experiment, present};
 use crate::harness::Bench;
 use crate::harness::contestant::Contestant;
 use crate::harness::files;
-use crate::harness::interleave::{Sample, Setting, Turn};
-use crate::harness::launch::{Finished, Job};
+use crate::harness::interleave::{Setting, Turn};
 use crate::harness::profile::Profiler;
+use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::tools::Tools;
 
@@ -30,66 +27,6 @@ const OURS: &str = "cordboard cat";
 const BROKER: &str = "broker 512k";
 const BROKER_WIDE: &str = "broker 512k, wide";
 const ROUNDS: usize = 11;
-/// For a reader to be started and asleep in its first read.
-const SETTLING: Duration = Duration::from_millis(15);
-
-const WIDE: usize = 1 << 20;
-const READERS: [Reader; 4] = [
-    Reader::Splices,
-    Reader::SplicesWide,
-    Reader::Reads,
-    Reader::Pv,
-];
-
-/// Who is at the other end of the pipe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reader {
-    Splices,
-    /// The same, with a pipe of 1 MiB from the start.
-    SplicesWide,
-    Reads,
-    Pv,
-    /// Looks at every byte.
-    Checks,
-}
-
-impl Reader {
-    fn setting(self) -> &'static str {
-        match self {
-            Reader::Splices => "splicing reader",
-            Reader::SplicesWide => "splicing reader, pipe of 1 MiB",
-            Reader::Reads => "reading reader",
-            Reader::Pv => "pv",
-            Reader::Checks => "checking reader",
-        }
-    }
-
-    /// What the pipe is enlarged to before anybody starts.
-    fn capacity(self) -> Option<usize> {
-        (self == Reader::SplicesWide).then_some(WIDE)
-    }
-
-    fn words(self, tools: &Tools) -> Vec<OsString> {
-        let ours = |sink: &str| vec![tools.bench.clone().into(), "baseline".into(), sink.into()];
-        match self {
-            Reader::Splices | Reader::SplicesWide => ours("sink-splice"),
-            Reader::Reads => ours("sink-read"),
-            Reader::Checks => ours("sink-digest"),
-            Reader::Pv => ["pv", "-n", "-b"].map(OsString::from).to_vec(),
-        }
-    }
-
-    /// What it has counted, and the digest if it looked.
-    fn account(self, finished: &Finished) -> Result<(u64, Option<u64>)> {
-        let text = match self {
-            Reader::Pv => finished.complaints.lines().last().unwrap_or_default(),
-            _ => finished.output.as_str(),
-        };
-        let mut words = text.split_whitespace().map(str::parse::<u64>);
-        let bytes = words.next().context("the reader said nothing")??;
-        Ok((bytes, words.next().transpose()?))
-    }
-}
 
 fn run(bench: &mut Bench) -> Result<()> {
     let size = bench.size(2 << 30, 64 << 20);
@@ -175,45 +112,6 @@ fn once(tools: &Tools, file: &Path, reader: Reader, turn: &Turn<'_>) -> Result<S
         capacity,
         &turn.words(&[("src", file.into())]),
     )
-}
-
-/// `words | reader`.
-fn pipeline(
-    tools: &Tools,
-    reader: Reader,
-    capacity: Option<usize>,
-    words: &[OsString],
-) -> Result<Sample> {
-    let (take, put): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC)?;
-    if let Some(capacity) = capacity {
-        fcntl_setpipe_size(&put, capacity)?;
-    }
-    let reading = Job::new(&reader.words(tools))?.stdin(take);
-    let reading = if reader == Reader::Pv {
-        reading
-    } else {
-        reading.keep_output()
-    };
-    let writing = Job::new(words)?.stdout(put);
-    let reading = reading.start()?;
-    std::thread::sleep(SETTLING);
-
-    let started = Instant::now();
-    // When this fails, the write end is closed all the same and the reader ends.
-    let writer = writing.start().and_then(|writer| writer.reap());
-    let reader_end = reading.reap()?;
-    let wall = started.elapsed().as_secs_f64();
-
-    let writer = writer?.check()?;
-    let read = reader_end.check().context("the reader")?;
-    let (bytes, digest) = reader.account(&read)?;
-    Ok(Sample {
-        wall,
-        cpu: writer.cpu,
-        others: read.cpu,
-        bytes,
-        digest,
-    })
 }
 
 /// A table of where each contestant spends its time, in a run of its own.

@@ -4,6 +4,7 @@ mod cat;
 mod copy_file;
 mod one_byte;
 mod pairs;
+mod pipeline;
 mod relay;
 mod small_files;
 

@@ -3,8 +3,9 @@
 use anyhow::Result;
 
 use super::{Experiment, present};
-use crate::harness::interleave::{Sample, Setting};
+use crate::harness::interleave::Setting;
 use crate::harness::launch::Job;
+use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, env, files};
 

@@ -11,8 +11,9 @@ use super::{Experiment, present};
 use crate::baselines;
 use crate::harness::Bench;
 use crate::harness::contestant::Contestant;
-use crate::harness::interleave::{Sample, Setting, Turn};
+use crate::harness::interleave::{Setting, Turn};
 use crate::harness::launch::Job;
+use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{files, tools::Tools};
 

@@ -10,9 +10,10 @@ use anyhow::{Context, Result};
 use super::{Experiment, present};
 use crate::harness::contestant::Contestant;
 use crate::harness::digest::Content;
-use crate::harness::interleave::{Sample, Setting, Turn};
+use crate::harness::interleave::{Setting, Turn};
 use crate::harness::launch::Job;
 use crate::harness::loopfs::LoopFs;
+use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, env, files};
 

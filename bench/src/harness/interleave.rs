@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use anyhow::{Result, bail, ensure};
 
 use super::Bench;
-use super::contestant::{Contestant, Role};
-use super::cpu::{self, Cpu};
+use super::contestant::Contestant;
+use super::cpu;
 use super::digest::Content;
-use super::stats::Spread;
+use super::series::{Failed, Sample, Series, SettingResult};
 use super::sys;
 
 /// What one run is for.
@@ -47,21 +47,6 @@ impl Turn<'_> {
     }
 }
 
-/// One measurement.
-#[derive(Debug, Clone, Copy)]
-pub struct Sample {
-    /// Seconds from the start until the last byte was where it should be.
-    pub wall: f64,
-    /// The contestant's processor time, with that of an fsync made for it.
-    pub cpu: Cpu,
-    /// The processor time of those at the other end, if they are processes.
-    pub others: Cpu,
-    /// Bytes that arrived.
-    pub bytes: u64,
-    /// Their digest, in a verifying run.
-    pub digest: Option<u64>,
-}
-
 /// A situation in which the contestants are compared.
 #[derive(Debug, Clone)]
 pub struct Setting {
@@ -71,91 +56,6 @@ pub struct Setting {
     pub expected: Content,
     /// Rounds, unless the command line says otherwise.
     pub rounds: usize,
-}
-
-/// All measurements of one contestant in one setting.
-#[derive(Debug)]
-pub struct Series {
-    /// Who.
-    pub name: String,
-    /// What it is to the comparison.
-    pub role: Role,
-    /// A sample a round, with its place in the round.
-    pub samples: Vec<(usize, Sample)>,
-    /// Instructions of one run.
-    pub instructions: Option<u64>,
-}
-
-impl Series {
-    /// Wall seconds.
-    pub fn walls(&self) -> Vec<f64> {
-        self.samples.iter().map(|(_, s)| s.wall).collect()
-    }
-
-    /// Its own processor seconds.
-    pub fn cpus(&self) -> Vec<f64> {
-        self.samples.iter().map(|(_, s)| s.cpu.total()).collect()
-    }
-
-    /// Processor seconds at the other end.
-    pub fn others(&self) -> Vec<f64> {
-        self.samples.iter().map(|(_, s)| s.others.total()).collect()
-    }
-
-    /// The median of the wall seconds.
-    pub fn median(&self) -> Option<f64> {
-        Spread::of(&self.walls()).map(|s| s.median)
-    }
-}
-
-/// All measurements of one setting.
-#[derive(Debug)]
-pub struct SettingResult {
-    /// Its name.
-    pub name: String,
-    /// Bytes a run moves.
-    pub bytes: u64,
-    /// Those who finished.
-    pub series: Vec<Series>,
-}
-
-impl SettingResult {
-    /// The measurements of this contestant.
-    pub fn of(&self, name: &str) -> Option<&Series> {
-        self.series.iter().find(|s| s.name == name)
-    }
-
-    /// The fastest of those that satisfy `who`.
-    pub fn best(&self, who: impl Fn(&Series) -> bool) -> Option<&Series> {
-        let mut those: Vec<&Series> = self.series.iter().filter(|s| who(s)).collect();
-        those.retain(|s| s.median().is_some());
-        let median = |s: &Series| s.median().unwrap_or(f64::INFINITY);
-        those
-            .into_iter()
-            .min_by(|a, b| median(a).total_cmp(&median(b)))
-    }
-}
-
-/// A contestant that did not finish.
-#[derive(Debug)]
-pub struct Failed {
-    /// Where.
-    pub setting: String,
-    /// Who.
-    pub name: String,
-    /// What it is to the comparison.
-    pub role: Role,
-    /// Whether it delivered wrong bytes and called that success.
-    pub corrupt: bool,
-    /// What it said.
-    pub why: String,
-}
-
-impl Failed {
-    /// Whether this makes the run a failure.
-    pub fn counts(&self) -> bool {
-        self.corrupt || self.role == Role::Ours
-    }
 }
 
 impl Bench {
@@ -254,17 +154,6 @@ impl Bench {
     }
 }
 
-impl Series {
-    fn empty(contestant: &Contestant) -> Series {
-        Series {
-            name: contestant.name.clone(),
-            role: contestant.role,
-            samples: Vec::new(),
-            instructions: None,
-        }
-    }
-}
-
 /// The order of a round: every round starts with the next contestant, every
 /// second one goes backwards, so that nobody always follows the same one.
 fn order(n: usize, round: usize) -> Vec<usize> {
@@ -311,6 +200,8 @@ fn checked(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::contestant::Role;
+    use crate::harness::cpu::Cpu;
 
     #[test]
     fn everybody_has_a_turn_in_every_round() {

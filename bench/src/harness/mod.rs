@@ -10,6 +10,7 @@ pub mod launch;
 pub mod loopfs;
 pub mod profile;
 pub mod record;
+pub mod series;
 pub mod stats;
 pub mod summary;
 pub mod sys;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use self::interleave::SettingResult;
+use self::series::{Failed, SettingResult};
 use self::target::Target;
 use self::tools::Tools;
 
@@ -59,7 +60,7 @@ pub struct Bench {
     /// What was left out, and why.
     pub skipped: Vec<String>,
     /// Contestants that failed.
-    pub failures: Vec<interleave::Failed>,
+    pub failures: Vec<Failed>,
 }
 
 impl Bench {
@@ -119,7 +120,7 @@ impl Bench {
     /// Whether the run has to be called a failure: ours failed, or anybody
     /// delivered wrong bytes.
     pub fn failed(&self) -> bool {
-        self.failures.iter().any(interleave::Failed::counts)
+        self.failures.iter().any(Failed::counts)
     }
 }
 

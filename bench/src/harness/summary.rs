@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Bench;
 use super::contestant::Role;
-use super::interleave::{Series, SettingResult};
+use super::series::{Series, SettingResult};
 use super::stats::{Spread, ratio_of_medians};
 
 /// Everything that was found, as Markdown.

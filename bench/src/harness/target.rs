@@ -1,6 +1,6 @@
 //! What is required, and whether it was reached.
 
-use super::interleave::{Series, SettingResult};
+use super::series::{Series, SettingResult};
 use super::stats::ratio_of_medians;
 
 /// Against whom ours is held.
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::harness::contestant::Role;
     use crate::harness::cpu::Cpu;
-    use crate::harness::interleave::Sample;
+    use crate::harness::series::Sample;
 
     fn series(name: &str, wall: f64) -> Series {
         let sample = Sample {
