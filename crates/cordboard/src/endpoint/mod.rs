@@ -133,6 +133,11 @@ impl<'fd> Endpoint<'fd> {
         })
     }
 
+    /// The descriptor, for as long as it was lent.
+    pub fn fd(&self) -> BorrowedFd<'fd> {
+        self.fd
+    }
+
     /// What is known of it.
     pub fn facts(&self) -> &Facts {
         &self.facts

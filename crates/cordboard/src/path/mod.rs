@@ -1,1 +1,116 @@
+//! The ways to carry bytes, one file a path.
+//!
+//! Every file has the same anatomy: which pairs it takes (`takes`, a pure
+//! function of facts), since which Linux, what each errno means for it with
+//! the evidence, one step, its tests. A step makes a bounded number of system
+//! calls, never waits unless the transfer allows it, and says with a
+//! [`Verdict`] what came of it.
 
+pub(crate) mod clone;
+pub(crate) mod copy_file_range;
+pub(crate) mod datagram;
+mod flow;
+pub(crate) mod read_write;
+pub(crate) mod sendfile;
+pub(crate) mod splice;
+
+pub(crate) use flow::{Cursor, Flow, Ready};
+
+use crate::endpoint::{Facts, Side};
+use crate::errno::Errno;
+use crate::route::{Capabilities, Pair, PathName, Why};
+use crate::transfer::Stranded;
+
+/// What one step of a path came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// So many bytes made progress; 0 if a signal came first.
+    Moved(u64),
+    /// The path does not take this pair, or not any more; this step provably
+    /// consumed nothing, so the next path may go on from here.
+    Declined(Why),
+    /// Nothing can be done before this side is ready.
+    Blocked(Side),
+    /// The source has ended, as far as this path can tell.
+    Ended,
+    /// One side failed.
+    Failed(Side, Errno),
+}
+
+/// One path at work on one transfer.
+pub(crate) trait Step {
+    /// Moves some bytes, or says why not.
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict;
+
+    /// Bytes taken from the source that the sink has not accepted.
+    fn held(&self) -> u64 {
+        0
+    }
+
+    /// A claim of [`Verdict::Ended`] needs no second opinion.
+    fn knows_the_end(&self) -> bool {
+        false
+    }
+
+    /// Gives up everything held, to be handed back.
+    fn strand(&mut self) -> Option<Stranded> {
+        None
+    }
+
+    /// Forgets everything held, because the source was rewound.
+    fn forget(&mut self) {}
+
+    /// Puts back what was set on the descriptors for the path's sake.
+    fn finish(&mut self, _flow: &mut Flow<'_>) {}
+}
+
+/// Whether a path takes a pair: the reason it does, or why it does not.
+pub(crate) type Takes = Result<&'static str, Why>;
+
+/// Asks one path about a pair.
+pub(crate) fn takes(path: PathName, pair: &Pair<'_>, can: &Capabilities) -> Takes {
+    match path {
+        PathName::Clone => clone::takes(pair),
+        PathName::CopyFileRange => copy_file_range::takes(pair, can),
+        PathName::Sendfile => sendfile::takes(pair),
+        PathName::Splice => splice::takes(pair, can),
+        PathName::Datagram => datagram::takes(pair),
+        PathName::ReadWrite => read_write::takes(pair),
+    }
+}
+
+/// Sets a path up for a transfer. What it needs may not be to be had.
+pub(crate) fn start(path: PathName, flow: &mut Flow<'_>) -> Result<Box<dyn Step + Send>, Why> {
+    Ok(match path {
+        PathName::Clone => Box::new(clone::Clone),
+        PathName::CopyFileRange => Box::new(copy_file_range::CopyFileRange::default()),
+        PathName::Sendfile => Box::new(sendfile::Sendfile::default()),
+        PathName::Splice => Box::new(splice::Splice::start(flow)?),
+        PathName::Datagram => Box::new(datagram::Datagram::start(flow)?),
+        PathName::ReadWrite => Box::new(read_write::ReadWrite::start(flow)?),
+    })
+}
+
+/// Both sides are files with content and positions.
+fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
+    if source.kind.is_file() && sink.kind.is_file() {
+        Ok(())
+    } else {
+        Err(Why::Kinds("not between two files"))
+    }
+}
+
+/// For calls that do not tell which side failed: reads one byte where the
+/// source stands. A source that reads well leaves the sink.
+fn blame(flow: &mut Flow<'_>, errno: Errno) -> Verdict {
+    match errno {
+        // Only writing can give these.
+        Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::EPIPE | Errno::EROFS => {
+            Verdict::Failed(Side::Sink, errno)
+        }
+        _ => match flow.source_goes_on() {
+            Err(errno) => Verdict::Failed(Side::Source, errno),
+            Ok(_) => Verdict::Failed(Side::Sink, errno),
+        },
+    }
+}

@@ -1,1 +1,107 @@
+//! Private pipes: the buffer that `splice(2)` needs between two ends of which
+//! neither is a pipe.
 
+mod pool;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+pub(crate) use pool::acquire;
+
+use crate::errno::Errno;
+
+/// The largest private pipe: what is splendid for sockets, and what an
+/// unprivileged process may have by default (`fs.pipe-max-size`).
+pub(crate) const LARGEST: usize = 1 << 20;
+
+/// A pipe that knows what it holds.
+///
+/// Capacity is counted in pages and not in bytes: a 64 KiB pipe has been seen
+/// to hold 245,760 bytes of a socket's, and one byte to take a whole page. So
+/// `capacity` is a measure for step sizes and never a bound; only the kernel
+/// knows when a pipe is full.
+#[derive(Debug)]
+pub(crate) struct OwnedPipe {
+    reader: OwnedFd,
+    writer: OwnedFd,
+    capacity: usize,
+    held: u64,
+    share: pool::Share,
+}
+
+impl OwnedPipe {
+    fn open() -> Result<OwnedPipe, Errno> {
+        use rustix::pipe::{PipeFlags, pipe_with};
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let capacity = rustix::pipe::fcntl_getpipe_size(&writer)?;
+        Ok(OwnedPipe {
+            reader,
+            writer,
+            capacity,
+            held: 0,
+            share: pool::Share::default(),
+        })
+    }
+
+    /// Asks for this capacity in bytes. A refusal (`EPERM`: above
+    /// `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
+    /// holds) leaves it as it is, which works as well, only slower.
+    fn resize(&mut self, capacity: usize) {
+        if self.capacity != capacity {
+            if let Ok(now) = rustix::pipe::fcntl_setpipe_size(&self.writer, capacity) {
+                self.capacity = now;
+            }
+        }
+    }
+
+    /// Capacity in bytes, if every page of it were full.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes in it.
+    pub(crate) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// The end that is read from.
+    pub(crate) fn reader(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+
+    /// The end that is written to.
+    pub(crate) fn writer(&self) -> BorrowedFd<'_> {
+        self.writer.as_fd()
+    }
+
+    /// So many bytes went in.
+    pub(crate) fn filled(&mut self, bytes: usize) {
+        self.held += bytes as u64;
+    }
+
+    /// So many bytes came out.
+    pub(crate) fn drained(&mut self, bytes: usize) {
+        self.held -= bytes as u64;
+    }
+
+    /// The read end, for handing back what is in it; its end follows the last
+    /// byte, because the write end is closed.
+    pub(crate) fn into_reader(self) -> OwnedFd {
+        self.reader
+    }
+
+    /// Gives it back. A pipe that is not empty is closed, never used again.
+    pub(crate) fn release(self) {
+        pool::release(self);
+    }
+}
+
+/// Grows somebody's pipe to what moves most in one call, if it is smaller and
+/// the kernel lets us; how much a pipe holds at most is all that changes.
+pub(crate) fn enlarge(fd: BorrowedFd<'_>) {
+    if let Ok(now) = rustix::pipe::fcntl_getpipe_size(fd) {
+        if now < LARGEST {
+            // EPERM past the user's share: it stays as it is.
+            let _ = rustix::pipe::fcntl_setpipe_size(fd, LARGEST);
+        }
+    }
+}

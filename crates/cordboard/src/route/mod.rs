@@ -3,27 +3,22 @@
 //! A pure function of facts: no descriptor is touched, so every pair of kinds
 //! under every set of capabilities can be tried in a test.
 
+mod capabilities;
 mod name;
 mod switches;
 
+pub use capabilities::Capabilities;
+pub(crate) use capabilities::forget_for_ever;
 pub use name::{BadSwitch, Declined, PathName, Why};
 pub use switches::Switches;
 
-use crate::endpoint::{Facts, Relation};
-use crate::transfer::Request;
-
-/// What this kernel and this process can do at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Capabilities {
-    /// `copy_file_range(2)` that can be trusted: Linux 5.3 or later.
-    pub copy_file_range: bool,
-    /// A private pipe can be had.
-    pub private_pipe: bool,
-}
+use crate::endpoint::{Facts, Kind, Relation};
+use crate::path;
+use crate::transfer::{Request, Size};
 
 /// A path of a route, with the reason it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Choice {
     /// Which path.
     pub path: PathName,
@@ -37,8 +32,10 @@ pub struct Choice {
 pub struct Route {
     /// To be tried in this order.
     pub choices: Vec<Choice>,
-    /// Not taken up, and why not.
+    /// Not taken up, and why not; in the order in which they would have been
+    /// tried.
     pub excluded: Vec<Declined>,
+    pub(crate) order: [PathName; 6],
 }
 
 /// Everything the route depends on.
@@ -50,6 +47,227 @@ pub struct Pair<'a> {
     pub sink: &'a Facts,
     /// How the two are related.
     pub relation: Relation,
+    /// The sink's range begins inside the source's: each block must be read in
+    /// full before any of it is written.
+    pub overlapping: bool,
     /// What was asked for.
     pub request: &'a Request,
+}
+
+impl<'a> Pair<'a> {
+    /// Two strangers.
+    pub fn new(source: &'a Facts, sink: &'a Facts, request: &'a Request) -> Pair<'a> {
+        Pair {
+            source,
+            sink,
+            relation: Relation::Strangers,
+            overlapping: false,
+            request,
+        }
+    }
+
+    /// Bytes there are to move, as far as is known.
+    fn known(&self) -> Option<u64> {
+        let here = self.request.source_offset.or(self.source.position)?;
+        let there = self.source.size.map(|size| size.saturating_sub(here));
+        match (self.request.size, there) {
+            (Size::Bytes(n), Some(there)) => Some(n.min(there)),
+            (Size::Eof, there) => there,
+            (Size::Bytes(n), None) => Some(n),
+        }
+    }
+}
+
+/// Up to this size a file is read and written with fewer calls than any other
+/// path needs, and its bytes stay in the processor's cache.
+const TINY: u64 = 64 << 10;
+
+/// Decides the route.
+pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
+    let mut route = Route {
+        choices: Vec::new(),
+        excluded: Vec::new(),
+        order: preference(pair),
+    };
+    for path in route.order {
+        let answer = if !switches.allows(path) {
+            Err(Why::from("turned off"))
+        } else if pair.overlapping && path != PathName::ReadWrite {
+            Err(Why::from("the ranges overlap"))
+        } else {
+            path::takes(path, pair, can)
+        };
+        match answer {
+            Ok(why) => route.choices.push(Choice { path, why }),
+            Err(why) => route.excluded.push(Declined { path, why }),
+        }
+    }
+    route
+}
+
+/// All paths, the best first.
+fn preference(pair: &Pair<'_>) -> [PathName; 6] {
+    use PathName::{Clone, CopyFileRange, Datagram, ReadWrite, Sendfile, Splice};
+    let (source, sink) = (pair.source, pair.sink);
+    if source.kind.is_datagram() || sink.kind.is_datagram() {
+        return [Datagram, ReadWrite, Splice, Sendfile, CopyFileRange, Clone];
+    }
+    if source.kind.is_file() && sink.kind.is_file() {
+        return if pair.known().is_some_and(|n| n <= TINY) {
+            [Clone, ReadWrite, CopyFileRange, Sendfile, Splice, Datagram]
+        } else {
+            [Clone, CopyFileRange, Sendfile, Splice, ReadWrite, Datagram]
+        };
+    }
+    match (source.kind, sink.kind) {
+        // A device that discards or that is a disk: see docs/paths.md.
+        (Kind::File | Kind::Memfd | Kind::BlockDevice, Kind::CharDevice | Kind::BlockDevice) => {
+            [Sendfile, Splice, ReadWrite, CopyFileRange, Clone, Datagram]
+        }
+        _ => [Splice, Sendfile, ReadWrite, CopyFileRange, Clone, Datagram],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::Sparse;
+
+    const ALL: [Capabilities; 4] = {
+        let mut all = [Capabilities::none(); 4];
+        all[1].copy_file_range = true;
+        all[2].private_pipe = true;
+        all[3].copy_file_range = true;
+        all[3].private_pipe = true;
+        all
+    };
+
+    fn variants(kind: Kind) -> Vec<Facts> {
+        let sizes: &[Option<u64>] = if kind.is_cached() {
+            &[Some(0), Some(1), Some(1 << 40), None]
+        } else {
+            &[None]
+        };
+        let mut all = Vec::new();
+        for bits in 0..4 {
+            for size in sizes {
+                all.push(Facts {
+                    append: bits & 1 != 0,
+                    direct: bits & 2 != 0,
+                    size: *size,
+                    ..Facts::plain(kind)
+                });
+            }
+        }
+        all
+    }
+
+    fn requests() -> Vec<Request> {
+        let mut all = Vec::new();
+        for stable in [false, true] {
+            for sparse in [Sparse::Auto, Sparse::Always, Sparse::Never] {
+                for size in [Size::Eof, Size::Bytes(0), Size::Bytes(1 << 20)] {
+                    all.push(Request {
+                        size,
+                        stable,
+                        sparse,
+                        ..Request::default()
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    /// Every pair of kinds, with every flag, size, request and capability.
+    fn every_pair(mut check: impl FnMut(&Pair<'_>, &Capabilities, &Route)) -> usize {
+        let requests = requests();
+        let mut count = 0;
+        for source in Kind::ALL.into_iter().flat_map(variants) {
+            for sink in Kind::ALL.into_iter().flat_map(variants) {
+                for request in &requests {
+                    for can in &ALL {
+                        let pair = Pair::new(&source, &sink, request);
+                        check(&pair, can, &route(&pair, can, Switches::all()));
+                        count += 1;
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn every_route_ends_in_the_path_that_works_everywhere() {
+        let count = every_pair(|pair, _, route| {
+            assert!(
+                route.choices.iter().any(|c| c.path == PathName::ReadWrite),
+                "{pair:?}"
+            );
+            assert_eq!(
+                route.choices.len() + route.excluded.len(),
+                PathName::ALL.len()
+            );
+        });
+        assert!(count > 1_000_000, "{count}");
+    }
+
+    #[test]
+    fn no_route_does_what_the_kernel_or_the_request_forbids() {
+        every_pair(|pair, can, route| {
+            let (source, sink) = (pair.source, pair.sink);
+            for choice in &route.choices {
+                let path = choice.path;
+                let pages = matches!(path, PathName::Splice | PathName::Sendfile);
+                let files = matches!(path, PathName::Clone | PathName::CopyFileRange);
+                if files {
+                    assert!(source.kind.is_file() && sink.kind.is_file() && !sink.append);
+                }
+                if path == PathName::CopyFileRange {
+                    assert!(can.copy_file_range && source.size != Some(0));
+                }
+                if path == PathName::Splice && !source.kind.is_pipe() && !sink.kind.is_pipe() {
+                    assert!(can.private_pipe);
+                }
+                if pages {
+                    assert!(!source.kind.is_record() && !sink.kind.is_record());
+                    assert!(!source.kind.is_datagram() && !sink.kind.is_datagram());
+                    assert!(!(sink.append && sink.kind.is_file()));
+                    assert!(source.kind != Kind::Tty && sink.kind != Kind::Tty);
+                    let aliases = source.kind.is_cached() && !sink.kind.is_cached();
+                    let lasting = sink.kind.is_pipe() || sink.kind.is_stream_socket();
+                    assert!(!(pair.request.stable && aliases && lasting));
+                }
+                if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
+                    assert!(path == PathName::ReadWrite || path == PathName::Datagram);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn overlapping_ranges_are_read_before_they_are_written() {
+        let file = Facts::plain(Kind::File);
+        let request = Request::default();
+        let pair = Pair {
+            overlapping: true,
+            ..Pair::new(&file, &file, &request)
+        };
+        let route = route(&pair, &ALL[3], Switches::all());
+        let paths: Vec<_> = route.choices.iter().map(|c| c.path).collect();
+        assert_eq!(paths, [PathName::ReadWrite]);
+    }
+
+    #[test]
+    fn switches_leave_only_what_they_allow() {
+        let file = Facts::plain(Kind::File);
+        let request = Request::default();
+        let pair = Pair::new(&file, &file, &request);
+        for path in PathName::ALL {
+            let off = route(&pair, &ALL[3], Switches::all().without(path));
+            assert!(off.choices.iter().all(|c| c.path != path));
+            let only = route(&pair, &ALL[3], Switches::only(&[path]));
+            assert!(only.choices.iter().all(|c| c.path == path));
+        }
+    }
 }

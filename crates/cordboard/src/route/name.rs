@@ -96,6 +96,8 @@ impl FromStr for PathName {
 pub enum Why {
     /// The kernel refused with this errno, or is known to for this pair.
     Errno(Errno),
+    /// It is for other kinds of descriptors.
+    Kinds(&'static str),
     /// Another reason, in words.
     Words(Cow<'static, str>),
 }
@@ -104,6 +106,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Why::Errno(errno) => fmt::Debug::fmt(errno, f),
+            Why::Kinds(words) => f.write_str(words),
             Why::Words(words) => f.write_str(words),
         }
     }

@@ -1,14 +1,10 @@
 //! Asking about a descriptor.
 
-use std::io::Error;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use super::last;
 use crate::errno::Errno;
-
-fn last() -> Errno {
-    Errno::from_raw(Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
-}
 
 /// Size of a block device in bytes. `ioctl(2)`, `BLKGETSIZE64`, since Linux 2.4.
 pub(crate) fn block_device_size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {

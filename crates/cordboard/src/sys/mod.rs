@@ -1,6 +1,27 @@
-//! The calls that have no safe wrapper elsewhere. The only room with
-//! `unsafe`, each block with its SAFETY line.
+//! The calls that have no safe wrapper elsewhere, and a page-aligned buffer.
+//! The only room with `unsafe`, each block with its SAFETY line.
 
+mod buffer;
+mod clone;
+mod datagram;
 mod describe;
+mod signal;
+mod socket;
 
+pub(crate) use buffer::Buffer;
+pub(crate) use clone::{clone_file, clone_range};
+pub(crate) use datagram::{Batch, Received};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
+pub(crate) use signal::Hold;
+pub(crate) use socket::{pass_credentials, path_mtu, send_room, unsent};
+
+use crate::errno::Errno;
+
+/// The errno of the call that just failed.
+fn last() -> Errno {
+    Errno::from_raw(
+        std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO),
+    )
+}

@@ -1,8 +1,14 @@
-//! One running splice.
+//! One running splice: the paper's splice descriptor. All its state is in one
+//! value, so that whoever runs it needs nobody's context.
 
 mod control;
+mod drive;
+mod ending;
+pub(crate) mod holes;
+mod refuse;
 mod report;
 mod request;
+mod wait;
 
 pub use control::{Control, Observer, Progress};
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
@@ -10,15 +16,41 @@ pub use request::{Request, Size, Sparse};
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::endpoint::Endpoint;
-use crate::route::Route;
+use crate::endpoint::{Endpoint, Facts, overlap};
+use crate::path::{Cursor, Flow, Ready, Step};
+use crate::route::{self, Capabilities, Declined, Pair, PathName, Route, Switches};
 
-/// All the state of one transfer, so that it needs nobody's context.
+/// All the state of one transfer.
+///
+/// [`Transfer::new`] looks and decides, [`Transfer::run`] moves.
+///
+/// ```
+/// use cordboard::{Request, Size, Transfer};
+/// use std::os::fd::AsFd;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let source = std::fs::File::open("/dev/zero")?;
+/// let sink = std::fs::File::options().write(true).open("/dev/null")?;
+/// let request = Request { size: Size::Bytes(1 << 20), ..Request::default() };
+/// let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request)?;
+/// for choice in &transfer.route().choices {
+///     println!("{}: {}", choice.path, choice.why);
+/// }
+/// let outcome = transfer.run();
+/// assert_eq!(outcome.report.written, 1 << 20);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Transfer<'a> {
-    source: Endpoint<'a>,
-    sink: Endpoint<'a>,
+    flow: Flow<'a>,
     request: Request,
     route: Route,
+    /// The next of the route to try.
+    next: usize,
+    current: Option<(PathName, Box<dyn Step + Send>)>,
+    walk: Option<holes::Walk>,
+    /// The paths that carried something.
+    used: Vec<PathName>,
+    declined: Vec<Declined>,
     control: Option<Control>,
     observer: Option<&'a mut dyn Observer>,
 }
@@ -35,8 +67,48 @@ impl<'a> Transfer<'a> {
         sink: BorrowedFd<'a>,
         request: Request,
     ) -> Result<Transfer<'a>, Failure> {
-        let _ = (source, sink, request);
-        todo!()
+        Transfer::prepare(source, sink, request).map_err(Failure::refused)
+    }
+
+    fn prepare(
+        source: BorrowedFd<'a>,
+        sink: BorrowedFd<'a>,
+        request: Request,
+    ) -> Result<Transfer<'a>, Refusal> {
+        let (source, sink) = refuse::probe(source, sink)?;
+        refuse::unfit(source.facts(), sink.facts(), &request)?;
+        let switches = match request.switches {
+            Some(switches) => switches,
+            None => Switches::from_env()?,
+        };
+        let relation = overlap::relation(&source, &sink);
+        let within = overlap::within(source.facts(), sink.facts(), relation, &request)?;
+        let pair = Pair {
+            relation,
+            overlapping: within == overlap::Within::Downwards,
+            ..Pair::new(source.facts(), sink.facts(), &request)
+        };
+        let route = route::route(&pair, &Capabilities::current(), switches);
+        if route.choices.is_empty() {
+            return Err(refuse::no_path(&route, switches));
+        }
+        let flow = flow(source, sink, &request);
+        let keeps_holes = request.sparse == Sparse::Auto
+            && source.facts().may_have_holes()
+            && sink.kind().is_file()
+            && !sink.facts().append;
+        Ok(Transfer {
+            flow,
+            walk: keeps_holes.then(holes::Walk::new),
+            request,
+            route,
+            next: 0,
+            current: None,
+            used: Vec::new(),
+            declined: Vec::new(),
+            control: None,
+            observer: None,
+        })
     }
 
     /// Ends early when this handle says so.
@@ -60,12 +132,12 @@ impl<'a> Transfer<'a> {
 
     /// The source and what is known of it.
     pub fn source(&self) -> &Endpoint<'a> {
-        &self.source
+        &self.flow.source
     }
 
     /// The sink and what is known of it.
     pub fn sink(&self) -> &Endpoint<'a> {
-        &self.sink
+        &self.flow.sink
     }
 
     /// What was asked for.
@@ -74,8 +146,46 @@ impl<'a> Transfer<'a> {
     }
 
     /// Moves the bytes on the caller's thread, and says how it went.
+    ///
+    /// A signal handled by the caller's own handler does not end it; see
+    /// [`Control`] for what does.
     pub fn run(self) -> Outcome {
-        todo!()
+        drive::run(self, &mut wait::Poll::new())
+    }
+}
+
+/// Where both sides stand, and what is left to do.
+fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow<'a> {
+    let cursor = |facts: &Facts, offset: Option<u64>| match (offset, facts.position) {
+        (Some(offset), _) => Cursor::At(offset),
+        (None, Some(_)) => Cursor::Position,
+        (None, None) => Cursor::Stream,
+    };
+    let ready = |facts: &Facts| Ready {
+        never_waits: facts.nonblocking || !facts.kind.can_block(),
+        ..Ready::default()
+    };
+    Flow {
+        source,
+        sink,
+        from: cursor(source.facts(), request.source_offset),
+        to: cursor(sink.facts(), request.sink_offset),
+        left: match request.size {
+            Size::Eof => u64::MAX,
+            Size::Bytes(n) => n,
+        },
+        span: u64::MAX,
+        read: 0,
+        written: 0,
+        truncated: 0,
+        source_ready: ready(source.facts()),
+        sink_ready: ready(sink.facts()),
+        may_sleep: false,
+        block: request.block.map(usize::from),
+        seek_zeros: request.sparse == Sparse::Always
+            && sink.kind().is_file()
+            && !sink.facts().append,
+        ends_in_hole: false,
     }
 }
 

@@ -188,6 +188,21 @@ impl fmt::Display for Failure {
             return refusal.fmt(f);
         }
         let report = &self.report;
+        if let (None, Some(last)) = (report.failed, report.declined.last()) {
+            // Every path that the switches left has declined.
+            return write!(
+                f,
+                "no path is left: {} declined with {}",
+                last.path, last.why
+            );
+        }
+        if (report.failed, report.errno) == (Some(Side::Source), Some(Errno::ENODATA)) {
+            return write!(
+                f,
+                "the source was truncated while it was read, after {} bytes",
+                report.read
+            );
+        }
         match report.failed {
             Some(side) => write!(f, "the {side} failed")?,
             None => f.write_str("the transfer failed")?,

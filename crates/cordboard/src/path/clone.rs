@@ -1,0 +1,110 @@
+//! `FICLONERANGE` and `FICLONE`: the sink shares the source's blocks, and no
+//! byte is moved at all. Since Linux 4.5; on btrfs, xfs, bcachefs, ocfs2,
+//! overlayfs over these, NFS 4.2, CIFS, and OpenZFS 2.2.
+//!
+//! References: `ioctl_ficlonerange(2)`.
+
+use super::{Flow, Step, Takes, Verdict, both_files};
+use crate::endpoint::CloneAbility;
+use crate::errno::Errno;
+use crate::route::Pair;
+use crate::sys;
+use crate::transfer::Sparse;
+
+/// Two files, on a file system that has clones as far as is known.
+pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
+    let (source, sink) = (pair.source, pair.sink);
+    both_files(source, sink)?;
+    if sink.append {
+        // EBADF, remap_verify_area in fs/remap_range.c.
+        return Err(Errno::EBADF.into());
+    }
+    match pair.request.sparse {
+        Sparse::Auto => {}
+        Sparse::Always => return Err("blocks of zeros are to become holes".into()),
+        Sparse::Never => return Err("the source's holes are to be filled".into()),
+    }
+    if source.size == Some(0) {
+        return Err("the source has no size to go by".into());
+    }
+    for facts in [source, sink] {
+        if facts
+            .filesystem
+            .is_some_and(|fs| fs.clone_ability() == CloneAbility::Never)
+        {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+    }
+    if source.filesystem != sink.filesystem {
+        return Err(Errno::EXDEV.into());
+    }
+    Ok("the file system may share blocks: nothing is moved")
+}
+
+/// The one step. Every refusal declines: a clone that failed has moved no
+/// position and counts nothing, whatever part of the sink it may have mapped
+/// is written again by the next path.
+///
+/// | errno | why | evidence |
+/// |---|---|---|
+/// | `EOPNOTSUPP`, `ENOTTY` | no clones here | ext4, tmpfs; vfat |
+/// | `EXDEV` | another file system | `ioctl_ficlonerange(2)` |
+/// | `EINVAL` | not on block boundaries; or one file, ranges overlapping | as above |
+/// | `EPERM` | immutable sink, or a filter | as above |
+/// | `ETXTBSY` | swap file | as above |
+/// | `ENOSPC`, `EDQUOT` | no room for the metadata | btrfs, xfs |
+pub(crate) struct Clone;
+
+impl Step for Clone {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let stat = match rustix::fs::fstat(flow.source_fd()) {
+            Ok(stat) => stat,
+            Err(errno) => return Verdict::Declined(Errno::from(errno).into()),
+        };
+        let (Some(from), Some(to)) = (flow.source_offset(), flow.sink_offset()) else {
+            return Verdict::Declined(Errno::ESPIPE.into());
+        };
+        let size = stat.st_size as u64;
+        let length = size.saturating_sub(from).min(flow.left);
+        if length == 0 {
+            return Verdict::Declined("the source has no size to go by".into());
+        }
+        // An exact length gives an exact count: a file that grows meanwhile
+        // makes a length that ends off a block boundary EINVAL.
+        let mut cloned = sys::clone_range(flow.source_fd(), from, length, flow.sink_fd(), to);
+        if cloned.is_err() && from == 0 && to == 0 && length == size {
+            // OpenZFS and some others refuse the one and take the other.
+            cloned = whole(flow, size);
+        }
+        match cloned {
+            Ok(()) => {}
+            Err(Errno::EINTR) => return Verdict::Moved(0),
+            Err(errno) => return Verdict::Declined(errno.into()),
+        }
+        // A clone moves neither position.
+        for moved in [
+            flow.move_source(length as i64),
+            flow.move_sink(length as i64),
+        ] {
+            if let Err(errno) = moved {
+                return Verdict::Failed(crate::endpoint::Side::Sink, errno);
+            }
+        }
+        flow.took(length);
+        flow.gave(length);
+        Verdict::Moved(length)
+    }
+}
+
+/// `FICLONE`, if what it made is as long as what was asked for.
+fn whole(flow: &Flow<'_>, size: u64) -> Result<(), Errno> {
+    sys::clone_file(flow.source_fd(), flow.sink_fd())?;
+    let made = rustix::fs::fstat(flow.sink_fd())?.st_size as u64;
+    // Grown meanwhile, or the sink was longer before: written again by the
+    // next path, from the start, to the same effect.
+    if made == size {
+        Ok(())
+    } else {
+        Err(Errno::EINVAL)
+    }
+}

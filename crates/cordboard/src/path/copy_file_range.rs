@@ -1,0 +1,117 @@
+//! `copy_file_range(2)`: the kernel copies between two files of one file
+//! system, or lets the file system or its server do it. Used since Linux 5.3;
+//! before, it could give wrong results (its man page, BUGS).
+
+use super::{Flow, Step, Takes, Verdict, blame, both_files};
+use crate::endpoint::CloneAbility;
+use crate::errno::Errno;
+use crate::route::{Capabilities, Pair, PathName, Why, forget_for_ever};
+use crate::transfer::Sparse;
+
+/// One call's bytes: few enough that cancelling and progress come through
+/// within about a second on the slowest disks, and well below the 2 GiB at
+/// which glibc 2.41's wrapper went wrong and the 2^63 that gives EOVERFLOW.
+const FIRST: usize = 8 << 20;
+const LARGEST: usize = 64 << 20;
+
+/// Two files on one file system, neither in direct mode.
+pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
+    let (source, sink) = (pair.source, pair.sink);
+    both_files(source, sink)?;
+    if !can.copy_file_range {
+        return Err(Errno::ENOSYS.into());
+    }
+    if sink.append {
+        // EBADF, generic_copy_file_checks in fs/read_write.c.
+        return Err(Errno::EBADF.into());
+    }
+    if source.direct || sink.direct {
+        return Err("direct I/O wants aligned buffers".into());
+    }
+    if source.size == Some(0) {
+        // Returns 0 on files that do not tell their size (procfs, FUSE).
+        return Err("the source has no size to go by".into());
+    }
+    if source.filesystem != sink.filesystem {
+        // Since Linux 5.19 only within one type of file system; before, slower
+        // than sendfile.
+        return Err(Errno::EXDEV.into());
+    }
+    let clones = source
+        .filesystem
+        .is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
+    match pair.request.sparse {
+        Sparse::Auto => {}
+        Sparse::Always => return Err("blocks of zeros are to become holes".into()),
+        Sparse::Never if clones => return Err("the source's holes are to be filled".into()),
+        Sparse::Never => {}
+    }
+    Ok("two files of one file system")
+}
+
+/// | errno | verdict | evidence |
+/// |---|---|---|
+/// | `EXDEV` | declined | old kernels and unlike file systems: toybox#382 |
+/// | `EOPNOTSUPP` | declined | NFS: go#40731 |
+/// | `EINVAL` | declined | overlapping ranges, files that are not regular |
+/// | `EBADF` | declined | `O_APPEND`, also when set after open: rust#82417 |
+/// | `ETXTBSY` | declined | swap file |
+/// | `ENOSYS` | declined, remembered | no such call |
+/// | `EPERM`, `EACCES`, `ENOENT`, `EIO` | declined if nothing has moved | seccomp go#40893, old CephFS, CIFS go#42334 |
+/// | `EOVERFLOW` | declined if nothing has moved | huge offsets |
+/// | anything else | failed | |
+#[derive(Default)]
+pub(crate) struct CopyFileRange {
+    moved: bool,
+    piece: usize,
+}
+
+impl Step for CopyFileRange {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        self.piece = (self.piece * 2).clamp(FIRST, LARGEST);
+        let length = flow.want(self.piece);
+        let (source, sink) = (flow.source_fd(), flow.sink_fd());
+        let done =
+            rustix::fs::copy_file_range(source, flow.from.offset(), sink, flow.to.offset(), length);
+        match done.map_err(Errno::from) {
+            // The end, or a file whose size lies: the transfer finds out.
+            Ok(0) => Verdict::Ended,
+            Ok(n) => {
+                self.moved = true;
+                flow.took(n as u64);
+                flow.gave(n as u64);
+                Verdict::Moved(n as u64)
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => Verdict::Moved(0),
+            Err(errno) => match refused(errno, self.moved) {
+                Some(why) => Verdict::Declined(why),
+                None => blame(flow, errno),
+            },
+        }
+    }
+}
+
+/// Whether this errno says that the call was refused as a whole.
+fn refused(errno: Errno, moved: bool) -> Option<Why> {
+    match errno {
+        Errno::ENOSYS => forget_for_ever(PathName::CopyFileRange),
+        Errno::EXDEV | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::EBADF | Errno::ETXTBSY => {}
+        Errno::EPERM | Errno::EACCES | Errno::ENOENT | Errno::EIO | Errno::EOVERFLOW if !moved => {}
+        _ => return None,
+    }
+    Some(errno.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Case 49: an EIO in mid-stream is a failure, not a reason to fall back.
+    #[test]
+    fn only_a_path_that_has_consumed_nothing_hands_over() {
+        assert!(refused(Errno::EIO, false).is_some());
+        assert!(refused(Errno::EIO, true).is_none());
+        assert!(refused(Errno::EXDEV, true).is_some());
+        assert!(refused(Errno::ENOSPC, false).is_none());
+    }
+}

@@ -1,0 +1,483 @@
+//! Datagrams in batches, by `recvmmsg(2)` (since Linux 2.6.33) and
+//! `sendmmsg(2)` (since Linux 3.0): between two datagram sockets every
+//! boundary is kept, and a datagram of zero length is passed on; a stream is
+//! cut into datagrams of one size; datagrams into a stream are joined.
+//!
+//! Segmentation offload (`UDP_SEGMENT`) is not used: it needs runs of equal
+//! sizes and is refused with `EIO` by some devices (quinn#1128), and a batch
+//! saves most of the same calls.
+
+use std::io::IoSlice;
+use std::sync::OnceLock;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+
+use super::{Cursor, Flow, Step, Takes, Verdict};
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
+use crate::route::{Pair, Why};
+use crate::sys::{self, Batch, Buffer, Received};
+use crate::transfer::Stranded;
+
+/// The largest UDP datagram with room to spare, and the least that a buffer
+/// for one has.
+pub(crate) const LARGEST: usize = 64 << 10;
+/// Datagrams a batch.
+const SLOTS: usize = 32;
+/// What fits an Ethernet frame, where the path's MTU is not known.
+const UDP_PAYLOAD: usize = 1472;
+
+/// At least one end is a datagram socket, and the other keeps up with it.
+pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
+    let (source, sink) = (pair.source, pair.sink);
+    let direct = |facts: &crate::endpoint::Facts| facts.direct && !facts.kind.is_socket();
+    if direct(source) || direct(sink) {
+        return Err("direct I/O and packet pipes want buffers of their own".into());
+    }
+    match (source.kind.is_datagram(), sink.kind.is_datagram()) {
+        (true, true) => Ok("boundaries are kept, in batches"),
+        (true, false) => Ok("received in batches, written in order"),
+        (false, true) if source.kind.is_record() || source.kind == Kind::Tty => {
+            Err("each read is a datagram of its own".into())
+        }
+        (false, true) => Ok("cut into datagrams of one size, sent in batches"),
+        (false, false) => Err(Why::Kinds("neither end is a datagram socket")),
+    }
+}
+
+/// | errno | verdict | evidence |
+/// |---|---|---|
+/// | `EAGAIN` | blocked | |
+/// | `ENOBUFS` on sending | blocked on the sink: a device's queue is full for the moment | `send(2)` |
+/// | `ENOSYS` | declined | no such call |
+/// | `EMSGSIZE` | failed: the sink's limit; or, on the source, a datagram that was cut | |
+/// | `ECONNREFUSED` | failed on its side: nobody listens (any more) | `udp(7)` |
+pub(crate) struct Datagram {
+    batch: Batch,
+    buffer: Option<Buffer>,
+    slot: usize,
+    queue: Vec<Received>,
+    /// The first of the queue that has not been sent.
+    next: usize,
+    /// Bytes of it that a stream sink has taken.
+    part: usize,
+    ended: bool,
+    /// `SO_PASSCRED` is to be taken off the source at the end.
+    restore: bool,
+    tells_end: bool,
+}
+
+impl Datagram {
+    /// With a buffer of which only what datagrams fill is ever touched.
+    pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Datagram, Why> {
+        let source = flow.source.kind();
+        let (slot, slots) = if !source.is_datagram() {
+            let size = size_for(flow);
+            (size, (LARGEST * 4 / size).clamp(1, SLOTS))
+        } else if source == Kind::Udp {
+            (LARGEST, SLOTS)
+        } else {
+            (largest_local(), SLOTS / 2)
+        };
+        let mut datagram = Datagram {
+            batch: Batch::new(slots),
+            buffer: Some(Buffer::with_capacity(slot * slots)?),
+            slot,
+            queue: Vec::with_capacity(slots),
+            next: 0,
+            part: 0,
+            ended: false,
+            restore: false,
+            tells_end: false,
+        };
+        if source == Kind::UnixSeqpacket {
+            if let Ok(before) = sys::pass_credentials(flow.source_fd(), true) {
+                datagram.restore = !before;
+                datagram.tells_end = true;
+            }
+        }
+        Ok(datagram)
+    }
+
+    fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        if flow.source.kind().is_datagram() {
+            self.receive(flow)
+        } else {
+            self.cut(flow)
+        }
+    }
+
+    /// A batch of datagrams that together cannot exceed what is left.
+    fn receive(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        let fd = flow.source_fd();
+        let failed = |errno| match errno {
+            Errno::EINTR => Verdict::Moved(0),
+            Errno::EAGAIN => Verdict::Blocked(Side::Source),
+            Errno::ENOSYS => Verdict::Declined(errno.into()),
+            _ => Verdict::Failed(Side::Source, errno),
+        };
+        let mut at_most = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
+        if at_most == 0 {
+            // A datagram goes whole or not at all.
+            if next_length(flow, RecvFlags::empty()).map_err(failed)? as u64 > flow.left {
+                flow.left = 0;
+                return Err(Verdict::Moved(0));
+            }
+            at_most = 1;
+        }
+        let Some(mut buffer) = self.buffer.take() else {
+            return Err(Verdict::Ended);
+        };
+        let wait = flow.may_sleep && !flow.source.facts().nonblocking;
+        let done = self
+            .batch
+            .receive(fd, &mut buffer, self.slot, at_most, wait, &mut self.queue);
+        self.buffer = Some(buffer);
+        (self.next, self.part) = (0, 0);
+        done.map_err(failed)?;
+        if let Some(end) = self
+            .queue
+            .iter()
+            .position(|r| r.length == 0 && self.is_end(flow, r))
+        {
+            self.queue.truncate(end);
+            self.ended = true;
+        }
+        let bytes: usize = self.queue.iter().map(|r| r.length).sum();
+        flow.truncated += self.queue.iter().filter(|r| r.truncated).count() as u64;
+        flow.took(bytes as u64);
+        Ok(())
+    }
+
+    /// Whether an empty message is the end: on a sequenced-packet socket when
+    /// it came without credentials, elsewhere when reading was shut down.
+    fn is_end(&self, flow: &Flow<'_>, message: &Received) -> bool {
+        if flow.source.kind() == Kind::UnixSeqpacket {
+            return !(self.tells_end && message.credentials);
+        }
+        let fd = flow.source_fd();
+        let mut fds = [PollFd::new(&fd, PollFlags::RDHUP)];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
+            && fds[0]
+                .revents()
+                .intersects(PollFlags::RDHUP | PollFlags::HUP)
+    }
+
+    /// Reads a stream and cuts it. Where the caller gave a size, only the last
+    /// datagram may be shorter; otherwise what is there goes out.
+    fn cut(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        let kind = flow.source.kind();
+        if !flow.may_read(kind.is_socket()) {
+            return Err(Verdict::Blocked(Side::Source));
+        }
+        let Some(mut buffer) = self.buffer.take() else {
+            return Err(Verdict::Ended);
+        };
+        let held = self.part;
+        let room = buffer.len() / self.slot * self.slot - held;
+        let room = usize::try_from(flow.left.min(flow.span)).map_or(room, |left| left.min(room));
+        let done = read_stream(flow, &mut buffer[held..held + room]);
+        self.buffer = Some(buffer);
+        let n = match done {
+            Ok(0) => {
+                self.ended = true;
+                0
+            }
+            Ok(n) => n,
+            Err(Errno::EINTR) => return Err(Verdict::Moved(0)),
+            Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
+            Err(errno) => return Err(Verdict::Failed(Side::Source, errno)),
+        };
+        flow.took(n as u64);
+        let mut bytes = held + n;
+        self.part = bytes;
+        let exact = flow.block.is_some() && !self.ended && flow.left > 0;
+        if exact && bytes < self.slot {
+            return Err(Verdict::Moved(0));
+        }
+        self.part = 0;
+        self.queue.clear();
+        self.next = 0;
+        while bytes > 0 {
+            let length = bytes.min(self.slot);
+            self.queue.push(Received {
+                length,
+                truncated: false,
+                credentials: false,
+            });
+            bytes -= length;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let sink = *flow.sink.facts();
+        if !flow.may_write(sink.kind.is_socket()) {
+            return Verdict::Blocked(Side::Sink);
+        }
+        let Some(buffer) = self.buffer.take() else {
+            return Verdict::Ended;
+        };
+        let whole = self.queue[self.next..]
+            .iter()
+            .take_while(|r| !r.truncated)
+            .count();
+        let done = if whole == 0 {
+            Err(Verdict::Failed(Side::Source, Errno::EMSGSIZE))
+        } else if sink.kind.is_datagram() {
+            self.send(flow, &buffer, whole)
+        } else {
+            self.write(flow, &buffer, whole)
+        };
+        self.buffer = Some(buffer);
+        match done {
+            Ok(n) => {
+                flow.gave(n);
+                Verdict::Moved(n)
+            }
+            Err(verdict) => verdict,
+        }
+    }
+
+    fn message<'b>(&self, buffer: &'b [u8], index: usize) -> &'b [u8] {
+        let start = index * self.slot;
+        &buffer[start..start + self.queue[index].length]
+    }
+
+    fn send(&mut self, flow: &mut Flow<'_>, buffer: &[u8], whole: usize) -> Result<u64, Verdict> {
+        let wait = flow.may_sleep && !flow.sink.facts().nonblocking;
+        let range = self.next..self.next + whole;
+        let parts: Vec<&[u8]> = range.map(|i| self.message(buffer, i)).collect();
+        let fd = flow.sink_fd();
+        match self.batch.send(fd, parts.iter().copied(), wait) {
+            Ok(n) => {
+                let bytes = parts[..n].iter().map(|p| p.len() as u64).sum();
+                self.next += n;
+                Ok(bytes)
+            }
+            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EAGAIN | Errno::ENOBUFS) => Err(Verdict::Blocked(Side::Sink)),
+            Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
+        }
+    }
+
+    fn write(&mut self, flow: &mut Flow<'_>, buffer: &[u8], whole: usize) -> Result<u64, Verdict> {
+        let range = self.next..self.next + whole;
+        let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(whole);
+        for index in range {
+            let message = self.message(buffer, index);
+            let skip = if index == self.next { self.part } else { 0 };
+            if message.len() > skip {
+                parts.push(IoSlice::new(&message[skip..]));
+            }
+        }
+        if parts.is_empty() {
+            // Empty messages leave no trace in a stream.
+            self.next += whole;
+            return Ok(0);
+        }
+        match write_stream(flow, &parts) {
+            Ok(0) => Err(Verdict::Failed(Side::Sink, Errno::EIO)),
+            Ok(n) => {
+                self.advance(n);
+                flow.to.advance(n as u64);
+                Ok(n as u64)
+            }
+            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Sink)),
+            Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
+        }
+    }
+
+    /// So many bytes of the queue have been written.
+    fn advance(&mut self, mut bytes: usize) {
+        while let Some(message) = self.queue.get(self.next) {
+            let rest = message.length - self.part;
+            if bytes < rest {
+                self.part += bytes;
+                return;
+            }
+            bytes -= rest;
+            self.part = 0;
+            self.next += 1;
+            if bytes == 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl Step for Datagram {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        if self.next >= self.queue.len() {
+            if self.ended {
+                return Verdict::Ended;
+            }
+            if let Err(verdict) = self.fill(flow) {
+                return verdict;
+            }
+            if self.queue.len() == self.next {
+                return if self.ended {
+                    Verdict::Ended
+                } else {
+                    Verdict::Moved(0)
+                };
+            }
+        }
+        self.flush(flow)
+    }
+
+    fn held(&self) -> u64 {
+        let queued: usize = self.queue[self.next.min(self.queue.len())..]
+            .iter()
+            .map(|r| r.length)
+            .sum();
+        if queued == 0 && self.next >= self.queue.len() {
+            // Bytes of a stream that wait for the rest of their datagram.
+            return self.part as u64;
+        }
+        (queued - self.part) as u64
+    }
+
+    fn knows_the_end(&self) -> bool {
+        true
+    }
+
+    fn strand(&mut self) -> Option<Stranded> {
+        let buffer = self.buffer.take()?;
+        let mut left = Vec::new();
+        if self.next >= self.queue.len() && self.part > 0 {
+            left.push(buffer[..self.part].to_vec());
+        }
+        for index in self.next..self.queue.len() {
+            let message = self.message(&buffer, index);
+            let skip = if index == self.next { self.part } else { 0 };
+            left.push(message[skip..].to_vec());
+        }
+        buffer.recycle();
+        self.forget();
+        (!left.is_empty()).then_some(Stranded::Datagrams(left))
+    }
+
+    fn forget(&mut self) {
+        self.queue.clear();
+        (self.next, self.part) = (0, 0);
+    }
+
+    fn finish(&mut self, flow: &mut Flow<'_>) {
+        if std::mem::take(&mut self.restore) {
+            let _ = sys::pass_credentials(flow.source_fd(), false);
+        }
+    }
+}
+
+impl Drop for Datagram {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            buffer.recycle();
+        }
+    }
+}
+
+/// One datagram into a buffer, for the path that has no batches.
+pub(crate) fn receive_one(
+    flow: &mut Flow<'_>,
+    into: &mut [u8],
+    flags: RecvFlags,
+) -> Result<usize, Errno> {
+    if flow.left < into.len() as u64 && next_length(flow, flags)? as u64 > flow.left {
+        flow.left = 0;
+        return Err(Errno::EINTR);
+    }
+    let (got, real) = rustix::net::recv(flow.source_fd(), &mut *into, flags | RecvFlags::TRUNC)?;
+    if real > got {
+        flow.truncated += 1;
+        return Err(Errno::EMSGSIZE);
+    }
+    Ok(got)
+}
+
+/// Length of the next datagram, which stays where it is.
+fn next_length(flow: &Flow<'_>, flags: RecvFlags) -> Result<usize, Errno> {
+    let flags = flags | RecvFlags::PEEK | RecvFlags::TRUNC;
+    let flags = if flow.may_sleep {
+        flags
+    } else {
+        flags | RecvFlags::DONTWAIT
+    };
+    let mut none = [0u8; 1];
+    Ok(rustix::net::recv(flow.source_fd(), &mut none, flags)?.1)
+}
+
+/// The size of the datagrams that a stream is cut into: the caller's block, or
+/// what the sink's way takes without fragments.
+pub(crate) fn size_for(flow: &Flow<'_>) -> usize {
+    if let Some(block) = flow.block {
+        return block;
+    }
+    let fd = flow.sink_fd();
+    match flow.sink.kind() {
+        Kind::Udp => sys::path_mtu(fd).map_or(UDP_PAYLOAD, |mtu| mtu.clamp(548, 65_507)),
+        // Half of what the sender may have under way, so that two fit.
+        Kind::UnixDatagram | Kind::UnixSeqpacket => {
+            let room = rustix::net::sockopt::socket_send_buffer_size(fd).unwrap_or(LARGEST * 2);
+            (room / 2).clamp(4096, LARGEST)
+        }
+        _ => UDP_PAYLOAD,
+    }
+}
+
+/// The largest datagram that a local sender can make by default: what its
+/// send buffer may be set to, which the kernel doubles.
+fn largest_local() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let max = std::fs::read_to_string("/proc/sys/net/core/wmem_max")
+            .ok()
+            .and_then(|text| text.trim().parse::<usize>().ok())
+            .unwrap_or(212_992);
+        (max.saturating_mul(2))
+            .clamp(LARGEST, 1 << 20)
+            .next_multiple_of(4096)
+    })
+}
+
+fn read_stream(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+    let fd = flow.source_fd();
+    if flow.source.kind().is_socket() {
+        let flags = if flow.may_sleep {
+            RecvFlags::empty()
+        } else {
+            RecvFlags::DONTWAIT
+        };
+        return Ok(rustix::net::recv(fd, into, flags)?.1);
+    }
+    let n = match flow.from {
+        Cursor::At(offset) => rustix::io::pread(fd, into, offset)?,
+        _ => rustix::io::read(fd, into)?,
+    };
+    flow.from.advance(n as u64);
+    Ok(n)
+}
+
+fn write_stream(flow: &mut Flow<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
+    if facts.kind.is_socket() {
+        let mut flags = SendFlags::NOSIGNAL;
+        if !flow.may_sleep {
+            flags |= SendFlags::DONTWAIT;
+        }
+        let mut none = SendAncillaryBuffer::default();
+        return Ok(rustix::net::sendmsg(fd, parts, &mut none, flags)?);
+    }
+    if facts.kind.can_block() && !facts.nonblocking && !flow.may_sleep {
+        // A blocking pipe or terminal: what it surely takes.
+        let first = &parts[0][..parts[0].len().min(4096)];
+        return Ok(rustix::io::write(fd, first)?);
+    }
+    Ok(match flow.to {
+        Cursor::At(offset) => rustix::io::pwritev(fd, parts, offset)?,
+        _ => rustix::io::writev(fd, parts)?,
+    })
+}

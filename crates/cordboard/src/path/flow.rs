@@ -1,0 +1,231 @@
+//! What a step works on: both endpoints, where they stand, what is left, and
+//! the account.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::endpoint::{Endpoint, Kind, Side};
+use crate::errno::Errno;
+
+/// Where a side reads or writes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cursor {
+    /// It has no positions.
+    Stream,
+    /// At the descriptor's own position, which moves along.
+    Position,
+    /// Here; the descriptor's own position stays.
+    At(u64),
+}
+
+impl Cursor {
+    /// For the offset argument of `splice(2)` and its like, which move it.
+    pub(crate) fn offset(&mut self) -> Option<&mut u64> {
+        match self {
+            Cursor::At(offset) => Some(offset),
+            Cursor::Stream | Cursor::Position => None,
+        }
+    }
+
+    /// So many bytes on, for calls that do not move it themselves.
+    pub(crate) fn advance(&mut self, bytes: u64) {
+        if let Cursor::At(offset) = self {
+            *offset += bytes;
+        }
+    }
+}
+
+/// Whether a blocking descriptor may be used without waiting.
+///
+/// A descriptor that is not in non-blocking mode, and whose call has no flag
+/// of its own against waiting, is only used after `poll(2)` has found it
+/// ready; each use takes the mark away. Setting `O_NONBLOCK` instead would
+/// reach everyone who shares the open description.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ready {
+    /// Polled ready, and not used since.
+    pub(crate) marked: bool,
+    /// Its calls never wait: non-blocking, or a file.
+    pub(crate) never_waits: bool,
+    /// Waiting inside a call is allowed.
+    pub(crate) may_sleep: bool,
+}
+
+impl Ready {
+    /// Takes the mark; `false` if the side must be polled first. `covered`:
+    /// the call has a flag of its own against waiting.
+    pub(crate) fn take(&mut self, covered: bool) -> bool {
+        self.take_polled() || self.may_sleep || covered
+    }
+
+    /// Takes the mark, where waiting inside the call would hold up others.
+    pub(crate) fn take_polled(&mut self) -> bool {
+        std::mem::take(&mut self.marked) || self.never_waits
+    }
+}
+
+/// The working state that a transfer lends to its current path.
+pub(crate) struct Flow<'fd> {
+    pub(crate) source: Endpoint<'fd>,
+    pub(crate) sink: Endpoint<'fd>,
+    pub(crate) from: Cursor,
+    pub(crate) to: Cursor,
+    /// Bytes of the request that may still be read.
+    pub(crate) left: u64,
+    /// Bytes that this step may read, where a hole comes after them.
+    pub(crate) span: u64,
+    /// Taken from the source so far.
+    pub(crate) read: u64,
+    /// Accepted by the sink so far.
+    pub(crate) written: u64,
+    /// Datagrams that the kernel cut.
+    pub(crate) truncated: u64,
+    pub(crate) source_ready: Ready,
+    pub(crate) sink_ready: Ready,
+    /// Sleeping inside a system call is allowed.
+    pub(crate) may_sleep: bool,
+    /// Bytes a step, as the caller wants it.
+    pub(crate) block: Option<usize>,
+    /// Blocks of zeros are to become holes.
+    pub(crate) seek_zeros: bool,
+    /// The sink's last bytes are a hole, so its length is still to be set.
+    pub(crate) ends_in_hole: bool,
+}
+
+impl<'fd> Flow<'fd> {
+    pub(crate) fn source_fd(&self) -> BorrowedFd<'fd> {
+        self.source.fd()
+    }
+
+    pub(crate) fn sink_fd(&self) -> BorrowedFd<'fd> {
+        self.sink.fd()
+    }
+
+    /// How many bytes to ask for: what is left, and not more than this.
+    pub(crate) fn want(&self, at_most: usize) -> usize {
+        let at_most = self.block.map_or(at_most, |block| block.min(at_most));
+        let left = self.left.min(self.span);
+        usize::try_from(left).map_or(at_most, |left| left.min(at_most))
+    }
+
+    /// So many bytes came from the source.
+    pub(crate) fn took(&mut self, bytes: u64) {
+        self.read += bytes;
+        self.left = self.left.saturating_sub(bytes);
+        self.span = self.span.saturating_sub(bytes);
+    }
+
+    /// So many bytes went into the sink.
+    pub(crate) fn gave(&mut self, bytes: u64) {
+        self.written += bytes;
+        if bytes > 0 {
+            self.ends_in_hole = false;
+        }
+    }
+
+    /// Bytes known to be in hand after this step: those of a file that the
+    /// request covers. Only then is it right to announce more to a socket;
+    /// announced for nothing, a short message waits 200 ms.
+    pub(crate) fn more_in_hand(&self) -> bool {
+        self.source.facts().kind.is_cached() && self.left > 0 && {
+            let facts = self.source.facts();
+            let start = match self.from {
+                Cursor::At(offset) => return facts.size.is_some_and(|size| offset < size),
+                _ => facts.position.unwrap_or(0),
+            };
+            facts.size.is_some_and(|size| start + self.read < size)
+        }
+    }
+
+    /// Whether the source has another byte where it stands, found out without
+    /// taking it. `Ok(None)` for a source that cannot be read twice.
+    pub(crate) fn source_goes_on(&mut self) -> Result<Option<bool>, Errno> {
+        let kind = self.source.kind();
+        if !kind.is_cached() && kind != Kind::Pseudo {
+            return Ok(None);
+        }
+        let Some(offset) = self.source_offset() else {
+            return Ok(None);
+        };
+        let mut byte = [0u8; 1];
+        match rustix::io::pread(self.source_fd(), &mut byte, offset) {
+            Ok(n) => Ok(Some(n > 0)),
+            // Direct I/O does not read single bytes; its reads know the end.
+            Err(rustix::io::Errno::INVAL) if self.source.facts().direct => Ok(None),
+            Err(rustix::io::Errno::SPIPE) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Where the source is read next, if it can seek.
+    pub(crate) fn source_offset(&self) -> Option<u64> {
+        offset_of(self.from, self.source_fd())
+    }
+
+    /// Where the sink is written next, if it can seek.
+    pub(crate) fn sink_offset(&self) -> Option<u64> {
+        offset_of(self.to, self.sink_fd())
+    }
+
+    /// Moves the source's place by so many bytes without reading.
+    pub(crate) fn move_source(&mut self, bytes: i64) -> Result<(), Errno> {
+        move_cursor(&mut self.from, self.source.fd(), bytes)
+    }
+
+    /// Moves the sink's place by so many bytes without writing.
+    pub(crate) fn move_sink(&mut self, bytes: i64) -> Result<(), Errno> {
+        move_cursor(&mut self.to, self.sink.fd(), bytes)
+    }
+
+    /// May the source be read without a poll first?
+    pub(crate) fn may_read(&mut self, covered: bool) -> bool {
+        self.source_ready.take(covered)
+    }
+
+    /// May the sink be written without a poll first?
+    pub(crate) fn may_write(&mut self, covered: bool) -> bool {
+        self.sink_ready.take(covered)
+    }
+
+    /// The mark of a side, for the transfer that polled it.
+    pub(crate) fn mark_ready(&mut self, side: Side) {
+        match side {
+            Side::Source => self.source_ready.marked = true,
+            Side::Sink => self.sink_ready.marked = true,
+        }
+    }
+
+    /// A blocking socket takes only so much without putting us to sleep.
+    pub(crate) fn room_in_sink(&self) -> usize {
+        let facts = self.sink.facts();
+        if self.may_sleep || facts.nonblocking || !facts.kind.is_socket() {
+            usize::MAX
+        } else {
+            crate::sys::send_room(self.sink.as_fd())
+        }
+    }
+}
+
+fn offset_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Option<u64> {
+    match cursor {
+        Cursor::Stream => None,
+        Cursor::Position => rustix::fs::tell(fd).ok(),
+        Cursor::At(offset) => Some(offset),
+    }
+}
+
+fn move_cursor(cursor: &mut Cursor, fd: BorrowedFd<'_>, bytes: i64) -> Result<(), Errno> {
+    match cursor {
+        Cursor::Stream => Err(Errno::ESPIPE),
+        Cursor::Position => {
+            rustix::fs::seek(fd, rustix::fs::SeekFrom::Current(bytes))?;
+            Ok(())
+        }
+        Cursor::At(offset) => match offset.checked_add_signed(bytes) {
+            Some(moved) => {
+                *offset = moved;
+                Ok(())
+            }
+            None => Err(Errno::EINVAL),
+        },
+    }
+}

@@ -1,0 +1,130 @@
+//! Reading and writing past the page cache: aligned where it can be, and
+//! through a second, cached descriptor for the head and the tail that cannot
+//! (`open(2)`, NOTES, `O_DIRECT`).
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::super::{Cursor, Flow};
+use crate::endpoint::Facts;
+use crate::errno::Errno;
+
+/// Bytes that a write must be a multiple of; 1 for anything but direct I/O.
+pub(super) fn unit(facts: &Facts) -> usize {
+    if !facts.direct || !facts.kind.is_cached() {
+        return 1;
+    }
+    facts.alignment.map_or(4096, |a| a.offset.max(1) as usize)
+}
+
+fn memory(facts: &Facts) -> usize {
+    facts.alignment.map_or(4096, |a| a.memory.max(1) as usize)
+}
+
+/// A read that may begin and end anywhere.
+pub(super) fn read(
+    flow: &mut Flow<'_>,
+    twin: &mut Option<OwnedFd>,
+    into: &mut [u8],
+) -> Result<usize, Errno> {
+    let (fd, facts) = (flow.source_fd(), *flow.source.facts());
+    let offset = flow.source_offset().ok_or(Errno::ESPIPE)?;
+    let unit = unit(&facts);
+    let whole = into.len() / unit * unit;
+    if whole > 0 && offset % unit as u64 == 0 && into.as_ptr() as usize % memory(&facts) == 0 {
+        let done = match flow.from {
+            Cursor::At(offset) => rustix::io::pread(fd, &mut into[..whole], offset),
+            _ => rustix::io::read(fd, &mut into[..whole]),
+        };
+        match done {
+            Ok(n) => {
+                flow.from.advance(n as u64);
+                return Ok(n);
+            }
+            // Stricter than it says: read through the cache.
+            Err(rustix::io::Errno::INVAL) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let n = cached(fd, OFlags::RDONLY, twin, |fd| {
+        Ok(rustix::io::pread(fd, &mut *into, offset)?)
+    })?;
+    flow.move_source(n as i64)?;
+    Ok(n)
+}
+
+/// A write that may begin and end anywhere: the aligned part directly, where
+/// it begins aligned; otherwise up to the next boundary, or the tail, through
+/// the cache.
+pub(super) fn write(
+    flow: &mut Flow<'_>,
+    twin: &mut Option<OwnedFd>,
+    bytes: &[u8],
+) -> Result<usize, Errno> {
+    let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
+    let offset = flow.sink_offset().ok_or(Errno::ESPIPE)?;
+    let offset = if facts.append {
+        rustix::fs::fstat(fd)?.st_size as u64
+    } else {
+        offset
+    };
+    let unit = unit(&facts);
+    let off_boundary = (offset % unit as u64) as usize;
+    let whole = bytes.len() / unit * unit;
+    if whole > 0 && off_boundary == 0 && bytes.as_ptr() as usize % memory(&facts) == 0 {
+        let done = match flow.to {
+            Cursor::At(offset) => rustix::io::pwrite(fd, &bytes[..whole], offset),
+            _ => rustix::io::write(fd, &bytes[..whole]),
+        };
+        match done {
+            Ok(n) => {
+                flow.to.advance(n as u64);
+                return Ok(n);
+            }
+            Err(rustix::io::Errno::INVAL) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let part = match off_boundary {
+        0 => bytes,
+        head => &bytes[..bytes.len().min(unit - head)],
+    };
+    let mut flags = OFlags::WRONLY;
+    if facts.append {
+        flags |= OFlags::APPEND;
+    }
+    let n = cached(fd, flags, twin, |fd| {
+        Ok(rustix::io::pwrite(fd, part, offset)?)
+    })?;
+    if facts.append {
+        rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0))?;
+    } else {
+        flow.move_sink(n as i64)?;
+    }
+    Ok(n)
+}
+
+/// Does one call without `O_DIRECT`: on a second open description of the same
+/// file, or, where that cannot be had (no procfs, no permission), by taking
+/// the flag off for the length of the call, as dd(1) does for its last block.
+fn cached(
+    fd: BorrowedFd<'_>,
+    flags: OFlags,
+    twin: &mut Option<OwnedFd>,
+    call: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    use std::os::fd::AsFd;
+    if twin.is_none() {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        *twin = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).ok();
+    }
+    if let Some(twin) = twin {
+        return call(twin.as_fd());
+    }
+    let before = rustix::fs::fcntl_getfl(fd)?;
+    rustix::fs::fcntl_setfl(fd, before - OFlags::DIRECT)?;
+    let done = call(fd);
+    rustix::fs::fcntl_setfl(fd, before)?;
+    done
+}

@@ -1,0 +1,323 @@
+//! `read(2)` and `write(2)`: a buffer of our own, for every pair there is.
+//! What everything falls back to, and the fastest for very small files and
+//! for devices that make or take bytes and not pages.
+
+mod aligned;
+mod zeros;
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::ReadWriteFlags;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::{Cursor, Flow, Step, Takes, Verdict, datagram};
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::route::{Pair, Why};
+use crate::sys::Buffer;
+use crate::transfer::Stranded;
+
+/// The buffer to begin with, and what it grows to where reads keep filling it.
+const FIRST: usize = 128 << 10;
+const LARGEST: usize = 256 << 10;
+/// Direct I/O waits for the device on each call, so larger ones pay.
+const DIRECT: usize = 1 << 20;
+/// What a pipe takes in one piece or not at all (`pipe(7)`); a blocking
+/// terminal or device is given no more at a time either.
+const PIECE: usize = 4096;
+/// Reads that filled the buffer before it grows.
+const FULL_READS: u32 = 8;
+
+/// Every pair.
+pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
+    let (source, sink) = (pair.source, pair.sink);
+    Ok(if source.kind.is_record() {
+        "records are read whole into a buffer"
+    } else if source.direct || sink.direct {
+        "an aligned buffer for direct I/O"
+    } else if sink.append && sink.kind.is_file() {
+        "appending takes a buffer"
+    } else {
+        "works everywhere"
+    })
+}
+
+/// Every errno but `EAGAIN` (blocked) and `EINTR` (nothing moved) is a
+/// failure of the side whose call it was: there is no path after this one.
+pub(crate) struct ReadWrite {
+    buffer: Option<Buffer>,
+    start: usize,
+    end: usize,
+    /// A read has returned 0: no further read, a terminal's end of file must
+    /// not need to be typed twice.
+    ended: bool,
+    full_reads: u32,
+    /// A message of zero length is to be passed on.
+    empty_message: bool,
+    /// `RWF_NOWAIT` works on the sink.
+    nowait: bool,
+    source_twin: Option<OwnedFd>,
+    sink_twin: Option<OwnedFd>,
+}
+
+impl ReadWrite {
+    /// With a buffer no larger than what there is to move.
+    pub(crate) fn start(flow: &mut Flow<'_>) -> Result<ReadWrite, Why> {
+        let (source, sink) = (flow.source.facts(), flow.sink.facts());
+        let largest = if source.direct || sink.direct {
+            DIRECT
+        } else {
+            FIRST
+        };
+        let known = match (source.size, source.kind.is_cached()) {
+            // One more than there is, so that the end is seen in one read less
+            // where the size is true.
+            (Some(size), true) => size.min(flow.left).saturating_add(1),
+            _ => flow.left,
+        };
+        let mut length = usize::try_from(known).unwrap_or(largest).min(largest);
+        if let Some(block) = flow.block {
+            length = length.max(block.min(64 << 20));
+        }
+        if source.kind.is_datagram() {
+            length = length.max(datagram::LARGEST);
+        }
+        Ok(ReadWrite {
+            buffer: Some(Buffer::with_capacity(length)?),
+            start: 0,
+            end: 0,
+            ended: false,
+            full_reads: 0,
+            empty_message: false,
+            nowait: true,
+            source_twin: None,
+            sink_twin: None,
+        })
+    }
+
+    fn pending(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Less is held than the sink takes in one go.
+    fn short(&self, flow: &Flow<'_>) -> bool {
+        let unit = aligned::unit(flow.sink.facts());
+        if unit > 1 {
+            return self.pending() < unit;
+        }
+        let exact = flow.block.filter(|_| flow.sink.kind().is_datagram());
+        // A message that came whole goes on whole.
+        self.pending()
+            < exact
+                .filter(|_| !flow.source.kind().is_datagram())
+                .unwrap_or(1)
+    }
+
+    /// One read, behind what is held.
+    fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        let source = *flow.source.facts();
+        if !flow.may_read(source.kind.is_socket()) {
+            return Err(Verdict::Blocked(Side::Source));
+        }
+        let mut buffer = self.buffer.take().ok_or(Verdict::Ended)?;
+        if self.pending() == 0 {
+            (self.start, self.end) = (0, 0);
+            if self.full_reads >= FULL_READS && buffer.len() < LARGEST {
+                buffer = Buffer::with_capacity(LARGEST).unwrap_or(buffer);
+            }
+        } else if self.start > 0 {
+            buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.pending());
+        }
+        let room = buffer.len() - self.end;
+        let mut length = flow.want(room);
+        if source.is_packet_pipe() || source.kind.is_datagram() {
+            // A short read would lose the rest of the packet.
+            length = room;
+        }
+        let done = self.read(flow, &mut buffer[self.end..self.end + length]);
+        self.buffer = Some(buffer);
+        match done {
+            Ok(0) if source.kind.is_datagram() && source.kind != crate::Kind::UnixSeqpacket => {
+                self.empty_message = true;
+                Ok(())
+            }
+            Ok(0) => {
+                self.ended = true;
+                Ok(())
+            }
+            Ok(n) => {
+                self.full_reads = if n == length { self.full_reads + 1 } else { 0 };
+                self.end += n;
+                flow.took(n as u64);
+                Ok(())
+            }
+            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
+            Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
+        }
+    }
+
+    fn read(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+        let source = flow.source_fd();
+        let kind = flow.source.kind();
+        if kind.is_socket() {
+            let mut flags = RecvFlags::empty();
+            if !flow.may_sleep {
+                flags |= RecvFlags::DONTWAIT;
+            }
+            if kind.is_datagram() {
+                return datagram::receive_one(flow, into, flags);
+            }
+            return Ok(rustix::net::recv(source, into, flags)?.1);
+        }
+        if flow.source.facts().direct && kind.is_cached() {
+            return aligned::read(flow, &mut self.source_twin, into);
+        }
+        let n = match flow.from {
+            Cursor::At(offset) => rustix::io::pread(source, into, offset)?,
+            _ => rustix::io::read(source, into)?,
+        };
+        flow.from.advance(n as u64);
+        Ok(n)
+    }
+
+    /// One write of what is held.
+    fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let sink = *flow.sink.facts();
+        if !flow.may_write(sink.kind.is_socket() || self.covers_waiting(flow)) {
+            return Verdict::Blocked(Side::Sink);
+        }
+        let Some(buffer) = self.buffer.take() else {
+            return Verdict::Ended;
+        };
+        let mut bytes = &buffer[self.start..self.end];
+        if sink.kind.is_datagram() && !flow.source.kind().is_datagram() {
+            bytes = &bytes[..bytes.len().min(datagram::size_for(flow))];
+        }
+        let done = if flow.seek_zeros {
+            zeros::write(flow, bytes)
+        } else {
+            self.write(flow, bytes)
+        };
+        self.buffer = Some(buffer);
+        match done {
+            Ok(0) if self.pending() > 0 => Verdict::Failed(Side::Sink, Errno::EIO),
+            Ok(n) => {
+                self.empty_message = false;
+                self.start += n;
+                flow.gave(n as u64);
+                Verdict::Moved(n as u64)
+            }
+            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
+            Err(Errno::EOPNOTSUPP) if self.nowait && self.covers_waiting(flow) => {
+                self.nowait = false;
+                Verdict::Moved(0)
+            }
+            Err(errno) => Verdict::Failed(Side::Sink, errno),
+        }
+    }
+
+    /// The write has a flag of its own against waiting: pipes take
+    /// `RWF_NOWAIT` (since Linux 5.1 or so).
+    fn covers_waiting(&self, flow: &Flow<'_>) -> bool {
+        self.nowait
+            && !flow.may_sleep
+            && flow.sink.kind().is_pipe()
+            && !flow.sink.facts().nonblocking
+    }
+
+    fn write(&mut self, flow: &mut Flow<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+        let sink = flow.sink_fd();
+        let facts = *flow.sink.facts();
+        if facts.kind.is_socket() {
+            let mut flags = SendFlags::NOSIGNAL;
+            if !flow.may_sleep {
+                flags |= SendFlags::DONTWAIT;
+            }
+            return Ok(rustix::net::send(sink, bytes, flags)?);
+        }
+        if aligned::unit(&facts) > 1 {
+            return aligned::write(flow, &mut self.sink_twin, bytes);
+        }
+        if self.covers_waiting(flow) {
+            let parts = [std::io::IoSlice::new(bytes)];
+            // Offset -1: at the current position.
+            return Ok(rustix::io::pwritev2(
+                sink,
+                &parts,
+                u64::MAX,
+                ReadWriteFlags::NOWAIT,
+            )?);
+        }
+        let waits = !facts.nonblocking && !flow.may_sleep && facts.kind.can_block();
+        let bytes = if waits {
+            &bytes[..bytes.len().min(PIECE)]
+        } else {
+            bytes
+        };
+        let n = match flow.to {
+            Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset)?,
+            _ => rustix::io::write(sink, bytes)?,
+        };
+        flow.to.advance(n as u64);
+        Ok(n)
+    }
+}
+
+impl Step for ReadWrite {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        // At the end, at the size or before a hole, what is held goes out as
+        // it is; otherwise it is filled up to what the sink wants at once.
+        let dry = |this: &ReadWrite, flow: &Flow<'_>| {
+            this.ended || this.empty_message || flow.left.min(flow.span) == 0
+        };
+        if self.short(flow) && !dry(self, flow) {
+            if let Err(verdict) = self.fill(flow) {
+                return verdict;
+            }
+            if self.short(flow) && !dry(self, flow) {
+                return Verdict::Moved(0);
+            }
+        }
+        if self.empty_message && !flow.sink.kind().is_datagram() {
+            self.empty_message = false;
+            return Verdict::Moved(0);
+        }
+        if self.pending() == 0 && !self.empty_message {
+            return if self.ended {
+                Verdict::Ended
+            } else {
+                Verdict::Moved(0)
+            };
+        }
+        self.flush(flow)
+    }
+
+    fn held(&self) -> u64 {
+        self.pending() as u64
+    }
+
+    fn knows_the_end(&self) -> bool {
+        true
+    }
+
+    fn strand(&mut self) -> Option<Stranded> {
+        let bytes = self.buffer.as_ref()?[self.start..self.end].to_vec();
+        self.forget();
+        (!bytes.is_empty()).then_some(Stranded::Buffer(bytes))
+    }
+
+    fn forget(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+}
+
+impl Drop for ReadWrite {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            buffer.recycle();
+        }
+    }
+}

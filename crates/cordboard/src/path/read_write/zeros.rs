@@ -1,0 +1,63 @@
+//! Making holes where the source has zeros (`--sparse always`).
+
+use super::super::{Cursor, Flow};
+use crate::errno::Errno;
+use crate::transfer::holes;
+
+/// The smallest run of zeros that is worth a hole: a page, which is the block
+/// of nearly every file system.
+const BLOCK: usize = 4096;
+
+/// Writes up to the next block of zeros, or makes a hole of the blocks of
+/// zeros that come first. Returns how many bytes of either it was.
+pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+    let offset = flow.sink_offset().ok_or(Errno::ESPIPE)?;
+    let head = (offset.next_multiple_of(BLOCK as u64) - offset) as usize;
+    if head == 0 {
+        let zeros = bytes
+            .chunks_exact(BLOCK)
+            .take_while(|block| is_zero(block))
+            .count()
+            * BLOCK;
+        if zeros > 0 && holes::make(flow, zeros as u64)? {
+            return Ok(zeros);
+        }
+    }
+    let body = bytes.get(head..).unwrap_or_default();
+    let data = body
+        .chunks(BLOCK)
+        .take_while(|block| block.len() < BLOCK || !is_zero(block))
+        .map(<[u8]>::len)
+        .sum::<usize>();
+    // At least one block, so that zeros that cannot become a hole are written.
+    let length = (head + data.max(BLOCK)).min(bytes.len());
+    let sink = flow.sink_fd();
+    let n = match flow.to {
+        Cursor::At(offset) => rustix::io::pwrite(sink, &bytes[..length], offset)?,
+        _ => rustix::io::write(sink, &bytes[..length])?,
+    };
+    flow.to.advance(n as u64);
+    if n > 0 {
+        flow.ends_in_hole = false;
+    }
+    Ok(n)
+}
+
+fn is_zero(block: &[u8]) -> bool {
+    block
+        .chunks_exact(16)
+        .all(|part| u128::from_ne_bytes(part.try_into().unwrap_or([1; 16])) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_told_from_data() {
+        let mut block = [0u8; BLOCK];
+        assert!(is_zero(&block));
+        block[BLOCK - 1] = 1;
+        assert!(!is_zero(&block));
+    }
+}

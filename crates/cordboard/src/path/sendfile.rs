@@ -1,0 +1,94 @@
+//! `sendfile(2)`: from a file's page cache to anything, since Linux 2.6.33
+//! (to sockets only before). The kernel splices through a pipe of its own of
+//! 16 pages.
+
+use super::{Flow, Step, Takes, Verdict, blame};
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
+use crate::route::{Pair, Why};
+use crate::transfer::Sparse;
+
+/// One call's bytes: it can run for seconds otherwise, on a non-blocking
+/// socket too as long as its reader keeps up; 0x7ffff000 at most anyway.
+const PIECE: usize = 2 << 20;
+
+/// From files and block devices, to files, block devices, character devices
+/// and stream sockets. Pipes are `splice`'s.
+pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
+    let (source, sink) = (pair.source, pair.sink);
+    if !source.kind.is_cached() {
+        return Err(Why::Kinds("the source is no file"));
+    }
+    if sink.append {
+        // EINVAL, do_splice_direct in fs/splice.c.
+        return Err(Errno::EINVAL.into());
+    }
+    if source.direct || sink.direct {
+        return Err("direct I/O wants aligned buffers".into());
+    }
+    if pair.request.sink_offset.is_some() {
+        return Err("it writes at the sink's own position only".into());
+    }
+    if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
+        return Err("blocks of zeros are to become holes".into());
+    }
+    match sink.kind {
+        Kind::Tcp | Kind::UnixStream | Kind::StreamSocket => {
+            if pair.request.stable {
+                return Err("the socket would send the page cache's own pages".into());
+            }
+            Ok("from the page cache to a socket without a copy")
+        }
+        Kind::File | Kind::Memfd | Kind::BlockDevice => {
+            Ok("from the page cache with one copy in the kernel")
+        }
+        Kind::CharDevice => Ok("from the page cache to the driver"),
+        _ => Err(Why::Kinds("not for this kind of sink")),
+    }
+}
+
+/// | errno | verdict | evidence |
+/// |---|---|---|
+/// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` | declined | no splice_read or splice_write there; `O_APPEND` set after open |
+/// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
+/// | `EAGAIN` | blocked on the sink | a file source never blocks |
+/// | anything else | failed | |
+#[derive(Default)]
+pub(crate) struct Sendfile {
+    moved: bool,
+}
+
+impl Step for Sendfile {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        if !flow.may_write(false) {
+            return Verdict::Blocked(Side::Sink);
+        }
+        // Exactly what is left: asking past the end has cost 200 ms.
+        let length = flow.want(PIECE).min(flow.room_in_sink());
+        let (source, sink) = (flow.source_fd(), flow.sink_fd());
+        match rustix::fs::sendfile(sink, source, flow.from.offset(), length).map_err(Errno::from) {
+            Ok(0) => Verdict::Ended,
+            Ok(n) => {
+                self.moved = true;
+                flow.took(n as u64);
+                flow.gave(n as u64);
+                Verdict::Moved(n as u64)
+            }
+            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
+            Err(errno) => match refused(errno, self.moved) {
+                Some(why) => Verdict::Declined(why),
+                None => blame(flow, errno),
+            },
+        }
+    }
+}
+
+fn refused(errno: Errno, moved: bool) -> Option<Why> {
+    match errno {
+        Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => {}
+        Errno::EPERM | Errno::EACCES | Errno::EIO | Errno::EOVERFLOW if !moved => {}
+        _ => return None,
+    }
+    Some(errno.into())
+}

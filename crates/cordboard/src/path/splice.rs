@@ -1,0 +1,398 @@
+//! `splice(2)`: pages move through a pipe. Since Linux 2.6.17; both offsets
+//! and all kinds as they are today since 2.6.31.
+//!
+//! One end must be a pipe. Where neither is, a private pipe stands between,
+//! and tells which side failed. Where the source is a file and the sink is
+//! somebody's pipe, a private pipe is the faster way too: filling it holds no
+//! lock that the reader needs, and moving whole pages holds it briefly.
+
+use std::os::fd::AsFd;
+
+use super::{Cursor, Flow, Step, Takes, Verdict};
+use crate::endpoint::{Facts, Kind, Side};
+use crate::errno::Errno;
+use crate::pipe::{self, OwnedPipe};
+use crate::route::{Capabilities, Pair, Why};
+use crate::sys;
+use crate::transfer::{Sparse, Stranded};
+use rustix::pipe::SpliceFlags;
+
+/// A step from a file to a pipe: more falls out of the processor's cache.
+const FILE_STEP: usize = 512 << 10;
+/// Below this much, a private pipe costs more than it saves.
+const WORTH_A_PIPE: u64 = 128 << 10;
+
+/// Anything with pages to give to anything that takes pages.
+pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
+    let (source, sink) = (pair.source, pair.sink);
+    readable(source)?;
+    writable(sink)?;
+    if pair.request.stable && source.kind.is_cached() && !sink.kind.is_cached() {
+        return Err("the sink would get the page cache's own pages".into());
+    }
+    if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
+        return Err("blocks of zeros are to become holes".into());
+    }
+    if source.kind.is_pipe() || sink.kind.is_pipe() {
+        Ok("one end is a pipe: pages move, bytes are not copied")
+    } else if can.private_pipe {
+        Ok("through a private pipe")
+    } else {
+        Err(Errno::EMFILE.into())
+    }
+}
+
+fn readable(source: &Facts) -> Result<(), Why> {
+    match source.kind {
+        // A tty is read with the pipe's lock held, which stops everybody else
+        // who uses the pipe until the next line is typed.
+        Kind::Tty => Err("a terminal would be read with the pipe locked".into()),
+        // EINVAL: they have no splice_read.
+        Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Err(Errno::EINVAL.into()),
+        // Some of /proc refuses, some of /sys takes it; none gains by it.
+        Kind::Pseudo => Err("made up on the fly: nothing to gain".into()),
+        Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
+            Err("a pipe keeps no boundaries between datagrams".into())
+        }
+        _ if source.direct && source.kind.is_cached() => {
+            Err("direct I/O wants aligned buffers".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn writable(sink: &Facts) -> Result<(), Why> {
+    match sink.kind {
+        // EINVAL, do_splice in fs/splice.c.
+        _ if sink.append && sink.kind.is_file() => Err(Errno::EINVAL.into()),
+        Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Err(Errno::EINVAL.into()),
+        Kind::Pseudo => Err("its writes are commands, to be kept whole".into()),
+        Kind::Tty => Err("a terminal takes bytes, not pages".into()),
+        Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
+            Err("pages would be sent as datagrams of any size".into())
+        }
+        _ if sink.direct && sink.kind.is_cached() => Err("direct I/O wants aligned buffers".into()),
+        _ => Ok(()),
+    }
+}
+
+/// | errno | verdict | evidence |
+/// |---|---|---|
+/// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` on the source's side | declined: nothing was taken | /dev/zero between Linux 5.10 and 6.5 |
+/// | `EINVAL` on the sink's side | declined; what the private pipe holds is copied out first | `O_APPEND` set after open; drivers without splice_write |
+/// | `EPERM`, `EACCES`, `EIO` on the source's side | declined if nothing has moved | seccomp; FUSE |
+/// | `EAGAIN` | blocked, on the side that is not ready | |
+/// | anything else | failed, on the side of the call | coreutils#278 |
+pub(crate) struct Splice {
+    private: Option<OwnedPipe>,
+    step: usize,
+    moved: bool,
+    /// The sink refused pages: the rest of the private pipe goes by copying.
+    refused: Option<Errno>,
+}
+
+impl Splice {
+    /// Takes a private pipe where one is needed or worth it.
+    pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Splice, Why> {
+        let (source, sink) = (flow.source.facts(), flow.sink.facts());
+        let known = match source.size {
+            Some(size) => size.min(flow.left),
+            None => flow.left,
+        };
+        let mut splice = Splice {
+            private: None,
+            step: pipe::LARGEST,
+            moved: false,
+            refused: None,
+        };
+        for (facts, fd) in [(source, flow.source_fd()), (sink, flow.sink_fd())] {
+            // Whoever is at the other end of a pipe gains by a larger one;
+            // refused to the unprivileged past their share.
+            if facts.kind.is_pipe() && known > WORTH_A_PIPE {
+                pipe::enlarge(fd);
+            }
+        }
+        if source.kind.is_pipe() {
+            return Ok(splice);
+        }
+        let from_file = source.kind.is_cached();
+        if sink.kind.is_pipe() {
+            if from_file && known > WORTH_A_PIPE {
+                splice.step = FILE_STEP;
+                // EMFILE here only means to do without.
+                splice.private = pipe::acquire(FILE_STEP).ok();
+            }
+            return Ok(splice);
+        }
+        let pipe = pipe::acquire(if from_file { FILE_STEP } else { pipe::LARGEST })?;
+        splice.step = pipe.capacity();
+        if !from_file {
+            probe(flow, &pipe)?;
+        }
+        splice.private = Some(pipe);
+        Ok(splice)
+    }
+
+    /// Source to private pipe. Only into an empty one, so that `EAGAIN` can
+    /// only mean the source.
+    fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        let Some(pipe) = &mut self.private else {
+            return Ok(());
+        };
+        if !flow.may_read(false) {
+            return Err(Verdict::Blocked(Side::Source));
+        }
+        let length = flow.want(self.step);
+        let source = flow.source_fd();
+        let done = rustix::pipe::splice(
+            source,
+            flow.from.offset(),
+            pipe.writer(),
+            None,
+            length,
+            SpliceFlags::NONBLOCK,
+        );
+        match done.map_err(Errno::from) {
+            Ok(0) => Err(Verdict::Ended),
+            Ok(n) => {
+                pipe.filled(n);
+                flow.took(n as u64);
+                Ok(())
+            }
+            Err(errno) => Err(self.source_failed(errno)),
+        }
+    }
+
+    fn source_failed(&self, errno: Errno) -> Verdict {
+        match errno {
+            Errno::EINTR => Verdict::Moved(0),
+            Errno::EAGAIN => Verdict::Blocked(Side::Source),
+            Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => Verdict::Declined(errno.into()),
+            Errno::EPERM | Errno::EACCES | Errno::EIO if !self.moved => {
+                Verdict::Declined(errno.into())
+            }
+            _ => Verdict::Failed(Side::Source, errno),
+        }
+    }
+
+    /// Private pipe to sink.
+    fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let Some(pipe) = &mut self.private else {
+            return Verdict::Moved(0);
+        };
+        let covered = flow.sink.kind().is_pipe();
+        if !flow.may_write(covered) {
+            return Verdict::Blocked(Side::Sink);
+        }
+        if self.refused.is_some() {
+            return copy_out(pipe, flow);
+        }
+        let length = usize::try_from(pipe.held())
+            .unwrap_or(usize::MAX)
+            .min(flow.room_in_sink());
+        let mut flags = SpliceFlags::NONBLOCK;
+        if flow.sink.kind().is_stream_socket() && flow.more_in_hand() {
+            flags |= SpliceFlags::MORE;
+        }
+        let sink = flow.sink_fd();
+        let done = rustix::pipe::splice(pipe.reader(), None, sink, flow.to.offset(), length, flags);
+        match done.map_err(Errno::from) {
+            // A sink that takes none of what is there will not take it later.
+            Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
+            Ok(n) => {
+                pipe.drained(n);
+                self.moved = true;
+                flow.gave(n as u64);
+                Verdict::Moved(n as u64)
+            }
+            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
+            Err(errno @ (Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS)) => {
+                self.refused = Some(errno);
+                Verdict::Moved(0)
+            }
+            Err(errno) => Verdict::Failed(Side::Sink, errno),
+        }
+    }
+
+    /// One end is a pipe: one call does both.
+    fn direct(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let (from_pipe, to_pipe) = (flow.source.kind().is_pipe(), flow.sink.kind().is_pipe());
+        // A socket that makes us wait would do so with the sink's pipe locked.
+        let readable = if to_pipe && !from_pipe {
+            flow.source_ready.take_polled()
+        } else {
+            flow.may_read(from_pipe)
+        };
+        if !readable {
+            return Verdict::Blocked(Side::Source);
+        }
+        if !flow.may_write(to_pipe) {
+            return Verdict::Blocked(Side::Sink);
+        }
+        let length = flow.want(self.step).min(flow.room_in_sink());
+        let (source, sink) = (flow.source_fd(), flow.sink_fd());
+        // Not through the private-pipe type: neither pipe is ours.
+        let done = rustix::pipe::splice(
+            source,
+            flow.from.offset(),
+            sink,
+            flow.to.offset(),
+            length,
+            SpliceFlags::NONBLOCK,
+        );
+        match done.map_err(Errno::from) {
+            Ok(0) => Verdict::Ended,
+            Ok(n) => {
+                self.moved = true;
+                flow.took(n as u64);
+                flow.gave(n as u64);
+                Verdict::Moved(n as u64)
+            }
+            Err(Errno::EAGAIN) => Verdict::Blocked(which_is_not_ready(flow)),
+            // A pipe gives no errors but the end: the other side failed.
+            Err(errno @ Errno::EPIPE) => Verdict::Failed(Side::Sink, errno),
+            Err(errno) if flow.source.kind().is_pipe() => match self.source_failed(errno) {
+                Verdict::Failed(_, errno) => Verdict::Failed(Side::Sink, errno),
+                verdict => verdict,
+            },
+            Err(errno) => self.source_failed(errno),
+        }
+    }
+}
+
+impl Step for Splice {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        if self.private.is_none() {
+            return self.direct(flow);
+        }
+        if self.held() == 0 {
+            if let Some(errno) = self.refused {
+                return Verdict::Declined(errno.into());
+            }
+            // Nothing left to read is not the end while bytes are held; here
+            // none are.
+            if let Err(verdict) = self.fill(flow) {
+                return verdict;
+            }
+        }
+        self.flush(flow)
+    }
+
+    fn held(&self) -> u64 {
+        self.private.as_ref().map_or(0, OwnedPipe::held)
+    }
+
+    fn strand(&mut self) -> Option<Stranded> {
+        let pipe = self.private.take()?;
+        if pipe.held() == 0 {
+            pipe.release();
+            return None;
+        }
+        Some(Stranded::Pipe(pipe.into_reader()))
+    }
+
+    fn forget(&mut self) {
+        // Dropped, not released: it is not empty.
+        self.private = None;
+    }
+}
+
+impl Drop for Splice {
+    fn drop(&mut self) {
+        if let Some(pipe) = self.private.take() {
+            pipe.release();
+        }
+    }
+}
+
+/// Asks the sink whether it takes pages at all, before anything is taken from
+/// a source that cannot be rewound: splicing from the empty private pipe gives
+/// `EAGAIN` where it would work, and the refusal where it would not.
+fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
+    let mut to = match flow.to {
+        Cursor::At(offset) => Cursor::At(offset),
+        other => other,
+    };
+    let done = rustix::pipe::splice(
+        pipe.reader(),
+        None,
+        flow.sink_fd(),
+        to.offset(),
+        1,
+        SpliceFlags::NONBLOCK,
+    );
+    match done.map_err(Errno::from) {
+        Err(errno @ (Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EPERM)) => {
+            Err(errno.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `EAGAIN` of one call on two descriptors: which one is it that is not ready?
+fn which_is_not_ready(flow: &Flow<'_>) -> Side {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let source = flow.source_fd();
+    if flow.source.kind().is_pipe() {
+        return match sys::unsent(source) {
+            Ok(0) | Err(_) => Side::Source,
+            Ok(_) => Side::Sink,
+        };
+    }
+    let sink = flow.sink_fd();
+    let mut fds = [PollFd::new(&sink, PollFlags::OUT)];
+    match poll(&mut fds, Some(&rustix::event::Timespec::default())) {
+        Ok(1) => Side::Source,
+        _ => Side::Sink,
+    }
+}
+
+/// For a sink that turned out to refuse pages: what the private pipe holds is
+/// read and written, a page at a time so that nothing is held twice. A page
+/// that is read and not written goes back to the front by way of `forget` or
+/// `strand` only in the pipe, so it is peeked at with `tee(2)` first.
+fn copy_out(pipe: &mut OwnedPipe, flow: &mut Flow<'_>) -> Verdict {
+    let mut page = [0u8; 4096];
+    let peeked = match peek(pipe, &mut page) {
+        Ok(n) => n,
+        Err(errno) => return Verdict::Failed(Side::Sink, errno),
+    };
+    let bytes = &page[..peeked];
+    let sink = flow.sink_fd();
+    let done = match flow.to {
+        Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset),
+        _ => rustix::io::write(sink, bytes),
+    };
+    match done.map_err(Errno::from) {
+        Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
+        Ok(n) => {
+            let taken = rustix::io::read(pipe.reader().as_fd(), &mut page[..n]);
+            if taken != Ok(n) {
+                return Verdict::Failed(Side::Sink, Errno::EIO);
+            }
+            pipe.drained(n);
+            flow.to.advance(n as u64);
+            flow.gave(n as u64);
+            Verdict::Moved(n as u64)
+        }
+        Err(Errno::EINTR) => Verdict::Moved(0),
+        Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
+        Err(errno) => Verdict::Failed(Side::Sink, errno),
+    }
+}
+
+/// The first bytes of a pipe, which stay in it: `tee(2)` into another pipe.
+fn peek(pipe: &OwnedPipe, page: &mut [u8]) -> Result<usize, Errno> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let n = rustix::pipe::tee(pipe.reader(), &writer, page.len(), SpliceFlags::NONBLOCK)?;
+    drop(writer);
+    let mut got = 0;
+    while got < n {
+        match rustix::io::read(&reader, &mut page[got..n])? {
+            0 => break,
+            more => got += more,
+        }
+    }
+    Ok(got)
+}

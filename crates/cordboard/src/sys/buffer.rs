@@ -1,0 +1,98 @@
+//! A page-aligned buffer.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::errno::Errno;
+
+/// Anonymous memory of its own: page-aligned, as direct I/O wants it, and
+/// neither cleared nor touched before its first use.
+pub(crate) struct Buffer {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, as a Box<[u8]> would.
+unsafe impl Send for Buffer {}
+
+thread_local! {
+    /// The last buffer this thread gave back: many small transfers in a row
+    /// use one mapping.
+    static SPARE: RefCell<Option<Buffer>> = const { RefCell::new(None) };
+}
+
+impl Buffer {
+    /// At least this many bytes, rounded up to whole pages. `mmap(2)`.
+    pub(crate) fn with_capacity(length: usize) -> Result<Buffer, Errno> {
+        let length = length.max(1).next_multiple_of(4096);
+        let spare = SPARE.try_with(|spare| spare.take()).ok().flatten();
+        if let Some(spare) = spare.filter(|spare| spare.length >= length) {
+            return Ok(spare);
+        }
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?;
+        match NonNull::new(start.cast::<u8>()) {
+            Some(start) => Ok(Buffer { start, length }),
+            None => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// Gives it back for this thread's next transfer.
+    pub(crate) fn recycle(self) {
+        // What a datagram batch needs is too much to keep for later.
+        const LARGEST_KEPT: usize = 2 << 20;
+        if self.length <= LARGEST_KEPT {
+            let _ = SPARE.try_with(|spare| spare.replace(Some(self)));
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping is `length` bytes long, readable, zero-filled by
+        // the kernel, and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, writable, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what was mapped; nothing borrows it any more.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_and_reused() {
+        let mut buffer = Buffer::with_capacity(100).unwrap();
+        assert_eq!(buffer.as_ptr() as usize % 4096, 0);
+        assert_eq!(buffer.len(), 4096);
+        buffer[4095] = 7;
+        let start = buffer.as_ptr();
+        buffer.recycle();
+        let again = Buffer::with_capacity(4096).unwrap();
+        assert_eq!(again.as_ptr(), start);
+    }
+}

@@ -1,0 +1,35 @@
+//! Sharing blocks between files.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::last;
+use crate::errno::Errno;
+
+/// `FICLONE`: the whole of `source` becomes the content of `sink`. Since
+/// Linux 4.5 (`ioctl_ficlone(2)`).
+pub(crate) fn clone_file(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Result<(), Errno> {
+    Ok(rustix::fs::ioctl_ficlone(sink, source)?)
+}
+
+/// `FICLONERANGE`: `length` bytes (0: to the end) of `source` from `from` on
+/// become those of `sink` from `to` on. Since Linux 4.5
+/// (`ioctl_ficlonerange(2)`).
+pub(crate) fn clone_range(
+    source: BorrowedFd<'_>,
+    from: u64,
+    length: u64,
+    sink: BorrowedFd<'_>,
+    to: u64,
+) -> Result<(), Errno> {
+    let range = libc::file_clone_range {
+        src_fd: i64::from(source.as_raw_fd()),
+        src_offset: from,
+        src_length: length,
+        dest_offset: to,
+    };
+    // SAFETY: FICLONERANGE reads one struct file_clone_range, which outlives the call.
+    match unsafe { libc::ioctl(sink.as_raw_fd(), libc::FICLONERANGE, &raw const range) } {
+        0 => Ok(()),
+        _ => Err(last()),
+    }
+}

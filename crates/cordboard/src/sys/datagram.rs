@@ -1,0 +1,189 @@
+//! Datagrams in batches: `recvmmsg(2)` and `sendmmsg(2)`.
+
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use super::last;
+use crate::errno::Errno;
+
+/// One received datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// Its bytes in the buffer.
+    pub length: usize,
+    /// It was longer than its slot, and the kernel threw the rest away.
+    pub truncated: bool,
+    /// It came with its sender's credentials, so it is a message and not the
+    /// end of the stream (see `pass_credentials`).
+    pub credentials: bool,
+}
+
+/// The kernel's view of a batch, kept between calls.
+pub(crate) struct Batch {
+    headers: Vec<libc::mmsghdr>,
+    vectors: Vec<libc::iovec>,
+    control: Vec<[u64; 8]>,
+}
+
+// SAFETY: the pointers in it are set anew at the start of each call, from
+// references that outlive the call; between calls they are never read.
+unsafe impl Send for Batch {}
+
+impl Batch {
+    /// For at most this many datagrams at a time.
+    pub(crate) fn new(slots: usize) -> Batch {
+        // SAFETY: all-zero bytes are a valid mmsghdr and a valid iovec.
+        let (header, vector) = unsafe { (mem::zeroed(), mem::zeroed()) };
+        Batch {
+            headers: vec![header; slots],
+            vectors: vec![vector; slots],
+            control: vec![[0; 8]; slots],
+        }
+    }
+
+    /// Receives up to a batch of datagrams, each into a slot of `slot` bytes
+    /// of `buffer`. Waits for the first only if `wait` is set. Since
+    /// Linux 2.6.33.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: none is there. `ECONNREFUSED`: an earlier datagram was
+    /// refused by its receiver (`udp(7)`). `EINTR`.
+    pub(crate) fn receive(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        buffer: &mut [u8],
+        slot: usize,
+        at_most: usize,
+        wait: bool,
+        out: &mut Vec<Received>,
+    ) -> Result<usize, Errno> {
+        out.clear();
+        let count = (buffer.len() / slot).min(self.headers.len()).min(at_most);
+        for (index, part) in buffer.chunks_exact_mut(slot).take(count).enumerate() {
+            self.vectors[index] = libc::iovec {
+                iov_base: part.as_mut_ptr().cast(),
+                iov_len: slot,
+            };
+            let header = &mut self.headers[index].msg_hdr;
+            header.msg_iov = &raw mut self.vectors[index];
+            header.msg_iovlen = 1;
+            header.msg_control = self.control[index].as_mut_ptr().cast();
+            header.msg_controllen = size_of::<[u64; 8]>() as _;
+            header.msg_flags = 0;
+            header.msg_name = ptr::null_mut();
+            header.msg_namelen = 0;
+        }
+        // Descriptors that come along unasked are closed below; until then
+        // they must not leak into a child.
+        let flags = libc::MSG_CMSG_CLOEXEC
+            | if wait {
+                libc::MSG_WAITFORONE
+            } else {
+                libc::MSG_DONTWAIT
+            };
+        // SAFETY: `count` headers point at vectors and buffers that outlive the call.
+        let received = unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count as libc::c_uint,
+                flags as _,
+                ptr::null_mut(),
+            )
+        };
+        if received < 0 {
+            return Err(last());
+        }
+        for message in &self.headers[..received as usize] {
+            let header = &message.msg_hdr;
+            out.push(Received {
+                length: message.msg_len as usize,
+                truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+                credentials: ancillary(header),
+            });
+        }
+        Ok(received as usize)
+    }
+
+    /// Sends these datagrams in order; returns how many were taken. Never
+    /// waits unless `wait` is set, never raises `SIGPIPE`. Since Linux 3.0.
+    ///
+    /// # Errors
+    ///
+    /// That of the first datagram: `EAGAIN`, `EMSGSIZE`, `ECONNREFUSED`, …
+    pub(crate) fn send<'b>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        datagrams: impl Iterator<Item = &'b [u8]>,
+        wait: bool,
+    ) -> Result<usize, Errno> {
+        let mut count = 0;
+        for (index, datagram) in datagrams.take(self.headers.len()).enumerate() {
+            self.vectors[index] = libc::iovec {
+                iov_base: datagram.as_ptr().cast_mut().cast(),
+                iov_len: datagram.len(),
+            };
+            let header = &mut self.headers[index].msg_hdr;
+            header.msg_iov = &raw mut self.vectors[index];
+            header.msg_iovlen = 1;
+            header.msg_control = ptr::null_mut();
+            header.msg_controllen = 0;
+            header.msg_flags = 0;
+            header.msg_name = ptr::null_mut();
+            header.msg_namelen = 0;
+            count = index + 1;
+        }
+        let flags = libc::MSG_NOSIGNAL | if wait { 0 } else { libc::MSG_DONTWAIT };
+        // SAFETY: `count` headers point at vectors and slices that outlive the call.
+        let sent = unsafe {
+            libc::sendmmsg(
+                fd.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count as libc::c_uint,
+                flags as _,
+            )
+        };
+        if sent < 0 {
+            Err(last())
+        } else {
+            Ok(sent as usize)
+        }
+    }
+}
+
+/// Whether a header came back with credentials; descriptors that came along
+/// (`SCM_RIGHTS`) are closed, so that a sender cannot fill our table.
+fn ancillary(header: &libc::msghdr) -> bool {
+    let mut credentials = false;
+    // SAFETY: the kernel filled in msg_control and msg_controllen of this header.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !next.is_null() {
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return headers inside the buffer.
+        let part = unsafe { &*next };
+        if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_CREDENTIALS {
+            credentials = true;
+        }
+        if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_RIGHTS {
+            close_rights(part);
+        }
+        // SAFETY: `next` is a header of this message.
+        next = unsafe { libc::CMSG_NXTHDR(header, next) };
+    }
+    credentials
+}
+
+fn close_rights(part: &libc::cmsghdr) {
+    // SAFETY: computes an offset only.
+    let head = unsafe { libc::CMSG_LEN(0) } as usize;
+    let count = (part.cmsg_len as usize).saturating_sub(head) / size_of::<libc::c_int>();
+    // SAFETY: the data of this header follows it in the control buffer.
+    let data = unsafe { libc::CMSG_DATA(part) }.cast::<libc::c_int>();
+    for index in 0..count {
+        // SAFETY: `count` descriptors are there, at any alignment.
+        let fd = unsafe { data.add(index).read_unaligned() };
+        // SAFETY: the kernel just installed it for us, and nobody else knows it.
+        unsafe { libc::close(fd) };
+    }
+}

@@ -1,0 +1,95 @@
+//! Holding back the signals that writing can raise.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// While it lives, `SIGPIPE` (a closed reader) and `SIGXFSZ` (the file-size
+/// limit) do not reach this thread; what the transfer raised meanwhile is
+/// taken back at the end, and what was pending before stays pending. The
+/// host's handlers are never touched.
+pub(crate) struct Hold {
+    before: libc::sigset_t,
+    pending: [bool; 2],
+}
+
+const HELD: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+
+impl Hold {
+    /// Starts holding. `None` if the mask could not be changed.
+    pub(crate) fn start() -> Option<Hold> {
+        let held = set(&HELD);
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: both sets are valid for the call, which fills in the second.
+        let done = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &held, before.as_mut_ptr()) };
+        if done != 0 {
+            return None;
+        }
+        Some(Hold {
+            // SAFETY: filled in by the successful call above.
+            before: unsafe { before.assume_init() },
+            pending: pending(),
+        })
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let now = pending();
+        for (index, signal) in HELD.into_iter().enumerate() {
+            if now[index] && !self.pending[index] {
+                let one = set(&[signal]);
+                let zero = libc::timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                };
+                // SAFETY: takes a pending, blocked signal off the queue; the
+                // set and the timeout outlive the call.
+                unsafe { libc::sigtimedwait(&one, ptr::null_mut(), &zero) };
+            }
+        }
+        // SAFETY: restores the mask that was read at the start.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+    }
+}
+
+fn set(signals: &[libc::c_int]) -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the whole set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for signal in signals {
+        // SAFETY: the set is initialised and the number is a real signal's.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), *signal) };
+    }
+    // SAFETY: initialised above.
+    unsafe { set.assume_init() }
+}
+
+fn pending() -> [bool; 2] {
+    let mut pending = set(&[]);
+    // SAFETY: the set is valid for the kernel to fill in.
+    unsafe { libc::sigpending(&mut pending) };
+    // SAFETY: the set is initialised.
+    HELD.map(|signal| unsafe { libc::sigismember(&pending, signal) } == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Case 55: writing to a closed pipe is EPIPE and leaves nothing behind.
+    #[test]
+    fn a_closed_pipe_raises_nothing() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        assert_eq!(pending(), [false, false]);
+        {
+            let _hold = Hold::start().unwrap();
+            assert_eq!(
+                rustix::io::write(&writer, b"x"),
+                Err(rustix::io::Errno::PIPE)
+            );
+            assert_eq!(pending(), [true, false]);
+        }
+        assert_eq!(pending(), [false, false]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Asking sockets, and being told who sent.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::last;
+use crate::errno::Errno;
+
+/// Bytes that a blocking socket takes at once without putting its caller to
+/// sleep, with room left for the kernel's own headers. `SO_MEMINFO`, since
+/// Linux 4.12; one page where it isn't known, which every socket that polls
+/// writable takes.
+pub(crate) fn send_room(fd: BorrowedFd<'_>) -> usize {
+    // SK_MEMINFO_*, linux/sock_diag.h.
+    const SNDBUF: usize = 3;
+    const WMEM_ALLOC: usize = 2;
+    const WMEM_QUEUED: usize = 5;
+    const PAGE: usize = 4096;
+    let mut info = [0u32; 9];
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: `info` is valid for `length` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if done != 0 || (length as usize) < size_of_val(&info) {
+        return PAGE;
+    }
+    // TCP counts what is queued, UNIX sockets what is allocated.
+    let used = info[WMEM_QUEUED].max(info[WMEM_ALLOC]) as usize;
+    let room = (info[SNDBUF] as usize).saturating_sub(used);
+    // A socket buffer costs up to an eighth on top of what it carries.
+    (room - room / 8).max(PAGE)
+}
+
+/// Bytes a pipe or socket holds for its reader: `FIONREAD`.
+pub(crate) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    Ok(rustix::io::ioctl_fionread(fd)?)
+}
+
+/// Sets `SO_PASSCRED` and returns what it was. With it, every message that is
+/// received carries its sender's credentials, and the end of the stream
+/// carries none: the one way to tell a message of zero length from the end on
+/// a sequenced-packet socket (`unix(7)`).
+pub(crate) fn pass_credentials(fd: BorrowedFd<'_>, on: bool) -> Result<bool, Errno> {
+    let mut before: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `before` is valid for `length` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PASSCRED,
+            (&raw mut before).cast(),
+            &raw mut length,
+        )
+    };
+    if done != 0 {
+        return Err(last());
+    }
+    let value = libc::c_int::from(on);
+    if (before != 0) != on {
+        // SAFETY: `value` is valid for its size.
+        let done = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PASSCRED,
+                (&raw const value).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        if done != 0 {
+            return Err(last());
+        }
+    }
+    Ok(before != 0)
+}
+
+/// What a connected datagram socket sends in one piece without fragments, in
+/// bytes of payload: the path's MTU less the headers (`IP_MTU`, `ip(7)`;
+/// `IPV6_MTU`, `ipv6(7)`).
+pub(crate) fn path_mtu(fd: BorrowedFd<'_>) -> Option<usize> {
+    use rustix::net::{AddressFamily, sockopt};
+    const UDP_HEADER: usize = 8;
+    let (level, name, headers) = match sockopt::socket_domain(fd).ok()? {
+        AddressFamily::INET => (libc::IPPROTO_IP, libc::IP_MTU, 20 + UDP_HEADER),
+        AddressFamily::INET6 => (libc::IPPROTO_IPV6, libc::IPV6_MTU, 40 + UDP_HEADER),
+        _ => return None,
+    };
+    let mut mtu: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `mtu` is valid for `length` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw mut mtu).cast(),
+            &raw mut length,
+        )
+    };
+    // ENOTCONN: no peer, so no path.
+    if done != 0 {
+        return None;
+    }
+    usize::try_from(mtu).ok()?.checked_sub(headers)
+}

@@ -1,0 +1,181 @@
+//! The end of a transfer: nothing that was read is lost, and the account is
+//! closed.
+
+use std::time::Duration;
+
+use super::drive::Turn;
+use super::wait::{Interest, Waiter};
+use super::{Ended, Outcome, Report, Stranded, Transfer, holes};
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
+use crate::path::Cursor;
+use crate::route::{Declined, PathName, Why};
+
+/// How the transfer ended, as the report will have it.
+struct Verdict {
+    ended: Ended,
+    failed: Option<Side>,
+    errno: Option<Errno>,
+}
+
+impl Verdict {
+    fn fail(&mut self, side: Side, errno: Errno) {
+        // The first failure is the one that matters.
+        if self.ended != Ended::Error {
+            (self.ended, self.failed, self.errno) = (Ended::Error, Some(side), Some(errno));
+        }
+    }
+}
+
+impl Transfer<'_> {
+    /// Closes the account.
+    pub(super) fn settle(
+        mut self,
+        turn: Turn,
+        waiter: &mut dyn Waiter,
+        start: Duration,
+    ) -> Outcome {
+        let mut verdict = match turn {
+            Turn::Done(ended) => Verdict {
+                ended,
+                failed: None,
+                errno: None,
+            },
+            Turn::Failed(failed, errno) => Verdict {
+                ended: Ended::Error,
+                failed,
+                errno,
+            },
+            // Only ends are settled.
+            Turn::Moved(_) | Turn::Blocked(_) => Verdict {
+                ended: Ended::Cancelled,
+                failed: None,
+                errno: None,
+            },
+        };
+        if matches!(verdict.ended, Ended::Cancelled | Ended::Idle) {
+            self.drain(waiter, &mut verdict);
+        }
+        let stranded = self.give_back();
+        if let Some((_, path)) = &mut self.current {
+            path.finish(&mut self.flow);
+        }
+        if let Err(errno) = holes::settle(&mut self.flow) {
+            verdict.fail(Side::Sink, errno);
+        }
+        if verdict.ended == Ended::Eof && self.source_was_truncated() {
+            verdict.fail(Side::Source, Errno::ENODATA);
+        }
+        if self.request.sync && verdict.ended != Ended::Error {
+            if let Err(errno) = rustix::fs::fsync(self.flow.sink_fd()) {
+                verdict.fail(Side::Sink, errno.into());
+            }
+        }
+        let declined = self.declined();
+        let report = Report {
+            read: self.flow.read,
+            written: self.flow.written,
+            stranded: self.flow.read - self.flow.written,
+            ended: verdict.ended,
+            failed: verdict.failed,
+            errno: verdict.errno,
+            path: self.used,
+            declined,
+            truncated: self.flow.truncated,
+            elapsed: waiter.now().saturating_sub(start),
+        };
+        Outcome { report, stranded }
+    }
+
+    /// Passes on what is in hand as long as the sink takes it at once.
+    fn drain(&mut self, waiter: &mut dyn Waiter, verdict: &mut Verdict) {
+        let left = std::mem::take(&mut self.flow.left);
+        self.flow.may_sleep = false;
+        self.flow.source_ready.may_sleep = false;
+        self.flow.sink_ready.may_sleep = false;
+        while self.held() > 0 {
+            let interest = Interest {
+                ready: Some((self.flow.sink_fd(), true)),
+                watch: None,
+                wake: None,
+            };
+            match waiter.wait(&interest, Some(Duration::ZERO)) {
+                Ok(awake) if awake.ready => self.flow.mark_ready(Side::Sink),
+                _ => break,
+            }
+            match self.step() {
+                Turn::Moved(n) if n > 0 => {}
+                Turn::Failed(Some(side), Some(errno)) => {
+                    verdict.fail(side, errno);
+                    break;
+                }
+                _ => break,
+            }
+        }
+        self.flow.left = left;
+    }
+
+    /// What was read and not written: back to the source, or to the caller.
+    fn give_back(&mut self) -> Option<Stranded> {
+        let held = self.held();
+        let (_, path) = self.current.as_mut()?;
+        if held == 0 {
+            return None;
+        }
+        let kind = self.flow.source.kind();
+        let rewinds = kind.is_cached() || kind == Kind::Pseudo;
+        if rewinds && self.flow.move_source(-(held as i64)).is_ok() {
+            path.forget();
+            self.flow.read -= held;
+            return None;
+        }
+        path.strand()
+    }
+
+    /// The source ended before the size it had when the transfer began, and
+    /// its size says so too: it was truncated. (A file system whose sizes are
+    /// false still claims the old one.)
+    fn source_was_truncated(&self) -> bool {
+        let facts = self.flow.source.facts();
+        let (true, Some(size)) = (facts.kind.is_file(), facts.size) else {
+            return false;
+        };
+        let start = match (self.request.source_offset, facts.position) {
+            (Some(offset), _) => offset,
+            (None, Some(position)) => position,
+            (None, None) => return false,
+        };
+        if start + self.flow.read >= size {
+            return false;
+        }
+        let now = rustix::fs::fstat(self.flow.source_fd()).map(|s| s.st_size as u64);
+        let here = match self.flow.from {
+            // Somebody else who shares the position may have read the rest.
+            Cursor::Position => self.flow.source_offset(),
+            _ => Some(start + self.flow.read),
+        };
+        matches!((now, here), (Ok(now), Some(here)) if now < size && here < size)
+    }
+
+    /// The paths that were ranked before the last one used: those that the
+    /// route excluded for a reason of this very pair, then those that declined.
+    fn declined(&self) -> Vec<Declined> {
+        let mut all: Vec<Declined> = self
+            .route
+            .excluded
+            .iter()
+            .filter(|d| !matches!(d.why, Why::Kinds(_)) && self.ranked_before_use(d.path))
+            .cloned()
+            .collect();
+        all.extend(self.declined.iter().cloned());
+        all
+    }
+
+    fn ranked_before_use(&self, path: PathName) -> bool {
+        let Some(used) = self.used.last() else {
+            return true;
+        };
+        let rank = |p: PathName| self.route.order.iter().position(|o| *o == p);
+        rank(path) < rank(*used)
+    }
+}

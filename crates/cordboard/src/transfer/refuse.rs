@@ -1,0 +1,75 @@
+//! What is refused before anything moves.
+
+use std::os::fd::BorrowedFd;
+
+use super::{Refusal, Request};
+use crate::endpoint::{Endpoint, Facts, Kind, Side};
+use crate::route::{Route, Switches};
+
+/// The end of any file (`loff_t`).
+const END_OF_ANY_FILE: u64 = i64::MAX as u64;
+
+pub(super) fn probe<'a>(
+    source: BorrowedFd<'a>,
+    sink: BorrowedFd<'a>,
+) -> Result<(Endpoint<'a>, Endpoint<'a>), Refusal> {
+    let look = |side, fd| Endpoint::probe(fd).map_err(|errno| Refusal::Unusable { side, errno });
+    Ok((look(Side::Source, source)?, look(Side::Sink, sink)?))
+}
+
+pub(super) fn unfit(source: &Facts, sink: &Facts, request: &Request) -> Result<(), Refusal> {
+    for (side, facts) in [(Side::Source, source), (Side::Sink, sink)] {
+        if facts.kind == Kind::Directory {
+            return Err(Refusal::Directory { side });
+        }
+        if facts.listening {
+            return Err(Refusal::Listening { side });
+        }
+    }
+    if !source.readable {
+        return Err(Refusal::WrongMode { side: Side::Source });
+    }
+    if !sink.writable {
+        return Err(Refusal::WrongMode { side: Side::Sink });
+    }
+    if request.sink_offset.is_some() && sink.append {
+        return Err(Refusal::AppendOffset);
+    }
+    let offsets = [
+        (Side::Source, source, request.source_offset),
+        (Side::Sink, sink, request.sink_offset),
+    ];
+    for (side, facts, offset) in offsets {
+        let Some(offset) = offset else { continue };
+        if !facts.is_seekable() {
+            return Err(Refusal::NotSeekable {
+                side,
+                kind: facts.kind,
+            });
+        }
+        if offset > END_OF_ANY_FILE {
+            return Err(Refusal::TooLarge);
+        }
+    }
+    if request.sync && !sink.kind.is_cached() {
+        return Err(Refusal::NotSyncable { kind: sink.kind });
+    }
+    Ok(())
+}
+
+/// Says which paths were allowed and what is against them.
+pub(super) fn no_path(route: &Route, switches: Switches) -> Refusal {
+    let why: Vec<String> = route
+        .excluded
+        .iter()
+        .filter(|declined| switches.allows(declined.path))
+        .map(|declined| format!("{} ({})", declined.path, declined.why))
+        .collect();
+    Refusal::NoPath {
+        why: if why.is_empty() {
+            "all are turned off".to_owned()
+        } else {
+            why.join(", ")
+        },
+    }
+}

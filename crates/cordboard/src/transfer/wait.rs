@@ -1,0 +1,98 @@
+//! Waiting and the time, behind a trait so that tests can make time pass.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::errno::Errno;
+
+/// What to wait for.
+pub(crate) struct Interest<'a> {
+    /// This becoming readable, or writable where `true`.
+    pub(crate) ready: Option<(BorrowedFd<'a>, bool)>,
+    /// Watch this one for its end meanwhile.
+    pub(crate) watch: Option<BorrowedFd<'a>>,
+    /// Woken through this one.
+    pub(crate) wake: Option<BorrowedFd<'a>>,
+}
+
+/// What came of it. Several can be true at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Awake {
+    pub(crate) ready: bool,
+    /// The watched descriptor shows an error.
+    pub(crate) error: bool,
+    /// The watched descriptor shows a hang-up.
+    pub(crate) hang_up: bool,
+    pub(crate) woken: bool,
+}
+
+/// The outside world, as far as waiting goes.
+pub(crate) trait Waiter {
+    /// Time since some fixed moment.
+    fn now(&mut self) -> Duration;
+
+    /// Waits, at most for `timeout`. `EINTR` counts as being woken.
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno>;
+}
+
+/// The real one: `poll(2)` and the monotonic clock.
+pub(crate) struct Poll {
+    start: Instant,
+}
+
+impl Poll {
+    pub(crate) fn new() -> Poll {
+        Poll {
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Waiter for Poll {
+    fn now(&mut self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+        let ready = interest.ready.map(|(fd, write)| {
+            let flags = if write { PollFlags::OUT } else { PollFlags::IN };
+            PollFd::from_borrowed_fd(fd, flags)
+        });
+        // Errors and hang-ups are always told, asked for or not.
+        let watch = interest
+            .watch
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
+        let wake = interest
+            .wake
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let (ready_at, watch_at) = (0, usize::from(ready.is_some()));
+        let wake_at = watch_at + usize::from(watch.is_some());
+        let has = (ready.is_some(), watch.is_some(), wake.is_some());
+        let mut fds: Vec<PollFd<'_>> = [ready, watch, wake].into_iter().flatten().collect();
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: t.as_secs() as _,
+            tv_nsec: t.subsec_nanos() as _,
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => {
+                return Ok(Awake {
+                    woken: true,
+                    ..Awake::default()
+                });
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        let shows = |there: bool, index: usize, flags: PollFlags| {
+            there && fds[index].revents().intersects(flags)
+        };
+        Ok(Awake {
+            ready: shows(has.0, ready_at, PollFlags::all()),
+            error: shows(has.1, watch_at, PollFlags::ERR | PollFlags::NVAL),
+            hang_up: shows(has.1, watch_at, PollFlags::HUP),
+            woken: shows(has.2, wake_at, PollFlags::all()),
+        })
+    }
+}
