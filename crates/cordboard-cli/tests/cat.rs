@@ -23,7 +23,10 @@ fn files_and_standard_input_in_order() {
     feed(&mut child, b" between ");
     let run = end(child);
     assert_eq!(run.ok().json()["written"], 100_012);
-    assert_eq!(run.stdout(), [&bytes(100_000)[..], b" between bee"].concat());
+    assert_eq!(
+        run.stdout(),
+        [&bytes(100_000)[..], b" between bee"].concat()
+    );
 }
 
 #[test]
@@ -75,10 +78,14 @@ fn parts() {
     let dir = dir();
     let a = file(&dir, "a", b"abcdef");
     let b = file(&dir, "b", b"ghi");
-    let run_ = run(cordboard().args(["cat", "--size", "8", "--json"]).args([&a, &b]));
+    let run_ = run(cordboard()
+        .args(["cat", "--size", "8", "--json"])
+        .args([&a, &b]));
     assert_eq!(run_.ok().stdout(), b"abcdefgh");
     assert_eq!(run_.json()["ended"], "size");
-    let run_ = run(cordboard().args(["cat", "--offset", "2", "--size", "3"]).arg(&a));
+    let run_ = run(cordboard()
+        .args(["cat", "--offset", "2", "--size", "3"])
+        .arg(&a));
     assert_eq!(run_.ok().stdout(), b"cde");
     run(cordboard().args(["cat", "--offset", "2"]).args([&a, &b])).fails(2, &["--offset"]);
 }
@@ -94,7 +101,11 @@ fn a_closed_standard_output_is_an_error() {
     let dir = dir();
     let a = file(&dir, "a", b"a");
     let child = std::process::Command::new("sh")
-        .args(["-c", r#""$0" cat "$1" >&-"#, env!("CARGO_BIN_EXE_cordboard")])
+        .args([
+            "-c",
+            r#""$0" cat "$1" >&-"#,
+            env!("CARGO_BIN_EXE_cordboard"),
+        ])
         .arg(&a)
         .stderr(Stdio::piped())
         .spawn()

@@ -66,7 +66,9 @@ fn a_file_of_any_name() {
     file(&dir, "tcp:a:1", b"odd");
     file(&dir, "x:y", b"known");
     for (name, expected) in [("file:tcp:a:1", &b"odd"[..]), ("x:y", b"known")] {
-        let run = run(cordboard().args(["splice", name, "-"]).current_dir(dir.path()));
+        let run = run(cordboard()
+            .args(["splice", name, "-"])
+            .current_dir(dir.path()));
         assert_eq!(run.ok().stdout(), expected);
     }
 }
@@ -234,7 +236,12 @@ fn unix_streams_and_their_files() {
 fn unix_datagrams_and_packets() {
     let dir = dir();
     let path = dir.path().join("d");
-    let child = start(&[&format!("unix-dgram:{}", path.display()), "-", "--size", "6"]);
+    let child = start(&[
+        &format!("unix-dgram:{}", path.display()),
+        "-",
+        "--size",
+        "6",
+    ]);
     let socket = UnixDatagram::unbound().unwrap();
     until("a socket", || socket.send_to(b"abc", &path).ok());
     socket.send_to(b"def", &path).unwrap();
@@ -243,7 +250,11 @@ fn unix_datagrams_and_packets() {
 
     let receiver = UnixDatagram::bind(&path).unwrap();
     let source = file(&dir, "s", b"datagram");
-    end(start(&[source.to_str().unwrap(), &format!("unix-dgram:{}", path.display())])).ok();
+    end(start(&[
+        source.to_str().unwrap(),
+        &format!("unix-dgram:{}", path.display()),
+    ]))
+    .ok();
     let mut buffer = [0; 100];
     let length = receiver.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"datagram");
@@ -306,7 +317,10 @@ fn options_of_size_and_offset() {
     ]));
     assert_eq!(run.ok().stdout(), &bytes(10_000)[1024..2024]);
     let json = run.json();
-    assert_eq!((&json["written"], &json["ended"]), (&1000.into(), &"size".into()));
+    assert_eq!(
+        (&json["written"], &json["ended"]),
+        (&1000.into(), &"size".into())
+    );
     let mut child = start(&["-", "-", "--offset", "5"]);
     child.stdin.take();
     end(child).fails(1, &["standard input", "cannot seek"]);
@@ -314,7 +328,7 @@ fn options_of_size_and_offset() {
 
 #[test]
 fn no_descriptor_stays_behind_and_flags_stay_as_they_were() {
-    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     let flags = rustix::fs::fcntl_getfl(&reader).unwrap();
     let child = cordboard()
         .args(["splice", "-", "/dev/null"])

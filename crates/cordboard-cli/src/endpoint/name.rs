@@ -116,7 +116,7 @@ fn exists(path: &OsStr) -> bool {
 }
 
 /// A source that is missing is no loss to refuse; a sink may be a new file of
-/// that name, unless the word is within two letters of a scheme.
+/// that name, unless the word is a slip of the finger away from a scheme.
 fn misspelt(scheme: &[u8], side: Side) -> bool {
     let word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'+');
     if scheme.is_empty() || !scheme[0].is_ascii_alphabetic() || !scheme.iter().all(word) {
@@ -124,24 +124,21 @@ fn misspelt(scheme: &[u8], side: Side) -> bool {
     }
     let lower = scheme.to_ascii_lowercase();
     side == Side::Source
-        || SCHEMES
-            .iter()
-            .any(|known| known.len() > 2 && distance(&lower, known.as_bytes()) <= 2)
+        || (SCHEMES.iter()).any(|known| known.len() > 2 && near(&lower, known.as_bytes()))
 }
 
-/// Letters to change, add, leave out, to get from one word to the other.
-fn distance(a: &[u8], b: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let best = (corner + usize::from(x != y))
-                .min(row[j] + 1)
-                .min(row[j + 1] + 1);
-            corner = std::mem::replace(&mut row[j + 1], best);
+/// The same but for one letter that is wrong, missing, too many, or swapped
+/// with the next.
+fn near(a: &[u8], b: &[u8]) -> bool {
+    let same = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+    let (a, b) = (&a[same..], &b[same..]);
+    match (a, b) {
+        ([], rest) | (rest, []) => rest.len() <= 1,
+        ([_, a1 @ ..], [_, b1 @ ..]) => {
+            let swapped = a.len() > 1 && b.len() > 1 && a[0] == b[1] && a[1] == b[0];
+            a1 == b1 || a1 == b || a == b1 || (swapped && a[2..] == b[2..])
         }
     }
-    row[b.len()]
 }
 
 /// `HOST:PORT`, `[ADDRESS]:PORT`; for listening also `:PORT`, every address.

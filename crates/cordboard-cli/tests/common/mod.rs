@@ -145,7 +145,9 @@ pub fn feed(child: &mut Child, bytes: &[u8]) {
 /// A system call's number as the process sleeps in it (`proc(5)`, `syscall`).
 pub fn sleeping(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+    stat.rsplit(") ")
+        .next()
+        .is_some_and(|rest| rest.starts_with('S'))
 }
 
 /// Whether the process handles this signal by now (`proc(5)`, `SigCgt`).

@@ -85,9 +85,12 @@ fn a_sink_of_an_odd_name_is_a_new_file_unless_it_is_nearly_a_scheme() {
 }
 
 #[test]
-fn edit_distance() {
-    assert_eq!(distance(b"tcp", b"tcp"), 0);
-    assert_eq!(distance(b"tpc", b"tcp"), 2);
-    assert_eq!(distance(b"", b"tcp"), 3);
-    assert_eq!(distance(b"unix-listn", b"unix-listen"), 1);
+fn slips_of_the_finger() {
+    for word in ["tcp", "tpc", "tc", "tccp", "txp", "cp"] {
+        assert!(near(word.as_bytes(), b"tcp"), "{word}");
+    }
+    for word in ["", "c", "t", "cup", "backup", "tcpip", "pct"] {
+        assert!(!near(word.as_bytes(), b"tcp"), "{word}");
+    }
+    assert!(near(b"unix-listn", b"unix-listen"));
 }
