@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -239,10 +239,14 @@ fn a_new_file_that_got_nothing_is_not_left_behind() {
     // Refused, and failed at the first byte.
     run(cordboard().args(["splice"]).args([dir.path(), &sink])).fails(1, &["directory"]);
     assert!(!sink.exists());
-    run(cordboard()
+    let child = cordboard()
         .args(["splice", "--offset", "9", "-"])
-        .arg(&sink))
-    .fails(1, &["--offset"]);
+        .arg(&sink)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    end(child).fails(1, &["cannot seek", "--offset"]);
     assert!(!sink.exists());
 }
 
@@ -294,13 +298,21 @@ fn a_connection_that_is_reset() {
     );
     assert!(json["written"].as_u64().unwrap() >= 1000);
 
-    let child = cordboard()
+    let mut child = cordboard()
         .args(["splice", &format!("tcp:{address}"), "-", "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (stream, _) = listener.accept().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"x").unwrap();
+    let mut byte = [0];
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut byte)
+        .unwrap();
     reset(stream);
     let run = end(child);
     run.fails(1, &["Connection reset by peer (ECONNRESET) at the source"]);
@@ -427,7 +439,8 @@ fn a_program_that_runs_is_not_written_over() {
     let program = dir.path().join("sleep");
     std::fs::copy("/bin/sleep", &program).unwrap();
     let source = file(&dir, "s", b"x");
-    let mut child = Command::new(&program).arg("60").spawn().unwrap();
+    // A test that forks meanwhile may hold the new file open for writing.
+    let mut child = until("a start", || Command::new(&program).arg("60").spawn().ok());
     let run = run(cordboard().arg("copy").args([&source, &program]));
     child.kill().unwrap();
     child.wait().unwrap();
