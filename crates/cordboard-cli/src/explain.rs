@@ -42,6 +42,9 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     let source = endpoint::stand_in(&source_name, &shown, Side::Source, false)?;
     let shown = flags.sink.to_string_lossy();
     let sink = endpoint::stand_in(&sink_name, &shown, Side::Sink, flags.writing.append)?;
+    if sink.is_replaced() {
+        endpoint::same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
+    }
     let transfer = Transfer::new(source.found(), sink.found(), request).map_err(|failure| {
         session::refused(format!("{} to {}", source.shown, sink.shown), &failure)
     })?;
@@ -115,7 +118,7 @@ fn description(side: Side, stand_in: &StandIn, endpoint: &Endpoint<'_>) -> Descr
     if let Some(alignment) = alignment {
         list.push(format!("direct I/O aligned to {} bytes", alignment.offset));
     }
-    list.extend(flags(facts).map(str::to_owned));
+    list.extend(flags(facts, stand_in.given).map(str::to_owned));
     if !stand_in.note.is_empty() {
         list.push(stand_in.note.to_owned());
     }
@@ -129,15 +132,18 @@ fn description(side: Side, stand_in: &StandIn, endpoint: &Endpoint<'_>) -> Descr
         "name": stand_in.shown, "kind": facts.kind.name(), "size": facts.size,
         "filesystem": filesystem, "cached": cached, "holes": holes,
         "alignment": alignment.map(|a| a.offset),
-        "flags": flags(facts).collect::<Vec<_>>(), "note": stand_in.note,
+        "flags": flags(facts, stand_in.given).collect::<Vec<_>>(), "note": stand_in.note,
     });
     Described { text, json }
 }
 
-fn flags(facts: &Facts) -> impl Iterator<Item = &'static str> {
+fn flags(facts: &Facts, given: bool) -> impl Iterator<Item = &'static str> {
     [
         (facts.append, "appending"),
-        (facts.nonblocking && facts.kind.can_block(), "non-blocking"),
+        (
+            facts.nonblocking && given && facts.kind.can_block(),
+            "non-blocking",
+        ),
         (facts.direct, "direct"),
     ]
     .into_iter()

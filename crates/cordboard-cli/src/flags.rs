@@ -104,11 +104,13 @@ pub struct Splice {
 
 /// `cordboard copy`.
 #[derive(Debug, Args)]
-#[command(override_usage = "cordboard copy [OPTIONS] SRC... DST")]
 pub struct Copy {
-    /// Files to copy, and last the file or directory to copy them to
-    #[arg(value_name = "SRC... DST", num_args = 2.., required = true, value_hint = ValueHint::AnyPath)]
-    pub operands: Vec<PathBuf>,
+    /// Files to copy; with -r also directories
+    #[arg(value_name = "SRC", num_args = 1.., required = true, value_hint = ValueHint::AnyPath)]
+    pub sources: Vec<PathBuf>,
+    /// The file, or the directory, to copy them to
+    #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
+    pub sink: PathBuf,
     /// Copy directories and all that is in them; symlinks stay symlinks
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,

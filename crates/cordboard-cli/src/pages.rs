@@ -25,6 +25,7 @@ pub fn man(what: Option<&OsStr>) -> u8 {
         Some(name) => name
             .to_str()
             .and_then(|name| whole.find_subcommand(name))
+            .filter(|sub| !sub.is_hide_set())
             .map(|sub| sub.clone().name(format!("cordboard-{}", sub.get_name()))),
     };
     match (page, what) {

@@ -119,10 +119,7 @@ pub struct Watch {
 impl Watch {
     /// One that draws, or only tells when it is asked to.
     pub fn new(drawing: bool) -> Watch {
-        let width = match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
-            Ok(size) if drawing && size.ws_col > 1 => usize::from(size.ws_col) - 1,
-            _ => 79,
-        };
+        let width = if drawing { width() } else { 0 };
         Watch {
             drawing,
             on_screen: false,
@@ -160,6 +157,14 @@ impl Watch {
         if self.drawing && signals::stop().is_none() {
             signals::tick(EVERY);
         }
+    }
+}
+
+/// Columns of the terminal, but the last, which some wrap after.
+fn width() -> usize {
+    match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
+        Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
+        _ => 79,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use cordboard::{Errno, Request, Side};
+use cordboard::{Request, Side};
 
 use crate::endpoint::{self, Opened};
 use crate::flags::Splice;
@@ -51,7 +51,7 @@ fn move_all(
 ) -> Result<(), Problem> {
     if sink.replace {
         // Nothing is thrown away before it is clear that the rest can be done.
-        same_file(source, sink)?;
+        endpoint::same_file(source.as_fd(), &source.shown, sink.as_fd(), &sink.shown)?;
         session.check(
             (source.as_fd(), &source.shown),
             (sink.as_fd(), &sink.shown),
@@ -60,7 +60,7 @@ fn move_all(
         rustix::fs::ftruncate(sink, 0)
             .map_err(|e| Problem::call(&sink.shown, Side::Sink, e, Doing::Opening))?;
     }
-    let total = total(source, &request);
+    let total = session::total(source.as_fd(), &request);
     session.transfer(
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),
@@ -68,24 +68,4 @@ fn move_all(
         total,
     )?;
     Ok(())
-}
-
-/// To replace a file's contents by its own would destroy them first.
-fn same_file(source: &Opened, sink: &Opened) -> Result<(), Problem> {
-    let stat = |opened: &Opened| rustix::fs::fstat(opened).ok();
-    match (stat(source), stat(sink)) {
-        (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino) => {
-            let text = format!("it is the same file as the source, {}", source.shown);
-            Err(
-                Problem::refused(&sink.shown, Side::Sink, Errno::EINVAL, text)
-                    .help("copy it to another name"),
-            )
-        }
-        _ => Ok(()),
-    }
-}
-
-/// How many bytes there will be to move, where the source is a file.
-pub fn total(source: &Opened, request: &Request) -> Option<u64> {
-    session::total(source.as_fd(), request)
 }

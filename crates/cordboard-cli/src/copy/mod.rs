@@ -38,8 +38,8 @@ pub fn run(flags: &Copy, session: &mut Session) {
 }
 
 fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
-    let paths: Vec<PathBuf> = flags.operands.iter().map(|path| plain(path)).collect();
-    let (sink, sources) = paths.split_last().expect("two operands at least");
+    let sink = &plain(&flags.sink);
+    let sources: Vec<PathBuf> = flags.sources.iter().map(|path| plain(path)).collect();
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
     if part && (sources.len() > 1 || flags.recursive) {
         return Err(Problem::usage(
@@ -72,7 +72,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         );
     }
     let mut taken = HashSet::new();
-    for source in sources {
+    for source in &sources {
         if job.session.stopped() {
             break;
         }

@@ -10,5 +10,5 @@ mod standard;
 mod unix;
 
 pub use name::{Name, parse};
-pub use open::{Opened, sink, source};
+pub use open::{Opened, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};

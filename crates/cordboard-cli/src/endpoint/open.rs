@@ -209,3 +209,23 @@ fn standard_stream(who: Who<'_>) -> Result<Opened, Problem> {
     }
     Ok(Opened::new(Held::Given(fd), shown))
 }
+
+/// To replace a file's contents by its own would destroy them first.
+pub fn same_file(
+    source: BorrowedFd<'_>,
+    source_shown: &str,
+    sink: BorrowedFd<'_>,
+    sink_shown: &str,
+) -> Result<(), Problem> {
+    let stat = |fd| rustix::fs::fstat(fd).ok();
+    match (stat(source), stat(sink)) {
+        (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino) => {
+            let text = format!("it is the same file as the source, {source_shown}");
+            Err(
+                Problem::refused(sink_shown, Side::Sink, Errno::EINVAL, text)
+                    .help("nothing was written: take another name"),
+            )
+        }
+        _ => Ok(()),
+    }
+}

@@ -26,6 +26,8 @@ pub struct StandIn {
     pub note: &'static str,
     /// As the user knows it.
     pub shown: String,
+    /// Opened by somebody else, whose flags tell something.
+    pub given: bool,
 }
 
 enum Fd {
@@ -40,6 +42,11 @@ impl StandIn {
             Fd::Ours(fd) => fd.as_fd(),
             Fd::Opened(opened) => opened.as_fd(),
         }
+    }
+
+    /// Whether it is a file whose contents would be thrown away.
+    pub fn is_replaced(&self) -> bool {
+        self.emptied.is_some()
     }
 
     /// What the transfer would find.
@@ -67,6 +74,7 @@ pub fn stand_in(name: &Name, shown: &str, side: Side, append: bool) -> Result<St
                 fd: Fd::Opened(opened),
                 emptied: None,
                 note: "",
+                given: true,
             });
         }
         Name::Path(path) => return by_path(path, who, append),
@@ -87,6 +95,7 @@ pub fn stand_in(name: &Name, shown: &str, side: Side, append: bool) -> Result<St
         emptied: None,
         note,
         shown: shown.to_owned(),
+        given: false,
     })
 }
 
@@ -103,6 +112,7 @@ fn by_path(path: &Path, who: Who<'_>, append: bool) -> Result<StandIn, Problem> 
         emptied,
         note,
         shown: who.shown.to_owned(),
+        given: false,
     };
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
