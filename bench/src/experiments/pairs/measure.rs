@@ -18,8 +18,10 @@ const SECONDS: f64 = 0.05;
 /// The least and the most bytes of one transfer.
 const LEAST: u64 = 64 << 10;
 const MOST: u64 = 128 << 20;
-/// Where a kind cannot hold that much, it is done again, so often at most.
+/// Where a kind cannot hold that much, it is done again, so often at most,
 const REPEATS: f64 = 40.0;
+/// and not for longer than this, with all that making the kind takes.
+const PATIENCE: f64 = 0.2;
 
 /// The samples of one cell, each with its place in its round.
 pub struct Measured {
@@ -133,13 +135,16 @@ impl Setup {
         // Whole blocks, for direct I/O.
         let size = (wanted as u64).clamp(LEAST, MOST).next_multiple_of(1 << 16);
         let spec = spec(size);
-        let repeats = (wanted / spec.size as f64).clamp(1.0, REPEATS);
-        Ok(Setup {
+        setup = Setup {
             spec,
-            repeats: repeats.round() as u32,
             kept: None,
             ..setup
-        })
+        };
+        let start = Instant::now();
+        let trial = setup.once(Who::Plain)?;
+        let most = (PATIENCE / start.elapsed().as_secs_f64()).clamp(1.0, REPEATS);
+        setup.repeats = (SECONDS / trial.wall).clamp(1.0, most).round() as u32;
+        Ok(setup)
     }
 
     /// As often as it takes, added up.

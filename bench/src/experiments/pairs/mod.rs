@@ -76,7 +76,9 @@ fn run(bench: &mut Bench) -> Result<()> {
             bench.results.push(row);
         }
     }
-    bench.notes.extend(document::notes(&cells, bench.options.quick));
+    bench
+        .notes
+        .extend(document::notes(&cells, bench.options.quick));
     if bench.options.record {
         document::bring_up_to_date(&cells)?;
     }
