@@ -25,7 +25,8 @@ cell's path again.
   buffer of 128 KiB between the same two descriptors. The median of
   interleaved rounds; the loop writes no more at once than the sink takes
   (65,507 bytes to UDP, 8 to an eventfd). No ratio: the plain loop fails,
-  because a direct write must be aligned.
+  because a direct write must be aligned and an eventfd's number whole, and
+  the pieces come in uneven.
 - **as read/write: ERRNO**: the plain loop fails too, with this errno.
 - **FAILS**: it fails where the plain loop works. There must be none.
 

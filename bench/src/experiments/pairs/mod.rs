@@ -4,7 +4,7 @@
 //! Unlike the other experiments this one works within the bench's own process:
 //! no command line could hand out most of these descriptors. A complete
 //! `--record` run writes `docs/paths.md`; one that is narrowed down by
-//! `--setting "pipe -> TCP"` or `--setting "FIFO -> "` brings only those cells
+//! `--setting "pipe -> TCP"` or `--setting="-> eventfd"` brings only those cells
 //! of it up to date.
 
 mod document;

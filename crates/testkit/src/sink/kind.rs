@@ -74,7 +74,7 @@ impl SinkKind {
     /// The most that is worth writing to it. `None`: anything.
     pub fn most(self) -> Option<u64> {
         match self {
-            SinkKind::Eventfd => Some((64 << 10) + 1),
+            SinkKind::Eventfd => Some(64 << 10),
             SinkKind::Block => Some(loopdev::SIZE),
             _ => None,
         }
