@@ -137,6 +137,12 @@ impl Watch {
         self.drawing
     }
 
+    /// Draws no more.
+    pub fn mute(&mut self) {
+        self.clear();
+        self.drawing = false;
+    }
+
     /// Before each transfer: how much there will be to move in all.
     pub fn begin(&mut self, total: Option<u64>) {
         self.before = self.latest;

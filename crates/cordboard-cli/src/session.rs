@@ -77,6 +77,10 @@ impl Session {
                 return Err(refused(name(failure.report.failed), &failure));
             }
         };
+        // Lines of progress among what is written would spoil both.
+        if self.watch.draws() && !self.always && rustix::termios::isatty(sink) {
+            self.watch.mute();
+        }
         self.watch.begin(total);
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;

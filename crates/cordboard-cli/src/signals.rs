@@ -89,6 +89,10 @@ pub fn interruptible<T>(
             return Err(Problem::interrupted());
         }
         match call() {
+            Err(Errno::INTR) if take_show() => {
+                tick(Duration::ZERO);
+                eprintln!("0 bytes written: still waiting for an endpoint");
+            }
             Err(Errno::INTR) => {}
             done => return Ok(done),
         }

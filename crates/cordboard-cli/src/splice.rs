@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use cordboard::{Request, Side};
 
+use crate::copy::sync_parent;
 use crate::endpoint::{self, Opened};
 use crate::flags::Splice;
 use crate::hints::Doing;
@@ -35,12 +36,14 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         &flags.sink.to_string_lossy(),
         flags.writing.append,
     )?;
-    let moved = move_all(session, &source, &sink, request);
-    match &moved {
-        Ok(()) => sink.finish(),
-        Err(_) => sink.unmake(),
+    if let Err(problem) = move_all(session, &source, &sink, request) {
+        sink.unmake();
+        return Err(problem);
     }
-    moved
+    match &sink.created {
+        Some(path) if flags.writing.sync => sync_parent(path),
+        _ => sink.finish(),
+    }
 }
 
 fn move_all(

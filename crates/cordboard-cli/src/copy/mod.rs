@@ -19,6 +19,7 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::session::{self, Session};
 use place::Place;
+pub use tree::sync_parent;
 
 /// What all files of one command have in common.
 struct Job<'s> {
@@ -28,6 +29,10 @@ struct Job<'s> {
     preserve: bool,
     append: bool,
     sync: bool,
+    /// There is but one file, so that its size is that of all.
+    alone: bool,
+    /// The request was found to be one that is taken up.
+    checked: bool,
 }
 
 /// Runs it.
@@ -62,6 +67,8 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         preserve: flags.preserve,
         append: flags.writing.append,
         sync: flags.writing.sync,
+        alone: sources.len() == 1 && !flags.recursive,
+        checked: false,
     };
     let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);
     if !into && sources.len() > 1 {
@@ -140,7 +147,7 @@ impl Job<'_> {
             FileType::RegularFile => {
                 let fresh = self.file(&from, &to, true)?;
                 if fresh && self.sync {
-                    tree::sync_parent(target)?;
+                    sync_parent(target)?;
                 }
                 Ok(())
             }
@@ -154,7 +161,7 @@ impl Job<'_> {
             FileType::Symlink => {
                 self.link(&from, &to)?;
                 if self.sync {
-                    tree::sync_parent(target)?;
+                    sync_parent(target)?;
                 }
                 Ok(())
             }

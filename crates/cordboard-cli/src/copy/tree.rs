@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cordboard::{Errno, Side};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat};
+use rustix::io::retry_on_intr;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::place::Place;
@@ -111,8 +112,9 @@ impl Walk {
         } else {
             OFlags::NOFOLLOW
         };
-        let source = rustix::fs::openat(above, name, DIRECTORY | nofollow, Mode::empty())
-            .map_err(reading)?;
+        let source =
+            retry_on_intr(|| rustix::fs::openat(above, name, DIRECTORY | nofollow, Mode::empty()))
+                .map_err(reading)?;
         let stat = rustix::fs::fstat(&source).map_err(reading)?;
         if depth > 0 && (stat.st_dev, stat.st_ino) == self.root {
             let text = "it is the directory that is copied into";
@@ -207,12 +209,12 @@ impl Walk {
     ) -> Result<(OwnedFd, bool), Problem> {
         // We must be able to write into it until it is full.
         let mode = Mode::from_raw_mode(stat.st_mode & 0o777 | 0o700);
-        let fresh = match rustix::fs::mkdirat(target, name, mode) {
+        let fresh = match retry_on_intr(|| rustix::fs::mkdirat(target, name, mode)) {
             Ok(()) => true,
             Err(rustix::io::Errno::EXIST) => false,
             Err(errno) => return Err(self.writing(errno)),
         };
-        match rustix::fs::openat(target, name, DIRECTORY, Mode::empty()) {
+        match retry_on_intr(|| rustix::fs::openat(target, name, DIRECTORY, Mode::empty())) {
             Ok(fd) => Ok((fd, fresh)),
             Err(rustix::io::Errno::NOTDIR) => {
                 let text = "it is there and no directory, and its source is one";
