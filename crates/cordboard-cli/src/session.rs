@@ -12,7 +12,7 @@ use cordboard::{
 
 use crate::flags::{Common, Paths, Range, When};
 use crate::hints::{Doing, hint};
-use crate::problem::Problem;
+use crate::problem::{Problem, one_line};
 use crate::progress::Watch;
 use crate::report::Account;
 use crate::{signals, units};
@@ -122,7 +122,8 @@ impl Session {
     /// A line on standard error that changes nothing about the outcome.
     pub fn say(&mut self, line: &dyn Display) {
         self.watch.clear();
-        let _ = writeln!(std::io::stderr().lock(), "{line}");
+        let line = line.to_string();
+        let _ = writeln!(std::io::stderr().lock(), "{}", one_line(&line));
     }
 
     /// Whether we were asked to stop.

@@ -6,7 +6,7 @@ mod one;
 mod place;
 mod tree;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text).help("make it first (mkdir)")
         );
     }
-    let mut taken = HashSet::new();
+    let mut taken = BTreeSet::new();
     for source in &sources {
         if job.session.stopped() {
             break;
