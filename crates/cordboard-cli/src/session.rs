@@ -5,13 +5,11 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use cordboard::{
-    Control, Ended, Errno, Failure, Refusal, Report, Request, Side, Size, Sparse, Switches,
-    Transfer,
-};
+use cordboard::{Control, Ended, Errno, Report, Request, Side, Transfer};
 
-use crate::flags::{Common, Paths, Range, When};
-use crate::hints::{Doing, hint};
+use crate::failure::{failed, operand, refused};
+use crate::flags::{Common, When};
+use crate::hints::Doing;
 use crate::problem::{Problem, one_line};
 use crate::progress::Watch;
 use crate::report::Account;
@@ -178,137 +176,5 @@ impl Session {
             None if self.usage => 2,
             None => u8::from(account.ended == Ended::Error),
         }
-    }
-}
-
-fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> String {
-    match side {
-        Some(Side::Source) => source.to_string(),
-        Some(Side::Sink) => sink.to_string(),
-        None => format!("{source} to {sink}"),
-    }
-}
-
-/// A failure in the midst of a transfer.
-fn failed(operand: String, report: &Report) -> Problem {
-    let side = report.failed.unwrap_or(Side::Source);
-    let meaning = match report.errno {
-        Some(errno) => errno.to_string(),
-        None => "it failed".to_owned(),
-    };
-    let mut text = format!("{meaning} at the {side}, after {} bytes", report.written);
-    if report.stranded > 0 {
-        text += &format!(" ({} more were read, and are lost)", report.stranded);
-    }
-    if report.truncated > 0 {
-        text += &format!(" ({} datagrams were cut)", report.truncated);
-    }
-    Problem {
-        operand,
-        side: report.failed,
-        errno: report.errno,
-        text,
-        hint: report
-            .errno
-            .and_then(|errno| hint(errno, side, Doing::Moving))
-            .map(str::to_owned),
-        usage: false,
-    }
-}
-
-/// A request that was refused before anything moved.
-pub fn refused(operand: String, failure: &Failure) -> Problem {
-    let report = &failure.report;
-    let Some(refusal) = &failure.refusal else {
-        return failed(operand, report);
-    };
-    let help = match refusal {
-        Refusal::Directory { side } => hint(Errno::EISDIR, *side, Doing::Moving),
-        Refusal::NotSeekable { side, .. } => hint(Errno::ESPIPE, *side, Doing::Moving),
-        Refusal::NoPath { .. } => Some("see `cordboard explain`, and allow another with --route"),
-        _ => None,
-    };
-    let usage = matches!(refusal, Refusal::BadSwitch(_));
-    Problem {
-        operand: if usage { String::new() } else { operand },
-        side: report.failed,
-        errno: report.errno,
-        text: refusal.to_string(),
-        hint: help.map(str::to_owned),
-        usage,
-    }
-}
-
-/// The switches of `--route` and `--without`, each in place of its
-/// environment variable; `None` where neither is given.
-pub fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
-    let bad = |bad: cordboard::route::BadSwitch| Problem::usage("", bad.to_string());
-    // Also a bad word that would not be used is told of before anything is opened.
-    Switches::from_env().map_err(bad)?;
-    if paths.route.is_empty() && paths.without.is_empty() {
-        return Ok(None);
-    }
-    let env = |name| std::env::var(name).unwrap_or_default();
-    let mut switches = if paths.route.is_empty() {
-        Switches::parse(&env("CORDBOARD_ROUTE"), "").map_err(bad)?
-    } else {
-        Switches::only(&paths.route)
-    };
-    if paths.without.is_empty() {
-        for path in cordboard::PathName::ALL {
-            let off = Switches::parse("", &env("CORDBOARD_WITHOUT")).map_err(bad)?;
-            if !off.allows(path) {
-                switches = switches.without(path);
-            }
-        }
-    }
-    for path in &paths.without {
-        switches = switches.without(*path);
-    }
-    if !cordboard::PathName::ALL
-        .iter()
-        .any(|path| switches.allows(*path))
-    {
-        let none = Problem::usage("", "--route and --without leave no path");
-        return Err(none.help("read/write takes every pair"));
-    }
-    Ok(Some(switches))
-}
-
-/// What all commands ask for in the same way.
-pub fn request(range: &Range, paths: &Paths, sparse: Sparse) -> Result<Request, Problem> {
-    Ok(Request {
-        size: range.size.map_or(Size::Eof, Size::Bytes),
-        source_offset: range.offset,
-        block: paths.block,
-        stable: paths.stable,
-        sparse,
-        switches: switches(paths)?,
-        ..Request::default()
-    })
-}
-
-/// How many bytes there will be to move, where it is known beforehand.
-pub fn total(source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
-    use rustix::fs::FileType;
-    let wanted = match request.size {
-        Size::Bytes(n) => Some(n),
-        Size::Eof => None,
-    };
-    let there = rustix::fs::fstat(source).ok().and_then(|stat| {
-        // A size of 0 is what made-up files have.
-        let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let size = u64::try_from(stat.st_size)
-            .ok()
-            .filter(|n| file && *n > 0)?;
-        let from = match request.source_offset {
-            Some(offset) => offset,
-            None => rustix::fs::tell(source).ok()?,
-        };
-        Some(size.saturating_sub(from))
-    });
-    match (wanted, there) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => b.or(a),
     }
 }

@@ -9,7 +9,8 @@ use crate::endpoint::{self, Opened};
 use crate::flags::Splice;
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::session::{self, Session};
+use crate::request;
+use crate::session::Session;
 
 /// Runs it; returns the exit status.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -24,7 +25,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let request = Request {
         idle: flags.idle,
         sync: flags.writing.sync,
-        ..session::request(
+        ..request::from(
             &flags.range,
             &flags.common.paths,
             flags.writing.sparse.into(),
@@ -63,7 +64,7 @@ fn move_all(
         rustix::fs::ftruncate(sink, 0)
             .map_err(|e| Problem::call(&sink.shown, Side::Sink, e, Doing::Opening))?;
     }
-    let total = session::total(source.as_fd(), &request);
+    let total = request::total(source.as_fd(), &request);
     session.transfer(
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),

@@ -272,3 +272,30 @@ fn progress_on_a_terminal_and_not_elsewhere() {
     feed(&mut child, b"x");
     assert_eq!(end(child).ok().stderr(), "");
 }
+
+#[test]
+fn an_interrupt_while_a_listener_is_busy() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+    let dir = dir();
+    let path = dir.path().join("s");
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    let address = SocketAddrUnix::new(&path).unwrap();
+    let listener = socket();
+    rustix::net::bind(&listener, &address).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let mut queue = Vec::new();
+    loop {
+        let one = socket();
+        match rustix::net::connect(&one, &address) {
+            Ok(()) => queue.push(one),
+            Err(_) => break,
+        }
+    }
+    let child = start(&["splice", "-", &format!("unix:{}", path.display()), "--json"]);
+    settled(&child);
+    signal(child.id(), Signal::INT);
+    let run = end(child);
+    assert_eq!(run.code(), 130, "{}", run.stderr());
+    assert_eq!(run.json()["ended"], "cancelled");
+}

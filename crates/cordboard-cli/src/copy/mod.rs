@@ -3,6 +3,7 @@
 mod attributes;
 mod link;
 mod one;
+mod parent;
 mod place;
 mod tree;
 
@@ -17,9 +18,10 @@ use rustix::fs::{FileType, Stat};
 use crate::flags::Copy;
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::session::{self, Session};
+use crate::request;
+use crate::session::Session;
+pub use parent::sync_parent;
 use place::Place;
-pub use tree::sync_parent;
 
 /// What all files of one command have in common.
 struct Job<'s> {
@@ -54,7 +56,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     }
     let request = Request {
         sync: flags.writing.sync,
-        ..session::request(
+        ..request::from(
             &flags.range,
             &flags.common.paths,
             flags.writing.sparse.into(),
