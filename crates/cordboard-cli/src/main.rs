@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     ExitCode::from(match Cli::parse().command {
         Command::Splice(flags) => moving(&flags.common, "moved", |s| splice::run(&flags, s)),
         Command::Copy(flags) => moving(&flags.common, "copied", |s| copy::run(&flags, s)),
-        Command::Cat(flags) => moving(&flags.common, "written", |s| cat::run(&flags, s)),
+        Command::Cat(flags) => moving(&flags.common, session::CAT, |s| cat::run(&flags, s)),
         Command::Explain(flags) => explain::run(&flags),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { what } => pages::man(what.as_deref()),

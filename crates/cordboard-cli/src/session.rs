@@ -18,12 +18,16 @@ use crate::{signals, units};
 /// Runs longer than this get a summary on a terminal.
 const QUICK: Duration = Duration::from_millis(300);
 
+/// What `cat` does; it has no summary of its own accord.
+pub const CAT: &str = "written";
+
 /// One run of the command.
 pub struct Session {
     verb: &'static str,
     json: bool,
     always: bool,
     usage: bool,
+    transfers: u64,
     control: &'static Control,
     watch: Watch,
     account: Account,
@@ -52,6 +56,7 @@ impl Session {
             json: common.json,
             always: common.progress == When::Always,
             usage: false,
+            transfers: 0,
             control,
             watch: Watch::new(drawing),
             account: Account::default(),
@@ -79,6 +84,7 @@ impl Session {
         if self.watch.draws() && !self.always && rustix::termios::isatty(sink) {
             self.watch.mute();
         }
+        self.transfers += 1;
         self.watch.begin(total);
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;
@@ -141,6 +147,10 @@ impl Session {
     /// The last lines, and the exit status.
     pub fn finish(mut self) -> u8 {
         self.watch.clear();
+        if self.transfers > 1 {
+            // Opening and closing so many files takes time too.
+            self.account.elapsed = self.watch.wall();
+        }
         let account = &self.account;
         let stopped = signals::stop().filter(|_| account.ended == Ended::Cancelled);
         if let Some(signal) = stopped {
@@ -162,7 +172,7 @@ impl Session {
             );
         } else if account.ended != Ended::Error
             && self.watch.draws()
-            && (self.always || account.elapsed > QUICK)
+            && (self.always || (account.elapsed > QUICK && self.verb != CAT))
         {
             let _ = writeln!(std::io::stderr().lock(), "{}", account.summary(self.verb));
         }

@@ -3,7 +3,7 @@
 mod frame;
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cordboard::{Observer, Progress};
 
@@ -22,8 +22,11 @@ pub struct Watch {
     rate: Rate,
     drawn_at: Duration,
     total: Option<u64>,
+    /// Moved by the transfers before this one, and when this one began.
     before: (u64, Duration),
-    latest: (u64, Duration),
+    latest: u64,
+    start: Option<Instant>,
+    ticking: bool,
 }
 
 impl Watch {
@@ -38,7 +41,9 @@ impl Watch {
             drawn_at: Duration::ZERO,
             total: None,
             before: (0, Duration::ZERO),
-            latest: (0, Duration::ZERO),
+            latest: 0,
+            start: None,
+            ticking: false,
         }
     }
 
@@ -55,9 +60,17 @@ impl Watch {
 
     /// Before each transfer: how much there will be to move in all.
     pub fn begin(&mut self, total: Option<u64>) {
-        self.before = self.latest;
+        let start = *self.start.get_or_insert_with(Instant::now);
+        self.before = (self.latest, start.elapsed());
         self.total = total.map(|total| self.before.0 + total);
-        self.timer();
+        if !self.ticking {
+            self.timer();
+        }
+    }
+
+    /// Since the first transfer began.
+    pub fn wall(&self) -> Duration {
+        self.start.map_or(Duration::ZERO, |start| start.elapsed())
     }
 
     /// Wipes what was drawn, so that a line can be printed.
@@ -69,8 +82,9 @@ impl Watch {
 
     /// The interval timer as drawing needs it; a stop that is being asked for
     /// keeps its own.
-    fn timer(&self) {
+    fn timer(&mut self) {
         if self.drawing && signals::stop().is_none() {
+            self.ticking = true;
             signals::tick(EVERY);
         }
     }
@@ -93,7 +107,7 @@ impl Observer for Watch {
     fn progress(&mut self, progress: &Progress) {
         let bytes = self.before.0 + progress.written;
         let elapsed = self.before.1 + progress.elapsed;
-        self.latest = (bytes, elapsed);
+        self.latest = bytes;
         if signals::take_show() {
             self.clear();
             put(&told(bytes, elapsed, progress.path));
