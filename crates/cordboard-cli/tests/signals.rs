@@ -299,3 +299,33 @@ fn an_interrupt_while_a_listener_is_busy() {
     assert_eq!(run.code(), 130, "{}", run.stderr());
     assert_eq!(run.json()["ended"], "cancelled");
 }
+
+#[test]
+fn a_file_that_was_begun_is_told_of() {
+    let dir = dir();
+    let source = dir.path().join("s");
+    let out = std::fs::File::create(&source).unwrap();
+    out.set_len(1 << 40).unwrap();
+    let sink = dir.path().join("d");
+    let child = cordboard()
+        .args([
+            "copy",
+            "--json",
+            "--route",
+            "read/write",
+            "--sparse",
+            "never",
+        ])
+        .args([&source, &sink])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a byte", || sink.metadata().ok().filter(|m| m.len() > 0));
+    signal(child.id(), Signal::INT);
+    let run = end(child);
+    let length = sink.metadata().unwrap().len();
+    assert_eq!(run.code(), 130);
+    let holds = format!("d holds {length} of {} bytes", 1u64 << 40);
+    assert!(run.stderr().contains(&holds), "{}", run.stderr());
+    assert_eq!(run.json()["written"], length);
+}
