@@ -50,7 +50,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// |---|---|---|
 /// | `EAGAIN` | blocked | |
 /// | `ENOBUFS` on sending | blocked on the sink: a device's queue is full for the moment | `send(2)` |
-/// | `ENOSYS` | declined | no such call |
+/// | `ENOSYS`, `EPERM` | declined on receiving; sent one at a time | no such call, or a filter that does not know it |
 /// | `EMSGSIZE` | failed: the sink's limit; or, on the source, a datagram that was cut | |
 /// | `ECONNREFUSED` | failed on its side: nobody listens (any more) | `udp(7)` |
 pub(crate) struct Datagram {
@@ -114,7 +114,8 @@ impl Datagram {
         let failed = |errno| match errno {
             Errno::EINTR => Verdict::Moved(0),
             Errno::EAGAIN => Verdict::Blocked(Side::Source),
-            Errno::ENOSYS => Verdict::Declined(errno.into()),
+            // Receiving in batches is refused, not receiving.
+            Errno::ENOSYS | Errno::EPERM => Verdict::Declined(errno.into()),
             _ => Verdict::Failed(Side::Source, errno),
         };
         let mut at_most = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
@@ -250,7 +251,19 @@ impl Datagram {
         let range = self.next..self.next + whole;
         let parts: Vec<&[u8]> = range.map(|i| self.message(buffer, i)).collect();
         let fd = flow.sink_fd();
-        match self.batch.send(fd, parts.iter().copied(), wait) {
+        let sent = match self.batch.send(fd, parts.iter().copied(), wait) {
+            // Where only batches are refused, singly will do.
+            Err(Errno::ENOSYS | Errno::EPERM) => {
+                let mut flags = SendFlags::NOSIGNAL;
+                if !wait {
+                    flags |= SendFlags::DONTWAIT;
+                }
+                let sent = rustix::net::send(fd, parts[0], flags);
+                sent.map(|_| 1).map_err(Errno::from)
+            }
+            sent => sent,
+        };
+        match sent {
             Ok(n) => {
                 let bytes = parts[..n].iter().map(|p| p.len() as u64).sum();
                 self.next += n;

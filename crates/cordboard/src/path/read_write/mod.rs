@@ -211,7 +211,10 @@ impl ReadWrite {
             }
             Err(Errno::EINTR) => Verdict::Moved(0),
             Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
-            Err(Errno::EOPNOTSUPP) if self.nowait && self.covers_waiting(flow) => {
+            // No such flag, no such call, or a filter that does not know it.
+            Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EPERM)
+                if self.nowait && self.covers_waiting(flow) =>
+            {
                 self.nowait = false;
                 Verdict::Moved(0)
             }
