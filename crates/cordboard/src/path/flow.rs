@@ -126,14 +126,14 @@ impl<'fd> Flow<'fd> {
     /// request covers. Only then is it right to announce more to a socket;
     /// announced for nothing, a short message waits 200 ms.
     pub(crate) fn more_in_hand(&self) -> bool {
-        self.source.facts().kind.is_cached() && self.left > 0 && {
-            let facts = self.source.facts();
-            let start = match self.from {
-                Cursor::At(offset) => return facts.size.is_some_and(|size| offset < size),
-                _ => facts.position.unwrap_or(0),
-            };
-            facts.size.is_some_and(|size| start + self.read < size)
-        }
+        let facts = self.source.facts();
+        let here = match self.from {
+            Cursor::At(offset) => offset,
+            Cursor::Position => facts.position.unwrap_or(0) + self.read,
+            Cursor::Stream => return false,
+        };
+        let there = facts.size.is_some_and(|size| here < size);
+        facts.kind.is_cached() && self.left > 0 && there
     }
 
     /// Whether the source has another byte where it stands, found out without

@@ -80,6 +80,10 @@ impl Control {
     }
 
     pub(crate) fn clear_wake(&self) {
+        // Once cancelled it stays readable, for every transfer that shares it.
+        if self.is_cancelled() {
+            return;
+        }
         let mut counter = [0u8; 8];
         let _ = rustix::io::read(&self.shared.wake, &mut counter);
     }
