@@ -21,13 +21,13 @@ pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
         }
     }
     flow.move_sink(length as i64)?;
-    flow.ends_in_hole = true;
+    flow.made_hole = true;
     Ok(true)
 }
 
 /// Gives the sink its length where its last bytes are a hole.
 pub(crate) fn settle(flow: &mut Flow<'_>) -> Result<(), Errno> {
-    if !flow.ends_in_hole {
+    if !flow.made_hole {
         return Ok(());
     }
     let Some(end) = flow.sink_offset() else {
@@ -37,7 +37,7 @@ pub(crate) fn settle(flow: &mut Flow<'_>) -> Result<(), Errno> {
     if size < end {
         rustix::fs::ftruncate(flow.sink_fd(), end)?;
     }
-    flow.ends_in_hole = false;
+    flow.made_hole = false;
     Ok(())
 }
 
@@ -71,7 +71,7 @@ impl Walk {
                 }
                 flow.move_source(hole as i64)?;
                 flow.took(hole);
-                flow.written += hole;
+                flow.gave(hole);
             }
             self.data_until = end;
             flow.span = end - data;

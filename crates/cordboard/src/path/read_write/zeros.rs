@@ -37,9 +37,6 @@ pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         _ => rustix::io::write(sink, &bytes[..length])?,
     };
     flow.to.advance(n as u64);
-    if n > 0 {
-        flow.ends_in_hole = false;
-    }
     Ok(n)
 }
 
