@@ -16,6 +16,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use super::{Cursor, Flow, Step, Takes, Verdict};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
+use crate::pipe;
 use crate::route::{Pair, Why};
 use crate::sys::{self, Batch, Buffer, Received};
 use crate::transfer::Stranded;
@@ -465,6 +466,9 @@ fn read_stream(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
             RecvFlags::DONTWAIT
         };
         return Ok(rustix::net::recv(fd, into, flags)?.1);
+    }
+    if flow.source.kind().is_pipe() {
+        return pipe::read(fd, into);
     }
     let n = match flow.from {
         Cursor::At(offset) => rustix::io::pread(fd, into, offset)?,

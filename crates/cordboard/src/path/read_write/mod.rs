@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::{Cursor, Flow, Step, Takes, Verdict, datagram};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::pipe;
 use crate::route::{Pair, Why};
 use crate::sys::Buffer;
 use crate::transfer::Stranded;
@@ -131,9 +132,12 @@ impl ReadWrite {
         }
         let room = buffer.len() - self.end;
         let mut length = flow.want(room);
-        if source.is_packet_pipe() || source.kind.is_datagram() {
-            // A short read would lose the rest of the packet.
+        if source.kind.is_datagram() {
+            // A short read would lose the rest of it.
             length = room;
+        } else if source.kind.is_record() {
+            // Nor is there half a record, whatever the block.
+            length = usize::try_from(flow.left).map_or(room, |left| left.min(room));
         }
         let done = self.read(flow, &mut buffer[self.end..self.end + length]);
         self.buffer = Some(buffer);
@@ -154,6 +158,12 @@ impl ReadWrite {
             }
             Err(Errno::EINTR) => Err(Verdict::Moved(0)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
+            // The next record is longer than what is left of the size: it
+            // stays, as a datagram would.
+            Err(Errno::EINVAL) if source.kind.is_record() && length < room => {
+                flow.left = 0;
+                Err(Verdict::Moved(0))
+            }
             Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
         }
     }
@@ -170,6 +180,9 @@ impl ReadWrite {
                 return datagram::receive_one(flow, into, flags);
             }
             return Ok(rustix::net::recv(source, into, flags)?.1);
+        }
+        if kind.is_pipe() {
+            return pipe::read(source, into);
         }
         if flow.source.facts().direct && kind.is_cached() {
             return aligned::read(flow, &mut self.source_twin, into);
