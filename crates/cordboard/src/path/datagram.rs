@@ -23,7 +23,7 @@ use crate::transfer::Stranded;
 
 /// The largest UDP datagram with room to spare, and the least that a buffer
 /// for one has.
-pub(crate) const LARGEST: usize = 64 << 10;
+const LARGEST: usize = 64 << 10;
 /// Datagrams a batch.
 const SLOTS: usize = 32;
 /// What fits an Ethernet frame, where the path's MTU is not known.
@@ -77,9 +77,9 @@ impl Datagram {
             let size = size_for(flow);
             (size, (LARGEST * 4 / size).clamp(1, SLOTS))
         } else if source == Kind::Udp {
-            (LARGEST, SLOTS)
+            (largest(source), SLOTS)
         } else {
-            (largest_local(), SLOTS / 2)
+            (largest(source), SLOTS / 2)
         };
         let mut datagram = Datagram {
             batch: Batch::new(slots),
@@ -158,12 +158,7 @@ impl Datagram {
         if flow.source.kind() == Kind::UnixSeqpacket {
             return !(self.tells_end && message.credentials);
         }
-        let fd = flow.source_fd();
-        let mut fds = [PollFd::new(&fd, PollFlags::RDHUP)];
-        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
-            && fds[0]
-                .revents()
-                .intersects(PollFlags::RDHUP | PollFlags::HUP)
+        reading_was_shut_down(flow)
     }
 
     /// Reads a stream and cuts it. Where the caller gave a size, only the last
@@ -391,6 +386,25 @@ impl Drop for Datagram {
         if let Some(buffer) = self.buffer.take() {
             buffer.recycle();
         }
+    }
+}
+
+/// Whether an empty datagram may be no datagram at all.
+pub(crate) fn reading_was_shut_down(flow: &Flow<'_>) -> bool {
+    let fd = flow.source_fd();
+    let mut fds = [PollFd::new(&fd, PollFlags::RDHUP)];
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
+        && fds[0]
+            .revents()
+            .intersects(PollFlags::RDHUP | PollFlags::HUP)
+}
+
+/// What a buffer for any datagram of this kind of socket needs.
+pub(crate) fn largest(kind: Kind) -> usize {
+    if kind == Kind::Udp {
+        LARGEST
+    } else {
+        largest_local()
     }
 }
 

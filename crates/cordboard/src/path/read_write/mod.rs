@@ -81,7 +81,7 @@ impl ReadWrite {
             length = length.max(block.min(64 << 20));
         }
         if source.kind.is_datagram() {
-            length = length.max(datagram::LARGEST);
+            length = length.max(datagram::largest(source.kind));
         }
         Ok(ReadWrite {
             buffer: Some(Buffer::with_capacity(length)?),
@@ -142,7 +142,12 @@ impl ReadWrite {
         let done = self.read(flow, &mut buffer[self.end..self.end + length]);
         self.buffer = Some(buffer);
         match done {
-            Ok(0) if source.kind.is_datagram() && source.kind != crate::Kind::UnixSeqpacket => {
+            // A sequenced-packet socket's is taken for the end, as by read(2).
+            Ok(0)
+                if source.kind.is_datagram()
+                    && source.kind != crate::Kind::UnixSeqpacket
+                    && !datagram::reading_was_shut_down(flow) =>
+            {
                 self.empty_message = true;
                 Ok(())
             }
