@@ -1,3 +1,48 @@
-//! The command.
+//! `cordboard`: bytes moved between any two endpoints, at the shell.
 
-fn main() {}
+mod cat;
+mod copy;
+mod endpoint;
+mod explain;
+mod flags;
+mod hints;
+mod pages;
+mod problem;
+mod progress;
+mod report;
+mod session;
+mod signals;
+mod splice;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use flags::{Cli, Command, Common};
+use session::Session;
+
+fn main() -> ExitCode {
+    ExitCode::from(match Cli::parse().command {
+        Command::Splice(flags) => moving(&flags.common, "moved", |s| splice::run(&flags, s)),
+        Command::Copy(flags) => moving(&flags.common, "copied", |s| copy::run(&flags, s)),
+        Command::Cat(flags) => moving(&flags.common, "written:", |s| cat::run(&flags, s)),
+        Command::Explain(flags) => explain::run(&flags),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { what } => pages::man(what.as_deref()),
+    })
+}
+
+/// A command that moves bytes, from its first signal handler to its last line.
+fn moving(common: &Common, verb: &'static str, run: impl FnOnce(&mut Session)) -> u8 {
+    match Session::begin(common, verb) {
+        Ok(mut session) => {
+            run(&mut session);
+            session.finish()
+        }
+        Err(problem) => {
+            eprintln!("{problem}");
+            1
+        }
+    }
+}

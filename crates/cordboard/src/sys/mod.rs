@@ -5,6 +5,7 @@ mod buffer;
 mod clone;
 mod datagram;
 mod describe;
+mod durable;
 mod signal;
 mod socket;
 
@@ -12,6 +13,7 @@ pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use datagram::{Batch, Received};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
+pub(crate) use durable::start_writeback;
 pub(crate) use signal::Hold;
 pub(crate) use socket::{pass_credentials, path_mtu, send_room, unsent};
 

@@ -136,6 +136,15 @@ impl Transfer<'_> {
         Turn::Failed(None, Some(errno))
     }
 
+    fn start_writeback(&mut self) {
+        let (sink, written) = (self.flow.sink_fd(), self.flow.written);
+        if let Some(writeback) = &mut self.writeback {
+            if !writeback.advance(sink, written) {
+                self.writeback = None;
+            }
+        }
+    }
+
     fn progress(&self, elapsed: Duration) -> Progress {
         Progress {
             read: self.flow.read,
@@ -205,6 +214,7 @@ fn turns(transfer: &mut Transfer<'_>, waiter: &mut dyn Waiter, start: Duration) 
             Turn::Moved(n) => {
                 if n > 0 {
                     spurious = 0;
+                    transfer.start_writeback();
                     if timed {
                         last_progress = waiter.now();
                     }

@@ -3,6 +3,7 @@
 
 mod control;
 mod drive;
+mod durable;
 mod ending;
 pub(crate) mod holes;
 mod refuse;
@@ -16,7 +17,7 @@ pub use request::{Request, Size, Sparse};
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::endpoint::{Endpoint, Facts, overlap};
+use crate::endpoint::{Endpoint, Facts, Kind, overlap};
 use crate::path::{Cursor, Flow, Ready, Step};
 use crate::route::{self, Capabilities, Declined, Pair, PathName, Route, Switches};
 
@@ -48,6 +49,7 @@ pub struct Transfer<'a> {
     next: usize,
     current: Option<(PathName, Box<dyn Step + Send>)>,
     walk: Option<holes::Walk>,
+    writeback: Option<durable::Writeback>,
     /// The paths that carried something.
     used: Vec<PathName>,
     declined: Vec<Declined>,
@@ -97,8 +99,15 @@ impl<'a> Transfer<'a> {
             && source.facts().may_have_holes()
             && sink.kind().is_file()
             && !sink.facts().append;
+        let writeback = match flow.sink_offset() {
+            Some(start) if request.sync && sink.kind() == Kind::File => {
+                Some(durable::Writeback::from(start))
+            }
+            _ => None,
+        };
         Ok(Transfer {
             flow,
+            writeback,
             walk: keeps_holes.then(holes::Walk::new),
             request,
             route,

@@ -1,0 +1,32 @@
+//! Not a baseline: the library, called from a process of ours.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use anyhow::Result;
+use cordboard::Size;
+
+use crate::harness::sys::inherited;
+
+/// `cordboard::splice` between two endpoints: a path, `-` or `fd:N`.
+pub fn splice(from: &str, to: &str) -> Result<()> {
+    let source = match endpoint(from)? {
+        Some(fd) => fd,
+        None if from == "-" => rustix::io::dup(std::io::stdin())?,
+        None => File::open(from)?.into(),
+    };
+    let sink = match endpoint(to)? {
+        Some(fd) => fd,
+        None if to == "-" => rustix::io::dup(std::io::stdout())?,
+        None => File::create(to)?.into(),
+    };
+    cordboard::splice(&source, &sink, Size::Eof)?;
+    Ok(())
+}
+
+fn endpoint(word: &str) -> Result<Option<OwnedFd>> {
+    match word.strip_prefix("fd:") {
+        Some(number) => Ok(Some(inherited(number.parse()?)?)),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,61 @@
+//! The tightest loop we could write by hand for each way, and the ends to
+//! hold against them. Each runs as a process of its own:
+//! `bench baseline NAME ARG…`.
+
+mod cat_ways;
+mod copy_ways;
+mod library;
+mod relay_ways;
+mod sinks;
+
+pub use relay_ways::sent;
+
+use anyhow::{Context, Result, bail};
+
+/// The arguments of a baseline.
+struct Args(Vec<String>);
+
+impl Args {
+    fn word(&self, index: usize) -> Result<&str> {
+        let word = self.0.get(index).map(String::as_str);
+        word.with_context(|| format!("argument {index} is missing"))
+    }
+
+    fn number(&self, index: usize) -> Result<usize> {
+        Ok(self.word(index)?.parse()?)
+    }
+
+    fn optional(&self, index: usize) -> Result<Option<usize>> {
+        Ok(self.0.get(index).map(|word| word.parse()).transpose()?)
+    }
+}
+
+/// Runs the baseline of this name.
+pub fn run(mut words: Vec<String>) -> Result<()> {
+    if words.is_empty() {
+        bail!("which baseline?");
+    }
+    let name = words.remove(0);
+    let args = Args(words);
+    match name.as_str() {
+        "cat-read-write" => cat_ways::read_write(args.word(0)?, args.number(1)?),
+        "cat-splice" => cat_ways::splice(args.word(0)?, args.number(1)?, args.optional(2)?),
+        "cat-broker" => cat_ways::broker(args.word(0)?, args.number(1)?, args.optional(2)?),
+        "copy" => copy_ways::file(
+            args.word(0)?,
+            args.word(1)?,
+            args.word(2)?,
+            args.optional(3)?,
+        ),
+        "copy-all" => copy_ways::all(args.word(0)?, args.word(1)?, args.word(2)?),
+        "relay-read-write" => relay_ways::read_write(args.number(0)?),
+        "relay-splice" => relay_ways::splice(args.number(0)?),
+        "relay-source" => relay_ways::source(args.number(0)?),
+        "relay-sink" => relay_ways::sink(args.word(0)?),
+        "sink-read" => sinks::read(),
+        "sink-splice" => sinks::splice(),
+        "sink-digest" => sinks::digest(),
+        "library" => library::splice(args.word(0)?, args.word(1)?),
+        _ => bail!("no baseline is called {name}"),
+    }
+}

@@ -1,0 +1,119 @@
+//! From a connected socket, descriptor 3, to another one, descriptor 4; and
+//! the processes at both ends, whose socket is descriptor 3.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use anyhow::{Result, ensure};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe};
+
+use super::sinks::print_content;
+use crate::harness::digest::{Content, Digest, digest_of};
+use crate::harness::files::Noise;
+use crate::harness::sys::{FIRST_INHERITED, inherited};
+
+/// What the source sends again and again.
+const PIECE: usize = 256 << 10;
+
+fn socket(index: i32) -> Result<TcpStream> {
+    Ok(TcpStream::from(inherited(FIRST_INHERITED + index)?))
+}
+
+/// `read(2)` and `write(2)`.
+pub fn read_write(block: usize) -> Result<()> {
+    let (mut from, mut to) = (socket(0)?, socket(1)?);
+    let mut buffer = vec![0; block];
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return Ok(()),
+            n => to.write_all(&buffer[..n])?,
+        }
+    }
+}
+
+/// Through a pipe of `block` bytes.
+pub fn splice(block: usize) -> Result<()> {
+    let (from, to) = (socket(0)?, socket(1)?);
+    let (take, put) = pipe()?;
+    fcntl_setpipe_size(&put, block)?;
+    let flags = SpliceFlags::MOVE;
+    loop {
+        let mut inside = rustix::pipe::splice(&from, None, &put, None, block, flags)?;
+        if inside == 0 {
+            return Ok(());
+        }
+        while inside > 0 {
+            let moved = rustix::pipe::splice(&take, None, &to, None, inside, flags)?;
+            ensure!(moved > 0, "the pipe is empty too soon");
+            inside -= moved;
+        }
+    }
+}
+
+fn piece() -> Vec<u8> {
+    let mut piece = vec![0; PIECE];
+    Noise::new(1).fill(&mut piece);
+    // So that pieces differ from pages and segments in length.
+    piece.truncate(PIECE - 96);
+    piece
+}
+
+/// Sends this many bytes and closes.
+pub fn source(bytes: usize) -> Result<()> {
+    let mut to = socket(0)?;
+    let piece = piece();
+    let mut left = bytes;
+    while left > 0 {
+        let now = &piece[..piece.len().min(left)];
+        to.write_all(now)?;
+        left -= now.len();
+    }
+    shutdown(&to, Shutdown::Write)?;
+    // Until the relay has closed: its socket must not see a reset.
+    let _ = to.read(&mut [0]);
+    Ok(())
+}
+
+/// What [`source`] sends.
+pub fn sent(bytes: usize) -> Content {
+    let piece = piece();
+    let mut digest = Digest::default();
+    let mut left = bytes;
+    while left > 0 {
+        let now = &piece[..piece.len().min(left)];
+        digest.update(now);
+        left -= now.len();
+    }
+    digest.finish()
+}
+
+/// Takes everything: `count` lets the kernel throw it away, `digest` looks.
+pub fn sink(how: &str) -> Result<()> {
+    let from = socket(0)?;
+    if how == "digest" {
+        print_content(digest_of(&from)?);
+        return Ok(());
+    }
+    let mut room = vec![0; 1 << 20];
+    let mut bytes = 0;
+    loop {
+        match recv(&from, &mut room[..], RecvFlags::TRUNC)?.1 {
+            0 => break,
+            n => bytes += n as u64,
+        }
+    }
+    println!("{bytes}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sent;
+
+    #[test]
+    fn what_is_sent_has_the_length_asked_for() {
+        assert_eq!(sent(1_000_000).bytes, 1_000_000);
+        assert_ne!(sent(1_000_000).digest, sent(1_000_032).digest);
+    }
+}

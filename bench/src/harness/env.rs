@@ -1,0 +1,190 @@
+//! The circumstances of a run. Nothing that identifies a machine: no host
+//! name, no user, no path but relative ones.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::Bench;
+
+/// What goes into `env.json`.
+#[derive(Debug, Serialize)]
+pub struct Environment {
+    /// The day, UTC.
+    pub date: String,
+    /// A name for machines of this kind, not for this one.
+    pub host: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// Processors this program may use.
+    pub cores: usize,
+    /// The model.
+    pub cpu: String,
+    /// Memory, in GiB.
+    pub memory_gib: u64,
+    /// Of the directory with the files.
+    pub filesystem: String,
+    /// Processes that wanted to run in the minute before the run.
+    pub load_before: String,
+    /// The command, without the program's path.
+    pub command: Vec<String>,
+    /// The commit, with `+` if the tree had changes.
+    pub commit: String,
+    /// The compiler.
+    pub rustc: String,
+    /// `CORDBOARD_ROUTE` and `CORDBOARD_WITHOUT`, if set.
+    pub switches: BTreeMap<String, String>,
+    /// The programs.
+    pub versions: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// Looks around.
+    pub fn of(bench: &Bench) -> Environment {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let kernel = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
+        Environment {
+            date: today(),
+            host: format!("{cores}core"),
+            kernel,
+            cores,
+            cpu: proc_field("/proc/cpuinfo", "model name"),
+            memory_gib: kib(&proc_field("/proc/meminfo", "MemTotal")) >> 20,
+            filesystem: filesystem(bench.directory.path()),
+            load_before: fs::read_to_string("/proc/loadavg")
+                .map_or(String::new(), |l| l.split(' ').take(1).collect()),
+            command: command(),
+            commit: commit(),
+            rustc: first_line("rustc", &["--version"]),
+            switches: ["CORDBOARD_ROUTE", "CORDBOARD_WITHOUT"]
+                .into_iter()
+                .filter_map(|k| Some((k.to_owned(), std::env::var(k).ok()?)))
+                .collect(),
+            versions: bench.tools.versions().into_iter().collect(),
+        }
+    }
+
+    /// `DATE-HOST-KERNEL`.
+    pub fn tag(&self) -> String {
+        let numbers: String = self
+            .kernel
+            .chars()
+            .take_while(|c| c.is_ascii_digit() || *c == '.')
+            .collect();
+        format!("{}-{}-{}", self.date, self.host, numbers)
+    }
+}
+
+/// Bytes of memory that a run may take.
+pub fn memory_available() -> u64 {
+    kib(&proc_field("/proc/meminfo", "MemAvailable")) << 10
+}
+
+fn kib(text: &str) -> u64 {
+    text.split(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0)
+}
+
+fn proc_field(file: &str, field: &str) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    let value = line.and_then(|line| line.split_once(':'));
+    value.map_or("unknown".to_owned(), |(_, value)| value.trim().to_owned())
+}
+
+/// The file system of a path, by its magic number.
+pub fn filesystem(path: &Path) -> String {
+    match rustix::fs::statfs(path).map(|s| s.f_type as u64 & 0xffff_ffff) {
+        Ok(0xef53) => "ext4".to_owned(),
+        Ok(0x0102_1994) => "tmpfs".to_owned(),
+        Ok(0x5846_5342) => "xfs".to_owned(),
+        Ok(0x9123_683e) => "btrfs".to_owned(),
+        Ok(0x794c_7630) => "overlayfs".to_owned(),
+        Ok(0x6969) => "nfs".to_owned(),
+        Ok(0x0102_1997) => "9p".to_owned(),
+        Ok(0x2fc1_2fc1) => "zfs".to_owned(),
+        Ok(other) => format!("{other:#x}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The command line; a directory given by its absolute path is nobody's business.
+fn command() -> Vec<String> {
+    let mut words = vec!["bench".to_owned()];
+    words.extend(std::env::args().skip(1).map(|arg| match arg.find('/') {
+        Some(at) if arg[at..].starts_with('/') => format!("{}…", &arg[..at]),
+        _ => arg,
+    }));
+    words
+}
+
+fn commit() -> String {
+    let id = first_line("git", &["rev-parse", "--short", "HEAD"]);
+    let changes = first_line("git", &["status", "--porcelain", "--untracked-files=no"]);
+    if changes == "unknown" {
+        id
+    } else {
+        format!("{id}+")
+    }
+}
+
+fn first_line(program: &str, args: &[&str]) -> String {
+    let ran = Command::new(program).args(args).output();
+    let text = ran.map_or(String::new(), |o| {
+        String::from_utf8_lossy(&o.stdout).into_owned()
+    });
+    text.lines().next().unwrap_or("unknown").to_owned()
+}
+
+fn today() -> String {
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
+    let (year, month, day) = civil(seconds / 86_400);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// The date that is `days` days after 1970-01-01.
+fn civil(mut days: u64) -> (u64, u64, u64) {
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    (year, month, days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::civil;
+
+    #[test]
+    fn dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(59), (1970, 3, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_453), (2025, 12, 31));
+        assert_eq!(civil(20_778), (2026, 11, 21));
+    }
+}

@@ -1,0 +1,246 @@
+//! Running the contestants of one setting in turn, round by round, so that
+//! whatever changes on the machine meets them all alike.
+
+use std::ffi::OsString;
+
+use anyhow::{Result, bail, ensure};
+
+use super::Bench;
+use super::contestant::Contestant;
+use super::cpu;
+use super::digest::Content;
+use super::series::{Failed, Sample, Series, SettingResult};
+use super::sys;
+
+/// What one run is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// To see that the right bytes arrive. Also warms everything up.
+    Verify,
+    /// To count instructions.
+    Count,
+    /// To measure.
+    Timed,
+}
+
+/// How to run a contestant this time.
+#[derive(Debug, Clone)]
+pub struct Turn<'a> {
+    /// Who.
+    pub contestant: &'a Contestant,
+    /// What for.
+    pub pass: Pass,
+    prefix: Vec<OsString>,
+}
+
+impl Turn<'_> {
+    /// The whole command line.
+    pub fn words(&self, fill: &[(&str, OsString)]) -> Vec<OsString> {
+        let mut words = self.prefix.clone();
+        words.extend(self.contestant.words(fill));
+        words
+    }
+
+    /// Whether the digest of what arrived is wanted.
+    pub fn verifies(&self) -> bool {
+        self.pass == Pass::Verify
+    }
+}
+
+/// A situation in which the contestants are compared.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// As in the tables.
+    pub name: String,
+    /// What has to arrive.
+    pub expected: Content,
+    /// Rounds, unless the command line says otherwise.
+    pub rounds: usize,
+}
+
+impl Bench {
+    /// Runs all of `contestants` in this setting: a verifying round, a counting
+    /// one where perf can count, and the measured ones. A contestant that
+    /// fails is out, and said to be.
+    ///
+    /// # Errors
+    ///
+    /// Only that somebody asked for an early end.
+    pub fn measure(
+        &mut self,
+        setting: &Setting,
+        contestants: &[Contestant],
+        mut once: impl FnMut(&Turn<'_>) -> Result<Sample>,
+    ) -> Result<()> {
+        if !self.wants(&setting.name) {
+            return Ok(());
+        }
+        let only = &self.options.only;
+        let wanted =
+            |c: &&Contestant| only.is_empty() || only.iter().any(|o| c.name.contains(o.as_str()));
+        let mut running: Vec<(&Contestant, Series)> = contestants
+            .iter()
+            .filter(wanted)
+            .map(|c| (c, Series::empty(c)))
+            .collect();
+        let rounds = self.options.rounds.unwrap_or(if self.options.quick {
+            setting.rounds.min(2)
+        } else {
+            setting.rounds
+        });
+        eprintln!(
+            "{}: {} contestants, {rounds} rounds",
+            setting.name,
+            running.len()
+        );
+
+        let mut failed = Vec::new();
+        let mut passes = vec![(Pass::Verify, 0)];
+        if self.counting.is_ok() {
+            passes.push((Pass::Count, 0));
+        }
+        passes.extend((0..rounds).map(|round| (Pass::Timed, round)));
+        let counts = self.path("instructions");
+        for (pass, round) in passes {
+            for (place, index) in order(running.len(), round).into_iter().enumerate() {
+                let (contestant, series) = &mut running[index];
+                if failed.iter().any(|f: &Failed| f.name == contestant.name) {
+                    continue;
+                }
+                let prefix = match pass {
+                    Pass::Count => cpu::counting_prefix(&counts),
+                    _ => Vec::new(),
+                };
+                let turn = Turn {
+                    contestant,
+                    pass,
+                    prefix,
+                };
+                let outcome = checked(&turn, setting, &mut once);
+                if sys::interrupted() {
+                    bail!("interrupted");
+                }
+                match outcome {
+                    Ok(sample) if pass == Pass::Timed => series.samples.push((place, sample)),
+                    Ok(_) if pass == Pass::Count => {
+                        let text = std::fs::read_to_string(&counts).unwrap_or_default();
+                        series.instructions = cpu::parse_count(&text);
+                    }
+                    Ok(_) => {}
+                    Err(error) => failed.push(Failed {
+                        setting: setting.name.clone(),
+                        name: contestant.name.clone(),
+                        role: contestant.role,
+                        corrupt: error.is::<WrongBytes>(),
+                        why: self.discreet(&format!("{error:#}")),
+                    }),
+                }
+            }
+            if pass == Pass::Timed && (rounds < 20 || (round + 1).is_multiple_of(rounds / 10)) {
+                eprintln!("  round {}/{rounds}", round + 1);
+            }
+        }
+        for failure in &failed {
+            eprintln!("  {} failed: {}", failure.name, failure.why);
+        }
+        running.retain(|(c, _)| !failed.iter().any(|f| f.name == c.name));
+        self.failures.extend(failed);
+        self.results.push(SettingResult {
+            name: setting.name.clone(),
+            bytes: setting.expected.bytes,
+            series: running.into_iter().map(|(_, series)| series).collect(),
+        });
+        Ok(())
+    }
+}
+
+/// The order of a round: every round starts with the next contestant, every
+/// second one goes backwards, so that nobody always follows the same one.
+fn order(n: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).map(|i| (i + round) % n).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// What arrived is not what was sent.
+#[derive(Debug)]
+struct WrongBytes(String);
+
+impl std::fmt::Display for WrongBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongBytes {}
+
+fn checked(
+    turn: &Turn<'_>,
+    setting: &Setting,
+    once: &mut impl FnMut(&Turn<'_>) -> Result<Sample>,
+) -> Result<Sample> {
+    let sample = once(turn)?;
+    let expected = setting.expected;
+    ensure!(
+        sample.bytes == expected.bytes,
+        WrongBytes(format!(
+            "{} bytes arrived of {}",
+            sample.bytes, expected.bytes
+        ))
+    );
+    ensure!(
+        !turn.verifies() || sample.digest == Some(expected.digest),
+        WrongBytes("the digest of what arrived is wrong".to_owned())
+    );
+    Ok(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::contestant::Role;
+    use crate::harness::cpu::Cpu;
+
+    #[test]
+    fn everybody_has_a_turn_in_every_round() {
+        for round in 0..6 {
+            let mut order = order(4, round);
+            order.sort_unstable();
+            assert_eq!(order, [0, 1, 2, 3]);
+        }
+        assert_eq!(order(3, 0), [0, 1, 2]);
+        assert_eq!(order(3, 1), [0, 2, 1]);
+        assert!(order(0, 5).is_empty());
+    }
+
+    #[test]
+    fn wrong_bytes_are_known_as_such() {
+        let setting = Setting {
+            name: "s".into(),
+            expected: Content {
+                bytes: 2,
+                digest: 9,
+            },
+            rounds: 1,
+        };
+        let contestant = Contestant::new("c", Role::Peer, "c", "");
+        let turn = Turn {
+            contestant: &contestant,
+            pass: Pass::Verify,
+            prefix: Vec::new(),
+        };
+        let sample = |bytes, digest| Sample {
+            wall: 1.0,
+            cpu: Cpu::default(),
+            others: Cpu::default(),
+            bytes,
+            digest: Some(digest),
+        };
+        let run = |s: Sample| checked(&turn, &setting, &mut |_| Ok(s));
+        assert!(run(sample(2, 9)).is_ok());
+        assert!(run(sample(1, 9)).unwrap_err().is::<WrongBytes>());
+        assert!(run(sample(2, 8)).unwrap_err().is::<WrongBytes>());
+    }
+}

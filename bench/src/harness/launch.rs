@@ -1,0 +1,202 @@
+//! Starting a process and waiting for it, with its processor time.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::cpu::Cpu;
+use super::sys;
+
+/// A process that takes longer is killed, and its run counts as failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A process about to start. Standard input and output are `/dev/null`
+/// unless given; standard error is kept for the message of a failure.
+#[derive(Debug)]
+pub struct Job {
+    command: Command,
+    what: String,
+    complaints: File,
+}
+
+/// A process that runs.
+#[derive(Debug)]
+pub struct Running {
+    pid: u32,
+    what: String,
+    complaints: File,
+    output: Option<OwnedFd>,
+}
+
+/// What a process that ended well has left.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its processor time.
+    pub cpu: Cpu,
+    /// Its standard output, if asked for.
+    pub output: String,
+    /// Its standard error.
+    pub complaints: String,
+}
+
+impl Job {
+    /// `words` are the program and its arguments.
+    pub fn new(words: &[OsString]) -> Result<Job> {
+        let (program, args) = words.split_first().context("an empty command line")?;
+        let complaints = tempfile::tempfile()?;
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .env("LC_ALL", "C")
+            .env("RUST_BACKTRACE", "0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(complaints.try_clone()?);
+        Ok(Job {
+            command,
+            what: Path::new(program)
+                .file_name()
+                .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+            complaints,
+        })
+    }
+
+    /// Its standard input.
+    pub fn stdin(mut self, fd: impl Into<Stdio>) -> Job {
+        self.command.stdin(fd);
+        self
+    }
+
+    /// Its standard output.
+    pub fn stdout(mut self, fd: impl Into<Stdio>) -> Job {
+        self.command.stdout(fd);
+        self
+    }
+
+    /// Keeps its standard output, which has to be short, for [`Finished`].
+    pub fn keep_output(mut self) -> Job {
+        self.command.stdout(Stdio::piped());
+        self
+    }
+
+    /// Its working directory.
+    pub fn directory(mut self, path: &Path) -> Job {
+        self.command.current_dir(path);
+        self
+    }
+
+    /// Descriptors it gets as 3, 4, …
+    pub fn hand_over(mut self, descriptors: Vec<OwnedFd>) -> Job {
+        sys::hand_over(&mut self.command, descriptors);
+        self
+    }
+
+    /// Starts it. The descriptors given to it are closed on this side.
+    pub fn start(mut self) -> Result<Running> {
+        let mut child = self
+            .command
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.what))?;
+        Ok(Running {
+            pid: child.id(),
+            what: self.what,
+            complaints: self.complaints,
+            output: child.stdout.take().map(OwnedFd::from),
+        })
+    }
+
+    /// Starts it, waits, and says how long that took.
+    pub fn run(self) -> Result<(Finished, f64)> {
+        let started = Instant::now();
+        let running = self.start()?;
+        let ended = running.reap()?;
+        let wall = started.elapsed().as_secs_f64();
+        Ok((ended.check()?, wall))
+    }
+}
+
+/// A process that ended somehow.
+#[derive(Debug)]
+pub struct Reaped {
+    running: Running,
+    status: std::process::ExitStatus,
+    cpu: Cpu,
+    late: bool,
+}
+
+impl Running {
+    /// Waits for the end, and only that: no clock should run on while
+    /// messages are read.
+    pub fn reap(self) -> Result<Reaped> {
+        let late = !self.ended_in_time();
+        let (status, cpu) = sys::wait_with_usage(self.pid)?;
+        Ok(Reaped {
+            running: self,
+            status,
+            cpu,
+            late,
+        })
+    }
+
+    fn ended_in_time(&self) -> bool {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let Some(Ok(pidfd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
+            return true; // before Linux 5.3: wait without patience
+        };
+        let patience = Timespec::try_from(PATIENCE).expect("fits");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            match poll(&mut fds, Some(&patience)) {
+                Ok(1..) => return true,
+                _ if Instant::now() >= deadline => break,
+                _ => {}
+            }
+        }
+        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+        false
+    }
+}
+
+impl Reaped {
+    /// An error if it ended badly.
+    pub fn check(mut self) -> Result<Finished> {
+        let mut complaints = Vec::new();
+        self.running.complaints.rewind()?;
+        self.running.complaints.read_to_end(&mut complaints)?;
+        let complaints = String::from_utf8_lossy(&complaints).into_owned();
+        if self.late {
+            bail!("{}: killed after {PATIENCE:?}", self.running.what);
+        }
+        if !self.status.success() {
+            let said: Vec<&str> = complaints
+                .lines()
+                .filter(|line| !line.trim().is_empty())
+                .take(3)
+                .collect();
+            bail!(
+                "{}: {}: {}",
+                self.running.what,
+                self.status,
+                said.join(" / ")
+            );
+        }
+        let mut output = String::new();
+        if let Some(fd) = self.running.output.take() {
+            File::from(fd).read_to_string(&mut output)?;
+        }
+        Ok(Finished {
+            cpu: self.cpu,
+            output,
+            complaints,
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! Keeping a run.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::Bench;
+use super::env::Environment;
+
+/// Writes `raw.csv`, `env.json` and `summary.md` of a run; says where.
+pub fn keep(
+    runs: &Path,
+    name: &str,
+    bench: &Bench,
+    env: &Environment,
+    summary: &str,
+) -> Result<PathBuf> {
+    let day = runs.join(env.tag());
+    let place = (1..)
+        .map(|n| {
+            if n == 1 {
+                name.to_owned()
+            } else {
+                format!("{name}-{n}")
+            }
+        })
+        .map(|name| day.join(name))
+        .find(|place| !place.exists())
+        .context("no name is free")?;
+    fs::create_dir_all(&place)?;
+    fs::write(place.join("raw.csv"), raw(name, bench))?;
+    fs::write(
+        place.join("env.json"),
+        serde_json::to_string_pretty(env)? + "\n",
+    )?;
+    fs::write(place.join("summary.md"), summary)?;
+    Ok(place)
+}
+
+/// The directory of the recorded runs.
+pub fn runs() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or("bench".into(), PathBuf::from)
+        .join("runs")
+}
+
+fn raw(name: &str, bench: &Bench) -> String {
+    let mut out = "experiment,setting,contestant,role,round,place,bytes,wall_s,user_s,system_s,\
+                   others_user_s,others_system_s,instructions\n"
+        .to_owned();
+    for result in &bench.results {
+        for series in &result.series {
+            let count = series.instructions.map_or(String::new(), |n| n.to_string());
+            for (round, (place, s)) in series.samples.iter().enumerate() {
+                let _ = writeln!(
+                    out,
+                    "{name},{},{},{},{},{place},{},{:.9},{:.6},{:.6},{:.6},{:.6},{count}",
+                    quoted(&result.name),
+                    quoted(&series.name),
+                    series.role.name(),
+                    round + 1,
+                    s.bytes,
+                    s.wall,
+                    s.cpu.user,
+                    s.cpu.system,
+                    s.others.user,
+                    s.others.system,
+                );
+            }
+        }
+    }
+    out
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn commas_are_quoted() {
+        assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
+        assert_eq!(quoted("plain"), "plain");
+    }
+}

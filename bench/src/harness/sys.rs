@@ -1,0 +1,131 @@
+//! The only room of the benches with `unsafe`: waiting with an account of the
+//! processor time, handing descriptors to a child, and a private mount table.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::cpu::Cpu;
+
+/// The first descriptor that [`hand_over`] gives a child.
+pub const FIRST_INHERITED: i32 = 3;
+const LAST_INHERITED: i32 = 9;
+
+/// Waits for a child and says what processor time it and its reaped children
+/// have used. `wait4(2)`.
+pub fn wait_with_usage(pid: u32) -> io::Result<(ExitStatus, Cpu)> {
+    let pid = i32::try_from(pid).map_err(io::Error::other)?;
+    let mut status = 0;
+    loop {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: both pointers are to live, writable memory of the right type.
+        let got = unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) };
+        if got == pid {
+            // SAFETY: zeroed is a valid rusage, and wait4 has filled it in.
+            let usage = unsafe { usage.assume_init() };
+            let cpu = Cpu {
+                user: seconds(usage.ru_utime),
+                system: seconds(usage.ru_stime),
+            };
+            return Ok((ExitStatus::from_raw(status), cpu));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on `SIGINT` and `SIGTERM` only ask for an early end, so that
+/// files and mounts are cleaned up. `sigaction(2)`.
+pub fn end_orderly_on_signals() -> io::Result<()> {
+    extern "C" fn note(_: libc::c_int) {
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        let fields = action.as_mut_ptr();
+        // SAFETY: zeroed is a valid sigaction with an empty mask, no flags.
+        let fields = unsafe { &mut *fields };
+        fields.sa_sigaction = note as *const () as libc::sighandler_t;
+        // SAFETY: the handler only stores to an atomic; `fields` is live.
+        if unsafe { libc::sigaction(signal, fields, std::ptr::null_mut()) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Whether an early end was asked for.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+fn seconds(time: libc::timeval) -> f64 {
+    time.tv_sec as f64 + time.tv_usec as f64 / 1e6
+}
+
+/// Keeps descriptors 3 to 9 occupied for the rest of the process, so that
+/// [`hand_over`] can place descriptors there without hitting another one.
+pub fn reserve_low_descriptors() -> io::Result<()> {
+    loop {
+        let null = OwnedFd::from(std::fs::File::open("/dev/null")?);
+        if null.as_raw_fd() > LAST_INHERITED {
+            return Ok(());
+        }
+        std::mem::forget(null);
+    }
+}
+
+/// Makes `command` inherit these as descriptors 3, 4, …
+///
+/// # Panics
+///
+/// If [`reserve_low_descriptors`] was not called before they were opened.
+pub fn hand_over(command: &mut Command, descriptors: Vec<OwnedFd>) {
+    for fd in &descriptors {
+        assert!(
+            fd.as_raw_fd() > LAST_INHERITED,
+            "low descriptors are reserved"
+        );
+    }
+    let place = move || {
+        for (target, fd) in (FIRST_INHERITED..).zip(&descriptors) {
+            // SAFETY: dup2 takes plain numbers; the target is one of the
+            // reserved ones, which nothing in this process uses.
+            if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: the closure runs between fork and exec and calls only dup2,
+    // which is async-signal-safe; it allocates nothing.
+    unsafe { command.pre_exec(place) };
+}
+
+/// Descriptor `number`, which this process was started with.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD takes a plain number and fails with EBADF if not open.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, was inherited, and the baselines take each number once.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Gives this process a mount table of its own, so that whatever it mounts
+/// goes away with it, even if it is killed. `unshare(2)`, root only.
+pub fn private_mounts() -> io::Result<()> {
+    // SAFETY: CLONE_NEWNS changes no memory of this process.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    use rustix::mount::MountPropagationFlags as Flags;
+    rustix::mount::mount_change("/", Flags::PRIVATE | Flags::REC)?;
+    Ok(())
+}

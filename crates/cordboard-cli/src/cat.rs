@@ -1,0 +1,86 @@
+//! `cordboard cat FILE…`: to standard output, one after the other.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
+
+use cordboard::{Request, Side, Size, Sparse};
+
+use crate::endpoint::{self, Name, Opened};
+use crate::flags::Cat;
+use crate::problem::Problem;
+use crate::session::{self, Session};
+
+/// Runs it.
+pub fn run(flags: &Cat, session: &mut Session) {
+    if let Err(problem) = cat(flags, session) {
+        session.problem(&problem);
+    }
+}
+
+fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
+    if flags.range.offset.is_some() && flags.files.len() > 1 {
+        let many = Problem::usage("--offset", "it takes one FILE, and there are several");
+        return Err(many.help("give each its own command"));
+    }
+    let request = Request {
+        idle: flags.idle,
+        // Holes in standard output would show only where it is an empty file.
+        ..session::request(&flags.range, &flags.common.paths, Sparse::Auto)?
+    };
+    let standard = [OsString::from("-")];
+    let files = match flags.files.as_slice() {
+        [] => &standard,
+        files => files,
+    };
+    let mut names = Vec::with_capacity(files.len());
+    for file in files {
+        names.push((endpoint::parse(file, Side::Source)?, file));
+    }
+    let sink = endpoint::sink(&Name::Standard, "-", false)?;
+    for (name, file) in names {
+        let left = flags
+            .range
+            .size
+            .map(|n| n.saturating_sub(session.written()));
+        if session.stopped() || left == Some(0) {
+            break;
+        }
+        let request = Request {
+            size: left.map_or(Size::Eof, Size::Bytes),
+            ..request.clone()
+        };
+        if let Err((problem, over)) = one(session, &name, file, &sink, request) {
+            session.problem(&problem);
+            if over {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One file. With a problem comes whether it ends everything: a standard
+/// output that failed fails for the next one too.
+fn one(
+    session: &mut Session,
+    name: &Name,
+    shown: &OsStr,
+    sink: &Opened,
+    request: Request,
+) -> Result<(), (Problem, bool)> {
+    let source = endpoint::source(name, &shown.to_string_lossy()).map_err(|p| (p, false))?;
+    let total = session::total(source.as_fd(), &request);
+    let moved = session.transfer(
+        (source.as_fd(), &source.shown),
+        (sink.as_fd(), &sink.shown),
+        request,
+        total,
+    );
+    match moved {
+        Ok(_) => Ok(()),
+        Err(problem) => {
+            let over = problem.side == Some(Side::Sink);
+            Err((problem, over))
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Endpoints by name: what a name means, and how it is opened.
+
+mod interrupt;
+mod linger;
+mod name;
+mod net;
+mod open;
+mod stand_in;
+mod standard;
+mod unix;
+
+pub use name::{Name, parse};
+pub use open::{Opened, same_file, sink, source};
+pub use stand_in::{StandIn, stand_in};

@@ -1,0 +1,179 @@
+//! What the name of an endpoint means. Only a misspelt scheme looks at the
+//! file system.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use cordboard::Side;
+
+use crate::problem::Problem;
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// 0 only where we listen: any free one.
+    pub port: u16,
+}
+
+/// What an operand names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Name {
+    /// `-`
+    Standard,
+    /// `fd:N`
+    Fd(i32),
+    /// A path, or `file:PATH`.
+    Path(PathBuf),
+    /// `tcp:`
+    Tcp(Host),
+    /// `tcp-listen:`
+    TcpListen(Host),
+    /// `udp:`
+    Udp(Host),
+    /// `udp-listen:`
+    UdpListen(Host),
+    /// `unix:`
+    Unix(PathBuf),
+    /// `unix-listen:`
+    UnixListen(PathBuf),
+    /// `unix-dgram:`
+    UnixDgram(PathBuf),
+    /// `unix-seqpacket:`
+    UnixSeqpacket(PathBuf),
+    /// `unix-seqpacket-listen:`
+    UnixSeqpacketListen(PathBuf),
+}
+
+const SCHEMES: [&str; 11] = [
+    "file",
+    "fd",
+    "tcp",
+    "tcp-listen",
+    "udp",
+    "udp-listen",
+    "unix",
+    "unix-listen",
+    "unix-dgram",
+    "unix-seqpacket",
+    "unix-seqpacket-listen",
+];
+
+/// Reads the name of an endpoint that is to be used as this side.
+pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
+    let shown = operand.to_string_lossy();
+    let bytes = operand.as_bytes();
+    if bytes.is_empty() {
+        return Err(Problem::usage("''", "an empty name is no endpoint").on(side));
+    }
+    if bytes == b"-" {
+        return Ok(Name::Standard);
+    }
+    let Some(colon) = bytes.iter().position(|b| *b == b':') else {
+        return Ok(Name::Path(operand.into()));
+    };
+    let (scheme, rest) = (&bytes[..colon], &bytes[colon + 1..]);
+    let usage = |text: &str| Problem::usage(shown.clone(), text).on(side);
+    let path = || match rest {
+        [] => Err(usage("a path must follow the colon")),
+        rest => Ok(PathBuf::from(OsString::from_vec(rest.to_vec()))),
+    };
+    let connect = || host(rest, false).map_err(|text| usage(&text));
+    let listen = || host(rest, true).map_err(|text| usage(&text));
+    match scheme {
+        b"file" => path().map(Name::Path),
+        b"fd" => std::str::from_utf8(rest)
+            .ok()
+            .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
+            .and_then(|digits| digits.parse().ok())
+            .map(Name::Fd)
+            .ok_or_else(|| usage("a descriptor's number must follow fd:, such as fd:3")),
+        b"tcp" => connect().map(Name::Tcp),
+        b"tcp-listen" => listen().map(Name::TcpListen),
+        b"udp" => connect().map(Name::Udp),
+        b"udp-listen" => listen().map(Name::UdpListen),
+        b"unix" => path().map(Name::Unix),
+        b"unix-listen" => path().map(Name::UnixListen),
+        b"unix-dgram" => path().map(Name::UnixDgram),
+        b"unix-seqpacket" => path().map(Name::UnixSeqpacket),
+        b"unix-seqpacket-listen" => path().map(Name::UnixSeqpacketListen),
+        scheme if misspelt(scheme, side) && !exists(operand) => {
+            let text = format!(
+                "`{}:` is no scheme, and there is no such file",
+                String::from_utf8_lossy(scheme)
+            );
+            let known = format!("known: {}:; for a path, file:PATH", SCHEMES.join(":, "));
+            Err(usage(&text).help(known))
+        }
+        _ => Ok(Name::Path(operand.into())),
+    }
+}
+
+fn exists(path: &OsStr) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+/// A source that is missing is no loss to refuse; a sink may be a new file of
+/// that name, unless the word is a slip of the finger away from a scheme.
+fn misspelt(scheme: &[u8], side: Side) -> bool {
+    let word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'+');
+    if scheme.is_empty() || !scheme[0].is_ascii_alphabetic() || !scheme.iter().all(word) {
+        return false;
+    }
+    let lower = scheme.to_ascii_lowercase();
+    side == Side::Source
+        || (SCHEMES.iter()).any(|known| known.len() > 2 && near(&lower, known.as_bytes()))
+}
+
+/// The same but for one letter that is wrong, missing, too many, or swapped
+/// with the next.
+fn near(a: &[u8], b: &[u8]) -> bool {
+    let same = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+    let (a, b) = (&a[same..], &b[same..]);
+    match (a, b) {
+        ([], rest) | (rest, []) => rest.len() <= 1,
+        ([_, a1 @ ..], [_, b1 @ ..]) => {
+            let swapped = a.len() > 1 && b.len() > 1 && a[0] == b[1] && a[1] == b[0];
+            a1 == b1 || a1 == b || a == b1 || (swapped && a[2..] == b[2..])
+        }
+    }
+}
+
+/// `HOST:PORT`, `[ADDRESS]:PORT`; for listening also `:PORT`, every address.
+fn host(text: &[u8], listening: bool) -> Result<Host, String> {
+    let text = std::str::from_utf8(text).map_err(|_| "a host name is text".to_owned())?;
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => rest
+            .split_once("]:")
+            .ok_or("an address in brackets is followed by :PORT, such as [::1]:9000")?,
+        None => text
+            .rsplit_once(':')
+            .ok_or("HOST:PORT is needed, such as localhost:9000")?,
+    };
+    if host.contains(':') && !text.starts_with('[') {
+        return Err("an IPv6 address goes in brackets, such as [::1]:9000".to_owned());
+    }
+    let host = match host {
+        "" if listening => "::",
+        "" => return Err("a host must come before the port, such as localhost:9000".to_owned()),
+        host => host,
+    };
+    let port = match port.parse::<u16>() {
+        Ok(0) if !listening => Err(()),
+        Ok(port) if port.to_string().len() <= 5 && !text.ends_with('+') => Ok(port),
+        _ => Err(()),
+    };
+    let port = port.map_err(|()| {
+        let lowest = u8::from(!listening);
+        format!("the port must be a number from {lowest} to 65535")
+    })?;
+    Ok(Host {
+        host: host.to_owned(),
+        port,
+    })
+}
+
+#[cfg(test)]
+mod tests;

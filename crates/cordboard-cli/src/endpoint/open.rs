@@ -1,0 +1,231 @@
+//! Opening an endpoint.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use cordboard::{Errno, Side};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::net::SocketType;
+
+use super::name::Name;
+use super::net::{self, Who};
+use super::unix::{self, SocketFile};
+use super::{linger, standard};
+use crate::hints::Doing;
+use crate::problem::Problem;
+use crate::signals::interruptible;
+
+/// An endpoint that is open.
+pub struct Opened {
+    held: Held,
+    /// As the user knows it.
+    pub shown: String,
+    /// A file that did not exist before.
+    pub created: Option<PathBuf>,
+    /// A file with contents that are to be replaced.
+    pub replace: bool,
+    stream: Option<Way>,
+    _file: Option<SocketFile>,
+}
+
+/// A stream socket that we opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// TCP.
+    Tcp,
+    /// UNIX.
+    Unix,
+}
+
+enum Held {
+    Ours(OwnedFd),
+    Given(BorrowedFd<'static>),
+}
+
+impl AsFd for Opened {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.held {
+            Held::Ours(fd) => fd.as_fd(),
+            Held::Given(fd) => *fd,
+        }
+    }
+}
+
+impl Opened {
+    fn new(held: Held, shown: &str) -> Opened {
+        Opened {
+            held,
+            shown: shown.to_owned(),
+            created: None,
+            replace: false,
+            stream: None,
+            _file: None,
+        }
+    }
+
+    /// After all was written: sees it through to the peer.
+    pub fn finish(&self) {
+        if let Some(way) = self.stream {
+            linger::finish(self.as_fd(), way == Way::Tcp);
+        }
+    }
+
+    /// Removes a file that did not exist before and got nothing.
+    pub fn unmake(&self) {
+        if let Some(path) = &self.created {
+            let empty = rustix::fs::fstat(self).is_ok_and(|stat| stat.st_size == 0);
+            if empty {
+                let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
+            }
+        }
+    }
+}
+
+/// Opens a path, whatever is there; an interrupt ends the wait for a FIFO.
+pub fn open_path(path: &Path, flags: OFlags, who: Who<'_>) -> Result<OwnedFd, Problem> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    interruptible(|| rustix::fs::open(path, flags, Mode::empty()))?
+        .map_err(|errno| who.problem(errno, Doing::Opening))
+}
+
+/// Opens the source.
+pub fn source(name: &Name, shown: &str) -> Result<Opened, Problem> {
+    let who = Who {
+        shown,
+        side: Side::Source,
+    };
+    match name {
+        Name::Path(path) => {
+            let fd = open_path(path, OFlags::RDONLY, who)?;
+            Ok(Opened::new(Held::Ours(fd), shown))
+        }
+        Name::UnixDgram(path) => {
+            let (fd, file) = unix::bind(path, SocketType::DGRAM, who)?;
+            let mut opened = Opened::new(Held::Ours(fd), shown);
+            opened._file = file;
+            Ok(opened)
+        }
+        other => either(other, who),
+    }
+}
+
+/// Opens the sink. A file that exists keeps its contents for now.
+pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
+    let who = Who {
+        shown,
+        side: Side::Sink,
+    };
+    match name {
+        Name::Path(path) => sink_path(path, who, append),
+        Name::UnixDgram(path) => {
+            let fd = unix::connect(path, SocketType::DGRAM, who)?;
+            Ok(Opened::new(Held::Ours(fd), shown))
+        }
+        other => either(other, who),
+    }
+}
+
+fn sink_path(path: &Path, who: Who<'_>, append: bool) -> Result<Opened, Problem> {
+    let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    if append {
+        flags |= OFlags::APPEND;
+    }
+    let mode = Mode::from_raw_mode(0o666);
+    let exclusive = flags | OFlags::CREATE | OFlags::EXCL;
+    match interruptible(|| rustix::fs::open(path, exclusive, mode))? {
+        Ok(fd) => {
+            let mut opened = Opened::new(Held::Ours(fd), who.shown);
+            opened.created = Some(path.to_owned());
+            return Ok(opened);
+        }
+        Err(rustix::io::Errno::EXIST) => {}
+        Err(errno) => return Err(who.problem(errno, Doing::Opening)),
+    }
+    let fd = match interruptible(|| rustix::fs::open(path, flags, mode))? {
+        // A symlink to nothing yet: the file is made where it points to.
+        Err(rustix::io::Errno::NOENT) => {
+            interruptible(|| rustix::fs::open(path, flags | OFlags::CREATE, mode))?
+        }
+        other => other,
+    };
+    let fd = fd.map_err(|errno| who.problem(errno, Doing::Opening))?;
+    let stat = rustix::fs::fstat(&fd).map_err(|errno| who.problem(errno, Doing::Opening))?;
+    let mut opened = Opened::new(Held::Ours(fd), who.shown);
+    opened.replace = !append
+        && stat.st_size > 0
+        && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    Ok(opened)
+}
+
+/// Endpoints that are opened in the same way as a source and as a sink.
+fn either(name: &Name, who: Who<'_>) -> Result<Opened, Problem> {
+    let (fd, stream) = match name {
+        Name::Standard => return standard_stream(who),
+        Name::Fd(number) => {
+            return match standard::inherited(*number) {
+                Some(fd) => Ok(Opened::new(Held::Given(fd), who.shown)),
+                None => Err(who
+                    .problem(rustix::io::Errno::BADF, Doing::Opening)
+                    .help(format!(
+                        "open it in the shell, such as {number}<FILE or {number}>FILE"
+                    ))),
+            };
+        }
+        Name::Tcp(host) => (net::connect(host, SocketType::STREAM, who)?, Some(Way::Tcp)),
+        Name::TcpListen(host) => (net::accept(host, who)?, Some(Way::Tcp)),
+        Name::Udp(host) => (net::connect(host, SocketType::DGRAM, who)?, None),
+        Name::UdpListen(host) => (net::datagrams(host, who)?, None),
+        Name::Unix(path) => (
+            unix::connect(path, SocketType::STREAM, who)?,
+            Some(Way::Unix),
+        ),
+        Name::UnixListen(path) => (
+            unix::accept(path, SocketType::STREAM, who)?,
+            Some(Way::Unix),
+        ),
+        Name::UnixSeqpacket(path) => {
+            let fd = unix::connect(path, SocketType::SEQPACKET, who)?;
+            (fd, Some(Way::Unix))
+        }
+        Name::UnixSeqpacketListen(path) => {
+            let fd = unix::accept(path, SocketType::SEQPACKET, who)?;
+            (fd, Some(Way::Unix))
+        }
+        Name::Path(_) | Name::UnixDgram(_) => unreachable!("opened by side"),
+    };
+    let mut opened = Opened::new(Held::Ours(fd), who.shown);
+    opened.stream = stream.filter(|_| who.side == Side::Sink);
+    Ok(opened)
+}
+
+fn standard_stream(who: Who<'_>) -> Result<Opened, Problem> {
+    let (fd, number, shown) = match who.side {
+        Side::Source => (rustix::stdio::stdin(), 0, "standard input"),
+        Side::Sink => (rustix::stdio::stdout(), 1, "standard output"),
+    };
+    if standard::was_closed(number) {
+        let closed = Problem::call(shown, who.side, Errno::EBADF, Doing::Opening);
+        return Err(closed.help("it was closed by whoever started this command"));
+    }
+    Ok(Opened::new(Held::Given(fd), shown))
+}
+
+/// To replace a file's contents by its own would destroy them first.
+pub fn same_file(
+    source: BorrowedFd<'_>,
+    source_shown: &str,
+    sink: BorrowedFd<'_>,
+    sink_shown: &str,
+) -> Result<(), Problem> {
+    let stat = |fd| rustix::fs::fstat(fd).ok();
+    match (stat(source), stat(sink)) {
+        (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino) => {
+            let text = format!("it is the same file as the source, {source_shown}");
+            Err(
+                Problem::refused(sink_shown, Side::Sink, Errno::EINVAL, text)
+                    .help("nothing was written: take another name"),
+            )
+        }
+        _ => Ok(()),
+    }
+}

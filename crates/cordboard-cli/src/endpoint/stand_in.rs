@@ -1,0 +1,183 @@
+//! What can be opened in an endpoint's place without any effect: nothing is
+//! created, emptied, connected or waited for.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use cordboard::{Errno, Side};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::net::SocketType;
+
+use super::name::{Host, Name};
+use super::net::{self, Who};
+use super::open::{self, Opened};
+use super::unix;
+use crate::hints::Doing;
+use crate::problem::Problem;
+
+/// Descriptors for looking at, and what is to be said about them.
+pub struct StandIn {
+    fd: Fd,
+    /// In whose place the transfer would write: an empty file of the same
+    /// file system, where the real one would be emptied or made.
+    emptied: Option<OwnedFd>,
+    /// How it differs from the real thing.
+    pub note: &'static str,
+    /// As the user knows it.
+    pub shown: String,
+    /// Opened by somebody else, whose flags tell something.
+    pub given: bool,
+}
+
+enum Fd {
+    Ours(OwnedFd),
+    Opened(Opened),
+}
+
+impl StandIn {
+    /// The thing itself, as near as can be.
+    pub fn itself(&self) -> BorrowedFd<'_> {
+        match &self.fd {
+            Fd::Ours(fd) => fd.as_fd(),
+            Fd::Opened(opened) => opened.as_fd(),
+        }
+    }
+
+    /// Whether it is a file whose contents would be thrown away.
+    pub fn is_replaced(&self) -> bool {
+        self.emptied.is_some()
+    }
+
+    /// What the transfer would find.
+    pub fn found(&self) -> BorrowedFd<'_> {
+        self.emptied.as_ref().map_or(self.itself(), |fd| fd.as_fd())
+    }
+}
+
+/// Opens something in the place of an endpoint.
+pub fn stand_in(name: &Name, shown: &str, side: Side, append: bool) -> Result<StandIn, Problem> {
+    let who = Who { shown, side };
+    let failed = |errno: rustix::io::Errno| who.problem(errno, Doing::Opening);
+    let socket = |fd: Result<OwnedFd, rustix::io::Errno>| {
+        Ok::<_, Problem>((fd.map_err(failed)?, "not connected yet"))
+    };
+    let unix_socket = |kind| socket(unix::socket(kind));
+    let (fd, note) = match name {
+        Name::Standard | Name::Fd(_) => {
+            let opened = match side {
+                Side::Source => open::source(name, shown)?,
+                Side::Sink => open::sink(name, shown, append)?,
+            };
+            return Ok(StandIn {
+                shown: opened.shown.clone(),
+                fd: Fd::Opened(opened),
+                emptied: None,
+                note: "",
+                given: true,
+            });
+        }
+        Name::Path(path) => return by_path(path, who, append),
+        Name::Tcp(host) | Name::TcpListen(host) => {
+            socket(net::socket(family(host, who)?, SocketType::STREAM))?
+        }
+        Name::Udp(host) | Name::UdpListen(host) => {
+            socket(net::socket(family(host, who)?, SocketType::DGRAM))?
+        }
+        Name::Unix(_) | Name::UnixListen(_) => unix_socket(SocketType::STREAM)?,
+        Name::UnixDgram(_) => unix_socket(SocketType::DGRAM)?,
+        Name::UnixSeqpacket(_) | Name::UnixSeqpacketListen(_) => {
+            unix_socket(SocketType::SEQPACKET)?
+        }
+    };
+    Ok(StandIn {
+        fd: Fd::Ours(fd),
+        emptied: None,
+        note,
+        shown: shown.to_owned(),
+        given: false,
+    })
+}
+
+/// An address of the family; a name that cannot be found is taken for IPv4.
+fn family(host: &Host, who: Who<'_>) -> Result<SocketAddr, Problem> {
+    let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    Ok(net::resolve(host, who)?.first().copied().unwrap_or(any))
+}
+
+fn by_path(path: &Path, who: Who<'_>, append: bool) -> Result<StandIn, Problem> {
+    let failed = |errno: rustix::io::Errno| who.problem(errno, Doing::Opening);
+    let with = |fd, emptied, note| StandIn {
+        fd: Fd::Ours(fd),
+        emptied,
+        note,
+        shown: who.shown.to_owned(),
+        given: false,
+    };
+    let stat = match rustix::fs::stat(path) {
+        Ok(stat) => stat,
+        Err(rustix::io::Errno::NOENT) if who.side == Side::Sink => {
+            return Ok(with(unnamed(path, who)?, None, "to be made"));
+        }
+        Err(errno) => return Err(failed(errno)),
+    };
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo {
+        // To open it would let somebody at the other end go on.
+        let (reader, writer) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed)?;
+        let end = if who.side == Side::Source {
+            reader
+        } else {
+            writer
+        };
+        return Ok(with(end, None, "a FIFO, shown as the pipe it is"));
+    }
+    let mut flags = match who.side {
+        Side::Source => OFlags::RDONLY,
+        Side::Sink => OFlags::WRONLY,
+    };
+    if append && who.side == Side::Sink {
+        flags |= OFlags::APPEND;
+    }
+    let fd = rustix::fs::open(
+        path,
+        flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK,
+        Mode::empty(),
+    )
+    .map_err(failed)?;
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if who.side == Side::Sink && file && !append && stat.st_size > 0 {
+        return Ok(with(
+            fd,
+            Some(unnamed(path, who)?),
+            "its contents to be replaced",
+        ));
+    }
+    Ok(with(fd, None, ""))
+}
+
+/// A file without a name, on the file system where the sink will be.
+fn unnamed(path: &Path, who: Who<'_>) -> Result<OwnedFd, Problem> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mode = Mode::from_raw_mode(0o600);
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::open(directory, flags | OFlags::TMPFILE, mode) {
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {
+            let name = directory.join(format!(".cordboard-explain-{}", std::process::id()));
+            let fd = rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, mode);
+            if fd.is_ok() {
+                let _ = rustix::fs::unlinkat(CWD, &name, AtFlags::empty());
+            }
+            fd
+        }
+        done => done,
+    }
+    .map_err(|errno| {
+        let shown = directory.to_string_lossy();
+        let text = format!("{} making a file here to ask with", Errno::from(errno));
+        Problem::refused(shown, who.side, errno.into(), text)
+    })
+}

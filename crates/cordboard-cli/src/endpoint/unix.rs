@@ -1,0 +1,94 @@
+//! UNIX sockets, by path or, as `@NAME`, by abstract name.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cordboard::Errno as Named;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::interrupt::pause;
+use super::net::{Who, accept_one};
+use crate::hints::Doing;
+use crate::problem::Problem;
+
+fn address(path: &Path) -> Result<SocketAddrUnix, Errno> {
+    match path.as_os_str().as_bytes() {
+        [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
+        _ => SocketAddrUnix::new(path),
+    }
+}
+
+/// A UNIX socket without a peer.
+pub fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)
+}
+
+/// A connection, or for datagrams a socket with a peer.
+pub fn connect(path: &Path, kind: SocketType, who: Who<'_>) -> Result<OwnedFd, Problem> {
+    let problem = |errno| who.problem(errno, Doing::Connecting);
+    let address = address(path).map_err(problem)?;
+    let socket = socket(kind).map_err(problem)?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            // The listener's queue is full, and there is nothing to poll for.
+            Err(Errno::AGAIN) => pause(Duration::from_millis(20))?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(problem(errno)),
+        }
+    }
+}
+
+/// A socket file that is removed when it is no longer needed.
+#[derive(Debug)]
+pub struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Binds a socket to a path. What is there is removed only if it is a socket
+/// that nobody answers on any more.
+pub fn bind(
+    path: &Path,
+    kind: SocketType,
+    who: Who<'_>,
+) -> Result<(OwnedFd, Option<SocketFile>), Problem> {
+    let problem = |errno| who.problem(errno, Doing::Listening);
+    let address = address(path).map_err(problem)?;
+    let ours = socket(kind).map_err(problem)?;
+    let mut bound = rustix::net::bind(&ours, &address);
+    if bound == Err(Errno::ADDRINUSE) {
+        let is_socket = rustix::fs::lstat(path)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
+        if !is_socket {
+            let text = "something that is no socket is there already";
+            return Err(
+                Problem::refused(who.shown, who.side, Named::EADDRINUSE, text)
+                    .help("take another path, or remove it"),
+            );
+        }
+        let probe = socket(kind).map_err(problem)?;
+        if rustix::net::connect(&probe, &address) == Err(Errno::CONNREFUSED) {
+            rustix::fs::unlink(path).map_err(problem)?;
+            bound = rustix::net::bind(&ours, &address);
+        }
+    }
+    bound.map_err(problem)?;
+    let named = path.as_os_str().as_bytes().first() != Some(&b'@');
+    Ok((ours, named.then(|| SocketFile(path.to_owned()))))
+}
+
+/// One connection that is accepted; the socket's file is gone by then.
+pub fn accept(path: &Path, kind: SocketType, who: Who<'_>) -> Result<OwnedFd, Problem> {
+    let (listener, _file) = bind(path, kind, who)?;
+    rustix::net::listen(&listener, 1).map_err(|e| who.problem(e, Doing::Listening))?;
+    accept_one(&listener, who)
+}

@@ -1,0 +1,151 @@
+//! `cordboard explain SRC DST`: the route, without moving a byte.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use cordboard::endpoint::Facts;
+use cordboard::{Endpoint, Request, Side, Transfer};
+use rustix::io::Errno;
+
+use crate::endpoint::{self, StandIn};
+use crate::flags::Explain;
+use crate::hints::Doing;
+use crate::problem::Problem;
+use crate::{session, units};
+
+/// Runs it; returns the exit status.
+pub fn run(flags: &Explain) -> u8 {
+    let problem = match explain(flags) {
+        Ok(text) => match std::io::stdout().lock().write_all(text.as_bytes()) {
+            Ok(()) => return 0,
+            Err(error) => {
+                let errno = error
+                    .raw_os_error()
+                    .map_or(Errno::IO, Errno::from_raw_os_error);
+                Problem::call("standard output", Side::Sink, errno, Doing::Moving)
+            }
+        },
+        Err(problem) => problem,
+    };
+    eprintln!("{problem}");
+    if problem.usage { 2 } else { 1 }
+}
+
+fn explain(flags: &Explain) -> Result<String, Problem> {
+    let source_name = endpoint::parse(&flags.source, Side::Source)?;
+    let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
+    let request = Request {
+        sync: flags.writing.sync,
+        ..session::request(&flags.range, &flags.paths, flags.writing.sparse.into())?
+    };
+    let shown = flags.source.to_string_lossy();
+    let source = endpoint::stand_in(&source_name, &shown, Side::Source, false)?;
+    let shown = flags.sink.to_string_lossy();
+    let sink = endpoint::stand_in(&sink_name, &shown, Side::Sink, flags.writing.append)?;
+    if sink.is_replaced() {
+        endpoint::same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
+    }
+    let transfer = Transfer::new(source.found(), sink.found(), request).map_err(|failure| {
+        session::refused(format!("{} to {}", source.shown, sink.shown), &failure)
+    })?;
+    let of = |side, stand_in: &StandIn| {
+        Endpoint::probe(stand_in.itself())
+            .map_err(|errno| Problem {
+                operand: stand_in.shown.clone(),
+                ..Problem::refused("", side, errno, errno.to_string())
+            })
+            .map(|endpoint| description(side, stand_in, &endpoint))
+    };
+    let sides = [of(Side::Source, &source)?, of(Side::Sink, &sink)?];
+    let route = transfer.route();
+    if flags.json {
+        let paths: Vec<_> = (route.choices.iter())
+            .map(|c| serde_json::json!({"path": c.path.name(), "why": c.why}))
+            .collect();
+        let line = serde_json::json!({
+            "source": sides[0].json, "sink": sides[1].json,
+            "paths": paths, "excluded": route.excluded,
+        });
+        return Ok(format!("{line}\n"));
+    }
+    let mut out = format!("{}{}", sides[0].text, sides[1].text);
+    out += "paths, in the order they would be tried:\n";
+    for (i, choice) in route.choices.iter().enumerate() {
+        let _ = writeln!(out, "  {}. {}: {}", i + 1, choice.path, choice.why);
+    }
+    if !route.excluded.is_empty() {
+        out += "not to be tried:\n";
+        for declined in &route.excluded {
+            let _ = writeln!(out, "  {}: {}", declined.path, declined.why);
+        }
+    }
+    Ok(out)
+}
+
+struct Described {
+    text: String,
+    json: serde_json::Value,
+}
+
+fn description(side: Side, stand_in: &StandIn, endpoint: &Endpoint<'_>) -> Described {
+    let facts = endpoint.facts();
+    let to_be_made = stand_in.note == "to be made";
+    let mut list = Vec::new();
+    if let (Some(size), false) = (facts.size, to_be_made) {
+        list.push(match size {
+            0..1024 => units::bytes(size),
+            size => format!("{size} bytes ({})", units::bytes(size)),
+        });
+    }
+    let filesystem = facts.filesystem.map(|fs| match fs.name() {
+        Some(name) => name.to_owned(),
+        None => format!("file system {:#x}", fs.0),
+    });
+    if let Some(name) = &filesystem {
+        list.push(format!("on {name}"));
+    }
+    let cached = endpoint.cached_share().filter(|_| !to_be_made);
+    if let Some(share) = cached {
+        list.push(format!("{:.0} % cached", share * 100.0));
+    }
+    let holes = facts.may_have_holes() && side == Side::Source;
+    if holes {
+        list.push("has holes".to_owned());
+    }
+    let alignment = endpoint
+        .direct_alignment()
+        .filter(|_| facts.kind.is_cached());
+    if let Some(alignment) = alignment {
+        list.push(format!("direct I/O aligned to {} bytes", alignment.offset));
+    }
+    list.extend(flags(facts, stand_in.given).map(str::to_owned));
+    if !stand_in.note.is_empty() {
+        list.push(stand_in.note.to_owned());
+    }
+    let mut text = format!("{side}: {}: {}", stand_in.shown, facts.kind);
+    for fact in &list {
+        text += ", ";
+        text += fact;
+    }
+    text.push('\n');
+    let json = serde_json::json!({
+        "name": stand_in.shown, "kind": facts.kind.name(), "size": facts.size,
+        "filesystem": filesystem, "cached": cached, "holes": holes,
+        "alignment": alignment.map(|a| a.offset),
+        "flags": flags(facts, stand_in.given).collect::<Vec<_>>(), "note": stand_in.note,
+    });
+    Described { text, json }
+}
+
+fn flags(facts: &Facts, given: bool) -> impl Iterator<Item = &'static str> {
+    [
+        (facts.append, "appending"),
+        (
+            facts.nonblocking && given && facts.kind.can_block(),
+            "non-blocking",
+        ),
+        (facts.direct, "direct"),
+    ]
+    .into_iter()
+    .filter_map(|(set, name)| set.then_some(name))
+}

@@ -1,0 +1,256 @@
+//! The one table of flags: help, man pages and completions are made from it.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use cordboard::{PathName, Sparse};
+
+use crate::units;
+
+const ENDPOINTS: &str = "\
+An endpoint is one of:
+  PATH, file:PATH             a file, FIFO or device; a new file is created
+  -                           standard input, or standard output
+  fd:N                        a descriptor that the shell opened
+  tcp:HOST:PORT               a connection to a server; [ADDRESS]:PORT for IPv6
+  tcp-listen:HOST:PORT        one connection that is accepted; port 0: any
+  udp:HOST:PORT               datagrams to and from one peer
+  udp-listen:HOST:PORT        datagrams that arrive here
+  unix:PATH                   a connection to a UNIX socket; @NAME: abstract
+  unix-listen:PATH            one connection that is accepted there
+  unix-dgram:PATH             UNIX datagrams
+  unix-seqpacket:PATH         UNIX sequenced packets
+  unix-seqpacket-listen:PATH  the same, accepted there";
+
+const EXIT: &str = "\
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal).
+SIGINT ends with the report of what was moved; SIGUSR1 prints a line of progress.
+CORDBOARD_ROUTE and CORDBOARD_WITHOUT do as --route and --without.";
+
+const EXAMPLES: &str = "\
+Examples:
+  cordboard copy big.img /mnt/backup/        one file, by the fastest way there is
+  cordboard copy -rp src/ dst                a tree, with times, owners, attributes
+  cordboard splice tcp-listen:[::]:9000 in.tar --progress always
+  tar c dir | cordboard splice - tcp:host:9000 --json
+  cordboard cat part1 part2 > whole
+  cordboard explain big.img tcp:host:9000    which paths it would try, and why";
+
+/// Moves bytes unchanged from anything to anything, by the fastest way this
+/// kernel has for the pair, and accounts for each of them.
+#[derive(Debug, Parser)]
+#[command(name = "cordboard", version, propagate_version = true)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{ENDPOINTS}\n\n{EXIT}"))]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Move bytes from any endpoint to any endpoint
+    #[command(after_help = format!("{ENDPOINTS}\n\n{EXIT}"))]
+    Splice(Splice),
+    /// Copy files, many into a directory, and trees
+    #[command(after_help = EXIT)]
+    Copy(Copy),
+    /// Write files to standard output, one after the other
+    #[command(after_help = EXIT)]
+    Cat(Cat),
+    /// Say which paths would be tried, and why, without moving a byte
+    #[command(after_help = ENDPOINTS)]
+    Explain(Explain),
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a directory, or print one
+    #[command(hide = true)]
+    Man {
+        /// An existing directory for all pages, or a command whose page to print
+        what: Option<OsString>,
+    },
+}
+
+/// `cordboard splice`.
+#[derive(Debug, Args)]
+pub struct Splice {
+    /// Where the bytes come from
+    #[arg(value_name = "SRC", value_hint = ValueHint::AnyPath)]
+    pub source: OsString,
+    /// Where they go
+    #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
+    pub sink: OsString,
+    /// Shared flags.
+    #[command(flatten)]
+    pub range: Range,
+    /// Shared flags.
+    #[command(flatten)]
+    pub writing: Writing,
+    /// End, without an error, when nothing has moved for this long
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
+    pub idle: Option<Duration>,
+    /// Shared flags.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `cordboard copy`.
+#[derive(Debug, Args)]
+pub struct Copy {
+    /// Files to copy; with -r also directories
+    #[arg(value_name = "SRC", num_args = 1.., required = true, value_hint = ValueHint::AnyPath)]
+    pub sources: Vec<PathBuf>,
+    /// The file, or the directory, to copy them to
+    #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
+    pub sink: PathBuf,
+    /// Copy directories and all that is in them; symlinks stay symlinks
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Keep mode, times, owner and extended attributes
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// Shared flags.
+    #[command(flatten)]
+    pub range: Range,
+    /// Shared flags.
+    #[command(flatten)]
+    pub writing: Writing,
+    /// Shared flags.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `cordboard cat`.
+#[derive(Debug, Args)]
+pub struct Cat {
+    /// Files, or any other endpoints; none, or -: standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<OsString>,
+    /// Shared flags.
+    #[command(flatten)]
+    pub range: Range,
+    /// End, without an error, when nothing has moved for this long
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
+    pub idle: Option<Duration>,
+    /// Shared flags.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `cordboard explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// Where the bytes would come from
+    #[arg(value_name = "SRC", value_hint = ValueHint::AnyPath)]
+    pub source: OsString,
+    /// Where they would go
+    #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
+    pub sink: OsString,
+    /// Shared flags.
+    #[command(flatten)]
+    pub range: Range,
+    /// Shared flags.
+    #[command(flatten)]
+    pub writing: Writing,
+    /// Shared flags.
+    #[command(flatten)]
+    pub paths: Paths,
+    /// Print one line of JSON instead
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which part of the source.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Range {
+    /// Move at most this many bytes (K, M, G: 1024; kB, MB, GB: 1000)
+    #[arg(long, value_name = "N", value_parser = units::size)]
+    pub size: Option<u64>,
+    /// Begin at this byte of the source
+    #[arg(long, value_name = "N", value_parser = units::size)]
+    pub offset: Option<u64>,
+}
+
+/// How the sink is written.
+#[derive(Debug, Clone, Args)]
+pub struct Writing {
+    /// Have it on the disk before reporting success (fsync)
+    #[arg(long)]
+    pub sync: bool,
+    /// Holes: keep the source's, make them of zeros too, or write every byte
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
+    pub sparse: When,
+    /// Add to the end of a file instead of replacing its contents
+    #[arg(long)]
+    pub append: bool,
+}
+
+/// Which paths, and in which steps.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Paths {
+    /// Bytes moved by one step at most; for datagrams, the size of each
+    #[arg(long, value_name = "N", value_parser = units::block)]
+    pub block: Option<NonZeroUsize>,
+    /// Use only these paths: clone, copy_file_range, sendfile, splice,
+    /// datagram, read/write
+    #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = path)]
+    pub route: Vec<PathName>,
+    /// Do not use these paths
+    #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = path)]
+    pub without: Vec<PathName>,
+    /// A snapshot: later writes to the source cannot show in the sink
+    #[arg(long)]
+    pub stable: bool,
+}
+
+/// What every command that moves bytes has.
+#[derive(Debug, Clone, Args)]
+pub struct Common {
+    /// Shared flags.
+    #[command(flatten)]
+    pub paths: Paths,
+    /// Draw progress: auto does so on a terminal
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
+    pub progress: When,
+    /// Print the report as one line of JSON on standard error at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `auto`, `always`, `never`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// Where it suits.
+    Auto,
+    /// In any case.
+    Always,
+    /// In no case.
+    Never,
+}
+
+impl From<When> for Sparse {
+    fn from(when: When) -> Sparse {
+        match when {
+            When::Auto => Sparse::Auto,
+            When::Always => Sparse::Always,
+            When::Never => Sparse::Never,
+        }
+    }
+}
+
+fn path(word: &str) -> Result<PathName, String> {
+    match word {
+        "direct" | "sockmap" => Err(format!("the path {word} is planned, and not built yet")),
+        word => word
+            .parse()
+            .map_err(|bad: cordboard::route::BadSwitch| bad.to_string()),
+    }
+}

@@ -1,0 +1,65 @@
+//! Completions and man pages, from the table of flags.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use crate::flags::Cli;
+
+/// Prints the completions for a shell.
+pub fn completions(shell: clap_complete::Shell) -> u8 {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "cordboard", &mut out);
+    print(&out)
+}
+
+/// Writes all man pages into a directory; or prints the one of a command;
+/// or, for nothing, the command's own.
+pub fn man(what: Option<&OsStr>) -> u8 {
+    let mut whole = Cli::command();
+    whole.build();
+    let page = match what {
+        None => Some(whole.clone()),
+        Some(name) => name
+            .to_str()
+            .and_then(|name| whole.find_subcommand(name))
+            .filter(|sub| !sub.is_hide_set())
+            .map(|sub| sub.clone().name(format!("cordboard-{}", sub.get_name()))),
+    };
+    match (page, what) {
+        (Some(page), _) => {
+            let mut out = Vec::new();
+            clap_mangen::Man::new(page)
+                .render(&mut out)
+                .expect("memory does not fail");
+            print(&out)
+        }
+        (None, Some(what)) if Path::new(what).is_dir() => {
+            match clap_mangen::generate_to(Cli::command(), what) {
+                Ok(()) => 0,
+                Err(error) => {
+                    eprintln!("cordboard: {}: {error}", what.to_string_lossy());
+                    1
+                }
+            }
+        }
+        (None, what) => {
+            let what = what.unwrap_or_default().to_string_lossy();
+            eprintln!("cordboard: {what}: neither a command nor a directory");
+            2
+        }
+    }
+}
+
+fn print(text: &[u8]) -> u8 {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("cordboard: standard output: {error}");
+            1
+        }
+    }
+}

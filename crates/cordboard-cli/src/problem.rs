@@ -1,0 +1,142 @@
+//! What went wrong, in one line: the operand, the meaning, the side, the help.
+
+use std::fmt;
+
+use cordboard::{Errno, Side};
+
+use crate::hints::{Doing, hint};
+
+/// One thing that went wrong.
+#[derive(Debug)]
+pub struct Problem {
+    /// The operand it concerns, as it was given; empty: the command itself.
+    pub operand: String,
+    /// Which side of the transfer it is.
+    pub side: Option<Side>,
+    /// The errno, where there is one.
+    pub errno: Option<Errno>,
+    /// What happened.
+    pub text: String,
+    /// What helps.
+    pub hint: Option<String>,
+    /// Wrong usage, exit 2, rather than failure, exit 1.
+    pub usage: bool,
+}
+
+impl Problem {
+    /// A system call that failed.
+    pub fn call(
+        operand: impl Into<String>,
+        side: Side,
+        errno: impl Into<Errno>,
+        doing: Doing,
+    ) -> Problem {
+        let errno = errno.into();
+        let what = match doing {
+            Doing::Opening => "opening",
+            Doing::Connecting => "connecting",
+            Doing::Listening => "listening as",
+            Doing::Moving => "at",
+        };
+        Problem {
+            operand: operand.into(),
+            side: Some(side),
+            errno: Some(errno),
+            text: format!("{errno} {what} the {side}"),
+            hint: hint(errno, side, doing).map(str::to_owned),
+            usage: false,
+        }
+    }
+
+    /// A failure in our own words.
+    pub fn refused(
+        operand: impl Into<String>,
+        side: Side,
+        errno: Errno,
+        text: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            operand: operand.into(),
+            side: Some(side),
+            errno: Some(errno),
+            text: text.into(),
+            hint: None,
+            usage: false,
+        }
+    }
+
+    /// Wrong usage.
+    pub fn usage(operand: impl Into<String>, text: impl Into<String>) -> Problem {
+        Problem {
+            operand: operand.into(),
+            side: None,
+            errno: Some(Errno::EINVAL),
+            text: text.into(),
+            hint: None,
+            usage: true,
+        }
+    }
+
+    /// A wait was ended by a signal that asks us to stop.
+    pub fn interrupted() -> Problem {
+        Problem {
+            operand: String::new(),
+            side: None,
+            errno: Some(Errno::EINTR),
+            text: "interrupted".to_owned(),
+            hint: None,
+            usage: false,
+        }
+    }
+
+    /// The same with this help.
+    #[must_use]
+    pub fn help(mut self, hint: impl Into<String>) -> Problem {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same, as the fault of this side.
+    #[must_use]
+    pub fn on(mut self, side: Side) -> Problem {
+        self.side = Some(side);
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cordboard: ")?;
+        if !self.operand.is_empty() {
+            // A name may hold anything; the line stays one line.
+            for c in self.operand.chars() {
+                if c.is_control() {
+                    write!(f, "{}", c.escape_default())?;
+                } else {
+                    fmt::Write::write_char(f, c)?;
+                }
+            }
+            f.write_str(": ")?;
+        }
+        f.write_str(&self.text)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "; {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_with_operand_meaning_side_and_help() {
+        let p = Problem::call("no\nsuch", Side::Source, Errno::ENOENT, Doing::Opening);
+        let line = p.to_string();
+        assert!(!line.contains('\n'));
+        assert!(line.starts_with(
+            "cordboard: no\\nsuch: No such file or directory (ENOENT) opening the source; "
+        ));
+    }
+}

@@ -1,0 +1,274 @@
+//! Progress, drawn on standard error or told in one line on request.
+//!
+//! Nothing here reads a clock: times come with the transfer's own account.
+
+use std::io::Write;
+use std::time::Duration;
+
+use cordboard::{Observer, PathName, Progress};
+
+use crate::{signals, units};
+
+const EVERY: Duration = Duration::from_millis(100);
+/// Quick runs draw nothing.
+const QUIET: Duration = Duration::from_millis(300);
+/// The rate forgets within about this time.
+const MEMORY: f64 = 2.0;
+
+/// Bytes a second, smoothed.
+#[derive(Debug, Default)]
+pub struct Rate {
+    last: Option<(Duration, u64)>,
+    value: f64,
+    seen: Duration,
+}
+
+impl Rate {
+    /// Takes in that `bytes` had moved at `now`; returns the rate.
+    pub fn update(&mut self, now: Duration, bytes: u64) -> f64 {
+        let (then, before) = self.last.unwrap_or((Duration::ZERO, 0));
+        let span = now.saturating_sub(then);
+        if span.is_zero() {
+            return self.value;
+        }
+        let recent = bytes.saturating_sub(before) as f64 / span.as_secs_f64();
+        self.seen += span;
+        // At the start the average over all that was seen, later over MEMORY.
+        let weight = span.as_secs_f64() / self.seen.as_secs_f64().min(MEMORY);
+        self.value += (recent - self.value) * weight.min(1.0);
+        self.last = Some((now, bytes));
+        self.value
+    }
+}
+
+/// What one drawing shows.
+#[derive(Debug)]
+pub struct Frame {
+    /// Moved so far.
+    pub bytes: u64,
+    /// To be moved in all, where known.
+    pub total: Option<u64>,
+    /// Bytes a second.
+    pub rate: f64,
+    /// Since the start.
+    pub elapsed: Duration,
+    /// The path in use.
+    pub path: PathName,
+}
+
+impl Frame {
+    /// The line, cut to `width` columns.
+    pub fn line(&self, width: usize) -> String {
+        let mut parts = Vec::with_capacity(5);
+        match self.total.filter(|total| *total > 0) {
+            Some(total) => {
+                let share = (self.bytes as f64 / total as f64 * 100.0).min(100.0);
+                parts.push(format!(
+                    "{} of {}",
+                    units::bytes(self.bytes),
+                    units::bytes(total)
+                ));
+                parts.push(format!("{} %", share.floor()));
+                parts.push(units::rate(self.rate));
+                let left = total.saturating_sub(self.bytes) as f64 / self.rate;
+                parts.push(match Duration::try_from_secs_f64(left.ceil()) {
+                    Ok(left) => format!("{} left", units::clock(left)),
+                    Err(_) => "stalled".to_owned(),
+                });
+            }
+            None => {
+                parts.push(units::bytes(self.bytes));
+                parts.push(units::rate(self.rate));
+                parts.push(units::clock(self.elapsed));
+            }
+        }
+        parts.push(format!("by {}", self.path));
+        let mut line = parts.join("  ");
+        line.truncate(width);
+        line
+    }
+}
+
+/// The line that SIGUSR1 asks for, as dd has it.
+pub fn told(bytes: u64, elapsed: Duration, path: PathName) -> String {
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    let scaled = match bytes {
+        0..1024 => String::new(),
+        n => format!(" ({})", units::bytes(n)),
+    };
+    format!(
+        "{bytes} bytes{scaled} written, {}, {}, path {path}\n",
+        units::time(elapsed),
+        units::rate(bytes as f64 / seconds)
+    )
+}
+
+/// Watches the transfers of one command, one after the other.
+#[derive(Debug)]
+pub struct Watch {
+    drawing: bool,
+    on_screen: bool,
+    width: usize,
+    rate: Rate,
+    drawn_at: Duration,
+    total: Option<u64>,
+    before: (u64, Duration),
+    latest: (u64, Duration),
+}
+
+impl Watch {
+    /// One that draws, or only tells when it is asked to.
+    pub fn new(drawing: bool) -> Watch {
+        let width = if drawing { width() } else { 0 };
+        Watch {
+            drawing,
+            on_screen: false,
+            width,
+            rate: Rate::default(),
+            drawn_at: Duration::ZERO,
+            total: None,
+            before: (0, Duration::ZERO),
+            latest: (0, Duration::ZERO),
+        }
+    }
+
+    /// Whether it draws.
+    pub fn draws(&self) -> bool {
+        self.drawing
+    }
+
+    /// Before each transfer: how much there will be to move in all.
+    pub fn begin(&mut self, total: Option<u64>) {
+        self.before = self.latest;
+        self.total = total.map(|total| self.before.0 + total);
+        self.timer();
+    }
+
+    /// Wipes what was drawn, so that a line can be printed.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.on_screen) {
+            put("\r\x1b[K");
+        }
+    }
+
+    /// The interval timer as drawing needs it; a stop that is being asked for
+    /// keeps its own.
+    fn timer(&self) {
+        if self.drawing && signals::stop().is_none() {
+            signals::tick(EVERY);
+        }
+    }
+}
+
+/// Columns of the terminal, but the last, which some wrap after.
+fn width() -> usize {
+    match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
+        Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
+        _ => 79,
+    }
+}
+
+fn put(text: &str) {
+    // A terminal that has gone is no reason to stop moving bytes.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+impl Observer for Watch {
+    fn progress(&mut self, progress: &Progress) {
+        let bytes = self.before.0 + progress.written;
+        let elapsed = self.before.1 + progress.elapsed;
+        self.latest = (bytes, elapsed);
+        if signals::take_show() {
+            self.clear();
+            put(&told(bytes, elapsed, progress.path));
+            match self.drawing {
+                true => self.timer(),
+                false if signals::stop().is_none() => signals::tick(Duration::ZERO),
+                false => {}
+            }
+        }
+        if !self.drawing || elapsed < QUIET || elapsed < self.drawn_at + EVERY {
+            return;
+        }
+        self.drawn_at = elapsed;
+        let frame = Frame {
+            bytes,
+            total: self.total,
+            rate: self.rate.update(elapsed, bytes),
+            elapsed,
+            path: progress.path,
+        };
+        self.on_screen = true;
+        put(&format!("\r{}\x1b[K", frame.line(self.width)));
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        self.drawing.then_some(EVERY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn frame() -> Frame {
+        Frame {
+            bytes: 1 << 30,
+            total: Some(4 << 30),
+            rate: (512 << 20) as f64,
+            elapsed: 2 * S,
+            path: PathName::Splice,
+        }
+    }
+
+    #[test]
+    fn a_known_size() {
+        assert_eq!(
+            frame().line(80),
+            "1.0 GiB of 4.0 GiB  25 %  512 MiB/s  0:06 left  by splice"
+        );
+        assert_eq!(frame().line(7), "1.0 GiB");
+    }
+
+    #[test]
+    fn an_unknown_size_a_false_one_and_a_stall() {
+        let unknown = Frame {
+            total: None,
+            ..frame()
+        };
+        assert_eq!(unknown.line(80), "1.0 GiB  512 MiB/s  0:02  by splice");
+        let more = Frame {
+            total: Some(5),
+            ..frame()
+        };
+        assert!(more.line(80).contains("100 %  512 MiB/s  0:00 left"));
+        let stalled = Frame {
+            rate: 0.0,
+            ..frame()
+        };
+        assert!(stalled.line(80).contains("25 %  0 B/s  stalled"));
+    }
+
+    #[test]
+    fn the_rate_is_steady_and_forgets() {
+        let mut rate = Rate::default();
+        assert_eq!(rate.update(S, 1000), 1000.0);
+        assert_eq!(rate.update(2 * S, 2000), 1000.0);
+        for i in 3..30 {
+            rate.update(i * S, 2000);
+        }
+        assert!(rate.update(30 * S, 2000) < 1.0);
+        assert_eq!(Rate::default().update(Duration::ZERO, 5), 0.0);
+    }
+
+    #[test]
+    fn as_dd_tells() {
+        assert_eq!(
+            told(2 << 20, S, PathName::Splice),
+            "2097152 bytes (2.0 MiB) written, 1.0 s, 2.0 MiB/s, path splice\n"
+        );
+        assert!(told(0, Duration::ZERO, PathName::ReadWrite).starts_with("0 bytes written"));
+    }
+}

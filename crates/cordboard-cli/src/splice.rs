@@ -1,0 +1,71 @@
+//! `cordboard splice SRC DST`.
+
+use std::os::fd::AsFd;
+
+use cordboard::{Request, Side};
+
+use crate::endpoint::{self, Opened};
+use crate::flags::Splice;
+use crate::hints::Doing;
+use crate::problem::Problem;
+use crate::session::{self, Session};
+
+/// Runs it; returns the exit status.
+pub fn run(flags: &Splice, session: &mut Session) {
+    if let Err(problem) = splice(flags, session) {
+        session.problem(&problem);
+    }
+}
+
+fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
+    let source_name = endpoint::parse(&flags.source, Side::Source)?;
+    let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
+    let request = Request {
+        idle: flags.idle,
+        sync: flags.writing.sync,
+        ..session::request(
+            &flags.range,
+            &flags.common.paths,
+            flags.writing.sparse.into(),
+        )?
+    };
+    let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
+    let sink = endpoint::sink(
+        &sink_name,
+        &flags.sink.to_string_lossy(),
+        flags.writing.append,
+    )?;
+    let moved = move_all(session, &source, &sink, request);
+    match &moved {
+        Ok(()) => sink.finish(),
+        Err(_) => sink.unmake(),
+    }
+    moved
+}
+
+fn move_all(
+    session: &mut Session,
+    source: &Opened,
+    sink: &Opened,
+    request: Request,
+) -> Result<(), Problem> {
+    if sink.replace {
+        // Nothing is thrown away before it is clear that the rest can be done.
+        endpoint::same_file(source.as_fd(), &source.shown, sink.as_fd(), &sink.shown)?;
+        session.check(
+            (source.as_fd(), &source.shown),
+            (sink.as_fd(), &sink.shown),
+            &request,
+        )?;
+        rustix::fs::ftruncate(sink, 0)
+            .map_err(|e| Problem::call(&sink.shown, Side::Sink, e, Doing::Opening))?;
+    }
+    let total = session::total(source.as_fd(), &request);
+    session.transfer(
+        (source.as_fd(), &source.shown),
+        (sink.as_fd(), &sink.shown),
+        request,
+        total,
+    )?;
+    Ok(())
+}

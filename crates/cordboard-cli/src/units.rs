@@ -1,0 +1,176 @@
+//! Sizes, times and rates: read from arguments, written for people.
+
+use std::time::Duration;
+
+const ACCEPTED: &str = "a size is a whole number of bytes, with K, M, G or T (powers of 1024; \
+also KiB, MiB, GiB, TiB) or kB, MB, GB or TB (powers of 1000), such as 4096, 64K or 10MB";
+
+/// A size in bytes: `4096`, `64K`, `64KiB`, `10MB`.
+pub fn size(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit {
+        "" | "B" => 1,
+        "K" | "k" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        "T" | "TiB" => 1 << 40,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return Err(ACCEPTED.to_owned()),
+    };
+    if number.is_empty() {
+        return Err(ACCEPTED.to_owned());
+    }
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(factor))
+        .filter(|n| i64::try_from(*n).is_ok())
+        .ok_or_else(|| "past 2^63-1 bytes, the end of any file".to_owned())
+}
+
+/// The size of a block: at least one byte, and no more than memory can hold.
+pub fn block(text: &str) -> Result<std::num::NonZeroUsize, String> {
+    let bytes = size(text)?;
+    if bytes > 1 << 40 {
+        return Err("a block takes 1T at most".to_owned());
+    }
+    usize::try_from(bytes)
+        .ok()
+        .and_then(std::num::NonZeroUsize::new)
+        .ok_or_else(|| "a block takes at least one byte".to_owned())
+}
+
+/// A time in seconds, with fractions.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|s| *s > 0.0)
+        .and_then(|s| Duration::try_from_secs_f64(s).ok())
+        .filter(|d| !d.is_zero())
+        .ok_or_else(|| "a time is a number of seconds above 0, such as 2 or 0.5".to_owned())
+}
+
+/// `999 bytes`, `1.0 KiB`, `31 GiB`: two digits or more, powers of 1024.
+pub fn bytes(n: u64) -> String {
+    match n {
+        1 => "1 byte".to_owned(),
+        n if n < 1024 => format!("{n} bytes"),
+        n => scaled(n as f64),
+    }
+}
+
+/// Bytes a second.
+pub fn rate(bytes: f64) -> String {
+    if bytes < 1024.0 {
+        format!("{bytes:.0} B/s")
+    } else {
+        format!("{}/s", scaled(bytes))
+    }
+}
+
+fn scaled(mut value: f64) -> String {
+    let mut unit = "B";
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+        // What would be printed as 1024 belongs to the next unit.
+        if value < 1023.5 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    if value < 9.95 {
+        format!("{value:.1} {unit}")
+    } else {
+        format!("{value:.0} {unit}")
+    }
+}
+
+/// `0.004 s`, `1.2 s`, `3:07`, `2:00:09`.
+pub fn time(elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    if seconds < 0.1 {
+        format!("{seconds:.3} s")
+    } else if seconds < 99.95 {
+        format!("{seconds:.1} s")
+    } else {
+        clock(elapsed)
+    }
+}
+
+/// `0:07`, `3:07`, `2:00:09`.
+pub fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if h > 0 {
+        format!("{h}:{m:02}:{s:02}")
+    } else {
+        format!("{m}:{s:02}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, expected) in [
+            ("0", 0),
+            ("1", 1),
+            ("4096", 4096),
+            ("5B", 5),
+            ("1K", 1024),
+            ("1k", 1024),
+            ("3KiB", 3072),
+            ("2M", 2 << 20),
+            ("2MiB", 2 << 20),
+            ("1G", 1 << 30),
+            ("1T", 1 << 40),
+            ("1kB", 1000),
+            ("7MB", 7_000_000),
+            ("1GB", 1_000_000_000),
+            ("9223372036854775807", i64::MAX as u64),
+        ] {
+            assert_eq!(size(text), Ok(expected), "{text}");
+        }
+        for junk in [
+            "", "K", "-1", "+1", "1.5K", "1 K", "1Q", "1KK", "0x10", "1b", "١", "1e3",
+        ] {
+            assert_eq!(size(junk), Err(ACCEPTED.to_owned()), "{junk}");
+        }
+        for huge in ["9223372036854775808", "99999999999999999999", "8388608T"] {
+            assert!(size(huge).unwrap_err().contains("2^63-1"), "{huge}");
+        }
+    }
+
+    #[test]
+    fn blocks_and_seconds() {
+        assert_eq!(block("64K").unwrap().get(), 65536);
+        assert!(block("0").is_err() && block("x").is_err() && block("2T").is_err());
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for junk in ["", "0", "-1", "nan", "inf", "1s", "1e-30"] {
+            assert!(seconds(junk).is_err(), "{junk}");
+        }
+    }
+
+    #[test]
+    fn for_people() {
+        assert_eq!(bytes(0), "0 bytes");
+        assert_eq!(bytes(1), "1 byte");
+        assert_eq!(bytes(1023), "1023 bytes");
+        assert_eq!(bytes(1024), "1.0 KiB");
+        assert_eq!(bytes(1024 * 1024 - 1), "1.0 MiB");
+        assert_eq!(bytes(31 << 30), "31 GiB");
+        assert_eq!(bytes(u64::MAX), "16 EiB");
+        assert_eq!(rate(1.7 * 1024.0 * 1024.0 * 1024.0), "1.7 GiB/s");
+        assert_eq!(rate(0.0), "0 B/s");
+        assert_eq!(time(Duration::from_millis(4)), "0.004 s");
+        assert_eq!(time(Duration::from_millis(1234)), "1.2 s");
+        assert_eq!(time(Duration::from_secs(7209)), "2:00:09");
+        assert_eq!(clock(Duration::from_secs(187)), "3:07");
+    }
+}

@@ -1,0 +1,175 @@
+//! What every test of the command needs.
+#![allow(dead_code, missing_docs)]
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+pub use tempfile::TempDir;
+
+/// Nothing in these tests takes this long unless it hangs.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+pub fn cordboard() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cordboard"));
+    command
+        .env_remove("CORDBOARD_ROUTE")
+        .env_remove("CORDBOARD_WITHOUT")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs it; fails the test if it hangs.
+pub fn run(command: &mut Command) -> Run {
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    end(child)
+}
+
+/// `cordboard` with these arguments.
+pub fn call<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+    run(cordboard().args(args))
+}
+
+/// Waits for a child's end; kills it and fails if it does not come.
+pub fn end(child: Child) -> Run {
+    let pid = child.id();
+    let (done, timer) = std::sync::mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        if timer.recv_timeout(DEADLINE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            panic!("it hangs");
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(done);
+    watch.join().expect("it hangs");
+    Run(output)
+}
+
+/// How a run went.
+pub struct Run(pub Output);
+
+impl Run {
+    pub fn code(&self) -> i32 {
+        self.0.status.code().unwrap_or(-1)
+    }
+
+    pub fn stdout(&self) -> &[u8] {
+        &self.0.stdout
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    /// The last line of standard error, as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        let stderr = self.stderr();
+        let line = stderr.lines().last().unwrap_or_else(|| panic!("no line"));
+        serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {stderr}"))
+    }
+
+    #[track_caller]
+    pub fn ok(&self) -> &Run {
+        assert_eq!(self.code(), 0, "{}", self.stderr());
+        self
+    }
+
+    /// Exactly one line, with this in it.
+    #[track_caller]
+    pub fn fails(&self, code: i32, says: &[&str]) -> &Run {
+        let stderr = self.stderr();
+        assert_eq!(self.code(), code, "{stderr}");
+        let lines: Vec<&str> = stderr.lines().filter(|l| !l.starts_with('{')).collect();
+        assert_eq!(lines.len(), 1, "one line: {stderr}");
+        for words in says {
+            assert!(lines[0].contains(words), "`{words}` in: {stderr}");
+        }
+        self
+    }
+}
+
+/// Bytes that differ everywhere and repeat nowhere soon.
+pub fn bytes(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+pub fn dir() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// A file with these bytes.
+pub fn file(dir: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = dir.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+pub fn read(path: impl AsRef<Path>) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(start.elapsed() < DEADLINE, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Feeds a child's standard input, and closes it.
+pub fn feed(child: &mut Child, bytes: &[u8]) {
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+}
+
+/// A system call's number as the process sleeps in it (`proc(5)`, `syscall`).
+pub fn sleeping(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ")
+        .next()
+        .is_some_and(|rest| rest.starts_with('S'))
+}
+
+/// Whether the process handles this signal by now (`proc(5)`, `SigCgt`).
+pub fn handles(pid: u32, signal: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| {
+        line.strip_prefix("SigCgt:\t")
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+    })
+}
+
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Tests that need root say so when they cannot run; the count is kept.
+pub fn root(what: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: {what} needs root");
+    }
+    root
+}

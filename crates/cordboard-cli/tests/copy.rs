@@ -1,0 +1,409 @@
+//! `cordboard copy`: bytes, counts, modes, trees, and what it refuses.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use common::*;
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o7777
+}
+
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn fifo(path: &Path) {
+    let mode = rustix::fs::Mode::from_raw_mode(0o644);
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+}
+
+#[test]
+fn one_file_has_the_bytes_the_mode_and_the_count() {
+    let dir = dir();
+    for (i, length) in [0, 1, 4095, 4096, 70_000, 3 << 20].into_iter().enumerate() {
+        let source = file(&dir, &format!("s{i}"), &bytes(length));
+        chmod(&source, 0o540);
+        let sink = dir.path().join(format!("d{i}"));
+        let run = call([source.as_os_str(), sink.as_os_str()].iter().fold(
+            vec!["copy".as_ref(), "--json".as_ref()],
+            |mut args, path| {
+                args.push(*path);
+                args
+            },
+        ));
+        let json = run.ok().json();
+        assert_eq!(read(&sink), bytes(length));
+        assert_eq!(json["read"], length);
+        assert_eq!(json["written"], length);
+        assert_eq!(json["stranded"], 0);
+        assert_eq!(json["ended"], "eof");
+        assert!(json["failed"].is_null() && json["errno"].is_null());
+        assert_eq!(mode(&sink), 0o540);
+        assert_eq!(run.stderr().lines().count(), 1);
+    }
+}
+
+#[test]
+fn an_existing_file_is_replaced_in_place_and_keeps_its_mode() {
+    let dir = dir();
+    let source = file(&dir, "s", b"short");
+    let sink = file(&dir, "d", &bytes(100_000));
+    chmod(&sink, 0o600);
+    let inode = sink.metadata().unwrap().ino();
+    call(["copy".as_ref(), source.as_os_str(), sink.as_os_str()]).ok();
+    assert_eq!(read(&sink), b"short");
+    assert_eq!(mode(&sink), 0o600);
+    assert_eq!(sink.metadata().unwrap().ino(), inode);
+}
+
+#[test]
+fn many_into_a_directory_and_the_totals() {
+    let dir = dir();
+    let a = file(&dir, "a", &bytes(1000));
+    let b = file(&dir, "b", &bytes(2000));
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let run = run(cordboard().args(["copy", "--json"]).args([&a, &b, &into]));
+    assert_eq!(run.ok().json()["written"], 3000);
+    assert_eq!(read(into.join("a")), bytes(1000));
+    assert_eq!(read(into.join("b")), bytes(2000));
+}
+
+#[test]
+fn many_go_on_after_one_that_fails() {
+    let dir = dir();
+    let a = file(&dir, "a", b"a");
+    let z = file(&dir, "z", b"zz");
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let run = run(cordboard().args(["copy", "--json"]).args([
+        &a,
+        &dir.path().join("missing"),
+        &z,
+        &into,
+    ]));
+    run.fails(
+        1,
+        &["missing: No such file or directory (ENOENT) opening the source"],
+    );
+    let json = run.json();
+    assert_eq!(json["written"], 3);
+    assert_eq!(json["ended"], "error");
+    assert_eq!(json["failed"], "source");
+    assert_eq!(json["errno"], "ENOENT");
+    assert_eq!(read(into.join("z")), b"zz");
+}
+
+#[test]
+fn two_of_one_name_into_a_directory() {
+    let dir = dir();
+    std::fs::create_dir(dir.path().join("x")).unwrap();
+    std::fs::create_dir(dir.path().join("into")).unwrap();
+    let a = file(&dir, "f", b"first");
+    let b = file(&dir, "x/f", b"second");
+    let into = dir.path().join("into");
+    run(cordboard().arg("copy").args([&a, &b, &into])).fails(1, &["just copied"]);
+    assert_eq!(read(into.join("f")), b"first");
+}
+
+#[test]
+fn many_into_what_is_no_directory() {
+    let dir = dir();
+    let a = file(&dir, "a", b"a");
+    let b = file(&dir, "b", b"b");
+    let c = file(&dir, "c", b"c");
+    run(cordboard().arg("copy").args([&a, &b, &c])).fails(1, &["mkdir"]);
+    assert_eq!(read(&c), b"c");
+}
+
+#[test]
+fn the_source_is_never_destroyed() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(5000));
+    let hard = dir.path().join("hard");
+    std::fs::hard_link(&source, &hard).unwrap();
+    let soft = dir.path().join("soft");
+    symlink(&source, &soft).unwrap();
+    let into = dir.path();
+    for sink in [source.as_path(), &hard, &soft, into] {
+        let run = run(cordboard()
+            .args(["copy", "--json"])
+            .args([source.as_path(), sink]));
+        run.fails(1, &["same file as the source"]);
+        assert_eq!(run.json()["failed"], "sink");
+        assert_eq!(read(&source), bytes(5000), "{}", sink.display());
+    }
+}
+
+#[test]
+fn a_dangling_symlink_is_not_written_through() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    let link = dir.path().join("l");
+    symlink(dir.path().join("nowhere"), &link).unwrap();
+    run(cordboard().arg("copy").args([&source, &link])).fails(1, &["dangling symlink"]);
+    assert!(!dir.path().join("nowhere").exists());
+}
+
+#[test]
+fn a_directory_needs_r() {
+    let dir = dir();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    let run = run(cordboard()
+        .arg("copy")
+        .args([dir.path().join("d"), dir.path().join("e")]));
+    run.fails(1, &["directory", "copy -r"]);
+    assert!(!dir.path().join("e").exists());
+}
+
+#[test]
+fn special_files_are_refused_and_never_waited_for() {
+    let dir = dir();
+    fifo(&dir.path().join("fifo"));
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    for name in ["fifo", "socket", "/dev/zero"] {
+        let sink = dir.path().join("out");
+        let run = run(cordboard()
+            .arg("copy")
+            .args([&dir.path().join(name), &sink]));
+        run.fails(1, &["cordboard splice"]);
+        assert!(!sink.exists());
+    }
+}
+
+#[test]
+fn a_device_is_written_to() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(10_000));
+    let run = run(cordboard()
+        .args(["copy", "--json"])
+        .args([source.as_path(), Path::new("/dev/null")]));
+    assert_eq!(run.ok().json()["written"], 10_000);
+}
+
+#[test]
+fn a_tree_with_links_and_special_files() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("a/b/empty")).unwrap();
+    std::fs::write(tree.join("top"), b"top").unwrap();
+    std::fs::write(tree.join("a/b/deep"), bytes(50_000)).unwrap();
+    symlink("../top", tree.join("a/link")).unwrap();
+    symlink("nowhere", tree.join("a/dangling")).unwrap();
+    chmod(&tree.join("a/b"), 0o500);
+    let copy = dir.path().join("copy");
+    let run_ = run(cordboard()
+        .args(["copy", "-r", "--json"])
+        .args([&tree, &copy]));
+    assert_eq!(run_.ok().json()["written"], 50_003);
+    assert_eq!(read(copy.join("top")), b"top");
+    assert_eq!(read(copy.join("a/b/deep")), bytes(50_000));
+    assert!(copy.join("a/b/empty").is_dir());
+    assert_eq!(mode(&copy.join("a/b")), 0o500);
+    assert_eq!(
+        std::fs::read_link(copy.join("a/link")).unwrap(),
+        Path::new("../top")
+    );
+    assert_eq!(
+        std::fs::read_link(copy.join("a/dangling")).unwrap(),
+        Path::new("nowhere")
+    );
+    chmod(&tree.join("a/b"), 0o700);
+    chmod(&copy.join("a/b"), 0o700);
+    // A second time onto the first: the same again, the links replaced.
+    std::fs::remove_dir_all(tree.join("a/b/empty")).unwrap();
+    fifo(&tree.join("a/fifo"));
+    let into = run(cordboard()
+        .args(["copy", "-r"])
+        .args([&tree.join("."), &copy]));
+    into.fails(1, &["a/fifo", "it is a FIFO"]);
+    assert_eq!(read(copy.join("a/b/deep")), bytes(50_000));
+    assert!(!copy.join("a/fifo").exists());
+    assert!(!copy.join("tree").exists());
+    // Into an existing directory by name.
+    std::fs::remove_file(tree.join("a/fifo")).unwrap();
+    run(cordboard().args(["copy", "-R"]).args([&tree, &copy])).ok();
+    assert_eq!(read(copy.join("tree/a/b/deep")), bytes(50_000));
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself() {
+    let dir = dir();
+    let a = dir.path().join("a");
+    std::fs::create_dir_all(a.join("b")).unwrap();
+    std::fs::write(a.join("f"), b"f").unwrap();
+    for sink in [a.clone(), a.join("b"), a.join("new")] {
+        run(cordboard().args(["copy", "-r"]).args([&a, &sink])).fails(1, &["into itself"]);
+    }
+    assert_eq!(std::fs::read_dir(&a).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(a.join("b")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_tree_onto_itself_destroys_nothing() {
+    let dir = dir();
+    let a = dir.path().join("a");
+    std::fs::create_dir(&a).unwrap();
+    std::fs::write(a.join("f"), b"contents").unwrap();
+    // Its contents into the place where they are.
+    run(cordboard().args(["copy", "-r"]).args([&a.join("."), &a])).fails(1, &["into itself"]);
+    assert_eq!(read(a.join("f")), b"contents");
+}
+
+#[test]
+fn what_is_of_another_type_in_the_way() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("x")).unwrap();
+    symlink("x", tree.join("y")).unwrap();
+    let copy = dir.path().join("copy");
+    std::fs::create_dir_all(copy.join("y")).unwrap();
+    std::fs::write(copy.join("x"), b"a file").unwrap();
+    let run = run(cordboard()
+        .args(["copy", "-r"])
+        .args([&tree.join("."), &copy]));
+    assert_eq!(run.code(), 1);
+    let stderr = run.stderr();
+    assert!(
+        stderr.contains("no directory, and its source is one"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("no symlink"), "{stderr}");
+    assert_eq!(read(copy.join("x")), b"a file");
+}
+
+#[test]
+fn p_keeps_mode_times_and_attributes() {
+    use rustix::fs::{Timespec, Timestamps, XattrFlags};
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let source = tree.join("f");
+    std::fs::write(&source, bytes(9000)).unwrap();
+    chmod(&source, 0o4751);
+    let xattrs = rustix::fs::setxattr(&source, "user.cord", b"board", XattrFlags::empty()).is_ok();
+    let past = |tv_sec, tv_nsec| Timestamps {
+        last_access: Timespec { tv_sec, tv_nsec },
+        last_modification: Timespec { tv_sec, tv_nsec },
+    };
+    for (path, sec, nsec) in [
+        (&source, 1_000_000_000, 123_456_789),
+        (&tree, 1_100_000_000, 1),
+    ] {
+        let flags = rustix::fs::AtFlags::empty();
+        rustix::fs::utimensat(rustix::fs::CWD, path, &past(sec, nsec), flags).unwrap();
+    }
+    let copy = dir.path().join("copy");
+    run(cordboard().args(["copy", "-rp"]).args([&tree, &copy])).ok();
+    let new = copy.join("f").metadata().unwrap();
+    assert_eq!(new.mode() & 0o7777, 0o4751);
+    assert_eq!(
+        (new.mtime(), new.mtime_nsec()),
+        (1_000_000_000, 123_456_789)
+    );
+    let new = copy.metadata().unwrap();
+    assert_eq!((new.mtime(), new.mtime_nsec()), (1_100_000_000, 1));
+    if xattrs {
+        let mut value = [0; 16];
+        let length = rustix::fs::getxattr(copy.join("f"), "user.cord", &mut value).unwrap();
+        assert_eq!(&value[..length], b"board");
+    } else {
+        eprintln!("SKIPPED: no extended attributes here");
+    }
+    if root("keeping another's owner") {
+        std::os::unix::fs::chown(&source, Some(1234), Some(4321)).unwrap();
+        let one = dir.path().join("one");
+        run(cordboard()
+            .args(["copy", "-p", "--sync"])
+            .args([&source, &one]))
+        .ok();
+        let new = one.metadata().unwrap();
+        assert_eq!((new.uid(), new.gid()), (1234, 4321));
+    }
+}
+
+#[test]
+fn without_p_the_special_bits_are_not_kept() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    chmod(&source, 0o4755);
+    let sink = dir.path().join("d");
+    run(cordboard().arg("copy").args([&source, &sink])).ok();
+    assert_eq!(mode(&sink), 0o755);
+}
+
+#[test]
+fn holes_stay_or_are_filled_or_made() {
+    let dir = dir();
+    let sparse = dir.path().join("sparse");
+    let out = std::fs::File::create(&sparse).unwrap();
+    out.set_len(16 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&out, b"data", 8 << 20).unwrap();
+    let whole = read(&sparse);
+    let blocks = |name: &str| dir.path().join(name).metadata().unwrap().blocks() * 512;
+    if blocks("sparse") > 1 << 20 {
+        eprintln!("SKIPPED: no holes on this file system");
+        return;
+    }
+    for when in ["auto", "always", "never"] {
+        let sink = dir.path().join(when);
+        run(cordboard()
+            .args(["copy", "--sparse", when])
+            .args([&sparse, &sink]))
+        .ok();
+        assert!(read(&sink) == whole, "{when}: {} bytes", read(&sink).len());
+    }
+    assert!(blocks("auto") < 1 << 20);
+    assert!(blocks("always") < 1 << 20);
+    assert!(blocks("never") >= 16 << 20);
+}
+
+#[test]
+fn a_part_of_a_file_and_the_end_of_another() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(10_000));
+    let sink = file(&dir, "d", b"head");
+    let run_ = run(cordboard()
+        .args([
+            "copy", "--append", "--offset", "1kB", "--size", "2K", "--json",
+        ])
+        .args([&source, &sink]));
+    assert_eq!(run_.ok().json()["ended"], "size");
+    assert_eq!(read(&sink), [b"head", &bytes(10_000)[1000..3048]].concat());
+    run(cordboard()
+        .args(["copy", "--size", "1"])
+        .args([&source, &source, &sink]))
+    .fails(2, &["one file"]);
+}
+
+#[test]
+fn every_path_gives_the_same_file() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(300_000));
+    for path in ["copy_file_range", "sendfile", "splice", "read/write"] {
+        let sink = dir.path().join("d");
+        let run = run(cordboard()
+            .args(["copy", "--json", "--route", path])
+            .args([&source, &sink]));
+        assert_eq!(run.ok().json()["path"], serde_json::json!([path]));
+        assert_eq!(read(&sink), bytes(300_000), "{path}");
+    }
+    let run = run(cordboard()
+        .env("CORDBOARD_WITHOUT", "clone,copy_file_range,sendfile,splice")
+        .args(["copy", "--json"])
+        .args([&source, &dir.path().join("e")]));
+    assert_eq!(run.ok().json()["path"], serde_json::json!(["read/write"]));
+}
+
+#[test]
+fn an_option_for_another_endpoint_is_pointed_out() {
+    let dir = dir();
+    run(cordboard()
+        .args(["copy", "tcp:localhost:1"])
+        .arg(dir.path().join("x")))
+    .fails(1, &["cordboard splice"]);
+}

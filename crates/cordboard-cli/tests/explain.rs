@@ -1,0 +1,137 @@
+//! `cordboard explain`: it tells, and touches nothing. Help, man pages and
+//! completions come from the same table.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::*;
+
+fn text(run: &Run) -> String {
+    String::from_utf8(run.ok().stdout().to_vec()).unwrap()
+}
+
+#[test]
+fn the_kinds_the_facts_and_the_paths() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(5000));
+    let sink = dir.path().join("new");
+    let text_ = text(&run(cordboard().arg("explain").args([&source, &sink])));
+    assert!(
+        text_.contains("s: regular file, 5000 bytes (4.9 KiB)"),
+        "{text_}"
+    );
+    assert!(text_.contains("new: regular file"), "{text_}");
+    assert!(text_.contains("to be made"), "{text_}");
+    assert!(text_.contains("\n  1. "), "{text_}");
+    assert!(text_.contains("not to be tried:\n"), "{text_}");
+    // Nothing was made.
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn the_sink_keeps_its_contents_and_nobody_is_connected_to() {
+    let dir = dir();
+    let source = file(&dir, "s", b"source");
+    let sink = file(&dir, "d", b"sink");
+    let name = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    for (from, to, kind) in [
+        (name(&source), name(&sink), "its contents to be replaced"),
+        (
+            name(&source),
+            "tcp:127.0.0.1:9".into(),
+            "TCP socket, not connected yet",
+        ),
+        ("udp-listen:127.0.0.1:9".into(), name(&sink), "UDP socket"),
+        (name(&source), "unix:/no/such".into(), "UNIX stream socket"),
+        (
+            "unix-dgram:/no/such".into(),
+            "-".into(),
+            "UNIX datagram socket",
+        ),
+        (
+            "unix-seqpacket-listen:/no/such".into(),
+            "-".into(),
+            "UNIX seqpacket socket",
+        ),
+        ("/dev/zero".into(), "/dev/null".into(), "character device"),
+        ("-".into(), "-".into(), "standard output: pipe"),
+    ] {
+        let text = text(&call(["explain", &from, &to]));
+        assert!(text.contains(kind), "{text}");
+    }
+    assert_eq!(read(&sink), b"sink");
+}
+
+#[test]
+fn a_fifo_is_not_waited_for() {
+    let dir = dir();
+    let fifo = dir.path().join("fifo");
+    let mode = rustix::fs::Mode::from_raw_mode(0o644);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let text = text(&call(["explain".as_ref(), fifo.as_os_str(), "-".as_ref()]));
+    assert!(text.contains("a FIFO"), "{text}");
+}
+
+#[test]
+fn what_would_be_refused_is() {
+    let dir = dir();
+    let path = file(&dir, "f", b"x");
+    run(cordboard().arg("explain").args([&path, &path])).fails(1, &["same file"]);
+    call(["explain", "/no/such", "-"]).fails(1, &["ENOENT"]);
+    run(cordboard()
+        .args(["explain", "--append"])
+        .args([&path, &path]))
+    .fails(1, &["for ever"]);
+}
+
+#[test]
+fn json() {
+    let run = call([
+        "explain",
+        "--json",
+        "--without",
+        "splice",
+        "/dev/zero",
+        "/dev/null",
+    ]);
+    let json: serde_json::Value = serde_json::from_slice(run.ok().stdout()).unwrap();
+    assert_eq!(json["source"]["kind"], "character device");
+    assert_eq!(json["paths"][0]["path"], "read/write");
+    assert!(
+        json["excluded"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|e| e["path"] == "splice")
+    );
+}
+
+#[test]
+fn help_man_pages_and_completions() {
+    let help = text(&call(["--help"]));
+    for words in [
+        "splice",
+        "copy",
+        "cat",
+        "explain",
+        "unix-seqpacket:PATH",
+        "Examples:",
+    ] {
+        assert!(help.contains(words), "{words}");
+    }
+    assert!(!help.contains("completions"));
+    assert!(text(&call(["copy", "--help"])).contains("<SRC>... <DST>"));
+    assert!(text(&call(["--version"])).starts_with("cordboard 0."));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&call(["completions", shell]));
+        assert!(script.contains("sparse") && script.contains("cordboard"));
+    }
+    assert!(text(&call(["man"])).contains(".TH cordboard 1"));
+    assert!(text(&call(["man", "splice"])).contains("unix\\-listen"));
+    let dir = dir();
+    call(["man".as_ref(), dir.path().as_os_str()]).ok();
+    for page in ["cordboard.1", "cordboard-copy.1", "cordboard-splice.1"] {
+        assert!(dir.path().join(page).exists(), "{page}");
+    }
+    call(["man", "nonsense"]).fails(2, &["neither"]);
+}

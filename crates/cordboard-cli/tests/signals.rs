@@ -1,0 +1,274 @@
+//! Signals end a transfer with its report, and ask for progress.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+
+use common::*;
+use rustix::process::Signal;
+
+fn start(args: &[&str]) -> Child {
+    cordboard()
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits until it has its handlers and sleeps.
+fn settled(child: &Child) {
+    let pid = child.id();
+    until("handlers", || {
+        (handles(pid, 10) && handles(pid, 14)).then_some(())
+    });
+    until("sleep", || sleeping(pid).then_some(()));
+}
+
+#[test]
+fn an_interrupt_ends_with_the_report() {
+    for (signal_, name, code) in [
+        (Signal::INT, "SIGINT", 130),
+        (Signal::TERM, "SIGTERM", 143),
+        (Signal::HUP, "SIGHUP", 129),
+    ] {
+        for command in [&["splice", "-", "-", "--json"][..], &["cat", "--json"]] {
+            let mut child = start(command);
+            let mut stdin = child.stdin.take().unwrap();
+            stdin.write_all(b"twelve bytes").unwrap();
+            let mut twelve = [0; 12];
+            child
+                .stdout
+                .as_mut()
+                .unwrap()
+                .read_exact(&mut twelve)
+                .unwrap();
+            settled(&child);
+            signal(child.id(), signal_);
+            let run = end(child);
+            run.fails(code, &["interrupted by", name, "12 bytes read, 12 written"]);
+            let json = run.json();
+            assert_eq!(json["ended"], "cancelled");
+            assert_eq!(json["written"], 12);
+            assert!(json["failed"].is_null() && json["errno"].is_null());
+            drop(stdin);
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_while_the_sink_is_full_counts_what_it_took() {
+    let mut child = start(&["splice", "/dev/zero", "-", "--json"]);
+    settled(&child);
+    let mut stdout = child.stdout.take().unwrap();
+    signal(child.id(), Signal::INT);
+    let reader = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        stdout.read_to_end(&mut all).unwrap();
+        all.len()
+    });
+    let run = end(child);
+    assert_eq!(run.code(), 130);
+    assert_eq!(run.json()["written"], reader.join().unwrap());
+}
+
+#[test]
+fn an_interrupt_while_a_fifo_is_opened() {
+    let dir = dir();
+    let fifo = dir.path().join("fifo");
+    let mode = rustix::fs::Mode::from_raw_mode(0o644);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let fifo = fifo.to_str().unwrap();
+    for args in [
+        ["splice", fifo, "-", "--json"],
+        ["splice", "-", fifo, "--json"],
+    ] {
+        let child = start(&args);
+        settled(&child);
+        signal(child.id(), Signal::INT);
+        let run = end(child);
+        run.fails(130, &["interrupted by SIGINT: 0 bytes read"]);
+        let json = run.json();
+        assert_eq!(
+            (&json["ended"], &json["read"]),
+            (&"cancelled".into(), &0.into())
+        );
+    }
+}
+
+#[test]
+fn an_interrupt_while_a_connection_is_awaited() {
+    let dir = dir();
+    let path = dir.path().join("s");
+    let name = format!("unix-listen:{}", path.display());
+    for endpoint in ["tcp-listen:127.0.0.1:0", &name] {
+        let child = start(&["splice", endpoint, "-", "--json"]);
+        settled(&child);
+        signal(child.id(), Signal::INT);
+        let run = end(child);
+        assert_eq!(run.code(), 130, "{}", run.stderr());
+        assert_eq!(run.json()["ended"], "cancelled");
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn two_interrupts_at_once_still_give_the_report() {
+    let child = start(&["splice", "-", "-", "--json"]);
+    settled(&child);
+    signal(child.id(), Signal::INT);
+    // It may be gone by now.
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    let _ = rustix::process::kill_process(pid, Signal::INT);
+    let run = end(child);
+    assert_eq!(run.code(), 130);
+    assert_eq!(run.json()["ended"], "cancelled");
+}
+
+#[test]
+fn a_copy_that_is_interrupted_says_what_there_is() {
+    let dir = dir();
+    let source = dir.path().join("s");
+    std::fs::File::create(&source)
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
+    let sink = "/dev/null";
+    let child = start(&[
+        "copy",
+        "--json",
+        "--route",
+        "read/write",
+        "--sparse",
+        "never",
+        source.to_str().unwrap(),
+        sink,
+    ]);
+    let pid = child.id();
+    until("handlers", || handles(pid, 14).then_some(()));
+    signal(pid, Signal::INT);
+    let run = end(child);
+    assert_eq!(run.code(), 130, "{}", run.stderr());
+    let json = run.json();
+    assert_eq!(json["ended"], "cancelled");
+    assert_eq!(json["read"], json["written"]);
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let script = r#"trap '' HUP INT; exec "$@""#;
+    let mut child = Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard")])
+        .args(["splice", "-", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    settled(&child);
+    signal(child.id(), Signal::HUP);
+    signal(child.id(), Signal::INT);
+    feed(&mut child, b"still here");
+    assert_eq!(end(child).ok().stdout(), b"still here");
+}
+
+#[test]
+fn usr1_prints_a_line_and_nothing_ends() {
+    let mut child = start(&["splice", "-", "-"]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes(2048)).unwrap();
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut [0; 2048])
+        .unwrap();
+    settled(&child);
+    signal(child.id(), Signal::USR1);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.starts_with("2048 bytes (2.0 KiB) written, "), "{line}");
+    assert!(line.contains("/s, path splice"), "{line}");
+    stdin.write_all(b"more").unwrap();
+    drop(stdin);
+    let run = end(child);
+    assert_eq!(run.0.status.code(), Some(0));
+    assert_eq!(run.0.status.signal(), None);
+    assert_eq!(run.stdout(), b"more");
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+}
+
+#[test]
+fn progress_is_drawn_while_it_waits_and_wiped_at_the_end() {
+    let mut child = start(&["splice", "-", "-", "--progress", "always", "--size", "4K"]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes(1024)).unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let mut seen = String::new();
+    while !seen.contains("1.0 KiB of 4.0 KiB  25 %") {
+        let mut piece = [0; 256];
+        let n = stderr.read(&mut piece).unwrap();
+        assert!(n > 0, "{seen}");
+        seen += std::str::from_utf8(&piece[..n]).unwrap();
+    }
+    assert!(seen.contains("by splice"), "{seen}");
+    stdin.write_all(&bytes(3072)).unwrap();
+    let run = end(child);
+    run.ok();
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    let last = rest.lines().last().unwrap_or_default();
+    let summary = last.rsplit("\r\x1b[K").next().unwrap();
+    assert!(summary.starts_with("moved 4.0 KiB in "), "{rest}");
+    assert!(summary.contains("/s) by splice"), "{rest}");
+}
+
+#[test]
+fn progress_on_a_terminal_and_not_elsewhere() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let terminal = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(name.to_str().unwrap())
+        .unwrap();
+    let mut child = cordboard()
+        .args(["splice", "-", "/dev/null"])
+        .stdin(Stdio::piped())
+        .stderr(terminal)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes(1024)).unwrap();
+    let mut screen = String::new();
+    let mut master = std::fs::File::from(master);
+    let mut more = |screen: &mut String| {
+        let mut piece = [0; 256];
+        // EIO: nobody has the terminal open any more.
+        let n = master.read(&mut piece).unwrap_or(0);
+        *screen += std::str::from_utf8(&piece[..n]).unwrap();
+        n > 0
+    };
+    // The size is unknown: no share, no time left.
+    while !screen.contains("1.0 KiB  ") {
+        assert!(more(&mut screen), "{screen}");
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    while more(&mut screen) {}
+    assert!(screen.contains("moved 1.0 KiB in "), "{screen}");
+
+    let mut child = start(&["splice", "-", "/dev/null"]);
+    feed(&mut child, b"x");
+    assert_eq!(end(child).ok().stderr(), "");
+}

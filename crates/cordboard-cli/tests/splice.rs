@@ -1,0 +1,353 @@
+//! `cordboard splice`: every kind of endpoint.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::process::{Child, Stdio};
+
+use common::*;
+
+fn start(args: &[&str]) -> Child {
+    cordboard()
+        .arg("splice")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The address that port 0 became.
+fn address(child: &mut Child) -> String {
+    let mut line = String::new();
+    let mut stderr = BufReader::with_capacity(1, child.stderr.take().unwrap());
+    stderr.read_line(&mut line).unwrap();
+    child.stderr = Some(stderr.into_inner());
+    let (_, address) = line.trim().rsplit_once(' ').expect(&line);
+    address.to_owned()
+}
+
+#[test]
+fn pipe_to_pipe() {
+    let mut child = start(&["-", "-", "--json"]);
+    feed(&mut child, &bytes(60_000));
+    let run = end(child);
+    assert_eq!(run.ok().stdout(), bytes(60_000));
+    assert_eq!(run.json()["path"], serde_json::json!(["splice"]));
+}
+
+#[test]
+fn to_a_file_new_replaced_and_appended() {
+    let dir = dir();
+    let sink = dir.path().join("d");
+    for (text, append, expected) in [
+        (&b"first long one"[..], false, &b"first long one"[..]),
+        (b"short", false, b"short"),
+        (b" end", true, b"short end"),
+    ] {
+        let mut args = vec!["-", sink.to_str().unwrap()];
+        if append {
+            args.push("--append");
+        }
+        let mut child = start(&args);
+        feed(&mut child, text);
+        end(child).ok();
+        assert_eq!(read(&sink), expected);
+    }
+}
+
+#[test]
+fn a_file_of_any_name() {
+    let dir = dir();
+    file(&dir, "tcp:a:1", b"odd");
+    file(&dir, "x:y", b"known");
+    for (name, expected) in [("file:tcp:a:1", &b"odd"[..]), ("x:y", b"known")] {
+        let run = run(cordboard()
+            .args(["splice", name, "-"])
+            .current_dir(dir.path()));
+        assert_eq!(run.ok().stdout(), expected);
+    }
+}
+
+#[test]
+fn onto_itself_is_refused_before_anything_is_lost() {
+    let dir = dir();
+    let path = file(&dir, "f", &bytes(9000));
+    let name = path.to_str().unwrap();
+    end(start(&[name, name])).fails(1, &["same file"]);
+    end(start(&[name, name, "--append"])).fails(1, &["for ever"]);
+    assert_eq!(read(&path), bytes(9000));
+}
+
+#[test]
+fn inherited_descriptors() {
+    let dir = dir();
+    let path = file(&dir, "f", b"through three");
+    let script = r#"exec "$0" splice fd:3 fd:4 3<"$1" 4>"$2""#;
+    let out = dir.path().join("out");
+    let child = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_cordboard")])
+        .args([&path, &out])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    end(child).ok();
+    assert_eq!(read(&out), b"through three");
+    let run = end(start(&["fd:77", "-", "--json"]));
+    run.fails(1, &["fd:77: Bad file descriptor (EBADF)", "77<FILE"]);
+    assert_eq!(run.json()["errno"], "EBADF");
+}
+
+#[test]
+fn tcp_both_ways() {
+    for host in ["127.0.0.1", "[::1]"] {
+        if host == "[::1]" && TcpListener::bind("[::1]:0").is_err() {
+            eprintln!("SKIPPED: no IPv6 here");
+            continue;
+        }
+        let mut listener = start(&[&format!("tcp-listen:{host}:0"), "-"]);
+        let address = address(&mut listener);
+        let mut sender = start(&["-", &format!("tcp:{address}"), "--json"]);
+        let sent = bytes(3_000_000);
+        let feeder = std::thread::spawn(move || {
+            feed(&mut sender, &sent);
+            sender
+        });
+        let received = end(listener);
+        let sender = end(feeder.join().unwrap());
+        assert_eq!(received.ok().stdout(), bytes(3_000_000));
+        assert_eq!(sender.ok().json()["written"], 3_000_000);
+    }
+}
+
+#[test]
+fn a_tcp_listener_can_be_the_sink_and_a_name_is_looked_up() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(500_000));
+    let mut child = start(&[source.to_str().unwrap(), "tcp-listen:localhost:0", "--json"]);
+    let address = address(&mut child);
+    let mut received = Vec::new();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.read_to_end(&mut received).unwrap();
+    drop(stream);
+    assert_eq!(end(child).ok().json()["written"], 500_000);
+    assert_eq!(received, bytes(500_000));
+}
+
+#[test]
+fn what_the_peer_says_does_not_destroy_what_is_in_flight() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut child = start(&["-", &format!("tcp:{address}")]);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"unasked for").unwrap();
+    let feeder = std::thread::spawn(move || {
+        feed(&mut child, &bytes(4_000_000));
+        child
+    });
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert_eq!(received, bytes(4_000_000));
+    drop(stream);
+    end(feeder.join().unwrap()).ok();
+}
+
+#[test]
+fn udp_both_ways() {
+    let mut listener = start(&["udp-listen:127.0.0.1:0", "-", "--size", "9"]);
+    let address = address(&mut listener);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for part in ["one", "two", "six"] {
+        socket.send_to(part.as_bytes(), &address).unwrap();
+    }
+    assert_eq!(end(listener).ok().stdout(), b"onetwosix");
+
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = receiver.local_addr().unwrap();
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(2500));
+    end(start(&[
+        source.to_str().unwrap(),
+        &format!("udp:{address}"),
+        "--block",
+        "1000",
+    ]))
+    .ok();
+    let mut buffer = [0; 65536];
+    let mut lengths = Vec::new();
+    for _ in 0..3 {
+        lengths.push(receiver.recv(&mut buffer).unwrap());
+    }
+    assert_eq!(lengths, [1000, 1000, 500]);
+}
+
+#[test]
+fn a_udp_listener_as_sink_answers_who_comes_first() {
+    let dir = dir();
+    let source = file(&dir, "s", b"answer");
+    let mut child = start(&[source.to_str().unwrap(), "udp-listen:127.0.0.1:0"]);
+    let address = address(&mut child);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.send_to(b"?", address).unwrap();
+    let mut buffer = [0; 100];
+    let length = socket.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"answer");
+    end(child).ok();
+}
+
+#[test]
+fn unix_streams_and_their_files() {
+    let dir = dir();
+    let path = dir.path().join("s");
+    // A stale one: bound once, and nobody answers.
+    drop(UnixListener::bind(&path).unwrap());
+    let child = start(&[&format!("unix-listen:{}", path.display()), "-"]);
+    let mut stream = until("a listener", || UnixStream::connect(&path).ok());
+    until("the file's removal", || (!path.exists()).then_some(()));
+    stream.write_all(&bytes(300_000)).ok();
+    drop(stream);
+    let run = end(child);
+    assert_eq!(run.ok().stdout(), bytes(300_000));
+
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut child = start(&["-", &format!("unix:{}", path.display())]);
+    let (mut stream, _) = listener.accept().unwrap();
+    feed(&mut child, b"to a listener");
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text).unwrap();
+    assert_eq!(text, b"to a listener");
+    drop(stream);
+    end(child).ok();
+    // Somebody answers: it stays.
+    end(start(&[&format!("unix-listen:{}", path.display()), "-"]))
+        .fails(1, &["Address already in use (EADDRINUSE)"]);
+    assert!(path.exists());
+    // It is no socket: it stays.
+    let plain = file(&dir, "plain", b"precious");
+    end(start(&[&format!("unix-listen:{}", plain.display()), "-"])).fails(1, &["no socket"]);
+    assert_eq!(read(&plain), b"precious");
+}
+
+#[test]
+fn unix_datagrams_and_packets() {
+    let dir = dir();
+    let path = dir.path().join("d");
+    let child = start(&[
+        &format!("unix-dgram:{}", path.display()),
+        "-",
+        "--size",
+        "6",
+    ]);
+    let socket = UnixDatagram::unbound().unwrap();
+    until("a socket", || socket.send_to(b"abc", &path).ok());
+    socket.send_to(b"def", &path).unwrap();
+    assert_eq!(end(child).ok().stdout(), b"abcdef");
+    assert!(!path.exists());
+
+    let receiver = UnixDatagram::bind(&path).unwrap();
+    let source = file(&dir, "s", b"datagram");
+    end(start(&[
+        source.to_str().unwrap(),
+        &format!("unix-dgram:{}", path.display()),
+    ]))
+    .ok();
+    let mut buffer = [0; 100];
+    let length = receiver.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"datagram");
+
+    let path = dir.path().join("p");
+    let listener = start(&[&format!("unix-seqpacket-listen:{}", path.display()), "-"]);
+    until("a listener", || path.exists().then_some(()));
+    let run = until("a connection", || {
+        let run = end(start(&[
+            source.to_str().unwrap(),
+            &format!("unix-seqpacket:{}", path.display()),
+        ]));
+        (run.code() == 0).then_some(run)
+    });
+    run.ok();
+    assert_eq!(end(listener).ok().stdout(), b"datagram");
+}
+
+#[test]
+fn abstract_names() {
+    let name = format!("@cordboard-test-{}", std::process::id());
+    let listener = start(&[&format!("unix-listen:{name}"), "-"]);
+    let mut child = until("a connection", || {
+        let mut child = start(&["-", &format!("unix:{name}")]);
+        // It fails at once where nobody listens yet.
+        let gone = until("either", || match child.try_wait().unwrap() {
+            Some(_) => Some(true),
+            None => sleeping(child.id()).then_some(false),
+        });
+        (!gone).then_some(child)
+    });
+    feed(&mut child, b"abstract");
+    end(child).ok();
+    assert_eq!(end(listener).ok().stdout(), b"abstract");
+}
+
+#[test]
+fn idle_ends_without_an_error() {
+    let child = start(&["-", "-", "--idle", "0.05", "--json"]);
+    // Its standard input stays open, and silent.
+    let mut child = child;
+    let stdin = child.stdin.take();
+    let run = end(child);
+    drop(stdin);
+    assert_eq!(run.ok().json()["ended"], "idle");
+}
+
+#[test]
+fn options_of_size_and_offset() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(10_000));
+    let run = end(start(&[
+        source.to_str().unwrap(),
+        "-",
+        "--offset",
+        "1K",
+        "--size",
+        "1kB",
+        "--json",
+    ]));
+    assert_eq!(run.ok().stdout(), &bytes(10_000)[1024..2024]);
+    let json = run.json();
+    assert_eq!(
+        (&json["written"], &json["ended"]),
+        (&1000.into(), &"size".into())
+    );
+    let mut child = start(&["-", "-", "--offset", "5"]);
+    child.stdin.take();
+    end(child).fails(1, &["standard input", "cannot seek"]);
+}
+
+#[test]
+fn no_descriptor_stays_behind_and_flags_stay_as_they_were() {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let flags = rustix::fs::fcntl_getfl(&reader).unwrap();
+    let child = cordboard()
+        .args(["splice", "-", "/dev/null"])
+        .stdin(reader.try_clone().unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    until("the end of the opening", || {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let open = fds
+            .flatten()
+            .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+            .any(|to| to == std::path::Path::new("/dev/null"));
+        (open && sleeping(pid)).then_some(())
+    });
+    assert_eq!(rustix::fs::fcntl_getfl(&reader).unwrap(), flags);
+    rustix::io::write(&writer, b"x").unwrap();
+    drop(writer);
+    end(child).ok();
+    assert_eq!(rustix::fs::fcntl_getfl(&reader).unwrap(), flags);
+}

@@ -1,0 +1,143 @@
+//! Every source with every sink: where a plain read/write loop works, the
+//! library must work too and give the same; where the loop fails, the library
+//! must fail in the same way or do better, with right counts either way.
+
+mod cell;
+mod large;
+mod rules;
+mod table;
+
+use cell::{Cell, by_library, by_model};
+use cordboard::{PathName, Switches};
+use testkit::{SinkKind, SourceKind, matrix, skip, watchdog};
+
+/// Runs one cell by both and gives what is wrong with the library's result.
+fn wrong(cell: &Cell, switches: Switches) -> Option<String> {
+    let _watched = watchdog::watch(cell.to_string());
+    let model = by_model(cell);
+    let library = by_library(cell, switches);
+    rules::check(cell, &model, &library)
+        .err()
+        .map(|wrong| format!("{cell}: {wrong}\n      model:   {model}\n      library: {library}"))
+}
+
+/// All sinks that can be had, for one source.
+fn sinks(source: SourceKind) -> Vec<SinkKind> {
+    let mut sinks = Vec::new();
+    for sink in SinkKind::ALL.iter().copied() {
+        match matrix::unavailable(source, sink) {
+            Some(why) => skip::report(&format!("{} -> {}", source.name(), sink.name()), &why),
+            None => sinks.push(sink),
+        }
+    }
+    sinks
+}
+
+fn report(wrong: &[String]) {
+    let list = wrong.join("\n  ");
+    assert!(wrong.is_empty(), "{} wrong:\n  {list}", wrong.len());
+}
+
+/// Every size, blocking and not, by whatever route the library chooses.
+fn every_size(source: SourceKind) {
+    let mut found = Vec::new();
+    for sink in sinks(source) {
+        let mut sizes = matrix::SIZES
+            .map(|size| matrix::bounded(source, sink, size))
+            .to_vec();
+        sizes.dedup();
+        for size in sizes {
+            for nonblocking in [false, true] {
+                let cell = Cell {
+                    source,
+                    sink,
+                    size,
+                    nonblocking,
+                };
+                found.extend(wrong(&cell, Switches::all()));
+            }
+        }
+    }
+    report(&found);
+}
+
+/// The next path each time the one that was taken is turned off, down to
+/// read/write; then each path forced, which may refuse but not lose anything.
+fn every_path(source: SourceKind) {
+    let mut found = Vec::new();
+    for sink in sinks(source) {
+        let cell = Cell {
+            source,
+            sink,
+            size: matrix::bounded(source, sink, 65_537),
+            nonblocking: false,
+        };
+        let _watched = watchdog::watch(cell.to_string());
+        let model = by_model(&cell);
+        let mut switches = Switches::all();
+        while switches.allows(PathName::ReadWrite) {
+            let library = by_library(&cell, switches);
+            if let Err(wrong) = rules::check(&cell, &model, &library) {
+                found.push(format!("{cell}: {wrong} under {switches:?}: {library}"));
+            }
+            let Some(last) = library.path.last() else {
+                break;
+            };
+            for path in &library.path {
+                if !switches.allows(*path) {
+                    found.push(format!("{cell}: {path} was taken, and is turned off"));
+                }
+            }
+            switches = switches.without(*last);
+        }
+        for path in PathName::ALL {
+            let library = by_library(&cell, Switches::only(&[path]));
+            if let Err(wrong) = rules::check_forced(path, &library) {
+                found.push(format!("{cell}: {wrong} with {path} forced: {library}"));
+            }
+        }
+    }
+    report(&found);
+}
+
+macro_rules! rows {
+    ($($test:ident $kind:ident)*) => {
+        mod every_size {
+            $(#[test] fn $test() { super::every_size(testkit::SourceKind::$kind); })*
+        }
+        mod every_path {
+            $(#[test] fn $test() { super::every_path(testkit::SourceKind::$kind); })*
+        }
+        #[test]
+        fn every_source_has_its_row() {
+            let rows = [$(SourceKind::$kind),*];
+            assert_eq!(rows.as_slice(), SourceKind::ALL);
+        }
+    };
+}
+
+rows! {
+    file File
+    tmpfs Tmpfs
+    memfd Memfd
+    sparse Sparse
+    direct Direct
+    block Block
+    zero Zero
+    urandom Urandom
+    tty Tty
+    pipe Pipe
+    packet_pipe PacketPipe
+    fifo Fifo
+    tcp Tcp
+    udp Udp
+    unix_stream UnixStream
+    unix_datagram UnixDatagram
+    unix_seqpacket UnixSeqpacket
+    eventfd Eventfd
+    timerfd Timerfd
+    signalfd Signalfd
+    inotify Inotify
+    procfs Procfs
+    sysfs Sysfs
+}

@@ -1,0 +1,113 @@
+//! What a right result is.
+
+use crate::cell::{Cell, Run};
+use cordboard::{Ended, PathName, Side};
+use testkit::{Ask, SinkKind};
+
+type Verdict = Result<(), String>;
+
+fn ensure(right: bool, wrong: impl FnOnce() -> String) -> Verdict {
+    if right { Ok(()) } else { Err(wrong()) }
+}
+
+/// The library against the model.
+pub fn check(cell: &Cell, model: &Run, library: &Run) -> Verdict {
+    account(library)?;
+    match (model.failed, library.failed) {
+        (_, None) => complete(cell, model, library),
+        (None, Some(failed)) if by_luck(cell, failed) => Ok(()),
+        (None, Some(_)) => Err("fails where read/write works".to_owned()),
+        (Some(model), Some(library)) => ensure(model == library || by_luck(cell, library), || {
+            format!("fails with {library:?}, read/write with {model:?}")
+        }),
+    }
+}
+
+/// A path alone may refuse a pair, or be unable to carry it; it must not lose
+/// anything, and nothing else may carry for it.
+pub fn check_forced(path: PathName, library: &Run) -> Verdict {
+    account(library)?;
+    ensure(library.path.iter().all(|taken| *taken == path), || {
+        format!("{:?} was taken", library.path)
+    })?;
+    if library.failed.is_none() {
+        ensure(library.written == library.expect.len(), || {
+            format!("of {} bytes", library.expect.len())
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether a write is too short as the pieces happen to come in: an event
+/// counter takes 8 bytes at a time.
+fn by_luck(cell: &Cell, failed: (Side, i32)) -> bool {
+    let even = cell.source.is_seekable() && cell.size.is_multiple_of(8);
+    cell.sink == SinkKind::Eventfd && !even && failed == (Side::Sink, libc::EINVAL)
+}
+
+/// What holds of every ending.
+fn account(run: &Run) -> Verdict {
+    let Run {
+        read,
+        written,
+        stranded,
+        ..
+    } = run;
+    ensure(*read == written + stranded, || {
+        "read is not written plus stranded".to_owned()
+    })?;
+    ensure(run.handed_back.len() as u64 == *stranded, || {
+        format!("{} bytes were handed back", run.handed_back.len())
+    })?;
+    let whole = run.expect.check_at(*written, &run.handed_back);
+    whole.map_err(|wrong| format!("handed back: {wrong}"))?;
+    let found = run.found.as_ref().map_err(Clone::clone)?;
+    found.check(&run.expect, *written)?;
+    if let [Some(position), _] = run.positions {
+        ensure(position == *read, || format!("the source is at {position}"))?;
+        ensure(*stranded == 0, || "the source was not rewound".to_owned())?;
+    }
+    ensure(run.failed.is_some() || *stranded == 0, || {
+        "stranded without a failure".to_owned()
+    })?;
+    ensure(
+        *written == 0 || !run.path.is_empty() || run.ended.is_none(),
+        || "no path is named".to_owned(),
+    )
+}
+
+/// What holds where it went through.
+fn complete(cell: &Cell, model: &Run, library: &Run) -> Verdict {
+    let total = library.expect.len();
+    ensure(library.written == total, || {
+        format!("{} bytes of {total}", library.written)
+    })?;
+    let ended = match library.ask {
+        Ask::Bytes(n) if n == total => Ended::Size,
+        _ => Ended::Eof,
+    };
+    ensure(library.ended == Some(ended), || {
+        format!("ended by {:?}, not {ended:?}", library.ended)
+    })?;
+    if model.failed.is_none() {
+        ensure(model.positions == library.positions, || {
+            format!(
+                "positions are {:?}, not {:?}",
+                library.positions, model.positions
+            )
+        })?;
+    }
+    let found = library.found.as_ref().map_err(Clone::clone)?;
+    match (&library.messages, found.messages()) {
+        (Some(sent), Some(came)) if cell.sink.keeps_messages() => {
+            ensure(sent == came, || boundaries(sent, came))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn boundaries(sent: &[usize], came: &[usize]) -> String {
+    let at = sent.iter().zip(came).position(|(a, b)| a != b);
+    let (sent, came) = (sent.len(), came.len());
+    format!("{sent} messages became {came}, differing from number {at:?} on")
+}

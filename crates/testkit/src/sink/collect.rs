@@ -1,0 +1,259 @@
+//! Taking away what is written, and reading back what stays.
+
+use super::files::WIPED;
+use super::{Collected, SinkKind};
+use crate::expect::u64_at;
+use crate::loopdev::LoopDevice;
+use crate::spec::Spec;
+use crate::wire;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+/// Who knows what arrived.
+#[derive(Debug)]
+pub(super) enum Collector {
+    /// Nobody.
+    Nothing,
+    /// The file itself, after what was in it before.
+    File(OwnedFd, &'static [u8]),
+    /// The device itself.
+    Device(Option<OwnedFd>, LoopDevice),
+    /// A thread at the other end.
+    Thread(JoinHandle<io::Result<Collected>>, Total),
+}
+
+/// What a collector that sees no end has to wait for, once that is known.
+#[derive(Debug, Clone)]
+pub(super) struct Total {
+    bytes: Arc<AtomicU64>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Total {
+    fn new() -> io::Result<Total> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Total {
+            bytes: Arc::new(AtomicU64::new(u64::MAX)),
+            wake: Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?),
+        })
+    }
+
+    fn set(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Release);
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn get(&self) -> Option<u64> {
+        match self.bytes.load(Ordering::Acquire) {
+            u64::MAX => None,
+            bytes => Some(bytes),
+        }
+    }
+
+    /// Waits until there is something to read or the total has become known
+    /// (`true`), or for long enough when it is known already (`false`).
+    fn wait(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
+        // Long enough for a datagram that is still on its way through the
+        // loopback interface, and only waited for when one is lost.
+        let lost = Timespec {
+            tv_sec: 2,
+            tv_nsec: 0,
+        };
+        let known = self.get().is_some();
+        let mut fds = [
+            PollFd::from_borrowed_fd(fd, PollFlags::IN),
+            PollFd::new(&*self.wake, PollFlags::IN),
+        ];
+        let fds = if known { &mut fds[..1] } else { &mut fds[..] };
+        match poll(fds, known.then_some(&lost)) {
+            Ok(0) => Ok(false),
+            Ok(_) | Err(Errno::INTR) => Ok(true),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Collector {
+    pub(super) fn file(back: OwnedFd, before: &'static [u8]) -> Collector {
+        Collector::File(back, before)
+    }
+
+    pub(super) fn device(back: Option<OwnedFd>, device: LoopDevice) -> Collector {
+        Collector::Device(back, device)
+    }
+
+    /// Reads a stream to its end, or messages until all have come.
+    pub(super) fn spawn(far: OwnedFd, kind: SinkKind, spec: &Spec) -> io::Result<Collector> {
+        let total = Total::new()?;
+        let theirs = total.clone();
+        let keep = spec.keeps();
+        let thread = std::thread::spawn(move || match kind {
+            SinkKind::Udp | SinkKind::UnixDatagram => endless(&far, keep, &theirs),
+            _ if keep => to_the_end(&far, kind),
+            _ => discard(&far, kind),
+        });
+        Ok(Collector::Thread(thread, total))
+    }
+
+    /// Adds up an event counter.
+    pub(super) fn count(counter: OwnedFd) -> io::Result<Collector> {
+        let total = Total::new()?;
+        let theirs = total.clone();
+        let thread = std::thread::spawn(move || sum(&counter, &theirs));
+        Ok(Collector::Thread(thread, total))
+    }
+
+    pub(super) fn finish(self, written: u64) -> io::Result<Collected> {
+        match self {
+            Collector::Nothing => Ok(Collected::Unknown),
+            Collector::File(back, before) => {
+                let all = read_back(&back, u64::MAX)?;
+                match all.strip_prefix(before) {
+                    Some(added) => Ok(Collected::Bytes(added.to_vec(), None)),
+                    None => Err(io::Error::other("what was there before is gone")),
+                }
+            }
+            Collector::Device(None, _) => Ok(Collected::Unknown),
+            Collector::Device(Some(back), _device) => {
+                // One byte more, to see that it was left alone.
+                let mut bytes = read_back(&back, written + 1)?;
+                match bytes.pop() {
+                    Some(WIPED) => Ok(Collected::Bytes(bytes, None)),
+                    _ => Err(io::Error::other("bytes past the end were written over")),
+                }
+            }
+            Collector::Thread(thread, total) => {
+                total.set(written);
+                match thread.join() {
+                    Ok(collected) => collected,
+                    Err(_) => Err(io::Error::other("the collector panicked")),
+                }
+            }
+        }
+    }
+}
+
+fn read_back(fd: &OwnedFd, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut block = vec![0; 1 << 20];
+    while (bytes.len() as u64) < most {
+        let left = usize::try_from(most - bytes.len() as u64).unwrap_or(usize::MAX);
+        let want = left.min(block.len());
+        let got = rustix::io::pread(fd, &mut block[..want], bytes.len() as u64)?;
+        if got == 0 {
+            break;
+        }
+        bytes.extend_from_slice(&block[..got]);
+    }
+    Ok(bytes)
+}
+
+/// Nobody writes any more: the end of a stream in one of its forms.
+fn read(fd: &OwnedFd, block: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::io::read(fd, &mut *block) {
+            Err(Errno::INTR) => {}
+            // The slave of a pseudo-terminal is closed.
+            Err(Errno::IO) => return Ok(0),
+            other => return Ok(other?),
+        }
+    }
+}
+
+fn to_the_end(fd: &OwnedFd, kind: SinkKind) -> io::Result<Collected> {
+    let mut block = vec![0; 256 << 10];
+    let mut bytes = Vec::new();
+    let mut messages = kind.keeps_messages().then(Vec::new);
+    loop {
+        let got = read(fd, &mut block)?;
+        if got == 0 {
+            return Ok(Collected::Bytes(bytes, messages));
+        }
+        bytes.extend_from_slice(&block[..got]);
+        if let Some(messages) = &mut messages {
+            messages.push(got);
+        }
+    }
+}
+
+/// Counts what comes, without looking at it where the kernel allows that.
+fn discard(fd: &OwnedFd, kind: SinkKind) -> io::Result<Collected> {
+    use rustix::net::RecvFlags;
+    let mut block = vec![0; 1 << 20];
+    let null = std::fs::File::options().write(true).open("/dev/null")?;
+    let mut count = 0;
+    loop {
+        let got = match kind {
+            // Dropped in the socket, uncopied.
+            SinkKind::Tcp => rustix::net::recv(fd, &mut block[..], RecvFlags::TRUNC)?.1,
+            SinkKind::Pipe | SinkKind::Fifo => {
+                let flags = rustix::pipe::SpliceFlags::empty();
+                rustix::pipe::splice(fd, None, &null, None, 1 << 20, flags)?
+            }
+            _ => read(fd, &mut block)?,
+        };
+        if got == 0 {
+            return Ok(Collected::Count(count));
+        }
+        count += got as u64;
+    }
+}
+
+/// Datagrams until all that were written have come.
+fn endless(fd: &OwnedFd, keep: bool, total: &Total) -> io::Result<Collected> {
+    wire::set_nonblocking(fd, true)?;
+    let mut block = vec![0; 256 << 10];
+    let (mut bytes, mut messages, mut count) = (Vec::new(), Vec::new(), 0);
+    loop {
+        match rustix::io::read(fd, &mut block) {
+            Ok(got) => {
+                count += got as u64;
+                if keep {
+                    bytes.extend_from_slice(&block[..got]);
+                    messages.push(got);
+                }
+            }
+            Err(Errno::AGAIN) => {
+                if total.get().is_some_and(|total| count >= total) || !total.wait(fd.as_fd())? {
+                    break;
+                }
+            }
+            Err(Errno::INTR) => {}
+            // The other end was closed; what it sent is still to be read.
+            Err(Errno::CONNREFUSED | Errno::CONNRESET) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(if keep {
+        Collected::Bytes(bytes, Some(messages))
+    } else {
+        Collected::Count(count)
+    })
+}
+
+fn sum(counter: &OwnedFd, total: &Total) -> io::Result<Collected> {
+    let mut sum = 0;
+    loop {
+        let mut fds = [
+            PollFd::new(counter, PollFlags::IN),
+            PollFd::new(&*total.wake, PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if !fds[0].revents().is_empty() {
+            let mut number = [0; 8];
+            // Nobody else reads, so this does not block.
+            rustix::io::read(counter, &mut number)?;
+            sum += u128::from(u64_at(&number, 0));
+        } else if total.get().is_some() {
+            return Ok(Collected::Sum(sum));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Sinks that can be read back.
+
+use super::SinkKind;
+use super::collect::Collector;
+use crate::loopdev::LoopDevice;
+use crate::spec::Spec;
+use crate::wire;
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// What a device holds before it is written to, as far as tests go.
+pub(super) const WIPED: u8 = 0xee;
+const WIPED_SIZE: usize = 2 << 20;
+
+/// What an appending sink holds beforehand.
+const BEFORE: &[u8] = b"what was there before";
+
+pub(super) fn make(kind: SinkKind, spec: &Spec) -> io::Result<(OwnedFd, Option<u64>, Collector)> {
+    let (fd, start, collector) = open(kind, spec)?;
+    let collector = match collector {
+        // Nobody looks, and reading it back takes longer than writing it.
+        Collector::File(..) if !spec.keeps() => Collector::Nothing,
+        collector => collector,
+    };
+    Ok((fd, start, collector))
+}
+
+fn open(kind: SinkKind, spec: &Spec) -> io::Result<(OwnedFd, Option<u64>, Collector)> {
+    match kind {
+        SinkKind::Memfd => {
+            let fd = rustix::fs::memfd_create("sink", MemfdFlags::CLOEXEC)?;
+            let back = fd.try_clone()?;
+            Ok((fd, Some(0), Collector::file(back, &[])))
+        }
+        SinkKind::Block => {
+            let device = LoopDevice::take()?;
+            let fd = device.open(OFlags::WRONLY)?;
+            let back = device.open(OFlags::RDONLY)?;
+            if spec.keeps() {
+                // What an earlier test left there must not pass for what this
+                // one writes.
+                rustix::io::pwrite(&fd, &vec![WIPED; WIPED_SIZE], 0)?;
+            }
+            let keep = spec.keeps().then_some(back);
+            Ok((fd, Some(0), Collector::device(keep, device)))
+        }
+        _ => {
+            let dir = match kind {
+                SinkKind::Tmpfs => wire::TMPFS.into(),
+                _ => wire::temp_dir(),
+            };
+            let (back, path) = wire::named_file(&dir)?;
+            let mut before: &'static [u8] = &[];
+            let flags = match kind {
+                SinkKind::Direct => OFlags::DIRECT,
+                SinkKind::Append => {
+                    before = BEFORE;
+                    rustix::io::pwrite(&back, before, 0)?;
+                    OFlags::APPEND
+                }
+                _ => OFlags::empty(),
+            };
+            let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;
+            let fd = rustix::fs::open(&*path, flags, Mode::empty())?;
+            Ok((fd, Some(before.len() as u64), Collector::file(back, before)))
+        }
+    }
+}

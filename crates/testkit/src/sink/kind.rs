@@ -1,0 +1,99 @@
+//! The kinds of sinks.
+
+use crate::{loopdev, wire};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident $name:literal)*) => {
+        /// A kind of sink.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum SinkKind { $($(#[$doc])* $kind,)* }
+
+        impl SinkKind {
+            /// Every kind, in the order of the table.
+            pub const ALL: &[SinkKind] = &[$(SinkKind::$kind),*];
+
+            /// Its name in tables and messages.
+            pub fn name(self) -> &'static str {
+                match self { $(SinkKind::$kind => $name,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A file in the temporary directory.
+    File "file"
+    /// A file on a tmpfs, `/dev/shm`.
+    Tmpfs "tmpfs"
+    /// `memfd_create(2)`.
+    Memfd "memfd"
+    /// A file that is opened to append, with something in it.
+    Append "O_APPEND"
+    /// A file in the temporary directory, past the page cache.
+    Direct "O_DIRECT"
+    /// A loop device.
+    Block "block device"
+    /// `/dev/null`.
+    Null "/dev/null"
+    /// `/dev/zero`.
+    Zero "/dev/zero"
+    /// `/dev/full`.
+    Full "/dev/full"
+    /// The slave of a pseudo-terminal in raw mode.
+    Tty "tty"
+    /// A pipe.
+    Pipe "pipe"
+    /// A pipe in packet mode.
+    PacketPipe "packet pipe"
+    /// A named pipe.
+    Fifo "FIFO"
+    /// A TCP connection over the loopback interface.
+    Tcp "TCP"
+    /// A UDP socket on the loopback interface.
+    Udp "UDP"
+    /// A UNIX stream socket.
+    UnixStream "UNIX stream"
+    /// A UNIX datagram socket.
+    UnixDatagram "UNIX datagram"
+    /// A UNIX sequenced-packet socket.
+    UnixSeqpacket "UNIX seqpacket"
+    /// An event counter, which adds up the numbers it is given.
+    Eventfd "eventfd"
+}
+
+impl SinkKind {
+    /// Why this machine or this user cannot have one, if so.
+    pub fn unavailable(self) -> Option<String> {
+        match self {
+            SinkKind::Block => loopdev::unavailable(),
+            SinkKind::Tmpfs => wire::no_tmpfs(),
+            _ => None,
+        }
+    }
+
+    /// The most that is worth writing to it. `None`: anything.
+    pub fn most(self) -> Option<u64> {
+        match self {
+            SinkKind::Eventfd => Some((64 << 10) + 1),
+            SinkKind::Block => Some(loopdev::SIZE),
+            _ => None,
+        }
+    }
+
+    /// The most bytes of one write that it takes: a bounded message, a number.
+    pub fn piece(self) -> usize {
+        match self {
+            SinkKind::Udp => 65_507,
+            SinkKind::Eventfd => 8,
+            _ => crate::model::BLOCK,
+        }
+    }
+
+    /// Whether it keeps the boundaries of what is written to it.
+    pub fn keeps_messages(self) -> bool {
+        matches!(
+            self,
+            SinkKind::Udp | SinkKind::UnixDatagram | SinkKind::UnixSeqpacket
+        )
+    }
+}

@@ -1,0 +1,50 @@
+//! Finding the cell that hangs. Not a timed assertion: nothing is measured,
+//! and only a step that never ends is noticed.
+
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Without progress for this long, the process is aborted.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+static RUNNING: Mutex<Vec<(u64, String, Instant)>> = Mutex::new(Vec::new());
+
+/// A step that is being watched until this is dropped.
+#[derive(Debug)]
+pub struct Watched(u64);
+
+/// Watches a step by this name; if it takes a minute, the process is aborted
+/// with the name on standard error.
+pub fn watch(name: impl Into<String>) -> Watched {
+    static STARTED: OnceLock<()> = OnceLock::new();
+    static NEXT: Mutex<u64> = Mutex::new(0);
+    STARTED.get_or_init(|| {
+        std::thread::spawn(patrol);
+    });
+    let id = {
+        let mut next = NEXT.lock().unwrap_or_else(|e| e.into_inner());
+        *next += 1;
+        *next
+    };
+    let mut running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
+    running.push((id, name.into(), Instant::now()));
+    Watched(id)
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
+        running.retain(|(id, ..)| *id != self.0);
+    }
+}
+
+fn patrol() {
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, name, _)) = running.iter().find(|(_, _, at)| at.elapsed() > PATIENCE) {
+            eprintln!("HANGS: {name}");
+            std::process::abort();
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Connected pairs: (the end that is tested, the end that serves it).
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::pipe::PipeFlags;
+use rustix::pty::OpenptFlags;
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use std::io;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Room for everything that a test sends before anything is taken out.
+const UDP_BUFFER: usize = 512 << 20;
+
+/// Sets or clears `O_NONBLOCK`.
+pub(crate) fn set_nonblocking(fd: impl AsFd, nonblocking: bool) -> io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(&fd)?;
+    flags.set(OFlags::NONBLOCK, nonblocking);
+    Ok(rustix::fs::fcntl_setfl(&fd, flags)?)
+}
+
+pub(crate) fn unix(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        kind,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+pub(crate) fn tcp() -> io::Result<(OwnedFd, OwnedFd)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let own = near.local_addr()?;
+    loop {
+        let (far, from) = listener.accept()?;
+        if from == own {
+            return Ok((near.into(), far.into()));
+        }
+    }
+}
+
+/// Two UDP sockets connected to each other, with receive buffers that hold all
+/// that a test sends, so that the loopback interface drops nothing.
+pub(crate) fn udp() -> io::Result<(OwnedFd, OwnedFd)> {
+    let near = UdpSocket::bind("127.0.0.1:0")?;
+    let far = UdpSocket::bind("127.0.0.1:0")?;
+    near.connect(far.local_addr()?)?;
+    far.connect(near.local_addr()?)?;
+    for socket in [&near, &far] {
+        if sockopt::set_socket_recv_buffer_size_force(socket, UDP_BUFFER).is_err() {
+            sockopt::set_socket_recv_buffer_size(socket, UDP_BUFFER)?;
+        }
+    }
+    Ok((near.into(), far.into()))
+}
+
+/// (read end, write end).
+pub(crate) fn pipe(packets: bool) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mode = if packets {
+        PipeFlags::DIRECT
+    } else {
+        PipeFlags::empty()
+    };
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | mode)?)
+}
+
+/// A named pipe whose name is gone already: (read end, write end).
+pub(crate) fn fifo() -> io::Result<(OwnedFd, OwnedFd)> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR | Mode::WUSR)?;
+    let flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let read = rustix::fs::open(&path, flags | OFlags::RDONLY, Mode::empty())?;
+    let write = rustix::fs::open(&path, flags | OFlags::WRONLY, Mode::empty())?;
+    set_nonblocking(&read, false)?;
+    set_nonblocking(&write, false)?;
+    Ok((read, write))
+}
+
+/// A pseudo-terminal without line discipline: (slave, master).
+pub(crate) fn pty() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&master)?;
+    rustix::pty::unlockpt(&master)?;
+    let name = rustix::pty::ptsname(&master, Vec::new())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let slave = rustix::fs::open(name.as_c_str(), flags, Mode::empty())?;
+    let mut modes = tcgetattr(&slave)?;
+    modes.make_raw();
+    tcsetattr(&slave, OptionalActions::Now, &modes)?;
+    Ok((slave, master))
+}
+
+/// Where there is a tmpfs on every Linux system.
+pub(crate) const TMPFS: &str = "/dev/shm";
+
+/// Why there is no tmpfs, if so.
+pub(crate) fn no_tmpfs() -> Option<String> {
+    let fs = rustix::fs::statfs(TMPFS).ok()?;
+    (fs.f_type as u64 != 0x0102_1994).then(|| format!("no tmpfs on {TMPFS}"))
+}
+
+/// Where files go that are to lie on a real file system.
+pub(crate) fn temp_dir() -> PathBuf {
+    std::env::temp_dir()
+}
+
+/// An empty file: its descriptor, and its name, which goes when it is dropped.
+pub(crate) fn named_file(dir: &Path) -> io::Result<(OwnedFd, tempfile::TempPath)> {
+    let (file, path) = tempfile::NamedTempFile::new_in(dir)?.into_parts();
+    Ok((file.into(), path))
+}
+
+/// Waits until something can be written, or until nobody is there to read it.
+pub(crate) fn is_hung_up_once_ready(fd: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
+    while let Err(rustix::io::Errno::INTR) = poll(&mut fds, None) {}
+    fds[0].revents().contains(PollFlags::HUP)
+}
