@@ -25,7 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const OURS: &str = "cordboard cat";
 const BROKER: &str = "broker 512k";
-const BROKER_WIDE: &str = "broker 512k, wide";
+const BROKER_WIDE: &str = "broker 512k wide";
 const ROUNDS: usize = 11;
 
 fn run(bench: &mut Bench) -> Result<()> {
@@ -84,7 +84,7 @@ fn contestants(bench: &mut Bench) -> Vec<Contestant> {
         ),
         (
             "splice",
-            Some(tools.baseline("splice 1m, wide", "cat-splice {src} 1048576 1048576")),
+            Some(tools.baseline("splice 1m wide", "cat-splice {src} 1048576 1048576")),
         ),
         (
             "broker",

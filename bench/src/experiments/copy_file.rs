@@ -27,6 +27,8 @@ const OURS: &str = "cordboard copy";
 const WAYS: &[&str] = &["read-write", "copy_file_range", "sendfile", "splice"];
 const CLONE_SECONDS: f64 = 0.020;
 const ROUNDS: usize = 7;
+/// Where the ways that do not clone take a hundred times as long.
+const ROUNDS_AMONG_CLONES: usize = 5;
 
 /// What the page cache has at the start, and what has to have happened at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +42,8 @@ impl Case {
     fn words(self) -> &'static str {
         match self {
             Case::Cached => "cached",
-            Case::CachedSynced => "cached, fsync",
-            Case::ColdSynced => "cold, fsync",
+            Case::CachedSynced => "cached fsync",
+            Case::ColdSynced => "cold fsync",
         }
     }
 }
@@ -94,7 +96,7 @@ impl Bench {
 }
 
 fn setting_name(place: &str, case: Case) -> String {
-    format!("{place}, {}", case.words())
+    format!("{place} {}", case.words())
 }
 
 fn on(
@@ -115,7 +117,7 @@ fn on(
         let setting = Setting {
             name: name.clone(),
             expected,
-            rounds: ROUNDS,
+            rounds: if clones { ROUNDS_AMONG_CLONES } else { ROUNDS },
         };
         bench.measure(&setting, &contestants, |turn| {
             let sample = prepare(&source, &sink, directory, case, quick)
@@ -201,6 +203,6 @@ fn targets(setting: &str, case: Case, clones: bool) -> Vec<Target> {
             target(Against::Best(WAYS), Measure::Rate, 0.95),
             target(Against::Best(&["cp"]), Measure::Rate, 1.2),
         ],
-        _ => vec![target(Against::Best(WAYS), Measure::Rate, 0.95)],
+        _ => Vec::new(),
     }
 }

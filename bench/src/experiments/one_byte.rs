@@ -40,7 +40,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     ];
     let contestants = present(bench, all);
     let setting = Setting {
-        name: format!("one byte, {}", env::filesystem(bench.directory.path())),
+        name: format!("one byte {}", env::filesystem(bench.directory.path())),
         expected,
         rounds: ROUNDS,
     };

@@ -42,7 +42,7 @@ impl Reader {
     pub fn setting(self) -> &'static str {
         match self {
             Reader::Splices => "splicing reader",
-            Reader::SplicesWide => "splicing reader, pipe of 1 MiB",
+            Reader::SplicesWide => "splicing reader 1 MiB pipe",
             Reader::Reads => "reading reader",
             Reader::Pv => "pv",
             Reader::Checks => "checking reader",

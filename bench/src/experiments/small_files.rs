@@ -59,7 +59,7 @@ fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn setting_name(place: &str, cold: bool) -> String {
-    format!("{place}, {}", if cold { "cold" } else { "cached" })
+    format!("{place} {}", if cold { "cold" } else { "cached" })
 }
 
 fn on(

@@ -32,7 +32,7 @@ impl Role {
 /// a run fills in.
 #[derive(Debug, Clone)]
 pub struct Contestant {
-    /// As in the tables.
+    /// As in the tables. No comma: the command line lists names by them.
     pub name: String,
     /// What it is to the comparison.
     pub role: Role,

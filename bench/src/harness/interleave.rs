@@ -50,7 +50,7 @@ impl Turn<'_> {
 /// A situation in which the contestants are compared.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// As in the tables.
+    /// As in the tables. No comma: the command line lists names by them.
     pub name: String,
     /// What has to arrive.
     pub expected: Content,

@@ -78,10 +78,10 @@ fn top_symbols(report: &str) -> Vec<String> {
     report
         .lines()
         .filter_map(|line| {
-            let mut words = line.split_whitespace();
-            let share = words.next().filter(|w| w.ends_with('%'))?;
-            let symbol = words.find(|w| !w.starts_with('['))?;
-            Some(format!("{share} {symbol}"))
+            let (share, symbol) = line.trim().split_once("%  [")?;
+            // After `k] ` or `.] `; in a table, a bar would end the cell.
+            let symbol = symbol.get(3..)?.trim().replace('|', "/");
+            Some(format!("{share}% {symbol}"))
         })
         .take(SHOWN)
         .collect()
@@ -113,10 +113,11 @@ mod tests {
 
     #[test]
     fn perf_is_read() {
-        let report = "\n    75.43%  [k] rep_movs_alternative   \n     3.22%  [.] main\n";
+        let report =
+            "\n    75.43%  [k] rep_movs_alternative   \n     3.22%  [.] <a::B as c::D>::e  \n";
         assert_eq!(
             top_symbols(report),
-            ["75.43% rep_movs_alternative", "3.22% main"]
+            ["75.43% rep_movs_alternative", "3.22% <a::B as c::D>::e"]
         );
     }
 

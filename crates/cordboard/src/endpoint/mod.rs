@@ -129,7 +129,18 @@ impl<'fd> Endpoint<'fd> {
     pub fn probe(fd: BorrowedFd<'fd>) -> Result<Endpoint<'fd>, Errno> {
         Ok(Endpoint {
             fd,
-            facts: probe::facts(fd)?,
+            facts: probe::facts(fd, None)?,
+        })
+    }
+
+    /// The same, with one call less where it is on the other's device.
+    pub(crate) fn probe_beside(
+        fd: BorrowedFd<'fd>,
+        other: &Endpoint<'_>,
+    ) -> Result<Endpoint<'fd>, Errno> {
+        Ok(Endpoint {
+            fd,
+            facts: probe::facts(fd, Some(&other.facts))?,
         })
     }
 

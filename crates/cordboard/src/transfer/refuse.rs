@@ -13,8 +13,10 @@ pub(super) fn probe<'a>(
     source: BorrowedFd<'a>,
     sink: BorrowedFd<'a>,
 ) -> Result<(Endpoint<'a>, Endpoint<'a>), Refusal> {
-    let look = |side, fd| Endpoint::probe(fd).map_err(|errno| Refusal::Unusable { side, errno });
-    Ok((look(Side::Source, source)?, look(Side::Sink, sink)?))
+    let unusable = |side| move |errno| Refusal::Unusable { side, errno };
+    let source = Endpoint::probe(source).map_err(unusable(Side::Source))?;
+    let sink = Endpoint::probe_beside(sink, &source).map_err(unusable(Side::Sink))?;
+    Ok((source, sink))
 }
 
 pub(super) fn unfit(source: &Facts, sink: &Facts, request: &Request) -> Result<(), Refusal> {
