@@ -87,9 +87,6 @@ pub(crate) struct Flow<'fd> {
     pub(crate) block: Option<usize>,
     /// Blocks of zeros are to become holes.
     pub(crate) seek_zeros: bool,
-    /// A hole was made, and may be the last of the sink: its length is then
-    /// still to be set.
-    pub(crate) made_hole: bool,
 }
 
 impl<'fd> Flow<'fd> {
