@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use common::{From, Source, audit, content, file_with, only, pattern, run, watchdog};
 use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
-use cordboard::{Control, Ended, Errno, Observer, PathName, Progress, Request, Side, Transfer};
+use cordboard::{
+    Control, Ended, Errno, Observer, PathName, Progress, Request, Side, Sparse, Transfer,
+};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const MIB: usize = 1 << 20;
@@ -74,6 +77,50 @@ fn a_file_that_may_not_grow_any_more() {
                 assert!(content(&sink) == data[..n], "{what}: the sink's bytes");
                 audit(&what, outcome, source, from, &data);
             }
+        }
+    }
+}
+
+/// A hole that the sink may not have is not counted as written.
+#[test]
+fn a_hole_that_goes_past_the_limit() {
+    let _dog = watchdog("a_hole_that_goes_past_the_limit");
+    if !common::alone("a_hole_that_goes_past_the_limit") {
+        return;
+    }
+    let before = getrlimit(Resource::Fsize);
+    let mut data = pattern(MIB);
+    data[8192..600_000].fill(0);
+    for (zeros_at_end, always) in [(false, false), (true, false), (false, true), (true, true)] {
+        if zeros_at_end {
+            data[600_000..].fill(0);
+        }
+        for from in [From::File, From::Pipe] {
+            let what = format!("{from:?}, at the end: {zeros_at_end}, always: {always}");
+            let source = Source::new(from, &data);
+            if from == From::File {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(&source.fd, flags, 8192, 512_000).unwrap();
+            }
+            let sink = tempfile::tempfile().unwrap();
+            let limit = Rlimit {
+                current: Some(100_000),
+                ..before
+            };
+            setrlimit(Resource::Fsize, limit).unwrap();
+            let sparse = if always { Sparse::Always } else { Sparse::Auto };
+            let request = Request {
+                sparse,
+                ..only(&PathName::ALL)
+            };
+            let outcome = run(&source.fd, &sink, request);
+            setrlimit(Resource::Fsize, before).unwrap();
+            let report = &outcome.report;
+            assert_eq!(report.errno, Some(Errno::EFBIG), "{what}: {report:?}");
+            let got = content(&sink);
+            assert_eq!(got.len() as u64, report.written, "{what}: {report:?}");
+            assert!(got == data[..got.len()], "{what}");
+            audit(&what, outcome, source, from, &data);
         }
     }
 }

@@ -338,9 +338,17 @@ fn holes_stay_holes() {
             assert_eq!((report.ended, report.written), (Ended::Eof, size), "{path}");
             assert_eq!(map(&sink), map(&source), "{path} {size} {data:?}");
             assert!(content(&sink) == content(&source), "{path}");
+            // With an offset of its own the source's position stays.
+            let mut source = source;
+            source.seek(SeekFrom::Start(3)).unwrap();
+            let request = Request {
+                source_offset: Some(0),
+                ..only(&[path])
+            };
+            run(&source, tempfile::tempfile().unwrap(), request);
+            assert_eq!(position(&source), 3, "{path}");
             // Old bytes under the hole read as zeros too.
             let full = file_with(&vec![7; size as usize]);
-            let mut source = source;
             source.rewind().unwrap();
             let mut full_sink = full;
             full_sink.rewind().unwrap();
@@ -350,6 +358,29 @@ fn holes_stay_holes() {
                 "{path}, over old bytes"
             );
         }
+    }
+}
+
+#[test]
+fn append_set_among_holes_keeps_every_byte_in_its_place() {
+    let _dog = watchdog("append_set_among_holes_keeps_every_byte_in_its_place");
+    let m = MIB as u64;
+    for path in COPYING {
+        let source = holey(9 * m, &[(m, 4096), (4 * m, 4096), (8 * m, 4096)]);
+        let sink = tempfile::tempfile().unwrap();
+        let mut append = meanwhile(|| {
+            let flags = rustix::fs::fcntl_getfl(&sink).unwrap();
+            rustix::fs::fcntl_setfl(&sink, flags | rustix::fs::OFlags::APPEND).unwrap();
+        });
+        let request = only(&[path, ReadWrite]);
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.observe(&mut append).run().report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 9 * m),
+            "{path}"
+        );
+        assert!(content(&sink) == content(&source), "{path}: {report:?}");
     }
 }
 
