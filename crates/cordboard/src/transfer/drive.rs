@@ -278,7 +278,9 @@ fn pause(
             control.clear_wake();
         }
     }
-    if awake.error || awake.hang_up {
+    // A source that has something to say comes first: it may be its end, and
+    // then nobody needs the sink any more.
+    if !awake.ready && (awake.error || awake.hang_up) {
         if let Some(errno) = death(sink, kind, awake.hang_up) {
             return Ok(Some(Turn::Failed(Some(Side::Sink), Some(errno))));
         }

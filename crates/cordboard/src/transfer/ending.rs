@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::drive::Turn;
 use super::wait::{Interest, Waiter};
-use super::{Ended, Outcome, Report, Stranded, Transfer, holes};
+use super::{Ended, Outcome, Report, Stranded, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::Cursor;
@@ -59,9 +59,6 @@ impl Transfer<'_> {
         let stranded = self.give_back();
         if let Some((_, path)) = &mut self.current {
             path.finish(&mut self.flow);
-        }
-        if let Err(errno) = holes::settle(&mut self.flow) {
-            verdict.fail(Side::Sink, errno);
         }
         if verdict.ended == Ended::Eof && self.source_was_truncated() {
             verdict.fail(Side::Source, Errno::ENODATA);
