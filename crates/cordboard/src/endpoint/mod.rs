@@ -107,7 +107,7 @@ impl Facts {
     }
 
     /// A pipe in packet mode (`pipe2(2)`, `O_DIRECT`): what a short read
-    /// leaves of a packet is lost.
+    /// leaves of a packet is lost. Only the write end shows it.
     pub fn is_packet_pipe(&self) -> bool {
         self.kind.is_pipe() && self.direct
     }

@@ -53,7 +53,10 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EPERM` | immutable sink, or a filter | as above |
 /// | `ETXTBSY` | swap file | as above |
 /// | `ENOSPC`, `EDQUOT` | no room for the metadata | btrfs, xfs |
-pub(crate) struct Clone;
+#[derive(Default)]
+pub(crate) struct Clone {
+    cloned: bool,
+}
 
 impl Step for Clone {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
@@ -66,6 +69,9 @@ impl Step for Clone {
         };
         let size = stat.st_size as u64;
         let length = size.saturating_sub(from).min(flow.left);
+        if length == 0 && self.cloned {
+            return Verdict::Ended;
+        }
         if length == 0 {
             return Verdict::Declined("the source has no size to go by".into());
         }
@@ -90,6 +96,7 @@ impl Step for Clone {
                 return Verdict::Failed(crate::endpoint::Side::Sink, errno);
             }
         }
+        self.cloned = true;
         flow.took(length);
         flow.gave(length);
         Verdict::Moved(length)

@@ -16,13 +16,14 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use super::{Cursor, Flow, Step, Takes, Verdict};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
+use crate::pipe;
 use crate::route::{Pair, Why};
 use crate::sys::{self, Batch, Buffer, Received};
 use crate::transfer::Stranded;
 
 /// The largest UDP datagram with room to spare, and the least that a buffer
 /// for one has.
-pub(crate) const LARGEST: usize = 64 << 10;
+const LARGEST: usize = 64 << 10;
 /// Datagrams a batch.
 const SLOTS: usize = 32;
 /// What fits an Ethernet frame, where the path's MTU is not known.
@@ -50,7 +51,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// |---|---|---|
 /// | `EAGAIN` | blocked | |
 /// | `ENOBUFS` on sending | blocked on the sink: a device's queue is full for the moment | `send(2)` |
-/// | `ENOSYS` | declined | no such call |
+/// | `ENOSYS`, `EPERM` | declined on receiving; sent one at a time | no such call, or a filter that does not know it |
 /// | `EMSGSIZE` | failed: the sink's limit; or, on the source, a datagram that was cut | |
 /// | `ECONNREFUSED` | failed on its side: nobody listens (any more) | `udp(7)` |
 pub(crate) struct Datagram {
@@ -76,9 +77,9 @@ impl Datagram {
             let size = size_for(flow);
             (size, (LARGEST * 4 / size).clamp(1, SLOTS))
         } else if source == Kind::Udp {
-            (LARGEST, SLOTS)
+            (largest(source), SLOTS)
         } else {
-            (largest_local(), SLOTS / 2)
+            (largest(source), SLOTS / 2)
         };
         let mut datagram = Datagram {
             batch: Batch::new(slots),
@@ -91,11 +92,11 @@ impl Datagram {
             restore: false,
             tells_end: false,
         };
-        if source == Kind::UnixSeqpacket {
-            if let Ok(before) = sys::pass_credentials(flow.source_fd(), true) {
-                datagram.restore = !before;
-                datagram.tells_end = true;
-            }
+        if source == Kind::UnixSeqpacket
+            && let Ok(before) = sys::pass_credentials(flow.source_fd(), true)
+        {
+            datagram.restore = !before;
+            datagram.tells_end = true;
         }
         Ok(datagram)
     }
@@ -114,7 +115,8 @@ impl Datagram {
         let failed = |errno| match errno {
             Errno::EINTR => Verdict::Moved(0),
             Errno::EAGAIN => Verdict::Blocked(Side::Source),
-            Errno::ENOSYS => Verdict::Declined(errno.into()),
+            // Receiving in batches is refused, not receiving.
+            Errno::ENOSYS | Errno::EPERM => Verdict::Declined(errno.into()),
             _ => Verdict::Failed(Side::Source, errno),
         };
         let mut at_most = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
@@ -156,12 +158,7 @@ impl Datagram {
         if flow.source.kind() == Kind::UnixSeqpacket {
             return !(self.tells_end && message.credentials);
         }
-        let fd = flow.source_fd();
-        let mut fds = [PollFd::new(&fd, PollFlags::RDHUP)];
-        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
-            && fds[0]
-                .revents()
-                .intersects(PollFlags::RDHUP | PollFlags::HUP)
+        reading_was_shut_down(flow)
     }
 
     /// Reads a stream and cuts it. Where the caller gave a size, only the last
@@ -250,7 +247,19 @@ impl Datagram {
         let range = self.next..self.next + whole;
         let parts: Vec<&[u8]> = range.map(|i| self.message(buffer, i)).collect();
         let fd = flow.sink_fd();
-        match self.batch.send(fd, parts.iter().copied(), wait) {
+        let sent = match self.batch.send(fd, parts.iter().copied(), wait) {
+            // Where only batches are refused, singly will do.
+            Err(Errno::ENOSYS | Errno::EPERM) => {
+                let mut flags = SendFlags::NOSIGNAL;
+                if !wait {
+                    flags |= SendFlags::DONTWAIT;
+                }
+                let sent = rustix::net::send(fd, parts[0], flags);
+                sent.map(|_| 1).map_err(Errno::from)
+            }
+            sent => sent,
+        };
+        match sent {
             Ok(n) => {
                 let bytes = parts[..n].iter().map(|p| p.len() as u64).sum();
                 self.next += n;
@@ -380,6 +389,25 @@ impl Drop for Datagram {
     }
 }
 
+/// Whether an empty datagram may be no datagram at all.
+pub(crate) fn reading_was_shut_down(flow: &Flow<'_>) -> bool {
+    let fd = flow.source_fd();
+    let mut fds = [PollFd::new(&fd, PollFlags::RDHUP)];
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
+        && fds[0]
+            .revents()
+            .intersects(PollFlags::RDHUP | PollFlags::HUP)
+}
+
+/// What a buffer for any datagram of this kind of socket needs.
+pub(crate) fn largest(kind: Kind) -> usize {
+    if kind == Kind::Udp {
+        LARGEST
+    } else {
+        largest_local()
+    }
+}
+
 /// One datagram into a buffer, for the path that has no batches.
 pub(crate) fn receive_one(
     flow: &mut Flow<'_>,
@@ -452,6 +480,9 @@ fn read_stream(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
             RecvFlags::DONTWAIT
         };
         return Ok(rustix::net::recv(fd, into, flags)?.1);
+    }
+    if flow.source.kind().is_pipe() {
+        return pipe::read(fd, into);
     }
     let n = match flow.from {
         Cursor::At(offset) => rustix::io::pread(fd, into, offset)?,

@@ -87,8 +87,6 @@ pub(crate) struct Flow<'fd> {
     pub(crate) block: Option<usize>,
     /// Blocks of zeros are to become holes.
     pub(crate) seek_zeros: bool,
-    /// The sink's last bytes are a hole, so its length is still to be set.
-    pub(crate) ends_in_hole: bool,
 }
 
 impl<'fd> Flow<'fd> {
@@ -103,7 +101,12 @@ impl<'fd> Flow<'fd> {
     /// How many bytes to ask for: what is left, and not more than this.
     pub(crate) fn want(&self, at_most: usize) -> usize {
         let at_most = self.block.map_or(at_most, |block| block.min(at_most));
-        let left = self.left.min(self.span);
+        // Past 2^63-1 there is no file: asking for more is EINVAL or EOVERFLOW.
+        let there_is = match self.from {
+            Cursor::At(offset) => (i64::MAX as u64).saturating_sub(offset),
+            _ => u64::MAX,
+        };
+        let left = self.left.min(self.span).min(there_is);
         usize::try_from(left).map_or(at_most, |left| left.min(at_most))
     }
 
@@ -117,9 +120,6 @@ impl<'fd> Flow<'fd> {
     /// So many bytes went into the sink.
     pub(crate) fn gave(&mut self, bytes: u64) {
         self.written += bytes;
-        if bytes > 0 {
-            self.ends_in_hole = false;
-        }
     }
 
     /// Bytes known to be in hand after this step: those of a file that the
@@ -146,6 +146,9 @@ impl<'fd> Flow<'fd> {
         let Some(offset) = self.source_offset() else {
             return Ok(None);
         };
+        if offset >= i64::MAX as u64 {
+            return Ok(Some(false));
+        }
         let mut byte = [0u8; 1];
         match rustix::io::pread(self.source_fd(), &mut byte, offset) {
             Ok(n) => Ok(Some(n > 0)),

@@ -82,7 +82,7 @@ pub(crate) fn takes(path: PathName, pair: &Pair<'_>, can: &Capabilities) -> Take
 /// Sets a path up for a transfer. What it needs may not be to be had.
 pub(crate) fn start(path: PathName, flow: &mut Flow<'_>) -> Result<Box<dyn Step + Send>, Why> {
     Ok(match path {
-        PathName::Clone => Box::new(clone::Clone),
+        PathName::Clone => Box::new(clone::Clone::default()),
         PathName::CopyFileRange => Box::new(copy_file_range::CopyFileRange::default()),
         PathName::Sendfile => Box::new(sendfile::Sendfile::default()),
         PathName::Splice => Box::new(splice::Splice::start(flow)?),

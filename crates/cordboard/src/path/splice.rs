@@ -89,6 +89,7 @@ pub(crate) struct Splice {
     moved: bool,
     /// The sink refused pages: the rest of the private pipe goes by copying.
     refused: Option<Errno>,
+    spill: Spill,
 }
 
 impl Splice {
@@ -104,6 +105,7 @@ impl Splice {
             step: pipe::LARGEST,
             moved: false,
             refused: None,
+            spill: Spill::default(),
         };
         for (facts, fd) in [(source, flow.source_fd()), (sink, flow.sink_fd())] {
             // Whoever is at the other end of a pipe gains by a larger one;
@@ -185,7 +187,10 @@ impl Splice {
             return Verdict::Blocked(Side::Sink);
         }
         if self.refused.is_some() {
-            return copy_out(pipe, flow);
+            if let Err(errno) = self.spill.take(pipe) {
+                return Verdict::Failed(Side::Sink, errno);
+            }
+            return self.spill.write(flow);
         }
         let length = usize::try_from(pipe.held())
             .unwrap_or(usize::MAX)
@@ -280,10 +285,16 @@ impl Step for Splice {
     }
 
     fn held(&self) -> u64 {
-        self.private.as_ref().map_or(0, OwnedPipe::held)
+        self.private.as_ref().map_or(0, OwnedPipe::held) + self.spill.rest().len() as u64
     }
 
     fn strand(&mut self) -> Option<Stranded> {
+        if !self.spill.rest().is_empty() {
+            // The pipe was emptied for it.
+            let rest = self.spill.rest().to_vec();
+            self.spill = Spill::default();
+            return Some(Stranded::Buffer(rest));
+        }
         let pipe = self.private.take()?;
         if pipe.held() == 0 {
             pipe.release();
@@ -295,6 +306,7 @@ impl Step for Splice {
     fn forget(&mut self) {
         // Dropped, not released: it is not empty.
         self.private = None;
+        self.spill = Spill::default();
     }
 }
 
@@ -310,10 +322,7 @@ impl Drop for Splice {
 /// a source that cannot be rewound: splicing from the empty private pipe gives
 /// `EAGAIN` where it would work, and the refusal where it would not.
 fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
-    let mut to = match flow.to {
-        Cursor::At(offset) => Cursor::At(offset),
-        other => other,
-    };
+    let mut to = flow.to;
     let done = rustix::pipe::splice(
         pipe.reader(),
         None,
@@ -349,50 +358,57 @@ fn which_is_not_ready(flow: &Flow<'_>) -> Side {
 }
 
 /// For a sink that turned out to refuse pages: what the private pipe holds is
-/// read and written, a page at a time so that nothing is held twice. A page
-/// that is read and not written goes back to the front by way of `forget` or
-/// `strand` only in the pipe, so it is peeked at with `tee(2)` first.
-fn copy_out(pipe: &mut OwnedPipe, flow: &mut Flow<'_>) -> Verdict {
-    let mut page = [0u8; 4096];
-    let peeked = match peek(pipe, &mut page) {
-        Ok(n) => n,
-        Err(errno) => return Verdict::Failed(Side::Sink, errno),
-    };
-    let bytes = &page[..peeked];
-    let sink = flow.sink_fd();
-    let done = match flow.to {
-        Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset),
-        _ => rustix::io::write(sink, bytes),
-    };
-    match done.map_err(Errno::from) {
-        Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
-        Ok(n) => {
-            let taken = rustix::io::read(pipe.reader().as_fd(), &mut page[..n]);
-            if taken != Ok(n) {
-                return Verdict::Failed(Side::Sink, Errno::EIO);
-            }
-            pipe.drained(n);
-            flow.to.advance(n as u64);
-            flow.gave(n as u64);
-            Verdict::Moved(n as u64)
-        }
-        Err(Errno::EINTR) => Verdict::Moved(0),
-        Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
-        Err(errno) => Verdict::Failed(Side::Sink, errno),
-    }
+/// read out and written from memory. It needs no further descriptor, so it
+/// works at the limit of open files too.
+#[derive(Default)]
+struct Spill {
+    bytes: Vec<u8>,
+    start: usize,
 }
 
-/// The first bytes of a pipe, which stay in it: `tee(2)` into another pipe.
-fn peek(pipe: &OwnedPipe, page: &mut [u8]) -> Result<usize, Errno> {
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let n = rustix::pipe::tee(pipe.reader(), &writer, page.len(), SpliceFlags::NONBLOCK)?;
-    drop(writer);
-    let mut got = 0;
-    while got < n {
-        match rustix::io::read(&reader, &mut page[got..n])? {
-            0 => break,
-            more => got += more,
+/// What a blocking pipe or terminal that polls writable surely takes.
+const PIECE: usize = 4096;
+
+impl Spill {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// Everything out of the pipe.
+    fn take(&mut self, pipe: &mut OwnedPipe) -> Result<(), Errno> {
+        let mut page = [0u8; PIECE];
+        while pipe.held() > 0 {
+            match rustix::io::read(pipe.reader().as_fd(), &mut page) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(n) => {
+                    self.bytes.extend_from_slice(&page[..n]);
+                    pipe.drained(n);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let bytes = &self.rest()[..self.rest().len().min(PIECE)];
+        let sink = flow.sink_fd();
+        let done = match flow.to {
+            Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset),
+            _ => rustix::io::write(sink, bytes),
+        };
+        match done.map_err(Errno::from) {
+            Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
+            Ok(n) => {
+                self.start += n;
+                flow.to.advance(n as u64);
+                flow.gave(n as u64);
+                Verdict::Moved(n as u64)
+            }
+            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
+            Err(errno) => Verdict::Failed(Side::Sink, errno),
         }
     }
-    Ok(got)
 }

@@ -46,10 +46,10 @@ impl OwnedPipe {
     /// `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
     /// holds) leaves it as it is, which works as well, only slower.
     fn resize(&mut self, capacity: usize) {
-        if self.capacity != capacity {
-            if let Ok(now) = rustix::pipe::fcntl_setpipe_size(&self.writer, capacity) {
-                self.capacity = now;
-            }
+        if self.capacity != capacity
+            && let Ok(now) = rustix::pipe::fcntl_setpipe_size(&self.writer, capacity)
+        {
+            self.capacity = now;
         }
     }
 
@@ -98,10 +98,44 @@ impl OwnedPipe {
 /// Grows somebody's pipe to what moves most in one call, if it is smaller and
 /// the kernel lets us; how much a pipe holds at most is all that changes.
 pub(crate) fn enlarge(fd: BorrowedFd<'_>) {
-    if let Ok(now) = rustix::pipe::fcntl_getpipe_size(fd) {
-        if now < LARGEST {
-            // EPERM past the user's share: it stays as it is.
-            let _ = rustix::pipe::fcntl_setpipe_size(fd, LARGEST);
+    if let Ok(now) = rustix::pipe::fcntl_getpipe_size(fd)
+        && now < LARGEST
+    {
+        // EPERM past the user's share: it stays as it is.
+        let _ = rustix::pipe::fcntl_setpipe_size(fd, LARGEST);
+    }
+}
+
+/// Reads from somebody's pipe. It may be in packet mode (`pipe2(2)`,
+/// `O_DIRECT`), which its read end does not show, and where `read(2)` throws
+/// away what a short read leaves of a packet. A packet is a page at most; less
+/// is asked for by `splice(2)`, which leaves the rest where it is.
+pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+    use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
+    const PACKET: usize = 4096;
+    if into.len() >= PACKET {
+        return Ok(rustix::io::read(fd, into)?);
+    }
+    let Ok((reader, writer)) = pipe_with(PipeFlags::CLOEXEC) else {
+        // Without a second pipe only packets are at risk, and they are rare.
+        return Ok(rustix::io::read(fd, into)?);
+    };
+    let n = match splice(fd, None, &writer, None, into.len(), SpliceFlags::NONBLOCK) {
+        Ok(n) => n,
+        Err(errno @ (rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)) => {
+            return Err(errno.into());
+        }
+        // Refused by a filter.
+        Err(_) => return Ok(rustix::io::read(fd, into)?),
+    };
+    let mut got = 0;
+    while got < n {
+        match rustix::io::read(&reader, &mut into[got..n]) {
+            Ok(0) => return Err(Errno::EIO),
+            Ok(more) => got += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
+    Ok(n)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::drive::Turn;
 use super::wait::{Interest, Waiter};
-use super::{Ended, Outcome, Report, Stranded, Transfer, holes};
+use super::{Ended, Outcome, Report, Stranded, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::Cursor;
@@ -60,16 +60,14 @@ impl Transfer<'_> {
         if let Some((_, path)) = &mut self.current {
             path.finish(&mut self.flow);
         }
-        if let Err(errno) = holes::settle(&mut self.flow) {
-            verdict.fail(Side::Sink, errno);
-        }
         if verdict.ended == Ended::Eof && self.source_was_truncated() {
             verdict.fail(Side::Source, Errno::ENODATA);
         }
-        if self.request.sync && verdict.ended != Ended::Error {
-            if let Err(errno) = rustix::fs::fsync(self.flow.sink_fd()) {
-                verdict.fail(Side::Sink, errno.into());
-            }
+        if self.request.sync
+            && verdict.ended != Ended::Error
+            && let Err(errno) = rustix::fs::fsync(self.flow.sink_fd())
+        {
+            verdict.fail(Side::Sink, errno.into());
         }
         let declined = self.declined();
         let report = Report {

@@ -6,7 +6,11 @@ use crate::errno::Errno;
 use crate::path::{Cursor, Flow};
 
 /// Makes the sink's next `length` bytes a hole and moves past them. `false`
-/// if the file system cannot, so that zeros have to be written.
+/// if that is not to be had, so that zeros have to be written.
+///
+/// A hole at the end is there at once, by `ftruncate(2)`: whoever sets
+/// `O_APPEND` on the sink meanwhile then still appends in the right place, and
+/// no byte is counted that the sink does not have.
 pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
     let Some(offset) = flow.sink_offset() else {
         return Ok(false);
@@ -20,25 +24,13 @@ pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
             return Ok(false);
         }
     }
+    let end = offset.saturating_add(length);
+    // EFBIG, EPERM of a sealed memory file: the zeros will tell how far it goes.
+    if size < end && rustix::fs::ftruncate(flow.sink_fd(), end).is_err() {
+        return Ok(false);
+    }
     flow.move_sink(length as i64)?;
-    flow.ends_in_hole = true;
     Ok(true)
-}
-
-/// Gives the sink its length where its last bytes are a hole.
-pub(crate) fn settle(flow: &mut Flow<'_>) -> Result<(), Errno> {
-    if !flow.ends_in_hole {
-        return Ok(());
-    }
-    let Some(end) = flow.sink_offset() else {
-        return Ok(());
-    };
-    let size = rustix::fs::fstat(flow.sink_fd())?.st_size as u64;
-    if size < end {
-        rustix::fs::ftruncate(flow.sink_fd(), end)?;
-    }
-    flow.ends_in_hole = false;
-    Ok(())
 }
 
 /// Walks a source's data and holes.
@@ -71,7 +63,7 @@ impl Walk {
                 }
                 flow.move_source(hole as i64)?;
                 flow.took(hole);
-                flow.written += hole;
+                flow.gave(hole);
             }
             self.data_until = end;
             flow.span = end - data;
@@ -87,6 +79,12 @@ impl Walk {
 /// tell. `lseek(2)`, since Linux 3.1; the position is put back.
 fn extent(flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
     let fd = flow.source_fd();
+    // Looking moves the position, which with an offset of its own the
+    // transfer must not.
+    let before = match flow.from {
+        Cursor::Position => offset,
+        _ => rustix::fs::tell(fd).ok()?,
+    };
     let found = match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
         Ok(data) => rustix::fs::seek(fd, SeekFrom::Hole(data))
             .ok()
@@ -98,8 +96,6 @@ fn extent(flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
         }
         Err(_) => None,
     };
-    if flow.from == Cursor::Position {
-        rustix::fs::seek(fd, SeekFrom::Start(offset)).ok()?;
-    }
+    rustix::fs::seek(fd, SeekFrom::Start(before)).ok()?;
     found
 }

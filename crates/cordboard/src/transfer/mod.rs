@@ -194,7 +194,6 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         seek_zeros: request.sparse == Sparse::Always
             && sink.kind().is_file()
             && !sink.facts().append,
-        ends_in_hole: false,
     }
 }
 

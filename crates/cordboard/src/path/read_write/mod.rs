@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::{Cursor, Flow, Step, Takes, Verdict, datagram};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::pipe;
 use crate::route::{Pair, Why};
 use crate::sys::Buffer;
 use crate::transfer::Stranded;
@@ -80,7 +81,7 @@ impl ReadWrite {
             length = length.max(block.min(64 << 20));
         }
         if source.kind.is_datagram() {
-            length = length.max(datagram::LARGEST);
+            length = length.max(datagram::largest(source.kind));
         }
         Ok(ReadWrite {
             buffer: Some(Buffer::with_capacity(length)?),
@@ -131,14 +132,22 @@ impl ReadWrite {
         }
         let room = buffer.len() - self.end;
         let mut length = flow.want(room);
-        if source.is_packet_pipe() || source.kind.is_datagram() {
-            // A short read would lose the rest of the packet.
+        if source.kind.is_datagram() {
+            // A short read would lose the rest of it.
             length = room;
+        } else if source.kind.is_record() {
+            // Nor is there half a record, whatever the block.
+            length = usize::try_from(flow.left).map_or(room, |left| left.min(room));
         }
         let done = self.read(flow, &mut buffer[self.end..self.end + length]);
         self.buffer = Some(buffer);
         match done {
-            Ok(0) if source.kind.is_datagram() && source.kind != crate::Kind::UnixSeqpacket => {
+            // A sequenced-packet socket's is taken for the end, as by read(2).
+            Ok(0)
+                if source.kind.is_datagram()
+                    && source.kind != crate::Kind::UnixSeqpacket
+                    && !datagram::reading_was_shut_down(flow) =>
+            {
                 self.empty_message = true;
                 Ok(())
             }
@@ -154,6 +163,12 @@ impl ReadWrite {
             }
             Err(Errno::EINTR) => Err(Verdict::Moved(0)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
+            // The next record is longer than what is left of the size: it
+            // stays, as a datagram would.
+            Err(Errno::EINVAL) if source.kind.is_record() && length < room => {
+                flow.left = 0;
+                Err(Verdict::Moved(0))
+            }
             Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
         }
     }
@@ -170,6 +185,9 @@ impl ReadWrite {
                 return datagram::receive_one(flow, into, flags);
             }
             return Ok(rustix::net::recv(source, into, flags)?.1);
+        }
+        if kind.is_pipe() {
+            return pipe::read(source, into);
         }
         if flow.source.facts().direct && kind.is_cached() {
             return aligned::read(flow, &mut self.source_twin, into);
@@ -194,9 +212,12 @@ impl ReadWrite {
         let mut bytes = &buffer[self.start..self.end];
         if sink.kind.is_datagram() && !flow.source.kind().is_datagram() {
             bytes = &bytes[..bytes.len().min(datagram::size_for(flow))];
+        } else if sink.kind == crate::Kind::Eventfd {
+            // One number a write: more is cut before Linux 6.9, EINVAL since.
+            bytes = &bytes[..bytes.len().min(8)];
         }
         let done = if flow.seek_zeros {
-            zeros::write(flow, bytes)
+            zeros::write(flow, &mut self.sink_twin, bytes)
         } else {
             self.write(flow, bytes)
         };
@@ -211,7 +232,10 @@ impl ReadWrite {
             }
             Err(Errno::EINTR) => Verdict::Moved(0),
             Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
-            Err(Errno::EOPNOTSUPP) if self.nowait && self.covers_waiting(flow) => {
+            // No such flag, no such call, or a filter that does not know it.
+            Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EPERM)
+                if self.nowait && self.covers_waiting(flow) =>
+            {
                 self.nowait = false;
                 Verdict::Moved(0)
             }

@@ -1,6 +1,9 @@
 //! Making holes where the source has zeros (`--sparse always`).
 
+use std::os::fd::OwnedFd;
+
 use super::super::{Cursor, Flow};
+use super::aligned;
 use crate::errno::Errno;
 use crate::transfer::holes;
 
@@ -10,7 +13,11 @@ const BLOCK: usize = 4096;
 
 /// Writes up to the next block of zeros, or makes a hole of the blocks of
 /// zeros that come first. Returns how many bytes of either it was.
-pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> Result<usize, Errno> {
+pub(super) fn write(
+    flow: &mut Flow<'_>,
+    twin: &mut Option<OwnedFd>,
+    bytes: &[u8],
+) -> Result<usize, Errno> {
     let offset = flow.sink_offset().ok_or(Errno::ESPIPE)?;
     let head = (offset.next_multiple_of(BLOCK as u64) - offset) as usize;
     if head == 0 {
@@ -31,15 +38,15 @@ pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         .sum::<usize>();
     // At least one block, so that zeros that cannot become a hole are written.
     let length = (head + data.max(BLOCK)).min(bytes.len());
+    if aligned::unit(flow.sink.facts()) > 1 {
+        return aligned::write(flow, twin, &bytes[..length]);
+    }
     let sink = flow.sink_fd();
     let n = match flow.to {
         Cursor::At(offset) => rustix::io::pwrite(sink, &bytes[..length], offset)?,
         _ => rustix::io::write(sink, &bytes[..length])?,
     };
     flow.to.advance(n as u64);
-    if n > 0 {
-        flow.ends_in_hole = false;
-    }
     Ok(n)
 }
 

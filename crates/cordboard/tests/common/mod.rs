@@ -1,0 +1,206 @@
+//! What the tests of awkward cases share: sources and sinks that can be asked
+//! afterwards what went through them.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cordboard::{Outcome, PathName, Request, Stranded, Switches, Transfer};
+
+/// Bytes of which no two pages are alike.
+pub fn pattern(n: usize) -> Vec<u8> {
+    (0..n as u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect()
+}
+
+/// A file with this content, at its start.
+pub fn file_with(data: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(data).unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+/// All of a file.
+pub fn content(mut file: &File) -> Vec<u8> {
+    let mut all = Vec::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut all).unwrap();
+    all
+}
+
+pub fn position(mut file: &File) -> u64 {
+    file.stream_position().unwrap()
+}
+
+/// A request that leaves these paths only.
+pub fn only(paths: &[PathName]) -> Request {
+    Request {
+        switches: Some(Switches::only(paths)),
+        ..Request::default()
+    }
+}
+
+/// Any path, whatever the environment says.
+pub fn any() -> Request {
+    only(&PathName::ALL)
+}
+
+pub fn run(source: impl AsFd, sink: impl AsFd, request: Request) -> Outcome {
+    Transfer::new(source.as_fd(), sink.as_fd(), request)
+        .unwrap_or_else(|failure| panic!("refused: {failure}"))
+        .run()
+}
+
+/// The bytes that were handed back, joined.
+pub fn handed_back(stranded: Option<Stranded>) -> Vec<u8> {
+    match stranded {
+        None => Vec::new(),
+        Some(Stranded::Buffer(bytes)) => bytes,
+        Some(Stranded::Datagrams(all)) => all.concat(),
+        Some(Stranded::Pipe(pipe)) => {
+            let mut all = Vec::new();
+            File::from(pipe).read_to_end(&mut all).unwrap();
+            all
+        }
+        Some(_) => panic!("a new kind of stranded bytes"),
+    }
+}
+
+/// Kinds of byte streams to take from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    File,
+    Pipe,
+    Unix,
+    Tcp,
+}
+
+/// A source that gives `data` and then ends.
+pub struct Source {
+    pub fd: OwnedFd,
+    feeder: Option<JoinHandle<()>>,
+}
+
+impl Source {
+    pub fn new(kind: From, data: &[u8]) -> Source {
+        let (fd, feed): (OwnedFd, OwnedFd) = match kind {
+            From::File => {
+                return Source {
+                    fd: file_with(data).into(),
+                    feeder: None,
+                };
+            }
+            From::Pipe => {
+                let (reader, writer) = std::io::pipe().unwrap();
+                (reader.into(), writer.into())
+            }
+            From::Unix => {
+                let (a, b) = UnixStream::pair().unwrap();
+                (a.into(), b.into())
+            }
+            From::Tcp => {
+                let (a, b) = tcp_pair();
+                (a.into(), b.into())
+            }
+        };
+        let data = data.to_vec();
+        let feeder = std::thread::spawn(move || {
+            // An error only means that the test has seen enough.
+            let _ = File::from(feed).write_all(&data);
+        });
+        Source {
+            fd,
+            feeder: Some(feeder),
+        }
+    }
+
+    /// What has not been taken from it.
+    pub fn rest(self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let mut file = File::from(self.fd);
+        file.read_to_end(&mut rest).unwrap();
+        if let Some(feeder) = self.feeder {
+            feeder.join().unwrap();
+        }
+        rest
+    }
+}
+
+pub fn tcp_pair() -> (std::net::TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (a, listener.accept().unwrap().0)
+}
+
+/// Nothing was lost and nothing counted wrong: what was written, what was
+/// handed back and what is still in the source are the whole again.
+pub fn audit(what: &str, outcome: Outcome, source: Source, kind: From, data: &[u8]) {
+    let report = &outcome.report;
+    let (read, written) = (report.read as usize, report.written as usize);
+    assert_eq!(
+        report.read,
+        report.written + report.stranded,
+        "{what}: {report:?}"
+    );
+    let stranded = handed_back(outcome.stranded);
+    assert_eq!(stranded.len() as u64, report.stranded, "{what}: {report:?}");
+    if kind == From::File {
+        assert_eq!(report.stranded, 0, "{what}: a file is rewound: {report:?}");
+    }
+    assert!(stranded == data[written..read], "{what}: stranded bytes");
+    assert!(source.rest() == data[read..], "{what}: rest of the source");
+}
+
+/// Aborts with the test's name if it hangs.
+pub struct Watchdog(#[allow(dead_code, reason = "dropped, not read")] mpsc::Sender<()>);
+
+pub fn watchdog(name: &'static str) -> Watchdog {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        if receiver.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("HUNG: {name}");
+            std::process::abort();
+        }
+    });
+    Watchdog(sender)
+}
+
+pub fn root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+const CHILD: &str = "CORDBOARD_TEST_CHILD";
+
+/// Runs the test of this name again, alone in a process of its own: for what
+/// would disturb the others (limits, signals, descriptors, identity). True in
+/// that process; false in the first, once the other has succeeded.
+pub fn alone(name: &'static str) -> bool {
+    if std::env::var(CHILD).is_ok_and(|child| child == name) {
+        return true;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, name)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {}\n{text}", output.status);
+    assert!(text.contains("1 passed"), "{name} did not run\n{text}");
+    for line in text.lines().filter(|line| line.contains("SKIPPED:")) {
+        eprintln!("{line}");
+    }
+    false
+}
+
+/// Open descriptors of this process.
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}

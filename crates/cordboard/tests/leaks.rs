@@ -1,0 +1,168 @@
+//! No descriptor is left behind, whatever became of the transfer, and a child
+//! shares no pipe with its parent.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+
+use common::{descriptors, file_with, only, pattern, run, watchdog};
+use cordboard::PathName::{CopyFileRange, Datagram, ReadWrite, Sendfile, Splice};
+use cordboard::{Control, Ended, PathName, Request, Switches, Transfer};
+
+/// One transfer of each way to end, by each path.
+fn one_of_each(control: &Control) {
+    let data = pattern(40_000);
+    let cancelled = Control::new().unwrap();
+    cancelled.cancel();
+    for path in [CopyFileRange, Sendfile, Splice, ReadWrite] {
+        let request = only(&[path]);
+        // To the end, file to file.
+        run(
+            file_with(&data),
+            tempfile::tempfile().unwrap(),
+            request.clone(),
+        );
+        // Cancelled before it began.
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request.clone()).unwrap();
+        let report = transfer.control(&cancelled).run().report;
+        assert_eq!(report.ended, Ended::Cancelled);
+        // Never run, and refused.
+        drop(Transfer::new(source.as_fd(), sink.as_fd(), request.clone()));
+        assert!(Transfer::new(source.as_fd(), source.as_fd(), request.clone()).is_err());
+        if path == CopyFileRange {
+            continue;
+        }
+        // A sink that is dead, with bytes in hand.
+        let (dead, peer) = UnixStream::pair().unwrap();
+        drop(peer);
+        assert_eq!(
+            run(&source, &dead, request.clone()).report.ended,
+            Ended::Error
+        );
+        if path == Sendfile {
+            continue;
+        }
+        let (from, mut feed) = UnixStream::pair().unwrap();
+        feed.write_all(&data).unwrap();
+        let outcome = run(&from, &dead, request.clone());
+        assert!(outcome.stranded.is_some());
+        // Waiting, until it is cancelled.
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let (end, _peer) = UnixStream::pair().unwrap();
+        let idle = Request {
+            idle: Some(std::time::Duration::from_micros(1)),
+            ..request
+        };
+        let transfer = Transfer::new(reader.as_fd(), end.as_fd(), idle).unwrap();
+        assert_eq!(transfer.control(control).run().report.ended, Ended::Idle);
+    }
+    for path in [Datagram, ReadWrite] {
+        let ((a, source), (sink, gone)) =
+            (UnixDatagram::pair().unwrap(), UnixDatagram::pair().unwrap());
+        a.send(&data).unwrap();
+        drop(gone);
+        let outcome = run(&source, &sink, only(&[path]));
+        assert_eq!(outcome.report.stranded, data.len() as u64);
+    }
+}
+
+#[test]
+fn thousands_of_transfers_leave_nothing_open() {
+    let _dog = watchdog("thousands_of_transfers_leave_nothing_open");
+    if !common::alone("thousands_of_transfers_leave_nothing_open") {
+        return;
+    }
+    let control = Control::new().unwrap();
+    // The pool keeps a few pipes once it has been used.
+    for _ in 0..20 {
+        one_of_each(&control);
+    }
+    let before = descriptors();
+    for _ in 0..100 {
+        one_of_each(&control);
+    }
+    assert_eq!(descriptors(), before);
+}
+
+#[test]
+fn the_pool_keeps_few_pipes_however_many_were_in_use() {
+    let _dog = watchdog("the_pool_keeps_few_pipes_however_many_were_in_use");
+    if !common::alone("the_pool_keeps_few_pipes_however_many_were_in_use") {
+        return;
+    }
+    let before = descriptors();
+    let start = std::sync::Barrier::new(40);
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| {
+                let (source, mut feed) = UnixStream::pair().unwrap();
+                let (sink, mut peer) = UnixStream::pair().unwrap();
+                let switches = Some(Switches::only(&[PathName::Splice]));
+                let request = Request {
+                    switches,
+                    ..Request::default()
+                };
+                let transfer = scope.spawn(move || run(&source, &sink, request).report);
+                feed.write_all(b"hello").unwrap();
+                peer.read_exact(&mut [0; 5]).unwrap();
+                // Forty private pipes are in use at once here.
+                start.wait();
+                drop(feed);
+                assert_eq!(transfer.join().unwrap().written, 5);
+            });
+        }
+    });
+    assert!(descriptors() <= before + 16, "{} {before}", descriptors());
+}
+
+/// Moves a pattern from socket to socket, again and again.
+fn relay(seed: u8, times: usize) -> bool {
+    (0..times).all(|_| {
+        let data = vec![seed; 20_000];
+        let (source, mut feed) = UnixStream::pair().unwrap();
+        let (sink, mut peer) = UnixStream::pair().unwrap();
+        feed.write_all(&data).unwrap();
+        drop(feed);
+        let report = run(&source, &sink, only(&[Splice])).report;
+        drop(sink);
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).unwrap();
+        report.written == 20_000 && got == data
+    })
+}
+
+#[test]
+fn a_child_shares_no_pipe_with_its_parent() {
+    let _dog = watchdog("a_child_shares_no_pipe_with_its_parent");
+    if !common::alone("a_child_shares_no_pipe_with_its_parent") {
+        return;
+    }
+    // One pipe is in the pool when the process divides.
+    assert!(relay(b'0', 1));
+    let (mut go, started): (_, OwnedFd) = {
+        let (reader, writer) = std::io::pipe().unwrap();
+        (reader, writer.into())
+    };
+    // SAFETY: the child only moves bytes and exits; no lock that it needs is
+    // held, for nobody else uses the pool in this process.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        drop(started);
+        let fine = relay(b'C', 300);
+        // SAFETY: ends the child without the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(!fine)) };
+    }
+    drop(started);
+    let fine = relay(b'P', 300);
+    let mut nothing = Vec::new();
+    go.read_to_end(&mut nothing).unwrap();
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(fine, "the parent's bytes were mixed up");
+    assert_eq!(status, 0, "the child's bytes were mixed up");
+}

@@ -1,0 +1,455 @@
+//! Files in awkward states: sizes that lie, appending sinks, one file on both
+//! sides, holes, huge offsets, sources that shrink.
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use common::{any, content, file_with, only, pattern, position, run, watchdog};
+use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::{
+    Ended, Errno, Observer, PathName, Progress, Refusal, Request, Side, Size, Sparse, Transfer,
+};
+
+const COPYING: [PathName; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
+const MIB: usize = 1 << 20;
+
+/// Does something to a file once bytes have moved.
+struct Meanwhile<F: FnMut()> {
+    what: F,
+    done: bool,
+}
+
+impl<F: FnMut()> Observer for Meanwhile<F> {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written > 0 && !self.done {
+            self.done = true;
+            (self.what)();
+        }
+    }
+}
+
+fn meanwhile<F: FnMut()>(what: F) -> Meanwhile<F> {
+    Meanwhile { what, done: false }
+}
+
+#[test]
+fn files_made_up_on_the_fly_arrive_whole() {
+    let _dog = watchdog("files_made_up_on_the_fly_arrive_whole");
+    for name in [
+        "/proc/cpuinfo",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/proc/version",
+    ] {
+        let Ok(mut source) = File::open(name) else {
+            eprintln!("SKIPPED: no {name}");
+            continue;
+        };
+        let sink = tempfile::tempfile().unwrap();
+        let report = run(&source, &sink, any()).report;
+        assert_eq!(
+            (report.ended, &report.path[..]),
+            (Ended::Eof, &[ReadWrite][..])
+        );
+        let mut expected = String::new();
+        source.rewind().unwrap();
+        source.read_to_string(&mut expected).unwrap();
+        // Clock rates in cpuinfo change between two reads.
+        let length = content(&sink).len() as u64;
+        assert!(length > 0 && length == report.written, "{name}: {report:?}");
+        if name != "/proc/cpuinfo" {
+            assert_eq!(content(&sink), expected.as_bytes(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn an_appending_sink_gets_everything_at_its_end() {
+    let _dog = watchdog("an_appending_sink_gets_everything_at_its_end");
+    let data = pattern(MIB);
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join("log");
+    std::fs::write(&name, b"before").unwrap();
+    let sink = File::options().append(true).open(&name).unwrap();
+    let report = run(file_with(&data), &sink, any()).report;
+    assert_eq!(report.path, [ReadWrite]);
+    let why: Vec<_> = report
+        .declined
+        .iter()
+        .map(|d| (d.path, d.why.to_string()))
+        .collect();
+    assert!(why.contains(&(CopyFileRange, "EBADF".into())), "{why:?}");
+    assert!(why.contains(&(Sendfile, "EINVAL".into())), "{why:?}");
+    assert!(why.contains(&(Splice, "EINVAL".into())), "{why:?}");
+    let got = std::fs::read(&name).unwrap();
+    assert!(got == [b"before", &data[..]].concat());
+}
+
+#[test]
+fn append_set_after_open_hands_over_where_it_stopped() {
+    let _dog = watchdog("append_set_after_open_hands_over_where_it_stopped");
+    let data = pattern(16 * MIB);
+    for path in [CopyFileRange, Sendfile, Splice] {
+        let source = file_with(&data);
+        let sink = tempfile::tempfile().unwrap();
+        let mut append = meanwhile(|| {
+            let flags = rustix::fs::fcntl_getfl(&sink).unwrap();
+            rustix::fs::fcntl_setfl(&sink, flags | rustix::fs::OFlags::APPEND).unwrap();
+        });
+        let request = Request {
+            block: std::num::NonZeroUsize::new(MIB),
+            ..only(&[path, ReadWrite])
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.observe(&mut append).run().report;
+        assert_eq!(report.path, [path, ReadWrite], "{report:?}");
+        assert_eq!(report.ended, Ended::Eof);
+        assert!(content(&sink) == data, "{report:?}");
+        let last = report.declined.last().unwrap();
+        let errno = if path == CopyFileRange {
+            "EBADF"
+        } else {
+            "EINVAL"
+        };
+        assert_eq!((last.path, last.why.to_string().as_str()), (path, errno));
+    }
+}
+
+#[test]
+fn explicit_offsets_leave_both_positions() {
+    let _dog = watchdog("explicit_offsets_leave_both_positions");
+    let data = pattern(3 * MIB);
+    for path in COPYING {
+        for (from, to) in [(Some(5), Some(7)), (Some(4096), None), (None, Some(8192))] {
+            if path == Sendfile && to.is_some() {
+                continue;
+            }
+            let mut source = file_with(&data);
+            let mut sink = file_with(&[9; 3]);
+            source.seek(SeekFrom::Start(100)).unwrap();
+            sink.seek(SeekFrom::Start(3)).unwrap();
+            let request = Request {
+                source_offset: from,
+                sink_offset: to,
+                size: (MIB as u64 + 3).into(),
+                ..only(&[path])
+            };
+            let report = run(&source, &sink, request).report;
+            let n = MIB as u64 + 3;
+            assert_eq!((report.written, report.ended), (n, Ended::Size), "{path}");
+            let moved = |offset: Option<u64>| if offset.is_some() { 0 } else { n };
+            assert_eq!(position(&source), 100 + moved(from), "{path}");
+            assert_eq!(position(&sink), 3 + moved(to), "{path}");
+            let (from, to) = (from.unwrap_or(100) as usize, to.unwrap_or(3) as usize);
+            let n = n as usize;
+            assert!(content(&sink)[to..] == data[from..from + n], "{path}");
+        }
+    }
+}
+
+#[test]
+fn offsets_near_the_end_of_any_file() {
+    let _dog = watchdog("offsets_near_the_end_of_any_file");
+    let last = i64::MAX as u64;
+    for path in COPYING {
+        let source = file_with(b"short");
+        let sink = tempfile::tempfile().unwrap();
+        for (offset, size) in [
+            (last, Size::Eof),
+            (last - 1, Size::Bytes(u64::MAX)),
+            (3, Size::Bytes(u64::MAX)),
+            (0, Size::Bytes(last)),
+        ] {
+            let request = Request {
+                source_offset: Some(offset),
+                size,
+                ..only(&[path, ReadWrite])
+            };
+            let report = run(&source, &sink, request).report;
+            assert_eq!(report.ended, Ended::Eof, "{path} {offset}: {report:?}");
+            assert_eq!(
+                report.written,
+                5u64.saturating_sub(offset),
+                "{path} {offset}"
+            );
+        }
+        let past = Request {
+            source_offset: Some(last + 1),
+            ..only(&[path, ReadWrite])
+        };
+        let refused = Transfer::new(source.as_fd(), sink.as_fd(), past)
+            .err()
+            .unwrap();
+        assert_eq!(refused.refusal, Some(Refusal::TooLarge));
+        if path == Sendfile {
+            continue;
+        }
+        let request = Request {
+            sink_offset: Some(last),
+            source_offset: Some(0),
+            ..only(&[path, ReadWrite])
+        };
+        let report = run(&source, &sink, request).report;
+        assert_eq!((report.ended, report.written), (Ended::Error, 0), "{path}");
+        assert_eq!(report.read, 0, "{path}: {report:?}");
+    }
+}
+
+#[test]
+fn one_file_on_both_sides() {
+    let _dog = watchdog("one_file_on_both_sides");
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join("f");
+    let data = pattern(300_000);
+    std::fs::write(&name, &data).unwrap();
+    let read = || File::open(&name).unwrap();
+    let write = || File::options().write(true).open(&name).unwrap();
+    let at = |from: u64, to: u64, n: u64| Request {
+        source_offset: Some(from),
+        sink_offset: Some(to),
+        size: n.into(),
+        ..any()
+    };
+    let refusal = |source: &File, sink: &File, request| {
+        let failure = Transfer::new(source.as_fd(), sink.as_fd(), request).err();
+        failure.and_then(|f| f.refusal)
+    };
+    // `cat f >> f`, and its like.
+    let append = File::options().append(true).open(&name).unwrap();
+    let endless = refusal(&read(), &append, any());
+    assert!(
+        matches!(endless, Some(Refusal::EndlessLoop { .. })),
+        "{endless:?}"
+    );
+    // Upwards over itself: refused, and the file is as it was.
+    assert_eq!(
+        refusal(&read(), &write(), at(0, 1000, 200_000)),
+        Some(Refusal::Overlap)
+    );
+    let both = File::options().read(true).write(true).open(&name).unwrap();
+    assert_eq!(refusal(&both, &both, any()), Some(Refusal::SharedPosition));
+    assert!(std::fs::read(&name).unwrap() == data);
+    // Downwards over itself: each block is read before it is written.
+    let report = run(read(), write(), at(1000, 0, 200_000)).report;
+    assert_eq!(
+        (report.written, &report.path[..]),
+        (200_000, &[ReadWrite][..])
+    );
+    let mut expected = data.clone();
+    expected.copy_within(1000..201_000, 0);
+    assert!(std::fs::read(&name).unwrap() == expected);
+    // Apart: any path. A block-aligned copy within the file.
+    let report = run(read(), write(), at(0, 524_288, 200_000)).report;
+    assert_eq!(report.path, [CopyFileRange]);
+    expected.resize(524_288, 0);
+    expected.extend_from_within(..200_000);
+    assert!(std::fs::read(&name).unwrap() == expected);
+}
+
+#[test]
+fn a_source_that_is_truncated_is_an_error_and_not_a_loop() {
+    let _dog = watchdog("a_source_that_is_truncated_is_an_error_and_not_a_loop");
+    let data = pattern(24 * MIB);
+    for path in COPYING {
+        let source = file_with(&data);
+        let sink = tempfile::tempfile().unwrap();
+        let mut cut = meanwhile(|| source.set_len(2 * MIB as u64).unwrap());
+        let request = Request {
+            block: std::num::NonZeroUsize::new(MIB),
+            ..only(&[path])
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.observe(&mut cut).run().report;
+        let failure = (report.ended, report.failed, report.errno);
+        let expected = (Ended::Error, Some(Side::Source), Some(Errno::ENODATA));
+        assert_eq!(failure, expected, "{path}: {report:?}");
+        assert_eq!(
+            (report.read, report.written),
+            (2 * MIB as u64, 2 * MIB as u64)
+        );
+        assert!(content(&sink) == data[..2 * MIB], "{path}");
+    }
+}
+
+#[test]
+fn a_source_that_grows_is_read_to_its_new_end() {
+    let _dog = watchdog("a_source_that_grows_is_read_to_its_new_end");
+    let data = pattern(9 * MIB);
+    for path in COPYING {
+        let source = file_with(&data[..8 * MIB]);
+        let sink = tempfile::tempfile().unwrap();
+        let mut grow = meanwhile(|| {
+            source
+                .write_all_at(&data[8 * MIB..], 8 * MIB as u64)
+                .unwrap();
+        });
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[path])).unwrap();
+        let report = transfer.observe(&mut grow).run().report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, data.len() as u64),
+            "{path}"
+        );
+        assert!(content(&sink) == data, "{path}");
+    }
+}
+
+/// Data and holes as (start, length, is data), and whether blocks are there.
+fn map(file: &File) -> (Vec<(u64, u64)>, u64) {
+    let size = file.metadata().unwrap().len();
+    let (mut extents, mut at) = (Vec::new(), 0);
+    while let Ok(data) = rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+        at = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(data)).unwrap();
+        extents.push((data, at - data));
+        if at >= size {
+            break;
+        }
+    }
+    (extents, file.metadata().unwrap().blocks())
+}
+
+fn holey(size: u64, data: &[(u64, usize)]) -> File {
+    let file = tempfile::tempfile().unwrap();
+    for (at, length) in data {
+        file.write_all_at(&pattern(*length), *at).unwrap();
+    }
+    file.set_len(size).unwrap();
+    file
+}
+
+#[test]
+fn holes_stay_holes() {
+    let _dog = watchdog("holes_stay_holes");
+    let m = MIB as u64;
+    for path in COPYING {
+        for (size, data) in [
+            (64 * m, &[(0, 4096), (32 * m, MIB)][..]),
+            (64 * m, &[(63 * m, MIB)]),
+            (64 * m, &[]),
+            (5 * m + 17, &[(4096, 8192), (5 * m, 17)]),
+            (m + 1, &[(0, 100)]),
+        ] {
+            let source = holey(size, data);
+            let sink = tempfile::tempfile().unwrap();
+            let report = run(&source, &sink, only(&[path])).report;
+            assert_eq!((report.ended, report.written), (Ended::Eof, size), "{path}");
+            assert_eq!(map(&sink), map(&source), "{path} {size} {data:?}");
+            assert!(content(&sink) == content(&source), "{path}");
+            // With an offset of its own the source's position stays.
+            let mut source = source;
+            source.seek(SeekFrom::Start(3)).unwrap();
+            let request = Request {
+                source_offset: Some(0),
+                ..only(&[path])
+            };
+            run(&source, tempfile::tempfile().unwrap(), request);
+            assert_eq!(position(&source), 3, "{path}");
+            // Old bytes under the hole read as zeros too.
+            let full = file_with(&vec![7; size as usize]);
+            source.rewind().unwrap();
+            let mut full_sink = full;
+            full_sink.rewind().unwrap();
+            run(&source, &full_sink, only(&[path]));
+            assert!(
+                content(&full_sink) == content(&source),
+                "{path}, over old bytes"
+            );
+        }
+    }
+}
+
+#[test]
+fn append_set_among_holes_keeps_every_byte_in_its_place() {
+    let _dog = watchdog("append_set_among_holes_keeps_every_byte_in_its_place");
+    let m = MIB as u64;
+    for path in COPYING {
+        let source = holey(9 * m, &[(m, 4096), (4 * m, 4096), (8 * m, 4096)]);
+        let sink = tempfile::tempfile().unwrap();
+        let mut append = meanwhile(|| {
+            let flags = rustix::fs::fcntl_getfl(&sink).unwrap();
+            rustix::fs::fcntl_setfl(&sink, flags | rustix::fs::OFlags::APPEND).unwrap();
+        });
+        let request = only(&[path, ReadWrite]);
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.observe(&mut append).run().report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 9 * m),
+            "{path}"
+        );
+        assert!(content(&sink) == content(&source), "{path}: {report:?}");
+    }
+}
+
+#[test]
+fn zeros_become_holes_always_and_holes_become_zeros_never() {
+    let _dog = watchdog("zeros_become_holes_always_and_holes_become_zeros_never");
+    let m = MIB as u64;
+    for (front, back) in [(0, 0), (4096, 0), (0, 4096), (1, 1), (8192, 5)] {
+        let zeros = [vec![1; front], vec![0; 2 * MIB], vec![1; back]].concat();
+        let sink = tempfile::tempfile().unwrap();
+        let always = Request {
+            sparse: Sparse::Always,
+            ..any()
+        };
+        let report = run(file_with(&zeros), &sink, always).report;
+        assert_eq!(report.written, zeros.len() as u64, "{report:?}");
+        assert!(content(&sink) == zeros, "{front} {back}: {report:?}");
+        assert!(
+            map(&sink).1 <= 64,
+            "{front} {back}: blocks {}",
+            map(&sink).1
+        );
+    }
+    for path in COPYING {
+        let source = holey(4 * m, &[(m, 4096)]);
+        let sink = tempfile::tempfile().unwrap();
+        let never = Request {
+            sparse: Sparse::Never,
+            ..only(&[path])
+        };
+        run(&source, &sink, never);
+        assert!(content(&sink) == content(&source));
+        assert!(map(&sink).1 * 512 >= 4 * m, "{path}: {:?}", map(&sink));
+    }
+}
+
+#[test]
+fn later_writes_show_in_a_pipe_unless_the_snapshot_is_stable() {
+    let _dog = watchdog("later_writes_show_in_a_pipe_unless_the_snapshot_is_stable");
+    for (stable, expected) in [(false, b'N'), (true, b'O')] {
+        let source = file_with(&[b'O'; 32 << 10]);
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let report = run(&source, &writer, Request { stable, ..any() }).report;
+        let path = if stable { ReadWrite } else { Splice };
+        assert_eq!(report.path, [path], "{report:?}");
+        source.write_all_at(&[b'N'; 32 << 10], 0).unwrap();
+        drop(writer);
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        assert!(got == [expected; 32 << 10], "stable: {stable}");
+    }
+}
+
+#[test]
+fn a_switch_turns_a_path_off() {
+    let _dog = watchdog("a_switch_turns_a_path_off");
+    let data = pattern(MIB);
+    let mut left: Vec<PathName> = PathName::ALL.to_vec();
+    for off in [PathName::Clone, CopyFileRange, Sendfile, Splice] {
+        left.retain(|path| *path != off);
+        let sink = tempfile::tempfile().unwrap();
+        let mut source = file_with(&data);
+        source.flush().unwrap();
+        let report = run(&source, &sink, only(&left)).report;
+        assert!(
+            !report.path.contains(&off) && content(&sink) == data,
+            "{report:?}"
+        );
+        let named = report.declined.iter().find(|d| d.path == off);
+        assert_eq!(named.unwrap().why.to_string(), "turned off");
+    }
+}

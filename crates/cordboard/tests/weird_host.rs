@@ -1,0 +1,343 @@
+//! What a library must not do to the program it is in, and the limits that
+//! the program is under: signals, flags, open files, pipe budgets.
+
+mod common;
+
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use common::{any, content, descriptors, file_with, only, pattern, run, watchdog};
+use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::{Ended, Errno, Request, Side, Size};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, socketpair,
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// The thread's signal mask and pending signals, and the action of one signal.
+fn signals(signal: libc::c_int) -> (Vec<bool>, usize) {
+    let mut masked = Vec::new();
+    let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut pending = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: reads the mask into a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr()) };
+    // SAFETY: fills in a valid set.
+    unsafe { libc::sigpending(pending.as_mut_ptr()) };
+    for number in 1..32 {
+        // SAFETY: both sets are initialised.
+        masked.push(unsafe { libc::sigismember(mask.as_ptr(), number) } == 1);
+        // SAFETY: as above.
+        masked.push(unsafe { libc::sigismember(pending.as_ptr(), number) } == 1);
+    }
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: reads the action into a valid structure.
+    unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: zeroed, and filled in by the kernel.
+    (masked, unsafe { action.assume_init() }.sa_sigaction)
+}
+
+#[test]
+fn a_closed_reader_does_not_kill_the_host() {
+    let _dog = watchdog("a_closed_reader_does_not_kill_the_host");
+    if !common::alone("a_closed_reader_does_not_kill_the_host") {
+        return;
+    }
+    // SAFETY: the default action, which is to die.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let before = signals(libc::SIGPIPE);
+    let file = file_with(&pattern(300_000));
+    for path in [Splice, ReadWrite, Sendfile] {
+        let (reader, pipe) = std::io::pipe().unwrap();
+        let (peer, socket) = UnixStream::pair().unwrap();
+        let (far, tcp) = common::tcp_pair();
+        rustix::net::sockopt::set_socket_linger(&far, Some(std::time::Duration::ZERO)).unwrap();
+        drop((reader, peer, far));
+        let sinks: [OwnedFd; 3] = [pipe.into(), socket.into(), tcp.into()];
+        for sink in sinks.iter().skip(usize::from(path == Sendfile)) {
+            let (source, mut feed) = UnixStream::pair().unwrap();
+            feed.write_all(b"into the void").unwrap();
+            drop(feed);
+            // The first to touch a connection that was reset is told so.
+            let first = if path == Sendfile {
+                run(&file, sink, only(&[path])).report
+            } else {
+                run(&source, sink, only(&[path])).report
+            };
+            assert_eq!(first.failed, Some(Side::Sink), "{path}: {first:?}");
+            let report = run(&file, sink, only(&[path])).report;
+            assert_eq!(report.failed, Some(Side::Sink), "{path}: {report:?}");
+            assert_eq!(report.errno, Some(Errno::EPIPE), "{path}: {report:?}");
+            assert_eq!(common::position(&file), 0);
+        }
+        assert_eq!(signals(libc::SIGPIPE), before, "{path}");
+    }
+}
+
+#[test]
+fn a_size_limit_does_not_kill_the_host() {
+    let _dog = watchdog("a_size_limit_does_not_kill_the_host");
+    if !common::alone("a_size_limit_does_not_kill_the_host") {
+        return;
+    }
+    let source = file_with(&pattern(300_000));
+    let sink = tempfile::tempfile().unwrap();
+    let before = signals(libc::SIGXFSZ);
+    assert_eq!(before.1, libc::SIG_DFL);
+    let limit = Rlimit {
+        current: Some(1000),
+        maximum: Some(1000),
+    };
+    setrlimit(Resource::Fsize, limit).unwrap();
+    for path in [CopyFileRange, Sendfile, Splice, ReadWrite] {
+        sink.set_len(0).unwrap();
+        let request = Request {
+            source_offset: Some(0),
+            ..only(&[path, ReadWrite])
+        };
+        rustix::fs::seek(&sink, rustix::fs::SeekFrom::Start(0)).unwrap();
+        let report = run(&source, &sink, request).report;
+        assert_eq!(report.errno, Some(Errno::EFBIG), "{path}: {report:?}");
+        assert_eq!((report.failed, report.written), (Some(Side::Sink), 1000));
+        assert_eq!(signals(libc::SIGXFSZ), before, "{path}");
+    }
+}
+
+#[test]
+fn no_descriptor_left_for_a_pipe() {
+    let _dog = watchdog("no_descriptor_left_for_a_pipe");
+    if !common::alone("no_descriptor_left_for_a_pipe") {
+        return;
+    }
+    let data = pattern(1 << 20);
+    let file = file_with(&data);
+    let (socket, mut feed) = UnixStream::pair().unwrap();
+    let feeder = {
+        let data = data.clone();
+        std::thread::spawn(move || feed.write_all(&data).unwrap())
+    };
+    let (sink, second) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    let limit = Rlimit {
+        // Every number from here on is refused, those that are open stay.
+        current: Some(3),
+        ..before
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert!(std::io::pipe().is_err());
+    let through = run(&socket, &sink, any()).report;
+    let forced = run(&file, &second, only(&[Splice, ReadWrite])).report;
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+    let drain = std::thread::spawn(move || {
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        got
+    });
+    let piped = run(&file, &writer, any()).report;
+    drop(writer);
+    setrlimit(Resource::Nofile, before).unwrap();
+    for report in [&through, &forced] {
+        assert_eq!(report.path, [ReadWrite], "{report:?}");
+        let why = report.declined.iter().find(|d| d.path == Splice).unwrap();
+        assert_eq!(why.why.to_string(), "EMFILE", "{report:?}");
+    }
+    assert_eq!(
+        (piped.ended, &piped.path[..]),
+        (Ended::Eof, &[Splice][..]),
+        "{piped:?}"
+    );
+    feeder.join().unwrap();
+    assert!(content(&sink) == data && content(&second) == data && drain.join().unwrap() == data);
+}
+
+/// Past the user's share every new pipe has a page or two, and growing one is
+/// refused: slower, and right all the same.
+#[test]
+fn a_users_share_of_pipes_is_used_up() {
+    let _dog = watchdog("a_users_share_of_pipes_is_used_up");
+    if !common::root() {
+        eprintln!("SKIPPED: only root can become somebody else");
+        return;
+    }
+    if !common::alone("a_users_share_of_pipes_is_used_up") {
+        return;
+    }
+    let data = pattern(1 << 20);
+    let file = file_with(&data);
+    let limit = Rlimit {
+        current: Some(20_000),
+        maximum: Some(20_000),
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    // SAFETY: takes an integer; for all threads of this process.
+    assert_eq!(unsafe { libc::setuid(65_534) }, 0);
+    let mut all = Vec::new();
+    while all.len() < 4000 {
+        let pipe = std::io::pipe().unwrap();
+        let capacity = rustix::pipe::fcntl_getpipe_size(&pipe.1).unwrap();
+        all.push(pipe);
+        if capacity < 65_536 {
+            break;
+        }
+    }
+    assert!(all.len() < 4000, "no limit on pipes here");
+    let grown = rustix::pipe::fcntl_setpipe_size(&all[0].1, 1 << 20);
+    assert_eq!(grown, Err(rustix::io::Errno::PERM));
+    for _ in 0..20 {
+        let (a, mut b) = UnixStream::pair().unwrap();
+        let got = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            b.read_to_end(&mut got).unwrap();
+            got
+        });
+        let request = Request {
+            source_offset: Some(0),
+            ..only(&[Splice])
+        };
+        let report = run(&file, &a, request).report;
+        drop(a);
+        assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        assert!(got.join().unwrap() == data);
+    }
+    // A pipe that holds more than it shall be shrunk to: EBUSY, and it stays.
+    let (reader, writer) = &all[1];
+    let report = std::thread::scope(|scope| {
+        let got = scope.spawn(|| {
+            let mut got = vec![0; 1 << 20];
+            (&*reader).read_exact(&mut got).unwrap();
+            got
+        });
+        let report = run(&file, writer, any()).report;
+        assert!(got.join().unwrap() == data);
+        report
+    });
+    assert_eq!(report.written, 1 << 20);
+}
+
+/// A message with a descriptor in it.
+fn send_with_descriptor(to: impl AsFd, bytes: &[u8], fd: BorrowedFd<'_>) {
+    let fds = [fd];
+    let mut space = [MaybeUninit::uninit(); 128];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+    rustix::net::sendmsg(
+        to,
+        &[IoSlice::new(bytes)],
+        &mut ancillary,
+        SendFlags::empty(),
+    )
+    .unwrap();
+}
+
+#[test]
+fn descriptors_that_come_along_are_dropped_and_closed() {
+    let _dog = watchdog("descriptors_that_come_along_are_dropped_and_closed");
+    if !common::alone("descriptors_that_come_along_are_dropped_and_closed") {
+        return;
+    }
+    let types = [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM];
+    for (index, kind) in types.into_iter().enumerate() {
+        let paths: &[_] = if index == 0 {
+            &[Splice, ReadWrite]
+        } else {
+            &[cordboard::PathName::Datagram, ReadWrite]
+        };
+        for path in paths {
+            let pair =
+                || socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+            let ((a, source), (sink, b)) = (pair(), pair());
+            // The pool and the buffers exist before anything is counted.
+            let count = |n: u64| {
+                for _ in 0..n {
+                    let (reader, writer) = std::io::pipe().unwrap();
+                    send_with_descriptor(&a, b"ride along", reader.as_fd());
+                    drop((reader, writer));
+                }
+                let request = Request {
+                    size: Size::Bytes(10 * n),
+                    ..only(&[*path])
+                };
+                let report = run(&source, &sink, request).report;
+                assert_eq!(
+                    (report.ended, report.written),
+                    (Ended::Size, 10 * n),
+                    "{report:?}"
+                );
+                let (mut got, mut bytes) = (0, [0; 64]);
+                while got < 10 * n {
+                    let mut space = [MaybeUninit::uninit(); 128];
+                    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+                    let mut parts = [IoSliceMut::new(&mut bytes)];
+                    let flags = RecvFlags::empty();
+                    let message = rustix::net::recvmsg(&b, &mut parts, &mut ancillary, flags);
+                    got += message.unwrap().bytes as u64;
+                    assert_eq!(
+                        ancillary.drain().count(),
+                        0,
+                        "{path}: a descriptor came through"
+                    );
+                }
+                descriptors()
+            };
+            let first = count(1);
+            assert_eq!(count(20), first, "{kind:?} by {path}");
+        }
+    }
+}
+
+#[test]
+fn no_flag_of_a_descriptor_is_changed() {
+    use rustix::fs::{OFlags, fcntl_getfl};
+    let _dog = watchdog("no_flag_of_a_descriptor_is_changed");
+    let (pipe_r, pipe_w) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::DIRECT).unwrap();
+    let (unix_a, unix_b) = UnixStream::pair().unwrap();
+    let (tcp_a, tcp_b) = common::tcp_pair();
+    let (dgram_a, dgram_b) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    rustix::io::write(&pipe_w, b"12345678").unwrap();
+    (&unix_a).write_all(b"12345678").unwrap();
+    (&tcp_a).write_all(b"12345678").unwrap();
+    dgram_a.send(b"12345678").unwrap();
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .unwrap();
+    let zero = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/zero")
+        .unwrap();
+    let source_file = file_with(b"12345678");
+    let pairs: [(BorrowedFd<'_>, BorrowedFd<'_>); 6] = [
+        (unix_b.as_fd(), pipe_w.as_fd()),
+        (tcp_b.as_fd(), unix_b.as_fd()),
+        (dgram_b.as_fd(), tcp_b.as_fd()),
+        (pipe_r.as_fd(), dgram_b.as_fd()),
+        (source_file.as_fd(), null.as_fd()),
+        (zero.as_fd(), null.as_fd()),
+    ];
+    for (source, sink) in pairs {
+        let flags = |fd| {
+            (
+                fcntl_getfl(fd).unwrap(),
+                rustix::io::fcntl_getfd(fd).unwrap(),
+            )
+        };
+        let before = (flags(source), flags(sink));
+        for polled in [true, false] {
+            let request = Request {
+                size: 4.into(),
+                idle: polled.then_some(std::time::Duration::from_millis(1)),
+                ..any()
+            };
+            let report = run(source, sink, request).report;
+            assert_ne!(report.ended, Ended::Error, "{report:?}");
+            assert_eq!((flags(source), flags(sink)), before);
+        }
+        assert!(!before.0.0.contains(OFlags::NONBLOCK));
+    }
+}

@@ -1,0 +1,291 @@
+//! What only some file systems show: clones, no room left where it is least
+//! expected, files that may not be written, sizes that are false. The file
+//! systems are made in memory and mounted, which takes root.
+
+mod common;
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{any, content, only, pattern, position, run, watchdog};
+use cordboard::PathName::{Clone, CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::{Ended, Errno, Request, Side};
+
+const MIB: usize = 1 << 20;
+
+/// A file system in a file in memory, gone with this value.
+struct Mount {
+    dir: tempfile::TempDir,
+}
+
+impl Mount {
+    fn run(command: &str, args: &[&str]) -> bool {
+        let done = Command::new(command).args(args).output();
+        done.is_ok_and(|output| output.status.success())
+    }
+
+    fn new(kind: &str, size: u64) -> Option<Mount> {
+        if !common::root() {
+            eprintln!("SKIPPED: mounting {kind} takes root");
+            return None;
+        }
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (image, at) = (dir.path().join("image"), dir.path().join("at"));
+        std::fs::create_dir(&at).unwrap();
+        let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
+        let mounted = if kind == "tmpfs" {
+            let options = format!("size={size}");
+            Mount::run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", at])
+        } else {
+            File::create(image).unwrap().set_len(size).unwrap();
+            let force = if kind == "ext4" { "-F" } else { "-f" };
+            Mount::run(&format!("mkfs.{kind}"), &["-q", force, image])
+                && Mount::run("mount", &["-o", "loop", image, at])
+        };
+        if !mounted {
+            eprintln!("SKIPPED: {kind} cannot be made and mounted here");
+            return None;
+        }
+        Some(Mount { dir })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("at")
+    }
+
+    fn file(&self, name: &str) -> File {
+        let mut options = File::options();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        options.open(self.path().join(name)).unwrap()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        Mount::run("umount", &["-l", self.path().to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn a_clone_moves_both_positions_and_counts_exactly() {
+    let _dog = watchdog("a_clone_moves_both_positions_and_counts_exactly");
+    for (kind, size) in [("xfs", 320 << 20), ("btrfs", 256 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        let data = pattern(4 * MIB + 17);
+        let (source, sink) = (mount.file("source"), mount.file("sink"));
+        source.write_all_at(&data, 0).unwrap();
+        let report = run(&source, &sink, any()).report;
+        assert_eq!(report.path, [Clone], "{kind}: {report:?}");
+        assert_eq!(report.declined, [], "{kind}");
+        assert_eq!(
+            (report.ended, report.read),
+            (Ended::Eof, data.len() as u64),
+            "{kind}"
+        );
+        let here = data.len() as u64;
+        assert_eq!((position(&source), position(&sink)), (here, here), "{kind}");
+        assert!(content(&sink) == data, "{kind}");
+        // A part of it, with explicit offsets: no position moves.
+        let part = mount.file("part");
+        let request = Request {
+            source_offset: Some(MIB as u64),
+            sink_offset: Some(0),
+            size: (2 * MIB as u64).into(),
+            ..any()
+        };
+        let report = run(&source, &part, request).report;
+        assert_eq!(
+            (report.ended, &report.path[..]),
+            (Ended::Size, &[Clone][..]),
+            "{kind}"
+        );
+        assert_eq!((position(&source), position(&part)), (here, 0), "{kind}");
+        assert!(content(&part) == data[MIB..3 * MIB], "{kind}");
+        // Off the block boundaries: refused, and copied.
+        let odd = mount.file("odd");
+        let request = Request {
+            source_offset: Some(1),
+            ..any()
+        };
+        let report = run(&source, &odd, request).report;
+        assert_eq!(report.path, [CopyFileRange], "{kind}: {report:?}");
+        assert_eq!(
+            report.declined[0].why.to_string(),
+            "EINVAL",
+            "{kind}: {report:?}"
+        );
+        assert!(content(&odd) == data[1..], "{kind}");
+        // Switched off: copied, though it would work.
+        let off = mount.file("off");
+        let request = Request {
+            source_offset: Some(0),
+            ..only(&[CopyFileRange, Sendfile, Splice, ReadWrite])
+        };
+        assert!(
+            !run(&source, &off, request).report.path.contains(&Clone),
+            "{kind}"
+        );
+        assert!(content(&off) == data, "{kind}");
+        // Holes come along.
+        let (holes, copy) = (mount.file("holes"), mount.file("copy"));
+        holes.write_all_at(&data[..4096], 8 << 20).unwrap();
+        holes.set_len(16 << 20).unwrap();
+        let report = run(&holes, &copy, any()).report;
+        assert_eq!(
+            (report.written, &report.path[..]),
+            (16 << 20, &[Clone][..]),
+            "{kind}"
+        );
+        assert!(copy.metadata().unwrap().blocks() <= holes.metadata().unwrap().blocks());
+        assert!(content(&copy) == content(&holes), "{kind}");
+    }
+}
+
+/// Fills a file system but for about this much.
+fn fill(mount: &Mount, but: usize) {
+    let ballast = mount.file("ballast");
+    let (block, mut at) = (vec![1; 64 << 10], 0);
+    while let Ok(n @ 1..) = ballast.write_at(&block, at) {
+        at += n as u64;
+    }
+    ballast.set_len(at.saturating_sub(but as u64)).unwrap();
+    ballast.sync_all().unwrap();
+}
+
+#[test]
+fn no_room_left_on_the_sink() {
+    let _dog = watchdog("no_room_left_on_the_sink");
+    let data = pattern(4 * MIB);
+    for (kind, size) in [("tmpfs", 8 << 20), ("ext4", 16 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        fill(&mount, MIB);
+        for path in [CopyFileRange, Sendfile, Splice, ReadWrite] {
+            let inside = mount.path().join("source");
+            // copy_file_range wants both on one file system.
+            let source = if path == CopyFileRange {
+                let file = mount.file("source");
+                file.write_all_at(&data[..600 << 10], 0).unwrap();
+                file
+            } else {
+                common::file_with(&data)
+            };
+            let sink = mount.file("sink");
+            let report = run(&source, &sink, only(&[path])).report;
+            let what = format!("{kind} by {path}: {report:?}");
+            assert_eq!(report.errno, Some(Errno::ENOSPC), "{what}");
+            assert_eq!(
+                (report.failed, report.ended),
+                (Some(Side::Sink), Ended::Error),
+                "{what}"
+            );
+            assert_eq!(
+                (report.read, report.stranded),
+                (report.written, 0),
+                "{what}"
+            );
+            assert_eq!(position(&source), report.written, "{what}");
+            let got = content(&sink);
+            assert_eq!(got.len() as u64, report.written, "{what}");
+            assert!(got == data[..got.len()], "{what}");
+            drop((source, sink));
+            let _ = std::fs::remove_file(inside);
+            std::fs::remove_file(mount.path().join("sink")).unwrap();
+        }
+    }
+}
+
+/// The write went into the cache, and the disk under it is full: only
+/// `fsync(2)` knows.
+#[test]
+fn sync_tells_what_the_write_could_not() {
+    let _dog = watchdog("sync_tells_what_the_write_could_not");
+    // A loop device whose image lives on a tmpfs that cannot hold it.
+    let Some(small) = Mount::new("tmpfs", 24 << 20) else {
+        return;
+    };
+    let image = small.path().join("image");
+    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let (image, at) = (
+        image.to_str().unwrap().to_owned(),
+        small.dir.path().join("on"),
+    );
+    std::fs::create_dir(&at).unwrap();
+    let on = at.to_str().unwrap();
+    let made = Mount::run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", &image])
+        && Mount::run("mount", &["-o", "loop", &image, on]);
+    if !made {
+        eprintln!("SKIPPED: ext4 cannot be made and mounted here");
+        return;
+    }
+    let source = common::file_with(&pattern(40 * MIB));
+    let mut reports = Vec::new();
+    for sync in [false, true] {
+        let sink = File::create(at.join("sink")).unwrap();
+        let request = Request {
+            sync,
+            source_offset: Some(0),
+            ..any()
+        };
+        reports.push(run(&source, &sink, request).report);
+    }
+    Mount::run("umount", &["-l", on]);
+    assert_eq!(reports[0].ended, Ended::Eof, "{:?}", reports[0]);
+    let synced = &reports[1];
+    assert_eq!(synced.failed, Some(Side::Sink), "{synced:?}");
+    assert!(
+        matches!(synced.errno, Some(Errno::EIO | Errno::ENOSPC)),
+        "{synced:?}"
+    );
+}
+
+#[test]
+fn an_immutable_sink_is_an_error_that_changes_nothing() {
+    let _dog = watchdog("an_immutable_sink_is_an_error_that_changes_nothing");
+    let Some(mount) = Mount::new("ext4", 32 << 20) else {
+        return;
+    };
+    let data = pattern(MIB);
+    let source = mount.file("source");
+    source.write_all_at(&data, 0).unwrap();
+    let change = |flag: &str, path: &Path| Mount::run("chattr", &[flag, path.to_str().unwrap()]);
+    let sink = mount.file("sink");
+    let path = mount.path().join("sink");
+    if !change("+i", &path) {
+        eprintln!("SKIPPED: no immutable files here");
+        return;
+    }
+    // Open before it was made immutable: every write is EPERM.
+    for paths in [
+        &[CopyFileRange][..],
+        &[CopyFileRange, Sendfile, Splice, ReadWrite],
+    ] {
+        let request = Request {
+            source_offset: Some(0),
+            ..only(paths)
+        };
+        let report = run(&source, &sink, request).report;
+        assert_eq!(report.ended, Ended::Error, "{report:?}");
+        assert_eq!(report.errno, Some(Errno::EPERM), "{report:?}");
+        assert_eq!((report.read, report.written, report.stranded), (0, 0, 0));
+        let declined = report.declined.iter().find(|d| d.path == CopyFileRange);
+        assert_eq!(declined.unwrap().why.to_string(), "EPERM");
+    }
+    assert!(change("-i", &path));
+    let request = Request {
+        source_offset: Some(0),
+        ..any()
+    };
+    let report = run(source.as_fd(), &sink, request).report;
+    assert_eq!(
+        (report.ended, &report.path[..]),
+        (Ended::Eof, &[CopyFileRange][..])
+    );
+    assert!(content(&sink) == data);
+}

@@ -1,0 +1,272 @@
+//! Every call refused with every errno that a kernel, a file system or a
+//! filter is known to refuse it with: the bytes arrive all the same, and in
+//! order. The refusals are made with seccomp, which is also how many
+//! containers make them.
+//!
+//! A filter binds the thread that installs it, so each case has a thread of
+//! its own; `ENOSYS` is remembered for the process, so it has one of its own.
+
+mod common;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+
+use common::{From, Source, any, content, only, pattern, run, watchdog};
+use cordboard::{Ended, Errno, Observer, PathName, Progress, Report, Request, Switches, Transfer};
+
+/// From now on this thread's calls with these numbers fail with this errno.
+fn refuse(calls: &[libc::c_long], errno: Errno) {
+    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let give = (libc::BPF_RET | libc::BPF_K) as u16;
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = vec![op(load, 0, 0, 0)];
+    for call in calls {
+        program.push(op(equal, 0, 1, *call as u32));
+        program.push(op(give, 0, 0, libc::SECCOMP_RET_ERRNO | errno.raw() as u32));
+    }
+    program.push(op(give, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: takes integers only.
+    let bound = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(bound, 0);
+    // SAFETY: the program outlives the call, which copies it.
+    let set = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER as libc::c_ulong,
+            &raw const filter,
+        )
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Runs in a thread that the filter dies with.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+}
+
+const SIZE: usize = 300_000;
+
+fn into_a_file(from: From, request: Request, calls: &[libc::c_long], errno: Errno) -> Report {
+    let data = pattern(SIZE);
+    let source = Source::new(from, &data);
+    let sink = tempfile::tempfile().unwrap();
+    let report = apart(|| {
+        refuse(calls, errno);
+        run(&source.fd, &sink, request).report
+    });
+    assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");
+    assert!(content(&sink) == data, "{errno}: {report:?}");
+    report
+}
+
+fn declined(report: &Report, path: PathName, errno: Errno) -> bool {
+    let why = format!("{errno:?}");
+    let mut all = report.declined.iter();
+    all.any(|d| d.path == path && d.why.to_string() == why)
+}
+
+#[test]
+fn copy_file_range_refused_in_every_known_way() {
+    let _dog = watchdog("copy_file_range_refused_in_every_known_way");
+    // Old kernels and unlike file systems; NFS; filters and immutable files;
+    // CIFS (three of them); old CephFS; swap files; overlaps; huge offsets.
+    for errno in [
+        Errno::EXDEV,
+        Errno::EOPNOTSUPP,
+        Errno::EPERM,
+        Errno::EIO,
+        Errno::ENOENT,
+        Errno::EACCES,
+        Errno::ETXTBSY,
+        Errno::EINVAL,
+        Errno::EBADF,
+        Errno::EOVERFLOW,
+    ] {
+        let report = into_a_file(From::File, any(), &[libc::SYS_copy_file_range], errno);
+        assert_eq!(report.path, [PathName::Sendfile], "{errno}: {report:?}");
+        assert!(declined(&report, PathName::CopyFileRange, errno));
+        // One refusal says nothing about the next pair.
+        let report = into_a_file(From::File, any(), &[], errno);
+        assert_eq!(report.path, [PathName::CopyFileRange]);
+    }
+}
+
+#[test]
+fn sendfile_refused_in_every_known_way() {
+    let _dog = watchdog("sendfile_refused_in_every_known_way");
+    let request = Request {
+        switches: Some(Switches::all().without(PathName::CopyFileRange)),
+        ..Request::default()
+    };
+    for errno in [
+        Errno::EINVAL,
+        Errno::ENOSYS,
+        Errno::EOPNOTSUPP,
+        Errno::EPERM,
+        Errno::EACCES,
+        Errno::EIO,
+        Errno::EOVERFLOW,
+    ] {
+        let report = into_a_file(From::File, request.clone(), &[libc::SYS_sendfile], errno);
+        assert_eq!(report.path, [PathName::Splice], "{errno}: {report:?}");
+        assert!(declined(&report, PathName::Sendfile, errno));
+    }
+}
+
+#[test]
+fn splice_refused_in_every_known_way() {
+    let _dog = watchdog("splice_refused_in_every_known_way");
+    for errno in [
+        Errno::EINVAL,
+        Errno::ENOSYS,
+        Errno::EOPNOTSUPP,
+        Errno::EPERM,
+        Errno::EACCES,
+        Errno::EIO,
+    ] {
+        for from in [From::Pipe, From::Unix, From::Tcp] {
+            let report = into_a_file(from, any(), &[libc::SYS_splice], errno);
+            assert_eq!(report.path, [PathName::ReadWrite], "{errno}: {report:?}");
+            assert!(declined(&report, PathName::Splice, errno), "{report:?}");
+        }
+        let three = [PathName::Splice, PathName::ReadWrite];
+        let report = into_a_file(From::File, only(&three), &[libc::SYS_splice], errno);
+        assert_eq!(report.path, [PathName::ReadWrite], "{errno}: {report:?}");
+    }
+}
+
+#[test]
+fn everything_refused_but_reading_and_writing() {
+    let _dog = watchdog("everything_refused_but_reading_and_writing");
+    if !common::alone("everything_refused_but_reading_and_writing") {
+        return;
+    }
+    let modern = [
+        libc::SYS_ioctl,
+        libc::SYS_copy_file_range,
+        libc::SYS_sendfile,
+        libc::SYS_splice,
+        libc::SYS_tee,
+        libc::SYS_pipe2,
+        libc::SYS_pwritev2,
+        libc::SYS_recvmmsg,
+        libc::SYS_sendmmsg,
+        libc::SYS_statx,
+        libc::SYS_kcmp,
+    ];
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        for from in [From::File, From::Pipe, From::Unix, From::Tcp] {
+            let report = into_a_file(from, any(), &modern, errno);
+            assert_eq!(report.path, [PathName::ReadWrite], "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_that_cannot_be_told_not_to_wait() {
+    let _dog = watchdog("a_pipe_that_cannot_be_told_not_to_wait");
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EOPNOTSUPP] {
+        let data = pattern(SIZE);
+        let source = Source::new(From::Unix, &data);
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let control = cordboard::Control::new().unwrap();
+        let (report, got) = std::thread::scope(|scope| {
+            let got = scope.spawn(move || {
+                let mut got = Vec::new();
+                reader.read_to_end(&mut got).unwrap();
+                got
+            });
+            let report = scope.spawn(|| {
+                refuse(&[libc::SYS_pwritev2], errno);
+                let request = only(&[PathName::ReadWrite]);
+                let sink = writer;
+                Transfer::new(source.fd.as_fd(), sink.as_fd(), request)
+                    .unwrap()
+                    .control(&control)
+                    .run()
+                    .report
+            });
+            (report.join().unwrap(), got.join().unwrap())
+        });
+        assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");
+        assert!(got == data, "{errno}");
+    }
+}
+
+#[test]
+fn datagrams_without_batches() {
+    let _dog = watchdog("datagrams_without_batches");
+    for calls in [
+        &[libc::SYS_recvmmsg][..],
+        &[libc::SYS_sendmmsg],
+        &[libc::SYS_recvmmsg, libc::SYS_sendmmsg],
+    ] {
+        for errno in [Errno::ENOSYS, Errno::EPERM] {
+            let (a, source) = UnixDatagram::pair().unwrap();
+            let (sink, b) = UnixDatagram::pair().unwrap();
+            for length in [3, 0, 5] {
+                a.send(&pattern(length)).unwrap();
+            }
+            let request = Request {
+                size: 8.into(),
+                ..any()
+            };
+            let report = apart(|| {
+                refuse(calls, errno);
+                run(&source, &sink, request).report
+            });
+            assert_eq!(report.ended, Ended::Size, "{calls:?} {errno}: {report:?}");
+            for length in [3, 0, 5] {
+                let mut got = [1; 16];
+                assert_eq!(b.recv(&mut got).unwrap(), length);
+            }
+        }
+    }
+}
+
+/// Sets `O_APPEND` on the sink once something has moved.
+struct Append<'a>(&'a File);
+
+impl Observer for Append<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written > 0 {
+            let flags = rustix::fs::fcntl_getfl(self.0).unwrap();
+            rustix::fs::fcntl_setfl(self.0, flags | rustix::fs::OFlags::APPEND).unwrap();
+        }
+    }
+}
+
+/// The sink refuses pages when the source has given them already: what the
+/// private pipe holds is written, also where no second pipe is to be had.
+#[test]
+fn a_sink_that_refuses_pages_once_they_are_in_hand() {
+    let _dog = watchdog("a_sink_that_refuses_pages_once_they_are_in_hand");
+    let data = pattern(3 << 20);
+    for filtered in [false, true] {
+        let source = Source::new(From::Unix, &data);
+        let sink = tempfile::tempfile().unwrap();
+        let report = apart(|| {
+            if filtered {
+                refuse(&[libc::SYS_tee], Errno::EMFILE);
+            }
+            let request = only(&[PathName::Splice, PathName::ReadWrite]);
+            let mut append = Append(&sink);
+            Transfer::new(source.fd.as_fd(), sink.as_fd(), request)
+                .unwrap()
+                .observe(&mut append)
+                .run()
+                .report
+        });
+        assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        assert_eq!(report.path, [PathName::Splice, PathName::ReadWrite]);
+        assert!(declined(&report, PathName::Splice, Errno::EINVAL));
+        assert!(content(&sink) == data, "{report:?}");
+    }
+}

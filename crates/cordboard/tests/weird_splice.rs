@@ -1,0 +1,398 @@
+//! Pipes, sockets, terminals and records in awkward states: who waits for
+//! whom, what is left in hand, and what must not be touched.
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use common::{any, content, file_with, only, pattern, run, watchdog};
+use cordboard::PathName::{ReadWrite, Sendfile, Splice};
+use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Stranded, Transfer};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+const MIB: usize = 1 << 20;
+
+fn nonblocking(fd: impl AsFd) {
+    fcntl_setfl(&fd, fcntl_getfl(&fd).unwrap() | OFlags::NONBLOCK).unwrap();
+}
+
+fn with_control(
+    source: impl AsFd,
+    sink: impl AsFd,
+    request: Request,
+    control: &Control,
+) -> cordboard::Outcome {
+    Transfer::new(source.as_fd(), sink.as_fd(), request)
+        .unwrap()
+        .control(control)
+        .run()
+}
+
+/// Both ends, whichever flags they have, with a reader that is slow because
+/// it reads little at a time: nothing is lost, and nobody waits for ever.
+#[test]
+fn blocking_and_not_on_either_side() {
+    let _dog = watchdog("blocking_and_not_on_either_side");
+    let data = pattern(2 * MIB);
+    for flags in 0..8 {
+        for path in [Splice, ReadWrite] {
+            let (source, mut feed) = UnixStream::pair().unwrap();
+            let (mut out, sink) = std::io::pipe().unwrap();
+            if flags & 1 != 0 {
+                nonblocking(&source);
+            }
+            if flags & 2 != 0 {
+                nonblocking(&sink);
+            }
+            let before = (fcntl_getfl(&source).unwrap(), fcntl_getfl(&sink).unwrap());
+            let control = Control::new().unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    feed.write_all(&data).unwrap();
+                    feed.shutdown(Shutdown::Write).unwrap();
+                });
+                let got = scope.spawn(move || {
+                    let (mut got, mut some) = (Vec::new(), [0; 1000]);
+                    loop {
+                        match out.read(&mut some).unwrap() {
+                            0 => return got,
+                            n => got.extend_from_slice(&some[..n]),
+                        }
+                    }
+                });
+                let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[path])).unwrap();
+                let polled = flags & 4 != 0;
+                let outcome = if polled {
+                    transfer.control(&control).run()
+                } else {
+                    transfer.run()
+                };
+                assert_eq!(outcome.report.written, data.len() as u64);
+                assert_eq!(outcome.report.path, [path]);
+                let after = (fcntl_getfl(&source).unwrap(), fcntl_getfl(&sink).unwrap());
+                assert_eq!(before, after, "flags are as they were");
+                drop(sink);
+                assert!(got.join().unwrap() == data, "{flags} {path}");
+            });
+        }
+    }
+}
+
+/// Counts the steps.
+#[derive(Default)]
+struct Count(u32);
+
+impl Observer for Count {
+    fn progress(&mut self, _: &Progress) {
+        self.0 += 1;
+    }
+}
+
+/// A full sink with a source that stays readable, and an empty source with a
+/// sink that stays writable: one wait until the idle time is over, and not a
+/// loop of steps that find nothing to do.
+#[test]
+fn waiting_keeps_no_processor_busy() {
+    let _dog = watchdog("waiting_keeps_no_processor_busy");
+    for path in [Splice, ReadWrite] {
+        for full in [true, false] {
+            let (source, mut feed) = UnixStream::pair().unwrap();
+            let (_out, sink) = UnixStream::pair().unwrap();
+            if full {
+                nonblocking(&feed);
+                nonblocking(&sink);
+                let lots = vec![0; 64 << 10];
+                while (&sink).write(&lots).is_ok() {}
+                while feed.write(&lots).is_ok() {}
+            }
+            let mut count = Count::default();
+            let request = Request {
+                idle: Some(Duration::from_millis(50)),
+                ..only(&[path])
+            };
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let report = transfer.observe(&mut count).run().report;
+            assert_eq!(report.ended, Ended::Idle);
+            assert!(count.0 <= 6, "{path}, full: {full}: {} steps", count.0);
+        }
+    }
+}
+
+#[test]
+fn counters_timers_and_file_events_are_read_whole() {
+    use rustix::event::{EventfdFlags, eventfd};
+    let _dog = watchdog("counters_timers_and_file_events_are_read_whole");
+    for block in [None, std::num::NonZeroUsize::new(1)] {
+        for size in [8, 12] {
+            let counter = eventfd(7, EventfdFlags::NONBLOCK).unwrap();
+            let sink = tempfile::tempfile().unwrap();
+            let request = Request {
+                block,
+                size: size.into(),
+                idle: Some(Duration::from_millis(1)),
+                ..any()
+            };
+            let report = run(&counter, &sink, request).report;
+            assert_eq!(content(&sink), 7u64.to_ne_bytes(), "{report:?}");
+            assert_eq!((report.written, &report.path[..]), (8, &[ReadWrite][..]));
+            assert_ne!(report.ended, Ended::Error, "{report:?}");
+            let why = report.declined.iter().find(|d| d.path == Splice).unwrap();
+            assert_eq!(why.why.to_string(), "EINVAL");
+        }
+        // Less than a record: none is cut.
+        let counter = eventfd(7, EventfdFlags::NONBLOCK).unwrap();
+        let request = Request {
+            block,
+            size: 4.into(),
+            ..any()
+        };
+        let report = run(&counter, tempfile::tempfile().unwrap(), request).report;
+        assert_eq!((report.ended, report.read), (Ended::Size, 0), "{report:?}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let events = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
+    let watched = rustix::fs::inotify::WatchFlags::CREATE;
+    rustix::fs::inotify::add_watch(&events, dir.path(), watched).unwrap();
+    for name in ["a", "b"] {
+        File::create(dir.path().join(name)).unwrap();
+    }
+    let sink = tempfile::tempfile().unwrap();
+    let request = Request {
+        idle: Some(Duration::from_millis(1)),
+        ..any()
+    };
+    let report = run(&events, &sink, request).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Idle, 64),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn dev_zero_by_pages_or_by_bytes() {
+    let _dog = watchdog("dev_zero_by_pages_or_by_bytes");
+    let zero = File::open("/dev/zero").unwrap();
+    for paths in [&[Splice, ReadWrite][..], &[ReadWrite]] {
+        let sink = file_with(&[1; 100_000]);
+        let request = Request {
+            size: 70_000.into(),
+            ..only(paths)
+        };
+        let report = run(&zero, &sink, request).report;
+        assert_eq!((report.ended, report.written), (Ended::Size, 70_000));
+        assert!(content(&sink) == [vec![0; 70_000], vec![1; 30_000]].concat());
+    }
+}
+
+#[test]
+fn a_full_device_is_the_sinks_failure_and_the_file_is_rewound() {
+    let _dog = watchdog("a_full_device_is_the_sinks_failure_and_the_file_is_rewound");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    for paths in [&[Sendfile, Splice, ReadWrite][..], &[Splice], &[ReadWrite]] {
+        let source = file_with(&pattern(300_000));
+        let report = run(&source, &full, only(paths)).report;
+        assert_eq!(report.errno, Some(Errno::ENOSPC), "{report:?}");
+        assert_eq!(report.failed, Some(Side::Sink));
+        assert_eq!((report.read, report.written, report.stranded), (0, 0, 0));
+        assert_eq!(common::position(&source), 0);
+    }
+}
+
+/// Bytes that stay in a pipe without an end of file behind them.
+fn is_silent(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+        fd,
+        rustix::event::PollFlags::IN,
+    )];
+    rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 0
+}
+
+#[test]
+fn a_terminals_end_is_typed_once() {
+    let _dog = watchdog("a_terminals_end_is_typed_once");
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    for polled in [false, true] {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let tty = rustix::fs::open(
+            &name,
+            OFlags::RDWR | OFlags::NOCTTY,
+            rustix::fs::Mode::empty(),
+        )
+        .unwrap();
+        // A line, the end, and a line that is nobody's business here.
+        rustix::io::write(&master, b"one\n\x04two\n").unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let control = Control::new().unwrap();
+        let report = if polled {
+            with_control(&tty, &writer, any(), &control).report
+        } else {
+            run(&tty, &writer, any()).report
+        };
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 4),
+            "{report:?}"
+        );
+        assert_eq!(report.path, [ReadWrite]);
+        let mut line = [0; 16];
+        assert_eq!(
+            rustix::io::read(&tty, &mut line),
+            Ok(4),
+            "the next line is still there"
+        );
+        assert_eq!(&line[..4], b"two\n");
+        // With the pipe unlocked while nothing is typed, others may use it.
+        assert!(!is_silent(reader.as_fd()));
+    }
+}
+
+#[test]
+fn a_sink_that_dies_hands_back_the_private_pipe() {
+    let _dog = watchdog("a_sink_that_dies_hands_back_the_private_pipe");
+    let data = pattern(4000);
+    let (source, mut feed) = UnixStream::pair().unwrap();
+    let (sink, peer) = UnixStream::pair().unwrap();
+    drop(peer);
+    feed.write_all(&data).unwrap();
+    let outcome = run(&source, &sink, only(&[Splice]));
+    let report = &outcome.report;
+    assert_eq!(
+        (report.read, report.written, report.stranded),
+        (4000, 0, 4000)
+    );
+    assert_eq!(
+        (report.failed, report.errno),
+        (Some(Side::Sink), Some(Errno::EPIPE))
+    );
+    let Some(Stranded::Pipe(pipe)) = outcome.stranded else {
+        panic!("{:?}", outcome.stranded);
+    };
+    let mut back = Vec::new();
+    File::from(pipe).read_to_end(&mut back).unwrap();
+    assert!(back == data);
+}
+
+#[test]
+fn everything_is_drained_before_the_end_is_passed_on() {
+    let _dog = watchdog("everything_is_drained_before_the_end_is_passed_on");
+    let data = pattern(MIB);
+    let source = common::Source::new(common::From::Tcp, &data);
+    let (sink, mut peer) = UnixStream::pair().unwrap();
+    let got = std::thread::spawn(move || {
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).unwrap();
+        // The other direction lives on.
+        peer.write_all(b"thanks").unwrap();
+        got
+    });
+    let report = run(&source.fd, &sink, any()).report;
+    assert_eq!(report.ended, Ended::Eof);
+    sink.shutdown(Shutdown::Write).unwrap();
+    let mut answer = [0; 6];
+    (&sink).read_exact(&mut answer).unwrap();
+    assert!(got.join().unwrap() == data && &answer == b"thanks");
+}
+
+#[test]
+fn an_echo_ends_with_its_client() {
+    let _dog = watchdog("an_echo_ends_with_its_client");
+    for path in [Splice, ReadWrite] {
+        for polled in [false, true] {
+            let (server, mut client) = UnixStream::pair().unwrap();
+            client.write_all(b"hello").unwrap();
+            let control = Control::new().unwrap();
+            let report = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut back = [0; 5];
+                    client.read_exact(&mut back).unwrap();
+                    drop(client);
+                });
+                if polled {
+                    with_control(&server, &server, only(&[path]), &control).report
+                } else {
+                    run(&server, &server, only(&[path])).report
+                }
+            });
+            assert_eq!(
+                (report.ended, report.written),
+                (Ended::Eof, 5),
+                "{report:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_packet_pipe_loses_nothing() {
+    let _dog = watchdog("a_packet_pipe_loses_nothing");
+    for paths in [&[Splice, ReadWrite][..], &[ReadWrite]] {
+        for size in [7u64, 100, 105, 4000, 4500] {
+            let flags = rustix::pipe::PipeFlags::DIRECT;
+            let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
+            let data = pattern(4500);
+            for range in [0..100, 100..110, 110..4200, 4200..4500] {
+                rustix::io::write(&writer, &data[range]).unwrap();
+            }
+            drop(writer);
+            let before = fcntl_getfl(&reader).unwrap();
+            let sink = tempfile::tempfile().unwrap();
+            let request = Request {
+                size: size.into(),
+                ..only(paths)
+            };
+            let outcome = run(&reader, &sink, request);
+            let report = &outcome.report;
+            assert_eq!(
+                (report.ended, report.written),
+                (Ended::Size, size),
+                "{report:?}"
+            );
+            assert_eq!(fcntl_getfl(&reader).unwrap(), before);
+            let mut rest = common::handed_back(outcome.stranded);
+            // With room for a packet each time.
+            let mut packet = [0; 8192];
+            while let Ok(n @ 1..) = rustix::io::read(&reader, &mut packet) {
+                rest.extend_from_slice(&packet[..n]);
+            }
+            assert!(
+                [content(&sink), rest].concat() == data,
+                "{paths:?} {size}: {report:?}"
+            );
+        }
+    }
+}
+
+/// A sink with a name that others hold open: the reader's end of a FIFO dies
+/// while the source is silent, and that is noticed.
+#[test]
+fn a_sink_that_dies_while_the_source_is_silent() {
+    let _dog = watchdog("a_sink_that_dies_while_the_source_is_silent");
+    for polled in [false, true] {
+        let (source, _silent) = UnixStream::pair().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader: OwnedFd = reader.into();
+        let control = Control::new().unwrap();
+        let report = std::thread::scope(|scope| {
+            scope.spawn(move || drop(reader));
+            let request = only(&[Splice]);
+            if polled {
+                with_control(&source, &writer, request, &control).report
+            } else {
+                run(&source, &writer, request).report
+            }
+        });
+        assert_eq!(
+            (report.failed, report.errno),
+            (Some(Side::Sink), Some(Errno::EPIPE))
+        );
+    }
+}
