@@ -56,6 +56,7 @@ impl Run {
     pub fn options(&self) -> Options {
         Options {
             quick: self.quick,
+            record: self.record,
             rounds: self.rounds,
             only: self.only.clone(),
             settings: self.setting.clone(),

@@ -30,6 +30,8 @@ use self::tools::Tools;
 pub struct Options {
     /// Small sizes and few rounds, to see that everything works.
     pub quick: bool,
+    /// The run is kept.
+    pub record: bool,
     /// Rounds of each setting, instead of the experiment's own number.
     pub rounds: Option<usize>,
     /// Only contestants whose name contains one of these.

@@ -8,7 +8,8 @@ use cordboard::{Request, Side, Size, Sparse};
 use crate::endpoint::{self, Name, Opened};
 use crate::flags::Cat;
 use crate::problem::Problem;
-use crate::session::{self, Session};
+use crate::request;
+use crate::session::Session;
 
 /// Runs it.
 pub fn run(flags: &Cat, session: &mut Session) {
@@ -25,7 +26,7 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
     let request = Request {
         idle: flags.idle,
         // Holes in standard output would show only where it is an empty file.
-        ..session::request(&flags.range, &flags.common.paths, Sparse::Auto)?
+        ..request::from(&flags.range, &flags.common.paths, Sparse::Auto)?
     };
     let standard = [OsString::from("-")];
     let files = match flags.files.as_slice() {
@@ -69,7 +70,7 @@ fn one(
     request: Request,
 ) -> Result<(), (Problem, bool)> {
     let source = endpoint::source(name, &shown.to_string_lossy()).map_err(|p| (p, false))?;
-    let total = session::total(source.as_fd(), &request);
+    let total = request::total(source.as_fd(), &request);
     let moved = session.transfer(
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),

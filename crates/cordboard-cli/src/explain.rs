@@ -11,7 +11,7 @@ use crate::endpoint::{self, StandIn};
 use crate::flags::Explain;
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::{session, units};
+use crate::{failure, request, units};
 
 /// Runs it; returns the exit status.
 pub fn run(flags: &Explain) -> u8 {
@@ -36,7 +36,7 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
     let request = Request {
         sync: flags.writing.sync,
-        ..session::request(&flags.range, &flags.paths, flags.writing.sparse.into())?
+        ..request::from(&flags.range, &flags.paths, flags.writing.sparse.into())?
     };
     let shown = flags.source.to_string_lossy();
     let source = endpoint::stand_in(&source_name, &shown, Side::Source, false)?;
@@ -46,7 +46,7 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
         endpoint::same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
     }
     let transfer = Transfer::new(source.found(), sink.found(), request).map_err(|failure| {
-        session::refused(format!("{} to {}", source.shown, sink.shown), &failure)
+        failure::refused(format!("{} to {}", source.shown, sink.shown), &failure)
     })?;
     let of = |side, stand_in: &StandIn| {
         Endpoint::probe(stand_in.itself())

@@ -27,10 +27,12 @@ pub fn hint(errno: Errno, side: Side, doing: Doing) -> Option<&'static str> {
         (Errno::EACCES, Source, Opening) => "you need read permission for it",
         (Errno::EACCES, Sink, Opening) => "you need write permission for it, or its directory",
         (Errno::EACCES, _, Connecting) => "you need write permission for the socket",
-        (Errno::EACCES, _, Listening) => "ports below 1024 need a privilege: take a higher one",
+        (Errno::EACCES, _, Listening) => {
+            "ports below 1024 and others' directories need a privilege"
+        }
         (Errno::EPERM, Sink, _) => "it may be immutable (lsattr), or a policy forbids it",
         (Errno::EISDIR, Source, _) => "to copy a directory: cordboard copy -r",
-        (Errno::EISDIR, Sink, _) => "name a file in it, or use cordboard copy",
+        (Errno::EISDIR, Sink, _) => "a directory of that name is there: name a file in it",
         (Errno::ENOTDIR, ..) => "a part of the path is a file",
         (Errno::ELOOP, ..) => "its symlinks lead in a circle",
         (Errno::ENXIO, _, Opening) => "for a socket use unix:PATH; a device may be absent",
@@ -57,6 +59,7 @@ pub fn hint(errno: Errno, side: Side, doing: Doing) -> Option<&'static str> {
         (Errno::ESPIPE, Source, _) => "only files have offsets: leave --offset out",
         (Errno::EIO, Source, _) => "the device or its link failed; dmesg may say more",
         (Errno::EIO, Sink, _) => "the device or its link failed; dmesg may say more",
+        (Errno::ENODATA, Source, Moving) => "it was made shorter while it was read",
         (Errno::EPROTOTYPE, ..) => {
             "the socket there is of another type (stream, datagram, seqpacket)"
         }

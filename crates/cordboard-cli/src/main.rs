@@ -4,12 +4,14 @@ mod cat;
 mod copy;
 mod endpoint;
 mod explain;
+mod failure;
 mod flags;
 mod hints;
 mod pages;
 mod problem;
 mod progress;
 mod report;
+mod request;
 mod session;
 mod signals;
 mod splice;
@@ -26,7 +28,7 @@ fn main() -> ExitCode {
     ExitCode::from(match Cli::parse().command {
         Command::Splice(flags) => moving(&flags.common, "moved", |s| splice::run(&flags, s)),
         Command::Copy(flags) => moving(&flags.common, "copied", |s| copy::run(&flags, s)),
-        Command::Cat(flags) => moving(&flags.common, "written:", |s| cat::run(&flags, s)),
+        Command::Cat(flags) => moving(&flags.common, session::CAT, |s| cat::run(&flags, s)),
         Command::Explain(flags) => explain::run(&flags),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { what } => pages::man(what.as_deref()),
@@ -42,6 +44,11 @@ fn moving(common: &Common, verb: &'static str, run: impl FnOnce(&mut Session)) -
         }
         Err(problem) => {
             eprintln!("{problem}");
+            if common.json {
+                let mut account = report::Account::default();
+                account.problem(&problem);
+                eprint!("{}", account.json());
+            }
             1
         }
     }

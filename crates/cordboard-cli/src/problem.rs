@@ -1,5 +1,6 @@
 //! What went wrong, in one line: the operand, the meaning, the side, the help.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use cordboard::{Errno, Side};
@@ -106,24 +107,31 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cordboard: ")?;
+        let mut line = String::from("cordboard: ");
         if !self.operand.is_empty() {
-            // A name may hold anything; the line stays one line.
-            for c in self.operand.chars() {
-                if c.is_control() {
-                    write!(f, "{}", c.escape_default())?;
-                } else {
-                    fmt::Write::write_char(f, c)?;
-                }
-            }
-            f.write_str(": ")?;
+            line += &self.operand;
+            line += ": ";
         }
-        f.write_str(&self.text)?;
+        line += &self.text;
         if let Some(hint) = &self.hint {
-            write!(f, "; {hint}")?;
+            line += "; ";
+            line += hint;
         }
-        Ok(())
+        f.write_str(&one_line(&line))
     }
+}
+
+/// The names of files may hold anything; what is printed stays one line, and
+/// does nothing to a terminal.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().map(|c| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    });
+    Cow::Owned(escaped.collect())
 }
 
 #[cfg(test)]

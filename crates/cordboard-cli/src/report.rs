@@ -30,7 +30,7 @@ pub struct Account {
     pub declined: Vec<Declined>,
     /// Datagrams that were cut.
     pub truncated: u64,
-    /// Time spent in transfers.
+    /// The time of a transfer; of many, from the first to the end.
     pub elapsed: Duration,
 }
 

@@ -89,6 +89,10 @@ pub fn interruptible<T>(
             return Err(Problem::interrupted());
         }
         match call() {
+            Err(Errno::INTR) if take_show() => {
+                tick(Duration::ZERO);
+                eprintln!("0 bytes written: still waiting for an endpoint");
+            }
             Err(Errno::INTR) => {}
             done => return Ok(done),
         }
@@ -121,6 +125,9 @@ fn handle(signal: libc::c_int, handler: Handler, keep_ignored: bool) {
         action = unsafe { std::mem::zeroed() };
     }
     action.sa_sigaction = handler as Handler as libc::sighandler_t;
+    // One handler at a time.
+    // SAFETY: fills in a signal set that is valid for writing.
+    unsafe { libc::sigfillset(&raw mut action.sa_mask) };
     // SAFETY: the handlers below only use atomics, write(2), setitimer(2),
     // clock_gettime(2) and _exit(2), and leave errno as they found it.
     unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };

@@ -4,11 +4,13 @@ use std::os::fd::AsFd;
 
 use cordboard::{Request, Side};
 
+use crate::copy::sync_parent;
 use crate::endpoint::{self, Opened};
 use crate::flags::Splice;
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::session::{self, Session};
+use crate::request;
+use crate::session::Session;
 
 /// Runs it; returns the exit status.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -23,7 +25,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let request = Request {
         idle: flags.idle,
         sync: flags.writing.sync,
-        ..session::request(
+        ..request::from(
             &flags.range,
             &flags.common.paths,
             flags.writing.sparse.into(),
@@ -35,12 +37,14 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         &flags.sink.to_string_lossy(),
         flags.writing.append,
     )?;
-    let moved = move_all(session, &source, &sink, request);
-    match &moved {
-        Ok(()) => sink.finish(),
-        Err(_) => sink.unmake(),
+    if let Err(problem) = move_all(session, &source, &sink, request) {
+        sink.unmake();
+        return Err(problem);
     }
-    moved
+    match &sink.created {
+        Some(path) if flags.writing.sync => sync_parent(path),
+        _ => sink.finish(),
+    }
 }
 
 fn move_all(
@@ -60,7 +64,7 @@ fn move_all(
         rustix::fs::ftruncate(sink, 0)
             .map_err(|e| Problem::call(&sink.shown, Side::Sink, e, Doing::Opening))?;
     }
-    let total = session::total(source.as_fd(), &request);
+    let total = request::total(source.as_fd(), &request);
     session.transfer(
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),

@@ -407,3 +407,66 @@ fn an_option_for_another_endpoint_is_pointed_out() {
         .arg(dir.path().join("x")))
     .fails(1, &["cordboard splice"]);
 }
+
+#[test]
+fn few_descriptors_are_enough_for_many_files() {
+    let dir = dir();
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let sources: Vec<_> = (0..200)
+        .map(|i| file(&dir, &format!("f{i}"), &bytes(20_000 + i)))
+        .collect();
+    let run = run(std::process::Command::new("sh")
+        .args(["-c", r#"ulimit -n 16; exec "$@""#, "sh"])
+        .args([env!("CARGO_BIN_EXE_cordboard"), "copy"])
+        .args(&sources)
+        .arg(&into));
+    run.ok();
+    for (i, source) in sources.iter().enumerate() {
+        assert!(read(into.join(source.file_name().unwrap())) == bytes(20_000 + i));
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    run(cordboard()
+        .arg("copy")
+        .arg(&source)
+        .arg(format!("{}/new/", dir.path().display())))
+    .fails(1, &["no such directory", "mkdir"]);
+}
+
+#[test]
+fn a_deep_tree() {
+    let dir = dir();
+    let tree = dir.path().join("t");
+    let mut path = tree.clone();
+    for _ in 0..600 {
+        path.push("d");
+    }
+    std::fs::create_dir_all(&path).unwrap();
+    std::fs::write(path.join("f"), b"deep").unwrap();
+    let copy = dir.path().join("c");
+    run(cordboard().args(["copy", "-r"]).args([&tree, &copy])).ok();
+    let mut there = copy;
+    for _ in 0..600 {
+        there.push("d");
+    }
+    assert_eq!(read(there.join("f")), b"deep");
+}
+
+#[test]
+fn a_file_is_not_emptied_for_a_request_that_is_refused() {
+    let dir = dir();
+    let source = file(&dir, "s", b"new");
+    let sink = file(&dir, "d", b"old");
+    for command in ["copy", "splice"] {
+        run(cordboard()
+            .args([command, "--route", "datagram"])
+            .args([&source, &sink]))
+        .fails(1, &["no path is left"]);
+        assert_eq!(read(&sink), b"old");
+    }
+}

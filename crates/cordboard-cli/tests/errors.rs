@@ -458,3 +458,40 @@ fn control_characters_in_a_name_do_not_reach_the_terminal() {
     let run = call(["cat", "/no/\u{1b}[2Jsuch\nthing"]);
     run.fails(1, &["/no/\\u{1b}[2Jsuch\\nthing"]);
 }
+
+#[test]
+fn a_peer_that_resets_before_it_has_acknowledged() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let address = listener.local_addr().unwrap();
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(300_000));
+    let child = cordboard()
+        .args(["splice", "--json", source.to_str().unwrap()])
+        .arg(format!("tcp:{address}"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    // It sleeps in the transfer, or waits after it: lost is lost.
+    until("sleep", || sleeping(child.id()).then_some(()));
+    reset(stream);
+    let run = end(child);
+    run.fails(1, &["(ECONNRESET) at the sink"]);
+    assert_eq!(run.json()["failed"], "sink");
+}
+
+#[test]
+fn the_report_has_its_fields_in_order() {
+    let run = call(["splice", "--json", "--size", "3", "/dev/zero", "/dev/null"]);
+    let line = run.ok().stderr();
+    let start =
+        r#"{"read":3,"written":3,"stranded":0,"ended":"size","failed":null,"errno":null,"path":[""#;
+    assert!(line.starts_with(start), "{line}");
+    assert!(
+        line.contains(r#""],"declined":["#) && line.contains(r#"],"seconds":0"#),
+        "{line}"
+    );
+    assert!(line.ends_with("}\n"));
+}

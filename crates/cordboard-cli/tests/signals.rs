@@ -272,3 +272,60 @@ fn progress_on_a_terminal_and_not_elsewhere() {
     feed(&mut child, b"x");
     assert_eq!(end(child).ok().stderr(), "");
 }
+
+#[test]
+fn an_interrupt_while_a_listener_is_busy() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+    let dir = dir();
+    let path = dir.path().join("s");
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    let address = SocketAddrUnix::new(&path).unwrap();
+    let listener = socket();
+    rustix::net::bind(&listener, &address).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let mut queue = Vec::new();
+    loop {
+        let one = socket();
+        match rustix::net::connect(&one, &address) {
+            Ok(()) => queue.push(one),
+            Err(_) => break,
+        }
+    }
+    let child = start(&["splice", "-", &format!("unix:{}", path.display()), "--json"]);
+    settled(&child);
+    signal(child.id(), Signal::INT);
+    let run = end(child);
+    assert_eq!(run.code(), 130, "{}", run.stderr());
+    assert_eq!(run.json()["ended"], "cancelled");
+}
+
+#[test]
+fn a_file_that_was_begun_is_told_of() {
+    let dir = dir();
+    let source = dir.path().join("s");
+    let out = std::fs::File::create(&source).unwrap();
+    out.set_len(1 << 40).unwrap();
+    let sink = dir.path().join("d");
+    let child = cordboard()
+        .args([
+            "copy",
+            "--json",
+            "--route",
+            "read/write",
+            "--sparse",
+            "never",
+        ])
+        .args([&source, &sink])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a byte", || sink.metadata().ok().filter(|m| m.len() > 0));
+    signal(child.id(), Signal::INT);
+    let run = end(child);
+    let length = sink.metadata().unwrap().len();
+    assert_eq!(run.code(), 130);
+    let holds = format!("d holds {length} of {} bytes", 1u64 << 40);
+    assert!(run.stderr().contains(&holds), "{}", run.stderr());
+    assert_eq!(run.json()["written"], length);
+}

@@ -39,7 +39,7 @@ fn counters_timers_and_file_events_are_read_whole() {
             size: 4.into(),
             ..any()
         };
-        let report = run(&counter, &tempfile::tempfile().unwrap(), request).report;
+        let report = run(&counter, tempfile::tempfile().unwrap(), request).report;
         assert_eq!((report.ended, report.read), (Ended::Size, 0), "{report:?}");
     }
     let dir = tempfile::tempdir().unwrap();

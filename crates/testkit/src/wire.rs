@@ -100,8 +100,8 @@ pub(crate) const TMPFS: &str = "/dev/shm";
 
 /// Why there is no tmpfs, if so.
 pub(crate) fn no_tmpfs() -> Option<String> {
-    let fs = rustix::fs::statfs(TMPFS).ok()?;
-    (fs.f_type as u64 != 0x0102_1994).then(|| format!("no tmpfs on {TMPFS}"))
+    let there = rustix::fs::statfs(TMPFS).is_ok_and(|fs| fs.f_type as u64 == 0x0102_1994);
+    (!there).then(|| format!("no tmpfs on {TMPFS}"))
 }
 
 /// Where files go that are to lie on a real file system.

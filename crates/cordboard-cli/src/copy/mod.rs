@@ -3,10 +3,11 @@
 mod attributes;
 mod link;
 mod one;
+mod parent;
 mod place;
 mod tree;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,9 @@ use rustix::fs::{FileType, Stat};
 use crate::flags::Copy;
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::session::{self, Session};
+use crate::request;
+use crate::session::Session;
+pub use parent::sync_parent;
 use place::Place;
 
 /// What all files of one command have in common.
@@ -28,6 +31,10 @@ struct Job<'s> {
     preserve: bool,
     append: bool,
     sync: bool,
+    /// There is but one file, so that its size is that of all.
+    alone: bool,
+    /// The request was found to be one that is taken up.
+    checked: bool,
 }
 
 /// Runs it.
@@ -49,7 +56,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     }
     let request = Request {
         sync: flags.writing.sync,
-        ..session::request(
+        ..request::from(
             &flags.range,
             &flags.common.paths,
             flags.writing.sparse.into(),
@@ -62,6 +69,8 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         preserve: flags.preserve,
         append: flags.writing.append,
         sync: flags.writing.sync,
+        alone: sources.len() == 1 && !flags.recursive,
+        checked: false,
     };
     let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);
     if !into && sources.len() > 1 {
@@ -71,7 +80,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text).help("make it first (mkdir)")
         );
     }
-    let mut taken = HashSet::new();
+    let mut taken = BTreeSet::new();
     for source in &sources {
         if job.session.stopped() {
             break;
@@ -140,7 +149,7 @@ impl Job<'_> {
             FileType::RegularFile => {
                 let fresh = self.file(&from, &to, true)?;
                 if fresh && self.sync {
-                    tree::sync_parent(target)?;
+                    sync_parent(target)?;
                 }
                 Ok(())
             }
@@ -154,7 +163,7 @@ impl Job<'_> {
             FileType::Symlink => {
                 self.link(&from, &to)?;
                 if self.sync {
-                    tree::sync_parent(target)?;
+                    sync_parent(target)?;
                 }
                 Ok(())
             }

@@ -1,9 +1,10 @@
 //! One file.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cordboard::{Errno, Request, Side};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::retry_on_intr;
 
 use super::place::Place;
 use super::{Job, kind, special};
@@ -33,11 +34,10 @@ impl Job<'_> {
         }
         // Should it have become a FIFO meanwhile, the open must not wait.
         let waitless = flags | OFlags::NONBLOCK;
-        let source = match rustix::fs::openat(from.directory, from.name, waitless, Mode::empty()) {
+        let open = |flags| rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
+        let source = match retry_on_intr(|| open(waitless)) {
             // Somebody has a lease on it, which only a blocking open breaks.
-            Err(rustix::io::Errno::AGAIN) => interruptible(|| {
-                rustix::fs::openat(from.directory, from.name, flags, Mode::empty())
-            })?,
+            Err(rustix::io::Errno::AGAIN) => interruptible(|| open(flags))?,
             done => done,
         }
         .map_err(reading)?;
@@ -45,7 +45,7 @@ impl Job<'_> {
         if kind(&stat) != FileType::RegularFile {
             return Err(special(from.path, kind(&stat)));
         }
-        let made = self.make(to, &stat, from)?;
+        let made = self.make(to, &stat, (from, source.as_fd()))?;
         let request = Request {
             sync: self.sync && !self.preserve,
             ..self.request.clone()
@@ -57,7 +57,7 @@ impl Job<'_> {
                 (source.as_fd(), from),
                 (made.fd.as_fd(), to),
                 request,
-                total,
+                total.filter(|_| self.alone),
             )
             .and_then(|_| {
                 if self.preserve {
@@ -108,7 +108,12 @@ impl Job<'_> {
 
     /// Opens the sink: a new file, or one whose contents are then replaced,
     /// but only once it is clear that it is not the source.
-    fn make(&mut self, to: &Place<'_>, from: &Stat, source: &Place<'_>) -> Result<Made, Problem> {
+    fn make(
+        &mut self,
+        to: &Place<'_>,
+        from: &Stat,
+        (source, source_fd): (&Place<'_>, BorrowedFd<'_>),
+    ) -> Result<Made, Problem> {
         let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
         let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         if self.append {
@@ -118,9 +123,17 @@ impl Job<'_> {
         let bits = if self.preserve { 0o700 } else { 0o777 };
         let mode = Mode::from_raw_mode(from.st_mode & bits);
         let exclusive = flags | OFlags::CREATE | OFlags::EXCL;
-        match rustix::fs::openat(to.directory, to.name, exclusive, mode) {
+        match retry_on_intr(|| rustix::fs::openat(to.directory, to.name, exclusive, mode)) {
             Ok(fd) => return Ok(Made { fd, fresh: true }),
             Err(rustix::io::Errno::EXIST) => {}
+            Err(rustix::io::Errno::ISDIR) => {
+                // Its name ends in a slash.
+                let text = "there is no such directory";
+                return Err(
+                    Problem::refused(to.shown(), Side::Sink, Errno::ENOTDIR, text)
+                        .help("make it first (mkdir), or leave the slash out"),
+                );
+            }
             Err(errno) => return Err(writing(errno)),
         }
         let fd = match interruptible(|| rustix::fs::openat(to.directory, to.name, flags, mode))? {
@@ -142,6 +155,12 @@ impl Job<'_> {
             );
         }
         if kind(&stat) == FileType::RegularFile && stat.st_size > 0 && !self.append {
+            if !std::mem::replace(&mut self.checked, true) {
+                // What is refused of one file is refused of all.
+                let request = &self.request;
+                self.session
+                    .check((source_fd, source), (fd.as_fd(), to), request)?;
+            }
             rustix::fs::ftruncate(&fd, 0).map_err(writing)?;
         }
         Ok(Made { fd, fresh: false })

@@ -8,16 +8,15 @@ use std::path::{Path, PathBuf};
 
 use cordboard::{Errno, Side};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat};
+use rustix::io::retry_on_intr;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use super::parent::{DIRECTORY, not_into_itself, sync_parent};
 use super::place::Place;
 use super::{Job, kind, special};
 use crate::hints::Doing;
 use crate::problem::Problem;
 
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
 /// Two descriptors are open at every level.
 const DEEPEST: usize = 2000;
 
@@ -51,43 +50,6 @@ pub fn copy(job: &mut Job<'_>, from: &Path, to: &Path) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A copy that contained itself would never end.
-fn not_into_itself(from: &Path, to: &Path) -> Result<(), Problem> {
-    let whole = |path: &Path| path.canonicalize().ok();
-    let inside = match (whole(from), whole(to)) {
-        (Some(from), Some(to)) => to.starts_with(from),
-        (Some(from), None) => whole(&parent(to)).is_some_and(|to| to.starts_with(from)),
-        _ => false,
-    };
-    if !inside {
-        return Ok(());
-    }
-    let text = format!(
-        "it is, or is in, the directory to be copied, {}",
-        from.display()
-    );
-    Err(
-        Problem::refused(to.to_string_lossy(), Side::Sink, Errno::EINVAL, text)
-            .help("a directory is not copied into itself"),
-    )
-}
-
-fn parent(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
-        Some(parent) => parent.to_owned(),
-        None => PathBuf::from("/"),
-    }
-}
-
-/// Puts the entry of a new file on the disk.
-pub fn sync_parent(path: &Path) -> Result<(), Problem> {
-    let parent = parent(path);
-    rustix::fs::open(&parent, DIRECTORY, Mode::empty())
-        .and_then(rustix::fs::fsync)
-        .map_err(|e| Problem::call(parent.to_string_lossy(), Side::Sink, e, Doing::Moving))
-}
-
 impl Walk {
     /// One directory; returns whether it was made. `self.from` and `self.to`
     /// are its paths.
@@ -111,8 +73,9 @@ impl Walk {
         } else {
             OFlags::NOFOLLOW
         };
-        let source = rustix::fs::openat(above, name, DIRECTORY | nofollow, Mode::empty())
-            .map_err(reading)?;
+        let source =
+            retry_on_intr(|| rustix::fs::openat(above, name, DIRECTORY | nofollow, Mode::empty()))
+                .map_err(reading)?;
         let stat = rustix::fs::fstat(&source).map_err(reading)?;
         if depth > 0 && (stat.st_dev, stat.st_ino) == self.root {
             let text = "it is the directory that is copied into";
@@ -207,12 +170,12 @@ impl Walk {
     ) -> Result<(OwnedFd, bool), Problem> {
         // We must be able to write into it until it is full.
         let mode = Mode::from_raw_mode(stat.st_mode & 0o777 | 0o700);
-        let fresh = match rustix::fs::mkdirat(target, name, mode) {
+        let fresh = match retry_on_intr(|| rustix::fs::mkdirat(target, name, mode)) {
             Ok(()) => true,
             Err(rustix::io::Errno::EXIST) => false,
             Err(errno) => return Err(self.writing(errno)),
         };
-        match rustix::fs::openat(target, name, DIRECTORY, Mode::empty()) {
+        match retry_on_intr(|| rustix::fs::openat(target, name, DIRECTORY, Mode::empty())) {
             Ok(fd) => Ok((fd, fresh)),
             Err(rustix::io::Errno::NOTDIR) => {
                 let text = "it is there and no directory, and its source is one";

@@ -64,10 +64,15 @@ impl Opened {
     }
 
     /// After all was written: sees it through to the peer.
-    pub fn finish(&self) {
-        if let Some(way) = self.stream {
-            linger::finish(self.as_fd(), way == Way::Tcp);
-        }
+    pub fn finish(&self) -> Result<(), Problem> {
+        let Some(way) = self.stream else {
+            return Ok(());
+        };
+        linger::finish(self.as_fd(), way == Way::Tcp)?.map_err(|errno| {
+            let mut problem = Problem::call(&self.shown, Side::Sink, errno, Doing::Moving);
+            problem.text += ", before it had acknowledged everything";
+            problem
+        })
     }
 
     /// Removes a file that did not exist before and got nothing.

@@ -58,13 +58,13 @@ pub(super) fn facts(fd: BorrowedFd<'_>, beside: Option<&Facts>) -> Result<Facts,
                 Kind::File
             };
             // Anonymous inodes are regular files to fstat since Linux 6.16.
-            if facts.position.is_none() || facts.filesystem.is_some_and(is_anonymous) {
-                if let Some(kind) = link_name(fd).and_then(|l| anonymous_kind(&l)) {
-                    facts.kind = kind;
-                    facts.size = None;
-                    facts.id = None;
-                    facts.position = None;
-                }
+            if (facts.position.is_none() || facts.filesystem.is_some_and(is_anonymous))
+                && let Some(kind) = link_name(fd).and_then(|l| anonymous_kind(&l))
+            {
+                facts.kind = kind;
+                facts.size = None;
+                facts.id = None;
+                facts.position = None;
             }
         }
         FileType::Directory => facts.kind = Kind::Directory,

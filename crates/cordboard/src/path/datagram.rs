@@ -92,11 +92,11 @@ impl Datagram {
             restore: false,
             tells_end: false,
         };
-        if source == Kind::UnixSeqpacket {
-            if let Ok(before) = sys::pass_credentials(flow.source_fd(), true) {
-                datagram.restore = !before;
-                datagram.tells_end = true;
-            }
+        if source == Kind::UnixSeqpacket
+            && let Ok(before) = sys::pass_credentials(flow.source_fd(), true)
+        {
+            datagram.restore = !before;
+            datagram.tells_end = true;
         }
         Ok(datagram)
     }

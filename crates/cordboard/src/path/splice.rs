@@ -328,10 +328,7 @@ impl Drop for Splice {
 /// a source that cannot be rewound: splicing from the empty private pipe gives
 /// `EAGAIN` where it would work, and the refusal where it would not.
 fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
-    let mut to = match flow.to {
-        Cursor::At(offset) => Cursor::At(offset),
-        other => other,
-    };
+    let mut to = flow.to;
     let done = rustix::pipe::splice(
         pipe.reader(),
         None,

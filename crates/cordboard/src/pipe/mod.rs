@@ -46,10 +46,10 @@ impl OwnedPipe {
     /// `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
     /// holds) leaves it as it is, which works as well, only slower.
     fn resize(&mut self, capacity: usize) {
-        if self.capacity != capacity {
-            if let Ok(now) = rustix::pipe::fcntl_setpipe_size(&self.writer, capacity) {
-                self.capacity = now;
-            }
+        if self.capacity != capacity
+            && let Ok(now) = rustix::pipe::fcntl_setpipe_size(&self.writer, capacity)
+        {
+            self.capacity = now;
         }
     }
 
@@ -98,11 +98,11 @@ impl OwnedPipe {
 /// Grows somebody's pipe to what moves most in one call, if it is smaller and
 /// the kernel lets us; how much a pipe holds at most is all that changes.
 pub(crate) fn enlarge(fd: BorrowedFd<'_>) {
-    if let Ok(now) = rustix::pipe::fcntl_getpipe_size(fd) {
-        if now < LARGEST {
-            // EPERM past the user's share: it stays as it is.
-            let _ = rustix::pipe::fcntl_setpipe_size(fd, LARGEST);
-        }
+    if let Ok(now) = rustix::pipe::fcntl_getpipe_size(fd)
+        && now < LARGEST
+    {
+        // EPERM past the user's share: it stays as it is.
+        let _ = rustix::pipe::fcntl_setpipe_size(fd, LARGEST);
     }
 }
 

@@ -33,8 +33,12 @@ unsafe impl Send for Batch {}
 impl Batch {
     /// For at most this many datagrams at a time.
     pub(crate) fn new(slots: usize) -> Batch {
-        // SAFETY: all-zero bytes are a valid mmsghdr and a valid iovec.
-        let (header, vector) = unsafe { (mem::zeroed(), mem::zeroed()) };
+        // SAFETY: all-zero bytes are a valid mmsghdr.
+        let header = unsafe { mem::zeroed() };
+        let vector = libc::iovec {
+            iov_base: ptr::null_mut(),
+            iov_len: 0,
+        };
         Batch {
             headers: vec![header; slots],
             vectors: vec![vector; slots],
@@ -177,12 +181,14 @@ fn ancillary(header: &libc::msghdr) -> bool {
 fn close_rights(part: &libc::cmsghdr) {
     // SAFETY: computes an offset only.
     let head = unsafe { libc::CMSG_LEN(0) } as usize;
-    let count = (part.cmsg_len as usize).saturating_sub(head) / size_of::<libc::c_int>();
+    let count = part.cmsg_len.saturating_sub(head) / size_of::<libc::c_int>();
     // SAFETY: the data of this header follows it in the control buffer.
     let data = unsafe { libc::CMSG_DATA(part) }.cast::<libc::c_int>();
     for index in 0..count {
-        // SAFETY: `count` descriptors are there, at any alignment.
-        let fd = unsafe { data.add(index).read_unaligned() };
+        // SAFETY: `count` descriptors are there.
+        let at = unsafe { data.add(index) };
+        // SAFETY: as above, at any alignment.
+        let fd = unsafe { at.read_unaligned() };
         // SAFETY: the kernel just installed it for us, and nobody else knows it.
         unsafe { libc::close(fd) };
     }

@@ -138,10 +138,10 @@ impl Transfer<'_> {
 
     fn start_writeback(&mut self) {
         let (sink, written) = (self.flow.sink_fd(), self.flow.written);
-        if let Some(writeback) = &mut self.writeback {
-            if !writeback.advance(sink, written) {
-                self.writeback = None;
-            }
+        if let Some(writeback) = &mut self.writeback
+            && !writeback.advance(sink, written)
+        {
+            self.writeback = None;
         }
     }
 
@@ -273,17 +273,18 @@ fn pause(
         },
         timeout,
     )?;
-    if awake.woken {
-        if let Some(control) = &transfer.control {
-            control.clear_wake();
-        }
+    if awake.woken
+        && let Some(control) = &transfer.control
+    {
+        control.clear_wake();
     }
     // A source that has something to say comes first: it may be its end, and
     // then nobody needs the sink any more.
-    if !awake.ready && (awake.error || awake.hang_up) {
-        if let Some(errno) = death(sink, kind, awake.hang_up) {
-            return Ok(Some(Turn::Failed(Some(Side::Sink), Some(errno))));
-        }
+    if !awake.ready
+        && (awake.error || awake.hang_up)
+        && let Some(errno) = death(sink, kind, awake.hang_up)
+    {
+        return Ok(Some(Turn::Failed(Some(Side::Sink), Some(errno))));
     }
     if awake.ready || spinning {
         transfer.flow.mark_ready(side);

@@ -63,10 +63,11 @@ impl Transfer<'_> {
         if verdict.ended == Ended::Eof && self.source_was_truncated() {
             verdict.fail(Side::Source, Errno::ENODATA);
         }
-        if self.request.sync && verdict.ended != Ended::Error {
-            if let Err(errno) = rustix::fs::fsync(self.flow.sink_fd()) {
-                verdict.fail(Side::Sink, errno.into());
-            }
+        if self.request.sync
+            && verdict.ended != Ended::Error
+            && let Err(errno) = rustix::fs::fsync(self.flow.sink_fd())
+        {
+            verdict.fail(Side::Sink, errno.into());
         }
         let declined = self.declined();
         let report = Report {

@@ -24,7 +24,40 @@ pub(super) enum Collector {
     /// The device itself.
     Device(Option<OwnedFd>, LoopDevice),
     /// A thread at the other end.
-    Thread(JoinHandle<io::Result<Collected>>, Total),
+    Thread(Threaded),
+}
+
+/// A thread at the other end; joined also when nobody asks what arrived.
+#[derive(Debug)]
+pub(super) struct Threaded {
+    handle: Option<JoinHandle<io::Result<Collected>>>,
+    total: Total,
+}
+
+impl Threaded {
+    fn spawn(
+        work: impl FnOnce(Total) -> io::Result<Collected> + Send + 'static,
+    ) -> io::Result<Collector> {
+        let total = Total::new()?;
+        let theirs = total.clone();
+        let handle = Some(std::thread::spawn(move || work(theirs)));
+        Ok(Collector::Thread(Threaded { handle, total }))
+    }
+
+    fn finish(&mut self, written: u64) -> io::Result<Collected> {
+        self.total.set(written);
+        match self.handle.take().map(JoinHandle::join) {
+            Some(Ok(collected)) => collected,
+            Some(Err(_)) => Err(io::Error::other("the collector panicked")),
+            None => Ok(Collected::Unknown),
+        }
+    }
+}
+
+impl Drop for Threaded {
+    fn drop(&mut self) {
+        let _ = self.finish(0);
+    }
 }
 
 /// What a collector that sees no end has to wait for, once that is known.
@@ -89,23 +122,17 @@ impl Collector {
 
     /// Reads a stream to its end, or messages until all have come.
     pub(super) fn spawn(far: OwnedFd, kind: SinkKind, spec: &Spec) -> io::Result<Collector> {
-        let total = Total::new()?;
-        let theirs = total.clone();
         let keep = spec.keeps();
-        let thread = std::thread::spawn(move || match kind {
-            SinkKind::Udp | SinkKind::UnixDatagram => endless(&far, keep, &theirs),
+        Threaded::spawn(move |total| match kind {
+            SinkKind::Udp | SinkKind::UnixDatagram => endless(&far, keep, &total),
             _ if keep => to_the_end(&far, kind),
             _ => discard(&far, kind),
-        });
-        Ok(Collector::Thread(thread, total))
+        })
     }
 
     /// Adds up an event counter.
     pub(super) fn count(counter: OwnedFd) -> io::Result<Collector> {
-        let total = Total::new()?;
-        let theirs = total.clone();
-        let thread = std::thread::spawn(move || sum(&counter, &theirs));
-        Ok(Collector::Thread(thread, total))
+        Threaded::spawn(move |total| sum(&counter, &total))
     }
 
     pub(super) fn finish(self, written: u64) -> io::Result<Collected> {
@@ -127,13 +154,7 @@ impl Collector {
                     _ => Err(io::Error::other("bytes past the end were written over")),
                 }
             }
-            Collector::Thread(thread, total) => {
-                total.set(written);
-                match thread.join() {
-                    Ok(collected) => collected,
-                    Err(_) => Err(io::Error::other("the collector panicked")),
-                }
-            }
+            Collector::Thread(mut thread) => thread.finish(written),
         }
     }
 }

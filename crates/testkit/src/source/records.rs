@@ -4,6 +4,7 @@ use super::signals::Signals;
 use super::{Ask, Rest, Source, SourceKind};
 use crate::expect::{Expect, SIGNAL_RECORD};
 use crate::spec::Spec;
+use crate::wire;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::inotify::{CreateFlags, WatchFlags};
 use rustix::time::{
@@ -60,7 +61,11 @@ pub(super) fn make(kind: SourceKind, spec: &Spec) -> io::Result<Source> {
 
 /// Makes and removes a file, again and again.
 fn inotify(size: u64) -> io::Result<(OwnedFd, Expect)> {
-    let dir = tempfile::tempdir()?;
+    // In memory, where files come and go quickly.
+    let dir = match wire::no_tmpfs() {
+        None => tempfile::tempdir_in(wire::TMPFS)?,
+        Some(_) => tempfile::tempdir()?,
+    };
     let fd = rustix::fs::inotify::init(CreateFlags::CLOEXEC)?;
     let watch =
         rustix::fs::inotify::add_watch(&fd, dir.path(), WatchFlags::CREATE | WatchFlags::DELETE)?;

@@ -32,7 +32,10 @@ pub(super) fn read(
     let offset = flow.source_offset().ok_or(Errno::ESPIPE)?;
     let unit = unit(&facts);
     let whole = into.len() / unit * unit;
-    if whole > 0 && offset % unit as u64 == 0 && into.as_ptr() as usize % memory(&facts) == 0 {
+    if whole > 0
+        && offset % unit as u64 == 0
+        && (into.as_ptr() as usize).is_multiple_of(memory(&facts))
+    {
         let done = match flow.from {
             Cursor::At(offset) => rustix::io::pread(fd, &mut into[..whole], offset),
             _ => rustix::io::read(fd, &mut into[..whole]),
@@ -72,7 +75,7 @@ pub(super) fn write(
     let unit = unit(&facts);
     let off_boundary = (offset % unit as u64) as usize;
     let whole = bytes.len() / unit * unit;
-    if whole > 0 && off_boundary == 0 && bytes.as_ptr() as usize % memory(&facts) == 0 {
+    if whole > 0 && off_boundary == 0 && (bytes.as_ptr() as usize).is_multiple_of(memory(&facts)) {
         let done = match flow.to {
             Cursor::At(offset) => rustix::io::pwrite(fd, &bytes[..whole], offset),
             _ => rustix::io::write(fd, &bytes[..whole]),

@@ -1,17 +1,12 @@
-//! Progress, drawn on standard error or told in one line on request.
-//!
-//! Nothing here reads a clock: times come with the transfer's own account.
+//! What progress looks like. Nothing here reads a clock: times come with the
+//! transfer's own account.
 
-use std::io::Write;
 use std::time::Duration;
 
-use cordboard::{Observer, PathName, Progress};
+use cordboard::PathName;
 
-use crate::{signals, units};
+use crate::units;
 
-const EVERY: Duration = Duration::from_millis(100);
-/// Quick runs draw nothing.
-const QUIET: Duration = Duration::from_millis(300);
 /// The rate forgets within about this time.
 const MEMORY: f64 = 2.0;
 
@@ -101,110 +96,6 @@ pub fn told(bytes: u64, elapsed: Duration, path: PathName) -> String {
         units::time(elapsed),
         units::rate(bytes as f64 / seconds)
     )
-}
-
-/// Watches the transfers of one command, one after the other.
-#[derive(Debug)]
-pub struct Watch {
-    drawing: bool,
-    on_screen: bool,
-    width: usize,
-    rate: Rate,
-    drawn_at: Duration,
-    total: Option<u64>,
-    before: (u64, Duration),
-    latest: (u64, Duration),
-}
-
-impl Watch {
-    /// One that draws, or only tells when it is asked to.
-    pub fn new(drawing: bool) -> Watch {
-        let width = if drawing { width() } else { 0 };
-        Watch {
-            drawing,
-            on_screen: false,
-            width,
-            rate: Rate::default(),
-            drawn_at: Duration::ZERO,
-            total: None,
-            before: (0, Duration::ZERO),
-            latest: (0, Duration::ZERO),
-        }
-    }
-
-    /// Whether it draws.
-    pub fn draws(&self) -> bool {
-        self.drawing
-    }
-
-    /// Before each transfer: how much there will be to move in all.
-    pub fn begin(&mut self, total: Option<u64>) {
-        self.before = self.latest;
-        self.total = total.map(|total| self.before.0 + total);
-        self.timer();
-    }
-
-    /// Wipes what was drawn, so that a line can be printed.
-    pub fn clear(&mut self) {
-        if std::mem::take(&mut self.on_screen) {
-            put("\r\x1b[K");
-        }
-    }
-
-    /// The interval timer as drawing needs it; a stop that is being asked for
-    /// keeps its own.
-    fn timer(&self) {
-        if self.drawing && signals::stop().is_none() {
-            signals::tick(EVERY);
-        }
-    }
-}
-
-/// Columns of the terminal, but the last, which some wrap after.
-fn width() -> usize {
-    match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
-        Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
-        _ => 79,
-    }
-}
-
-fn put(text: &str) {
-    // A terminal that has gone is no reason to stop moving bytes.
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
-}
-
-impl Observer for Watch {
-    fn progress(&mut self, progress: &Progress) {
-        let bytes = self.before.0 + progress.written;
-        let elapsed = self.before.1 + progress.elapsed;
-        self.latest = (bytes, elapsed);
-        if signals::take_show() {
-            self.clear();
-            put(&told(bytes, elapsed, progress.path));
-            match self.drawing {
-                true => self.timer(),
-                false if signals::stop().is_none() => signals::tick(Duration::ZERO),
-                false => {}
-            }
-        }
-        if !self.drawing || elapsed < QUIET || elapsed < self.drawn_at + EVERY {
-            return;
-        }
-        self.drawn_at = elapsed;
-        let frame = Frame {
-            bytes,
-            total: self.total,
-            rate: self.rate.update(elapsed, bytes),
-            elapsed,
-            path: progress.path,
-        };
-        self.on_screen = true;
-        put(&format!("\r{}\x1b[K", frame.line(self.width)));
-    }
-
-    fn interval(&self) -> Option<Duration> {
-        self.drawing.then_some(EVERY)
-    }
 }
 
 #[cfg(test)]

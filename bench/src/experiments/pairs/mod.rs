@@ -1,0 +1,134 @@
+//! Every pair of kinds: does it work, which path is taken, and how does that
+//! compare with a plain read/write loop between the very same descriptors.
+//!
+//! Unlike the other experiments this one works within the bench's own process:
+//! no command line could hand out most of these descriptors. A complete
+//! `--record` run writes `docs/paths.md`; one that is narrowed down by
+//! `--setting "pipe -> TCP"` or `--setting "FIFO -> "` brings only those cells
+//! of it up to date.
+
+mod document;
+mod measure;
+mod verify;
+
+use anyhow::Result;
+use testkit::table::Entry;
+use testkit::{SinkKind, SourceKind, matrix};
+
+use super::Experiment;
+use crate::harness::Bench;
+use crate::harness::contestant::Role;
+use crate::harness::series::{Failed, Series, SettingResult};
+use measure::Measured;
+
+/// The slot.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "pairs",
+    about: "Every pair of kinds of descriptor: which path is taken, and how fast.",
+    run,
+};
+
+/// Below this a cell is worth a second look.
+const SLOW: f64 = 0.95;
+
+/// One cell of the table.
+struct Cell {
+    source: SourceKind,
+    sink: SinkKind,
+    entry: Entry,
+}
+
+fn run(bench: &mut Bench) -> Result<()> {
+    let rounds = bench.options.rounds;
+    let rounds = rounds.unwrap_or(if bench.options.quick { 1 } else { 7 });
+    let mut cells = Vec::new();
+    for source in SourceKind::ALL.iter().copied() {
+        let mut row = SettingResult {
+            name: format!("from {}", source.name()),
+            // Each sample has its own number.
+            bytes: 0,
+            series: Vec::new(),
+        };
+        for sink in SinkKind::ALL.iter().copied() {
+            let name = format!("{} -> {}", source.name(), sink.name());
+            if !bench.wants(&name) {
+                continue;
+            }
+            if let Some(why) = matrix::unavailable(source, sink) {
+                bench.skip(&name, why);
+                let entry = Entry::Skipped;
+                cells.push(Cell {
+                    source,
+                    sink,
+                    entry,
+                });
+                continue;
+            }
+            let entry = cell(bench, source, sink, rounds, &mut row)?;
+            eprintln!("  {name}: {entry}");
+            cells.push(Cell {
+                source,
+                sink,
+                entry,
+            });
+        }
+        if !row.series.is_empty() {
+            bench.results.push(row);
+        }
+    }
+    bench
+        .notes
+        .extend(document::notes(&cells, bench.options.quick));
+    if bench.options.record {
+        document::bring_up_to_date(&cells)?;
+    }
+    Ok(())
+}
+
+/// Verifies one pair, then measures it, and keeps the samples in `row`.
+fn cell(
+    bench: &mut Bench,
+    source: SourceKind,
+    sink: SinkKind,
+    rounds: usize,
+    row: &mut SettingResult,
+) -> Result<Entry> {
+    let entry = verify::verify(source, sink)?;
+    match entry {
+        Entry::Moved { path, .. } => {
+            let measured = measure::measure(source, sink, rounds, bench.options.quick)?;
+            let Some(measured) = measured else {
+                return Ok(Entry::Moved { path, ratio: None });
+            };
+            let Measured {
+                ratio,
+                library,
+                plain,
+            } = measured;
+            let to = sink.name();
+            for (name, role, samples) in [
+                (format!("to {to}: cordboard"), Role::Ours, library),
+                (format!("to {to}: read/write"), Role::Baseline, plain),
+            ] {
+                row.series.push(Series {
+                    name,
+                    role,
+                    samples,
+                    instructions: None,
+                });
+            }
+            Ok(Entry::Moved { path, ratio })
+        }
+        Entry::Wrong(why) => {
+            bench.failures.push(Failed {
+                setting: format!("{} -> {}", source.name(), sink.name()),
+                name: "cordboard".to_owned(),
+                role: Role::Ours,
+                corrupt: false,
+                why: why.clone(),
+            });
+            Ok(Entry::Wrong(why))
+        }
+        entry => Ok(entry),
+    }
+}

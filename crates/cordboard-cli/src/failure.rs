@@ -1,0 +1,67 @@
+//! What a transfer's report says, as a problem for people.
+
+use std::fmt::Display;
+
+use cordboard::{Errno, Failure, Refusal, Report, Side};
+
+use crate::hints::{Doing, hint};
+use crate::problem::Problem;
+
+/// Who is to be named: one side, or both.
+pub fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> String {
+    match side {
+        Some(Side::Source) => source.to_string(),
+        Some(Side::Sink) => sink.to_string(),
+        None => format!("{source} to {sink}"),
+    }
+}
+
+/// A failure in the midst of a transfer.
+pub fn failed(operand: String, report: &Report) -> Problem {
+    let side = report.failed.unwrap_or(Side::Source);
+    let meaning = match report.errno {
+        Some(errno) => errno.to_string(),
+        None => "it failed".to_owned(),
+    };
+    let mut text = format!("{meaning} at the {side}, after {} bytes", report.written);
+    if report.stranded > 0 {
+        text += &format!(" ({} more were read, and are lost)", report.stranded);
+    }
+    if report.truncated > 0 {
+        text += &format!(" ({} datagrams were cut)", report.truncated);
+    }
+    Problem {
+        operand,
+        side: report.failed,
+        errno: report.errno,
+        text,
+        hint: report
+            .errno
+            .and_then(|errno| hint(errno, side, Doing::Moving))
+            .map(str::to_owned),
+        usage: false,
+    }
+}
+
+/// A request that was refused before anything moved.
+pub fn refused(operand: String, failure: &Failure) -> Problem {
+    let report = &failure.report;
+    let Some(refusal) = &failure.refusal else {
+        return failed(operand, report);
+    };
+    let help = match refusal {
+        Refusal::Directory { side } => hint(Errno::EISDIR, *side, Doing::Moving),
+        Refusal::NotSeekable { side, .. } => hint(Errno::ESPIPE, *side, Doing::Moving),
+        Refusal::NoPath { .. } => Some("see `cordboard explain`, and allow another with --route"),
+        _ => None,
+    };
+    let usage = matches!(refusal, Refusal::BadSwitch(_));
+    Problem {
+        operand: if usage { String::new() } else { operand },
+        side: report.failed,
+        errno: report.errno,
+        text: refusal.to_string(),
+        hint: help.map(str::to_owned),
+        usage,
+    }
+}

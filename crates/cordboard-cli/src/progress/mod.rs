@@ -1,0 +1,138 @@
+//! Progress, drawn on standard error or told in one line on request.
+
+mod frame;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use cordboard::{Observer, Progress};
+
+use crate::signals;
+use frame::{Frame, Rate, told};
+
+const EVERY: Duration = Duration::from_millis(100);
+/// Quick runs draw nothing.
+const QUIET: Duration = Duration::from_millis(300);
+/// Watches the transfers of one command, one after the other.
+#[derive(Debug)]
+pub struct Watch {
+    drawing: bool,
+    on_screen: bool,
+    width: usize,
+    rate: Rate,
+    drawn_at: Duration,
+    total: Option<u64>,
+    /// Moved by the transfers before this one, and when this one began.
+    before: (u64, Duration),
+    latest: u64,
+    start: Option<Instant>,
+    ticking: bool,
+}
+
+impl Watch {
+    /// One that draws, or only tells when it is asked to.
+    pub fn new(drawing: bool) -> Watch {
+        let width = if drawing { width() } else { 0 };
+        Watch {
+            drawing,
+            on_screen: false,
+            width,
+            rate: Rate::default(),
+            drawn_at: Duration::ZERO,
+            total: None,
+            before: (0, Duration::ZERO),
+            latest: 0,
+            start: None,
+            ticking: false,
+        }
+    }
+
+    /// Whether it draws.
+    pub fn draws(&self) -> bool {
+        self.drawing
+    }
+
+    /// Draws no more.
+    pub fn mute(&mut self) {
+        self.clear();
+        self.drawing = false;
+    }
+
+    /// Before each transfer: how much there will be to move in all.
+    pub fn begin(&mut self, total: Option<u64>) {
+        let start = *self.start.get_or_insert_with(Instant::now);
+        self.before = (self.latest, start.elapsed());
+        self.total = total.map(|total| self.before.0 + total);
+        if !self.ticking {
+            self.timer();
+        }
+    }
+
+    /// Since the first transfer began.
+    pub fn wall(&self) -> Duration {
+        self.start.map_or(Duration::ZERO, |start| start.elapsed())
+    }
+
+    /// Wipes what was drawn, so that a line can be printed.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.on_screen) {
+            put("\r\x1b[K");
+        }
+    }
+
+    /// The interval timer as drawing needs it; a stop that is being asked for
+    /// keeps its own.
+    fn timer(&mut self) {
+        if self.drawing && signals::stop().is_none() {
+            self.ticking = true;
+            signals::tick(EVERY);
+        }
+    }
+}
+
+/// Columns of the terminal, but the last, which some wrap after.
+fn width() -> usize {
+    match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
+        Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
+        _ => 79,
+    }
+}
+
+fn put(text: &str) {
+    // A terminal that has gone is no reason to stop moving bytes.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+impl Observer for Watch {
+    fn progress(&mut self, progress: &Progress) {
+        let bytes = self.before.0 + progress.written;
+        let elapsed = self.before.1 + progress.elapsed;
+        self.latest = bytes;
+        if signals::take_show() {
+            self.clear();
+            put(&told(bytes, elapsed, progress.path));
+            match self.drawing {
+                true => self.timer(),
+                false if signals::stop().is_none() => signals::tick(Duration::ZERO),
+                false => {}
+            }
+        }
+        if !self.drawing || elapsed < QUIET || elapsed < self.drawn_at + EVERY {
+            return;
+        }
+        self.drawn_at = elapsed;
+        let frame = Frame {
+            bytes,
+            total: self.total,
+            rate: self.rate.update(elapsed, bytes),
+            elapsed,
+            path: progress.path,
+        };
+        self.on_screen = true;
+        put(&format!("\r{}\x1b[K", frame.line(self.width)));
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        self.drawing.then_some(EVERY)
+    }
+}

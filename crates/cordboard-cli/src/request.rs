@@ -1,0 +1,82 @@
+//! What is asked of the library, from the flags.
+
+use std::os::fd::BorrowedFd;
+
+use cordboard::{Request, Size, Sparse, Switches};
+
+use crate::flags::{Paths, Range};
+use crate::problem::Problem;
+
+/// The switches of `--route` and `--without`, each in place of its
+/// environment variable; `None` where neither is given.
+fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
+    let bad = |bad: cordboard::route::BadSwitch| Problem::usage("", bad.to_string());
+    // Also a bad word that would not be used is told of before anything is opened.
+    Switches::from_env().map_err(bad)?;
+    if paths.route.is_empty() && paths.without.is_empty() {
+        return Ok(None);
+    }
+    let env = |name| std::env::var(name).unwrap_or_default();
+    let mut switches = if paths.route.is_empty() {
+        Switches::parse(&env("CORDBOARD_ROUTE"), "").map_err(bad)?
+    } else {
+        Switches::only(&paths.route)
+    };
+    if paths.without.is_empty() {
+        for path in cordboard::PathName::ALL {
+            let off = Switches::parse("", &env("CORDBOARD_WITHOUT")).map_err(bad)?;
+            if !off.allows(path) {
+                switches = switches.without(path);
+            }
+        }
+    }
+    for path in &paths.without {
+        switches = switches.without(*path);
+    }
+    if !cordboard::PathName::ALL
+        .iter()
+        .any(|path| switches.allows(*path))
+    {
+        let none = Problem::usage("", "--route and --without leave no path");
+        return Err(none.help("read/write takes every pair"));
+    }
+    Ok(Some(switches))
+}
+
+/// What all commands ask for in the same way.
+pub fn from(range: &Range, paths: &Paths, sparse: Sparse) -> Result<Request, Problem> {
+    Ok(Request {
+        size: range.size.map_or(Size::Eof, Size::Bytes),
+        source_offset: range.offset,
+        block: paths.block,
+        stable: paths.stable,
+        sparse,
+        switches: switches(paths)?,
+        ..Request::default()
+    })
+}
+
+/// How many bytes there will be to move, where it is known beforehand.
+pub fn total(source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
+    use rustix::fs::FileType;
+    let wanted = match request.size {
+        Size::Bytes(n) => Some(n),
+        Size::Eof => None,
+    };
+    let there = rustix::fs::fstat(source).ok().and_then(|stat| {
+        // A size of 0 is what made-up files have.
+        let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let size = u64::try_from(stat.st_size)
+            .ok()
+            .filter(|n| file && *n > 0)?;
+        let from = match request.source_offset {
+            Some(offset) => offset,
+            None => rustix::fs::tell(source).ok()?,
+        };
+        Some(size.saturating_sub(from))
+    });
+    match (wanted, there) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => b.or(a),
+    }
+}
