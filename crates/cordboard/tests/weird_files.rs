@@ -312,3 +312,40 @@ fn a_switch_turns_a_path_off() {
         assert_eq!(named.unwrap().why.to_string(), "turned off");
     }
 }
+
+/// The longest way between two looks.
+#[derive(Default)]
+struct Stride {
+    last: u64,
+    longest: u64,
+}
+
+impl cordboard::Observer for Stride {
+    fn progress(&mut self, progress: &cordboard::Progress) {
+        self.longest = self.longest.max(progress.written - self.last);
+        self.last = progress.written;
+    }
+}
+
+#[test]
+fn one_call_moves_a_bounded_piece() {
+    let _dog = watchdog("one_call_moves_a_bounded_piece");
+    let source = file_with(&pattern(24 * MIB));
+    for (path, bound) in [
+        (CopyFileRange, 16),
+        (Sendfile, 2),
+        (Splice, 1),
+        (ReadWrite, 1),
+    ] {
+        let sink = tempfile::tempfile().unwrap();
+        let request = Request {
+            source_offset: Some(0),
+            ..only(&[path])
+        };
+        let mut stride = Stride::default();
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.observe(&mut stride).run().report;
+        assert_eq!(report.written, 24 * MIB as u64);
+        assert!(stride.longest <= bound << 20, "{path}: {}", stride.longest);
+    }
+}

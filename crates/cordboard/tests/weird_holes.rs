@@ -134,3 +134,21 @@ fn zeros_become_holes_always_and_holes_become_zeros_never() {
         assert!(map(&sink).1 * 512 >= 4 * m, "{path}: {:?}", map(&sink));
     }
 }
+
+#[test]
+fn more_than_four_gibibytes_are_counted_right() {
+    let _dog = watchdog("more_than_four_gibibytes_are_counted_right");
+    let size = (5 << 30) + 1;
+    for path in COPYING {
+        let source = holey(size, &[(0, 10), ((4 << 30) - 5, 4096)]);
+        let sink = tempfile::tempfile().unwrap();
+        let report = run(&source, &sink, only(&[path])).report;
+        assert_eq!((report.ended, report.written), (Ended::Eof, size), "{path}");
+        assert_eq!((position(&source), position(&sink)), (size, size), "{path}");
+        assert_eq!(map(&sink), map(&source), "{path}");
+        let (mut here, mut there) = ([0; 4096], [1; 4096]);
+        source.read_exact_at(&mut here, (4 << 30) - 5).unwrap();
+        sink.read_exact_at(&mut there, (4 << 30) - 5).unwrap();
+        assert!(here == there && here != [0; 4096], "{path}");
+    }
+}
