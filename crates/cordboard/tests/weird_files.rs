@@ -1,40 +1,19 @@
 //! Files in awkward states: sizes that lie, appending sinks, one file on both
-//! sides, holes, huge offsets, sources that shrink.
+//! sides, huge offsets.
 
 mod common;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
 
 use common::{any, content, file_with, only, pattern, position, run, watchdog};
 use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
-use cordboard::{
-    Ended, Errno, Observer, PathName, Progress, Refusal, Request, Side, Size, Sparse, Transfer,
-};
+use cordboard::{Ended, PathName, Refusal, Request, Size, Transfer};
 
 const COPYING: [PathName; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
+
 const MIB: usize = 1 << 20;
-
-/// Does something to a file once bytes have moved.
-struct Meanwhile<F: FnMut()> {
-    what: F,
-    done: bool,
-}
-
-impl<F: FnMut()> Observer for Meanwhile<F> {
-    fn progress(&mut self, progress: &Progress) {
-        if progress.written > 0 && !self.done {
-            self.done = true;
-            (self.what)();
-        }
-    }
-}
-
-fn meanwhile<F: FnMut()>(what: F) -> Meanwhile<F> {
-    Meanwhile { what, done: false }
-}
 
 #[test]
 fn files_made_up_on_the_fly_arrive_whole() {
@@ -86,36 +65,6 @@ fn an_appending_sink_gets_everything_at_its_end() {
     assert!(why.contains(&(Splice, "EINVAL".into())), "{why:?}");
     let got = std::fs::read(&name).unwrap();
     assert!(got == [b"before", &data[..]].concat());
-}
-
-#[test]
-fn append_set_after_open_hands_over_where_it_stopped() {
-    let _dog = watchdog("append_set_after_open_hands_over_where_it_stopped");
-    let data = pattern(16 * MIB);
-    for path in [CopyFileRange, Sendfile, Splice] {
-        let source = file_with(&data);
-        let sink = tempfile::tempfile().unwrap();
-        let mut append = meanwhile(|| {
-            let flags = rustix::fs::fcntl_getfl(&sink).unwrap();
-            rustix::fs::fcntl_setfl(&sink, flags | rustix::fs::OFlags::APPEND).unwrap();
-        });
-        let request = Request {
-            block: std::num::NonZeroUsize::new(MIB),
-            ..only(&[path, ReadWrite])
-        };
-        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
-        let report = transfer.observe(&mut append).run().report;
-        assert_eq!(report.path, [path, ReadWrite], "{report:?}");
-        assert_eq!(report.ended, Ended::Eof);
-        assert!(content(&sink) == data, "{report:?}");
-        let last = report.declined.last().unwrap();
-        let errno = if path == CopyFileRange {
-            "EBADF"
-        } else {
-            "EINVAL"
-        };
-        assert_eq!((last.path, last.why.to_string().as_str()), (path, errno));
-    }
 }
 
 #[test]
@@ -247,191 +196,6 @@ fn one_file_on_both_sides() {
     expected.resize(524_288, 0);
     expected.extend_from_within(..200_000);
     assert!(std::fs::read(&name).unwrap() == expected);
-}
-
-#[test]
-fn a_source_that_is_truncated_is_an_error_and_not_a_loop() {
-    let _dog = watchdog("a_source_that_is_truncated_is_an_error_and_not_a_loop");
-    let data = pattern(24 * MIB);
-    for path in COPYING {
-        let source = file_with(&data);
-        let sink = tempfile::tempfile().unwrap();
-        let mut cut = meanwhile(|| source.set_len(2 * MIB as u64).unwrap());
-        let request = Request {
-            block: std::num::NonZeroUsize::new(MIB),
-            ..only(&[path])
-        };
-        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
-        let report = transfer.observe(&mut cut).run().report;
-        let failure = (report.ended, report.failed, report.errno);
-        let expected = (Ended::Error, Some(Side::Source), Some(Errno::ENODATA));
-        assert_eq!(failure, expected, "{path}: {report:?}");
-        assert_eq!(
-            (report.read, report.written),
-            (2 * MIB as u64, 2 * MIB as u64)
-        );
-        assert!(content(&sink) == data[..2 * MIB], "{path}");
-    }
-}
-
-#[test]
-fn a_source_that_grows_is_read_to_its_new_end() {
-    let _dog = watchdog("a_source_that_grows_is_read_to_its_new_end");
-    let data = pattern(9 * MIB);
-    for path in COPYING {
-        let source = file_with(&data[..8 * MIB]);
-        let sink = tempfile::tempfile().unwrap();
-        let mut grow = meanwhile(|| {
-            source
-                .write_all_at(&data[8 * MIB..], 8 * MIB as u64)
-                .unwrap();
-        });
-        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[path])).unwrap();
-        let report = transfer.observe(&mut grow).run().report;
-        assert_eq!(
-            (report.ended, report.written),
-            (Ended::Eof, data.len() as u64),
-            "{path}"
-        );
-        assert!(content(&sink) == data, "{path}");
-    }
-}
-
-/// Data and holes as (start, length, is data), and whether blocks are there.
-fn map(file: &File) -> (Vec<(u64, u64)>, u64) {
-    let size = file.metadata().unwrap().len();
-    let (mut extents, mut at) = (Vec::new(), 0);
-    while let Ok(data) = rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
-        at = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(data)).unwrap();
-        extents.push((data, at - data));
-        if at >= size {
-            break;
-        }
-    }
-    (extents, file.metadata().unwrap().blocks())
-}
-
-fn holey(size: u64, data: &[(u64, usize)]) -> File {
-    let file = tempfile::tempfile().unwrap();
-    for (at, length) in data {
-        file.write_all_at(&pattern(*length), *at).unwrap();
-    }
-    file.set_len(size).unwrap();
-    file
-}
-
-#[test]
-fn holes_stay_holes() {
-    let _dog = watchdog("holes_stay_holes");
-    let m = MIB as u64;
-    for path in COPYING {
-        for (size, data) in [
-            (64 * m, &[(0, 4096), (32 * m, MIB)][..]),
-            (64 * m, &[(63 * m, MIB)]),
-            (64 * m, &[]),
-            (5 * m + 17, &[(4096, 8192), (5 * m, 17)]),
-            (m + 1, &[(0, 100)]),
-        ] {
-            let source = holey(size, data);
-            let sink = tempfile::tempfile().unwrap();
-            let report = run(&source, &sink, only(&[path])).report;
-            assert_eq!((report.ended, report.written), (Ended::Eof, size), "{path}");
-            assert_eq!(map(&sink), map(&source), "{path} {size} {data:?}");
-            assert!(content(&sink) == content(&source), "{path}");
-            // With an offset of its own the source's position stays.
-            let mut source = source;
-            source.seek(SeekFrom::Start(3)).unwrap();
-            let request = Request {
-                source_offset: Some(0),
-                ..only(&[path])
-            };
-            run(&source, tempfile::tempfile().unwrap(), request);
-            assert_eq!(position(&source), 3, "{path}");
-            // Old bytes under the hole read as zeros too.
-            let full = file_with(&vec![7; size as usize]);
-            source.rewind().unwrap();
-            let mut full_sink = full;
-            full_sink.rewind().unwrap();
-            run(&source, &full_sink, only(&[path]));
-            assert!(
-                content(&full_sink) == content(&source),
-                "{path}, over old bytes"
-            );
-        }
-    }
-}
-
-#[test]
-fn append_set_among_holes_keeps_every_byte_in_its_place() {
-    let _dog = watchdog("append_set_among_holes_keeps_every_byte_in_its_place");
-    let m = MIB as u64;
-    for path in COPYING {
-        let source = holey(9 * m, &[(m, 4096), (4 * m, 4096), (8 * m, 4096)]);
-        let sink = tempfile::tempfile().unwrap();
-        let mut append = meanwhile(|| {
-            let flags = rustix::fs::fcntl_getfl(&sink).unwrap();
-            rustix::fs::fcntl_setfl(&sink, flags | rustix::fs::OFlags::APPEND).unwrap();
-        });
-        let request = only(&[path, ReadWrite]);
-        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
-        let report = transfer.observe(&mut append).run().report;
-        assert_eq!(
-            (report.ended, report.written),
-            (Ended::Eof, 9 * m),
-            "{path}"
-        );
-        assert!(content(&sink) == content(&source), "{path}: {report:?}");
-    }
-}
-
-#[test]
-fn zeros_become_holes_always_and_holes_become_zeros_never() {
-    let _dog = watchdog("zeros_become_holes_always_and_holes_become_zeros_never");
-    let m = MIB as u64;
-    for (front, back) in [(0, 0), (4096, 0), (0, 4096), (1, 1), (8192, 5)] {
-        let zeros = [vec![1; front], vec![0; 2 * MIB], vec![1; back]].concat();
-        let sink = tempfile::tempfile().unwrap();
-        let always = Request {
-            sparse: Sparse::Always,
-            ..any()
-        };
-        let report = run(file_with(&zeros), &sink, always).report;
-        assert_eq!(report.written, zeros.len() as u64, "{report:?}");
-        assert!(content(&sink) == zeros, "{front} {back}: {report:?}");
-        assert!(
-            map(&sink).1 <= 64,
-            "{front} {back}: blocks {}",
-            map(&sink).1
-        );
-    }
-    for path in COPYING {
-        let source = holey(4 * m, &[(m, 4096)]);
-        let sink = tempfile::tempfile().unwrap();
-        let never = Request {
-            sparse: Sparse::Never,
-            ..only(&[path])
-        };
-        run(&source, &sink, never);
-        assert!(content(&sink) == content(&source));
-        assert!(map(&sink).1 * 512 >= 4 * m, "{path}: {:?}", map(&sink));
-    }
-}
-
-#[test]
-fn later_writes_show_in_a_pipe_unless_the_snapshot_is_stable() {
-    let _dog = watchdog("later_writes_show_in_a_pipe_unless_the_snapshot_is_stable");
-    for (stable, expected) in [(false, b'N'), (true, b'O')] {
-        let source = file_with(&[b'O'; 32 << 10]);
-        let (mut reader, writer) = std::io::pipe().unwrap();
-        let report = run(&source, &writer, Request { stable, ..any() }).report;
-        let path = if stable { ReadWrite } else { Splice };
-        assert_eq!(report.path, [path], "{report:?}");
-        source.write_all_at(&[b'N'; 32 << 10], 0).unwrap();
-        drop(writer);
-        let mut got = Vec::new();
-        reader.read_to_end(&mut got).unwrap();
-        assert!(got == [expected; 32 << 10], "stable: {stable}");
-    }
 }
 
 #[test]

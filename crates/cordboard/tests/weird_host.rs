@@ -4,12 +4,12 @@
 mod common;
 
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use common::{any, content, descriptors, file_with, only, pattern, run, watchdog};
+use common::{any, descriptors, file_with, only, pattern, run, watchdog};
 use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, Errno, Request, Side, Size};
 use rustix::net::{
@@ -104,118 +104,6 @@ fn a_size_limit_does_not_kill_the_host() {
         assert_eq!((report.failed, report.written), (Some(Side::Sink), 1000));
         assert_eq!(signals(libc::SIGXFSZ), before, "{path}");
     }
-}
-
-#[test]
-fn no_descriptor_left_for_a_pipe() {
-    let _dog = watchdog("no_descriptor_left_for_a_pipe");
-    if !common::alone("no_descriptor_left_for_a_pipe") {
-        return;
-    }
-    let data = pattern(1 << 20);
-    let file = file_with(&data);
-    let (socket, mut feed) = UnixStream::pair().unwrap();
-    let feeder = {
-        let data = data.clone();
-        std::thread::spawn(move || feed.write_all(&data).unwrap())
-    };
-    let (sink, second) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-    let (mut reader, writer) = std::io::pipe().unwrap();
-    let before = rustix::process::getrlimit(Resource::Nofile);
-    let limit = Rlimit {
-        // Every number from here on is refused, those that are open stay.
-        current: Some(3),
-        ..before
-    };
-    setrlimit(Resource::Nofile, limit).unwrap();
-    assert!(std::io::pipe().is_err());
-    let through = run(&socket, &sink, any()).report;
-    let forced = run(&file, &second, only(&[Splice, ReadWrite])).report;
-    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
-    let drain = std::thread::spawn(move || {
-        let mut got = Vec::new();
-        reader.read_to_end(&mut got).unwrap();
-        got
-    });
-    let piped = run(&file, &writer, any()).report;
-    drop(writer);
-    setrlimit(Resource::Nofile, before).unwrap();
-    for report in [&through, &forced] {
-        assert_eq!(report.path, [ReadWrite], "{report:?}");
-        let why = report.declined.iter().find(|d| d.path == Splice).unwrap();
-        assert_eq!(why.why.to_string(), "EMFILE", "{report:?}");
-    }
-    assert_eq!(
-        (piped.ended, &piped.path[..]),
-        (Ended::Eof, &[Splice][..]),
-        "{piped:?}"
-    );
-    feeder.join().unwrap();
-    assert!(content(&sink) == data && content(&second) == data && drain.join().unwrap() == data);
-}
-
-/// Past the user's share every new pipe has a page or two, and growing one is
-/// refused: slower, and right all the same.
-#[test]
-fn a_users_share_of_pipes_is_used_up() {
-    let _dog = watchdog("a_users_share_of_pipes_is_used_up");
-    if !common::root() {
-        eprintln!("SKIPPED: only root can become somebody else");
-        return;
-    }
-    if !common::alone("a_users_share_of_pipes_is_used_up") {
-        return;
-    }
-    let data = pattern(1 << 20);
-    let file = file_with(&data);
-    let limit = Rlimit {
-        current: Some(20_000),
-        maximum: Some(20_000),
-    };
-    setrlimit(Resource::Nofile, limit).unwrap();
-    // SAFETY: takes an integer; for all threads of this process.
-    assert_eq!(unsafe { libc::setuid(65_534) }, 0);
-    let mut all = Vec::new();
-    while all.len() < 4000 {
-        let pipe = std::io::pipe().unwrap();
-        let capacity = rustix::pipe::fcntl_getpipe_size(&pipe.1).unwrap();
-        all.push(pipe);
-        if capacity < 65_536 {
-            break;
-        }
-    }
-    assert!(all.len() < 4000, "no limit on pipes here");
-    let grown = rustix::pipe::fcntl_setpipe_size(&all[0].1, 1 << 20);
-    assert_eq!(grown, Err(rustix::io::Errno::PERM));
-    for _ in 0..20 {
-        let (a, mut b) = UnixStream::pair().unwrap();
-        let got = std::thread::spawn(move || {
-            let mut got = Vec::new();
-            b.read_to_end(&mut got).unwrap();
-            got
-        });
-        let request = Request {
-            source_offset: Some(0),
-            ..only(&[Splice])
-        };
-        let report = run(&file, &a, request).report;
-        drop(a);
-        assert_eq!(report.ended, Ended::Eof, "{report:?}");
-        assert!(got.join().unwrap() == data);
-    }
-    // A pipe that holds more than it shall be shrunk to: EBUSY, and it stays.
-    let (reader, writer) = &all[1];
-    let report = std::thread::scope(|scope| {
-        let got = scope.spawn(|| {
-            let mut got = vec![0; 1 << 20];
-            (&*reader).read_exact(&mut got).unwrap();
-            got
-        });
-        let report = run(&file, writer, any()).report;
-        assert!(got.join().unwrap() == data);
-        report
-    });
-    assert_eq!(report.written, 1 << 20);
 }
 
 /// A message with a descriptor in it.

@@ -6,11 +6,11 @@ mod common;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use common::{any, content, file_with, only, pattern, run, watchdog};
+use common::{any, content, only, pattern, run, watchdog, with_control};
 use cordboard::PathName::{ReadWrite, Sendfile, Splice};
 use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Stranded, Transfer};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -19,18 +19,6 @@ const MIB: usize = 1 << 20;
 
 fn nonblocking(fd: impl AsFd) {
     fcntl_setfl(&fd, fcntl_getfl(&fd).unwrap() | OFlags::NONBLOCK).unwrap();
-}
-
-fn with_control(
-    source: impl AsFd,
-    sink: impl AsFd,
-    request: Request,
-    control: &Control,
-) -> cordboard::Outcome {
-    Transfer::new(source.as_fd(), sink.as_fd(), request)
-        .unwrap()
-        .control(control)
-        .run()
 }
 
 /// Both ends, whichever flags they have, with a reader that is slow because
@@ -120,138 +108,6 @@ fn waiting_keeps_no_processor_busy() {
             assert_eq!(report.ended, Ended::Idle);
             assert!(count.0 <= 6, "{path}, full: {full}: {} steps", count.0);
         }
-    }
-}
-
-#[test]
-fn counters_timers_and_file_events_are_read_whole() {
-    use rustix::event::{EventfdFlags, eventfd};
-    let _dog = watchdog("counters_timers_and_file_events_are_read_whole");
-    for block in [None, std::num::NonZeroUsize::new(1)] {
-        for size in [8, 12] {
-            let counter = eventfd(7, EventfdFlags::NONBLOCK).unwrap();
-            let sink = tempfile::tempfile().unwrap();
-            let request = Request {
-                block,
-                size: size.into(),
-                idle: Some(Duration::from_millis(1)),
-                ..any()
-            };
-            let report = run(&counter, &sink, request).report;
-            assert_eq!(content(&sink), 7u64.to_ne_bytes(), "{report:?}");
-            assert_eq!((report.written, &report.path[..]), (8, &[ReadWrite][..]));
-            assert_ne!(report.ended, Ended::Error, "{report:?}");
-            let why = report.declined.iter().find(|d| d.path == Splice).unwrap();
-            assert_eq!(why.why.to_string(), "EINVAL");
-        }
-        // Less than a record: none is cut.
-        let counter = eventfd(7, EventfdFlags::NONBLOCK).unwrap();
-        let request = Request {
-            block,
-            size: 4.into(),
-            ..any()
-        };
-        let report = run(&counter, tempfile::tempfile().unwrap(), request).report;
-        assert_eq!((report.ended, report.read), (Ended::Size, 0), "{report:?}");
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let events = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
-    let watched = rustix::fs::inotify::WatchFlags::CREATE;
-    rustix::fs::inotify::add_watch(&events, dir.path(), watched).unwrap();
-    for name in ["a", "b"] {
-        File::create(dir.path().join(name)).unwrap();
-    }
-    let sink = tempfile::tempfile().unwrap();
-    let request = Request {
-        idle: Some(Duration::from_millis(1)),
-        ..any()
-    };
-    let report = run(&events, &sink, request).report;
-    assert_eq!(
-        (report.ended, report.written),
-        (Ended::Idle, 64),
-        "{report:?}"
-    );
-}
-
-#[test]
-fn dev_zero_by_pages_or_by_bytes() {
-    let _dog = watchdog("dev_zero_by_pages_or_by_bytes");
-    let zero = File::open("/dev/zero").unwrap();
-    for paths in [&[Splice, ReadWrite][..], &[ReadWrite]] {
-        let sink = file_with(&[1; 100_000]);
-        let request = Request {
-            size: 70_000.into(),
-            ..only(paths)
-        };
-        let report = run(&zero, &sink, request).report;
-        assert_eq!((report.ended, report.written), (Ended::Size, 70_000));
-        assert!(content(&sink) == [vec![0; 70_000], vec![1; 30_000]].concat());
-    }
-}
-
-#[test]
-fn a_full_device_is_the_sinks_failure_and_the_file_is_rewound() {
-    let _dog = watchdog("a_full_device_is_the_sinks_failure_and_the_file_is_rewound");
-    let full = File::options().write(true).open("/dev/full").unwrap();
-    for paths in [&[Sendfile, Splice, ReadWrite][..], &[Splice], &[ReadWrite]] {
-        let source = file_with(&pattern(300_000));
-        let report = run(&source, &full, only(paths)).report;
-        assert_eq!(report.errno, Some(Errno::ENOSPC), "{report:?}");
-        assert_eq!(report.failed, Some(Side::Sink));
-        assert_eq!((report.read, report.written, report.stranded), (0, 0, 0));
-        assert_eq!(common::position(&source), 0);
-    }
-}
-
-/// Bytes that stay in a pipe without an end of file behind them.
-fn is_silent(fd: BorrowedFd<'_>) -> bool {
-    let mut fds = [rustix::event::PollFd::from_borrowed_fd(
-        fd,
-        rustix::event::PollFlags::IN,
-    )];
-    rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 0
-}
-
-#[test]
-fn a_terminals_end_is_typed_once() {
-    let _dog = watchdog("a_terminals_end_is_typed_once");
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    for polled in [false, true] {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let tty = rustix::fs::open(
-            &name,
-            OFlags::RDWR | OFlags::NOCTTY,
-            rustix::fs::Mode::empty(),
-        )
-        .unwrap();
-        // A line, the end, and a line that is nobody's business here.
-        rustix::io::write(&master, b"one\n\x04two\n").unwrap();
-        let (reader, writer) = std::io::pipe().unwrap();
-        let control = Control::new().unwrap();
-        let report = if polled {
-            with_control(&tty, &writer, any(), &control).report
-        } else {
-            run(&tty, &writer, any()).report
-        };
-        assert_eq!(
-            (report.ended, report.written),
-            (Ended::Eof, 4),
-            "{report:?}"
-        );
-        assert_eq!(report.path, [ReadWrite]);
-        let mut line = [0; 16];
-        assert_eq!(
-            rustix::io::read(&tty, &mut line),
-            Ok(4),
-            "the next line is still there"
-        );
-        assert_eq!(&line[..4], b"two\n");
-        // With the pipe unlocked while nothing is typed, others may use it.
-        assert!(!is_silent(reader.as_fd()));
     }
 }
 
@@ -394,5 +250,35 @@ fn a_sink_that_dies_while_the_source_is_silent() {
             (report.failed, report.errno),
             (Some(Side::Sink), Some(Errno::EPIPE))
         );
+    }
+}
+
+/// More is announced to a connection only while more is in hand: announced
+/// for nothing, the last bytes of a message would wait for 200 ms.
+#[test]
+fn a_short_message_is_not_held_back() {
+    const SIOCOUTQNSD: libc::Ioctl = 0x894B;
+    let _dog = watchdog("a_short_message_is_not_held_back");
+    for path in [Splice, Sendfile, ReadWrite] {
+        for ends_by_size in [false, true] {
+            let (sink, mut peer) = common::tcp_pair();
+            sink.set_nodelay(true).unwrap();
+            let source = common::file_with(&pattern(if ends_by_size { 200 } else { 100 }));
+            let request = Request {
+                size: if ends_by_size {
+                    100.into()
+                } else {
+                    cordboard::Size::Eof
+                },
+                ..only(&[path])
+            };
+            assert_eq!(run(&source, &sink, request).report.written, 100);
+            let mut unsent: libc::c_int = -1;
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&sink);
+            // SAFETY: fills in one integer.
+            assert_eq!(unsafe { libc::ioctl(fd, SIOCOUTQNSD, &raw mut unsent) }, 0);
+            assert_eq!(unsent, 0, "{path}");
+            peer.read_exact(&mut [0; 100]).unwrap();
+        }
     }
 }

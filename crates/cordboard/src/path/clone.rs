@@ -1,6 +1,8 @@
 //! `FICLONERANGE` and `FICLONE`: the sink shares the source's blocks, and no
 //! byte is moved at all. Since Linux 4.5; on btrfs, xfs, bcachefs, ocfs2,
-//! overlayfs over these, NFS 4.2, CIFS, and OpenZFS 2.2.
+//! overlayfs over these, NFS 4.2, CIFS, and OpenZFS 2.2, whose block cloning
+//! has corrupted files in silence (openzfs#15526): turning the path off is
+//! what the switches are for.
 //!
 //! References: `ioctl_ficlonerange(2)`.
 
@@ -79,7 +81,8 @@ impl Step for Clone {
         // makes a length that ends off a block boundary EINVAL.
         let mut cloned = sys::clone_range(flow.source_fd(), from, length, flow.sink_fd(), to);
         if cloned.is_err() && from == 0 && to == 0 && length == size {
-            // OpenZFS and some others refuse the one and take the other.
+            // OpenZFS has refused FICLONERANGE where it took FICLONE, and the
+            // other way round.
             cloned = whole(flow, size);
         }
         match cloned {

@@ -63,7 +63,8 @@ impl Step for Sendfile {
         if !flow.may_write(false) {
             return Verdict::Blocked(Side::Sink);
         }
-        // Exactly what is left: asking past the end has cost 200 ms.
+        // Exactly what is left: asking past the end has cost 200 ms on old
+        // kernels, which held the last bytes back for more to come.
         let length = flow.want(PIECE).min(flow.room_in_sink());
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
         match rustix::fs::sendfile(sink, source, flow.from.offset(), length).map_err(Errno::from) {

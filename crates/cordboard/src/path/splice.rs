@@ -5,6 +5,11 @@
 //! and tells which side failed. Where the source is a file and the sink is
 //! somebody's pipe, a private pipe is the faster way too: filling it holds no
 //! lock that the reader needs, and moving whole pages holds it briefly.
+//!
+//! `SPLICE_F_NONBLOCK` is always given: without it the call hangs before Linux
+//! 5.1 where data and end come together (go#63795), and a pipe's own
+//! `O_NONBLOCK` means nothing to splice. It covers the pipe only: a socket
+//! without `O_NONBLOCK` still waits, so it is polled first.
 
 use std::os::fd::AsFd;
 
@@ -80,6 +85,7 @@ fn writable(sink: &Facts) -> Result<(), Why> {
 /// |---|---|---|
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` on the source's side | declined: nothing was taken | /dev/zero between Linux 5.10 and 6.5 |
 /// | `EINVAL` on the sink's side | declined; what the private pipe holds is copied out first | `O_APPEND` set after open; drivers without splice_write |
+/// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | not to be had without `CONFIG_TLS` |
 /// | `EPERM`, `EACCES`, `EIO` on the source's side | declined if nothing has moved | seccomp; FUSE |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |

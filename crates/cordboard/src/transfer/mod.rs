@@ -9,6 +9,8 @@ pub(crate) mod holes;
 mod refuse;
 mod report;
 mod request;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 pub use control::{Control, Observer, Progress};

@@ -2,6 +2,8 @@
 //! afterwards what went through them.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod datagrams;
+
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +13,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cordboard::{Outcome, PathName, Request, Stranded, Switches, Transfer};
+use cordboard::{
+    Control, Observer, Outcome, PathName, Progress, Request, Stranded, Switches, Transfer,
+};
 
 /// Bytes of which no two pages are alike.
 pub fn pattern(n: usize) -> Vec<u8> {
@@ -56,6 +60,18 @@ pub fn any() -> Request {
 pub fn run(source: impl AsFd, sink: impl AsFd, request: Request) -> Outcome {
     Transfer::new(source.as_fd(), sink.as_fd(), request)
         .unwrap_or_else(|failure| panic!("refused: {failure}"))
+        .run()
+}
+
+pub fn with_control(
+    source: impl AsFd,
+    sink: impl AsFd,
+    request: Request,
+    control: &Control,
+) -> Outcome {
+    Transfer::new(source.as_fd(), sink.as_fd(), request)
+        .unwrap()
+        .control(control)
         .run()
 }
 
@@ -204,3 +220,54 @@ pub fn alone(name: &'static str) -> bool {
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
+
+/// Does something to a file once bytes have moved.
+pub struct Meanwhile<F: FnMut()> {
+    what: F,
+    done: bool,
+}
+
+impl<F: FnMut()> Observer for Meanwhile<F> {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written > 0 && !self.done {
+            self.done = true;
+            (self.what)();
+        }
+    }
+}
+
+pub fn meanwhile<F: FnMut()>(what: F) -> Meanwhile<F> {
+    Meanwhile { what, done: false }
+}
+
+pub const MIB: usize = 1 << 20;
+/// Where pages, pipes and buffers end.
+pub const BOUNDARIES: [usize; 11] = [
+    0,
+    1,
+    4095,
+    4096,
+    4097,
+    65_535,
+    65_536,
+    65_537,
+    MIB - 1,
+    MIB,
+    MIB + 1,
+];
+
+/// Every path from this kind of source to a sink of the given kind.
+pub fn paths(from: From, to_file: bool, to_pipe: bool) -> &'static [PathName] {
+    match (from, to_file, to_pipe) {
+        (From::File, true, _) => &[
+            PathName::CopyFileRange,
+            PathName::Sendfile,
+            PathName::Splice,
+            PathName::ReadWrite,
+        ],
+        (From::File, false, false) => &[PathName::Sendfile, PathName::Splice, PathName::ReadWrite],
+        _ => &[PathName::Splice, PathName::ReadWrite],
+    }
+}
+
+pub const SOURCES: [From; 4] = [From::File, From::Pipe, From::Unix, From::Tcp];

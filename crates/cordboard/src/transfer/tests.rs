@@ -1,0 +1,105 @@
+//! Waiting, with time that passes only when somebody waits.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::wait::{Awake, Interest, Waiter};
+use super::{Ended, Observer, Progress, Request, Transfer, drive};
+use crate::errno::Errno;
+
+/// Says of everything that it is ready, or of nothing.
+struct Fake {
+    now: Duration,
+    claims_ready: bool,
+    /// The timeout of each wait, and whether it asked for a side.
+    waits: Vec<(Option<Duration>, bool)>,
+}
+
+impl Fake {
+    fn new(claims_ready: bool) -> Fake {
+        Fake {
+            now: Duration::from_secs(1000),
+            claims_ready,
+            waits: Vec::new(),
+        }
+    }
+}
+
+impl Waiter for Fake {
+    fn now(&mut self) -> Duration {
+        self.now
+    }
+
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+        self.waits.push((timeout, interest.ready.is_some()));
+        assert!(self.waits.len() < 10_000, "it waits without end");
+        let ready = self.claims_ready && interest.ready.is_some();
+        if !ready {
+            self.now += timeout.expect("nobody would ever wake it");
+        }
+        Ok(Awake {
+            ready,
+            ..Awake::default()
+        })
+    }
+}
+
+fn idle_after(seconds: u64) -> Request {
+    Request {
+        idle: Some(Duration::from_secs(seconds)),
+        switches: Some(crate::Switches::all()),
+        ..Request::default()
+    }
+}
+
+#[test]
+fn idle_time_counts_from_the_last_byte() {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    feed.write_all(b"hello").unwrap();
+    let mut time = Fake::new(false);
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
+    let report = drive::run(transfer, &mut time).report;
+    assert_eq!((report.ended, report.written), (Ended::Idle, 5));
+    assert_eq!(report.elapsed, Duration::from_secs(7));
+    assert_eq!(time.waits, [(Some(Duration::from_secs(7)), true)]);
+}
+
+struct Every(Duration, u32);
+
+impl Observer for Every {
+    fn progress(&mut self, _: &Progress) {
+        self.1 += 1;
+    }
+    fn interval(&self) -> Option<Duration> {
+        Some(self.0)
+    }
+}
+
+#[test]
+fn an_observer_is_called_while_nothing_moves() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let mut every = Every(Duration::from_secs(1), 0);
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(5)).unwrap();
+    let report = drive::run(transfer.observe(&mut every), &mut Fake::new(false)).report;
+    assert_eq!((report.ended, report.elapsed.as_secs()), (Ended::Idle, 5));
+    assert_eq!(every.1, 5);
+}
+
+/// A descriptor that polls ready and answers `EAGAIN` would keep the
+/// processor busy: after a while it is left alone for some time each round.
+#[test]
+fn what_is_ready_and_is_not_so_gets_a_rest() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let mut time = Fake::new(true);
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(1)).unwrap();
+    let report = drive::run(transfer, &mut time).report;
+    assert_eq!(report.ended, Ended::Idle);
+    let asked = time.waits.iter().filter(|(_, asks)| *asks).count();
+    let rested = time.waits.len() - asked;
+    assert!(asked <= 40, "{asked} of {}", time.waits.len());
+    assert!(rested >= 100, "{rested}: a second in rests of 5 ms");
+}

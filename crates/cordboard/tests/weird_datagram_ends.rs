@@ -1,0 +1,163 @@
+//! How transfers of datagrams end, and what is handed back then.
+
+mod common;
+
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
+use common::{any, content, only, pattern, run, watchdog};
+use cordboard::{Ended, Errno, Request, Side, Stranded};
+use rustix::net::{SendFlags, Shutdown, send, shutdown, sockopt};
+
+#[test]
+fn an_empty_message_is_told_from_the_end() {
+    let _dog = watchdog("an_empty_message_is_told_from_the_end");
+    let ((a, source), (sink, b)) = (pair(Sort::Seqpacket), pair(Sort::Seqpacket));
+    for bytes in [&b"one"[..], b"", b"two"] {
+        put(&a, bytes);
+    }
+    drop(a);
+    assert_eq!(sockopt::socket_passcred(&source), Ok(false));
+    let report = run(&source, &sink, any()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 6),
+        "{report:?}"
+    );
+    assert_eq!(sockopt::socket_passcred(&source), Ok(false), "as it was");
+    assert_eq!(all(&b), [&b"one"[..], b"", b"two"]);
+    // Set before: it stays set.
+    let (a, source) = pair(Sort::Seqpacket);
+    sockopt::set_socket_passcred(&source, true).unwrap();
+    put(&a, b"x");
+    drop(a);
+    run(&source, &sink, any());
+    assert_eq!(sockopt::socket_passcred(&source), Ok(true));
+}
+
+#[test]
+fn a_socket_whose_reading_was_shut_down_has_ended() {
+    let _dog = watchdog("a_socket_whose_reading_was_shut_down_has_ended");
+    for sort in SORTS {
+        for path in BOTH {
+            let ((a, source), (sink, b)) = (pair(sort), pair(Sort::Unix));
+            put(&a, b"last words");
+            shutdown(&source, Shutdown::Read).unwrap();
+            let report = run(&source, &sink, only(&[path])).report;
+            assert_eq!(report.ended, Ended::Eof, "{sort:?} by {path}: {report:?}");
+            let got = all(&b);
+            assert!(got.len() <= 1, "{sort:?} by {path}: {got:?}");
+            assert_eq!(got.concat().len() as u64, report.written);
+        }
+    }
+}
+
+#[test]
+fn nobody_listens() {
+    let _dog = watchdog("nobody_listens");
+    for path in BOTH {
+        // The sink: the first is sent, the answer to it fails the next.
+        let (a, source) = pair(Sort::Unix);
+        let (sink, gone) = pair(Sort::Udp);
+        drop(gone);
+        assert!(send(&sink, b"", SendFlags::empty()).is_ok());
+        for n in 1..=3 {
+            put(&a, &pattern(n));
+        }
+        let outcome = run(&source, &sink, only(&[path]));
+        let report = &outcome.report;
+        assert_eq!(
+            report.errno,
+            Some(Errno::ECONNREFUSED),
+            "{path}: {report:?}"
+        );
+        assert_eq!((report.failed, report.written), (Some(Side::Sink), 0));
+        assert_eq!(report.read, report.stranded);
+        let rest = [common::handed_back(outcome.stranded), all(&source).concat()].concat();
+        assert_eq!(rest, [pattern(1), pattern(2), pattern(3)].concat());
+        // The source: its own earlier datagram was refused.
+        let (source, gone) = pair(Sort::Udp);
+        drop(gone);
+        put(&source, b"anybody there?");
+        let report = run(&source, tempfile::tempfile().unwrap(), only(&[path])).report;
+        assert_eq!(
+            report.errno,
+            Some(Errno::ECONNREFUSED),
+            "{path}: {report:?}"
+        );
+        assert_eq!((report.failed, report.read), (Some(Side::Source), 0));
+    }
+}
+
+#[test]
+fn too_long_for_the_sink_is_handed_back_in_order() {
+    let _dog = watchdog("too_long_for_the_sink_is_handed_back_in_order");
+    let ((a, source), (sink, b)) = (pair(Sort::Unix), pair(Sort::Udp));
+    let sent = [pattern(10), pattern(70_000), pattern(20), pattern(30)];
+    sent.iter().for_each(|bytes| put(&a, bytes));
+    let outcome = run(&source, &sink, any());
+    let report = &outcome.report;
+    assert_eq!(report.errno, Some(Errno::EMSGSIZE), "{report:?}");
+    assert_eq!((report.failed, report.written), (Some(Side::Sink), 10));
+    assert_eq!(report.stranded, 70_050);
+    let Some(Stranded::Datagrams(back)) = outcome.stranded else {
+        panic!("{report:?}");
+    };
+    assert!(back == sent[1..]);
+    assert_eq!(all(&b), [pattern(10)]);
+}
+
+/// A stream's beginning of a datagram is in hand when it is cancelled.
+#[test]
+fn part_of_a_datagram_is_handed_back_or_rewound() {
+    let _dog = watchdog("part_of_a_datagram_is_handed_back_or_rewound");
+    for path in BOTH {
+        let (source, mut feed) = UnixStream::pair().unwrap();
+        let (sink, b) = pair(Sort::Udp);
+        std::io::Write::write_all(&mut feed, &pattern(1000)).unwrap();
+        let request = Request {
+            block: NonZeroUsize::new(600),
+            idle: idle(),
+            ..only(&[path])
+        };
+        let outcome = run(&source, &sink, request);
+        let report = outcome.report;
+        let mut got = all(&b).concat();
+        assert_eq!(got.len() as u64, report.written, "{path}: {report:?}");
+        assert_eq!(report.read, report.written + report.stranded);
+        got.extend(common::handed_back(outcome.stranded));
+        assert!(got == pattern(1000), "{path}");
+    }
+}
+
+#[test]
+fn a_sink_file_that_is_full_gets_nothing_twice() {
+    let _dog = watchdog("a_sink_file_that_is_full_gets_nothing_twice");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    for path in BOTH {
+        let (a, source) = pair(Sort::Unix);
+        let sent = [pattern(10), pattern(0), pattern(20)];
+        sent.iter().for_each(|bytes| put(&a, bytes));
+        let outcome = run(source.as_fd(), &full, only(&[path]));
+        assert_eq!(outcome.report.errno, Some(Errno::ENOSPC));
+        let back = common::handed_back(outcome.stranded);
+        assert!(
+            [back, all(&source).concat()].concat() == sent.concat(),
+            "{path}"
+        );
+        // And what goes through arrives once.
+        put(&a, b"again");
+        let sink = tempfile::tempfile().unwrap();
+        let request = Request {
+            idle: idle(),
+            ..only(&[path])
+        };
+        run(&source, &sink, request);
+        assert_eq!(content(&sink), b"again");
+    }
+}

@@ -1,0 +1,147 @@
+//! Files that change while they are moved, and how often that is looked at.
+
+mod common;
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use common::{any, content, file_with, meanwhile, only, pattern, run, watchdog};
+use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::{Ended, Errno, PathName, Request, Side, Transfer};
+
+const COPYING: [PathName; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn append_set_after_open_hands_over_where_it_stopped() {
+    let _dog = watchdog("append_set_after_open_hands_over_where_it_stopped");
+    let data = pattern(16 * MIB);
+    for path in [CopyFileRange, Sendfile, Splice] {
+        let source = file_with(&data);
+        let sink = tempfile::tempfile().unwrap();
+        let mut append = meanwhile(|| {
+            let flags = rustix::fs::fcntl_getfl(&sink).unwrap();
+            rustix::fs::fcntl_setfl(&sink, flags | rustix::fs::OFlags::APPEND).unwrap();
+        });
+        let request = Request {
+            block: std::num::NonZeroUsize::new(MIB),
+            ..only(&[path, ReadWrite])
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.observe(&mut append).run().report;
+        assert_eq!(report.path, [path, ReadWrite], "{report:?}");
+        assert_eq!(report.ended, Ended::Eof);
+        assert!(content(&sink) == data, "{report:?}");
+        let last = report.declined.last().unwrap();
+        let errno = if path == CopyFileRange {
+            "EBADF"
+        } else {
+            "EINVAL"
+        };
+        assert_eq!((last.path, last.why.to_string().as_str()), (path, errno));
+    }
+}
+
+#[test]
+fn a_source_that_is_truncated_is_an_error_and_not_a_loop() {
+    let _dog = watchdog("a_source_that_is_truncated_is_an_error_and_not_a_loop");
+    let data = pattern(24 * MIB);
+    for path in COPYING {
+        let source = file_with(&data);
+        let sink = tempfile::tempfile().unwrap();
+        let mut cut = meanwhile(|| source.set_len(2 * MIB as u64).unwrap());
+        let request = Request {
+            block: std::num::NonZeroUsize::new(MIB),
+            ..only(&[path])
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.observe(&mut cut).run().report;
+        let failure = (report.ended, report.failed, report.errno);
+        let expected = (Ended::Error, Some(Side::Source), Some(Errno::ENODATA));
+        assert_eq!(failure, expected, "{path}: {report:?}");
+        assert_eq!(
+            (report.read, report.written),
+            (2 * MIB as u64, 2 * MIB as u64)
+        );
+        assert!(content(&sink) == data[..2 * MIB], "{path}");
+    }
+}
+
+#[test]
+fn a_source_that_grows_is_read_to_its_new_end() {
+    let _dog = watchdog("a_source_that_grows_is_read_to_its_new_end");
+    let data = pattern(9 * MIB);
+    for path in COPYING {
+        let source = file_with(&data[..8 * MIB]);
+        let sink = tempfile::tempfile().unwrap();
+        let mut grow = meanwhile(|| {
+            source
+                .write_all_at(&data[8 * MIB..], 8 * MIB as u64)
+                .unwrap();
+        });
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[path])).unwrap();
+        let report = transfer.observe(&mut grow).run().report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, data.len() as u64),
+            "{path}"
+        );
+        assert!(content(&sink) == data, "{path}");
+    }
+}
+
+#[test]
+fn later_writes_show_in_a_pipe_unless_the_snapshot_is_stable() {
+    let _dog = watchdog("later_writes_show_in_a_pipe_unless_the_snapshot_is_stable");
+    for (stable, expected) in [(false, b'N'), (true, b'O')] {
+        let source = file_with(&[b'O'; 32 << 10]);
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let report = run(&source, &writer, Request { stable, ..any() }).report;
+        let path = if stable { ReadWrite } else { Splice };
+        assert_eq!(report.path, [path], "{report:?}");
+        source.write_all_at(&[b'N'; 32 << 10], 0).unwrap();
+        drop(writer);
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        assert!(got == [expected; 32 << 10], "stable: {stable}");
+    }
+}
+
+/// The longest way between two looks.
+#[derive(Default)]
+struct Stride {
+    last: u64,
+    longest: u64,
+}
+
+impl cordboard::Observer for Stride {
+    fn progress(&mut self, progress: &cordboard::Progress) {
+        self.longest = self.longest.max(progress.written - self.last);
+        self.last = progress.written;
+    }
+}
+
+#[test]
+fn one_call_moves_a_bounded_piece() {
+    let _dog = watchdog("one_call_moves_a_bounded_piece");
+    let source = file_with(&pattern(24 * MIB));
+    for (path, bound) in [
+        (CopyFileRange, 16),
+        (Sendfile, 2),
+        (Splice, 1),
+        (ReadWrite, 1),
+    ] {
+        let sink = tempfile::tempfile().unwrap();
+        let request = Request {
+            source_offset: Some(0),
+            ..only(&[path])
+        };
+        let mut stride = Stride::default();
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.observe(&mut stride).run().report;
+        assert_eq!(report.written, 24 * MIB as u64);
+        assert!(stride.longest <= bound << 20, "{path}: {}", stride.longest);
+    }
+}
