@@ -24,6 +24,8 @@ use crate::transfer::Stranded;
 /// The largest UDP datagram with room to spare, and the least that a buffer
 /// for one has.
 const LARGEST: usize = 64 << 10;
+/// The messages that a stream is cut into for a local socket.
+const LOCAL: usize = 128 << 10;
 /// Datagrams a batch.
 const SLOTS: usize = 32;
 /// What fits an Ethernet frame, where the path's MTU is not known.
@@ -75,7 +77,7 @@ impl Datagram {
         let source = flow.source.kind();
         let (slot, slots) = if !source.is_datagram() {
             let size = size_for(flow);
-            (size, (LARGEST * 4 / size).clamp(1, SLOTS))
+            (size, (LOCAL * 2 / size).clamp(1, SLOTS))
         } else if source == Kind::Udp {
             (largest(source), SLOTS)
         } else {
@@ -447,10 +449,11 @@ pub(crate) fn size_for(flow: &Flow<'_>) -> usize {
     let fd = flow.sink_fd();
     match flow.sink.kind() {
         Kind::Udp => sys::path_mtu(fd).map_or(UDP_PAYLOAD, |mtu| mtu.clamp(548, 65_507)),
-        // Half of what the sender may have under way, so that two fit.
+        // What a loop with the usual buffer would send, where the send buffer
+        // has room for it: a message longer than that is EMSGSIZE.
         Kind::UnixDatagram | Kind::UnixSeqpacket => {
-            let room = rustix::net::sockopt::socket_send_buffer_size(fd).unwrap_or(LARGEST * 2);
-            (room / 2).clamp(4096, LARGEST)
+            let room = rustix::net::sockopt::socket_send_buffer_size(fd).unwrap_or(LARGEST);
+            (room / 4 * 3).clamp(4096, LOCAL)
         }
         _ => UDP_PAYLOAD,
     }

@@ -124,6 +124,11 @@ fn preference(pair: &Pair<'_>) -> [PathName; 6] {
         (Kind::File | Kind::Memfd | Kind::BlockDevice, Kind::CharDevice | Kind::BlockDevice) => {
             [Sendfile, Splice, ReadWrite, CopyFileRange, Clone, Datagram]
         }
+        // Made by the driver on demand: a buffer that stays in the processor's
+        // cache is filled faster than fresh pages, unless a pipe wants pages.
+        (Kind::CharDevice, sink) if !sink.is_pipe() => {
+            [ReadWrite, Splice, Sendfile, CopyFileRange, Clone, Datagram]
+        }
         _ => [Splice, Sendfile, ReadWrite, CopyFileRange, Clone, Datagram],
     }
 }

@@ -11,7 +11,7 @@ use rustix::io::ReadWriteFlags;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Cursor, Flow, Step, Takes, Verdict, datagram};
-use crate::endpoint::Side;
+use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe;
 use crate::route::{Pair, Why};
@@ -26,6 +26,14 @@ const DIRECT: usize = 1 << 20;
 /// What a pipe takes in one piece or not at all (`pipe(7)`); a blocking
 /// terminal or device is given no more at a time either.
 const PIECE: usize = 4096;
+/// What an event counter takes at a time: one number, more is cut before
+/// Linux 6.9 and EINVAL since.
+const NUMBER: usize = 8;
+/// Rounds of reading and writing in one step, as long as they are short: the
+/// records of a timer are 8 bytes.
+const ROUNDS: usize = 16;
+/// Bytes after which a step has done enough.
+const ENOUGH: u64 = 16 << 10;
 /// Reads that filled the buffer before it grows.
 const FULL_READS: u32 = 8;
 
@@ -106,6 +114,10 @@ impl ReadWrite {
         if unit > 1 {
             return self.pending() < unit;
         }
+        if flow.sink.kind() == Kind::Eventfd {
+            // Pieces of a stream are put together to whole numbers.
+            return self.pending() < NUMBER;
+        }
         let exact = flow.block.filter(|_| flow.sink.kind().is_datagram());
         // A message that came whole goes on whole.
         self.pending()
@@ -114,10 +126,39 @@ impl ReadWrite {
                 .unwrap_or(1)
     }
 
+    /// One read, if there is room for more, and one write.
+    fn round(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        // At the end, at the size or before a hole, what is held goes out as
+        // it is; otherwise it is filled up to what the sink wants at once.
+        let dry = |this: &ReadWrite, flow: &Flow<'_>| {
+            this.ended || this.empty_message || flow.left.min(flow.span) == 0
+        };
+        if self.short(flow) && !dry(self, flow) {
+            if let Err(verdict) = self.fill(flow) {
+                return verdict;
+            }
+            if self.short(flow) && !dry(self, flow) {
+                return Verdict::Moved(0);
+            }
+        }
+        if self.empty_message && !flow.sink.kind().is_datagram() {
+            self.empty_message = false;
+            return Verdict::Moved(0);
+        }
+        if self.pending() == 0 && !self.empty_message {
+            return if self.ended {
+                Verdict::Ended
+            } else {
+                Verdict::Moved(0)
+            };
+        }
+        self.flush(flow)
+    }
+
     /// One read, behind what is held.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        let source = *flow.source.facts();
-        if !flow.may_read(source.kind.is_socket()) {
+        let kind = flow.source.kind();
+        if !flow.may_read(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
         let mut buffer = self.buffer.take().ok_or(Verdict::Ended)?;
@@ -132,10 +173,10 @@ impl ReadWrite {
         }
         let room = buffer.len() - self.end;
         let mut length = flow.want(room);
-        if source.kind.is_datagram() {
+        if kind.is_datagram() {
             // A short read would lose the rest of it.
             length = room;
-        } else if source.kind.is_record() {
+        } else if kind.is_record() {
             // Nor is there half a record, whatever the block.
             length = usize::try_from(flow.left).map_or(room, |left| left.min(room));
         }
@@ -144,8 +185,8 @@ impl ReadWrite {
         match done {
             // A sequenced-packet socket's is taken for the end, as by read(2).
             Ok(0)
-                if source.kind.is_datagram()
-                    && source.kind != crate::Kind::UnixSeqpacket
+                if kind.is_datagram()
+                    && kind != Kind::UnixSeqpacket
                     && !datagram::reading_was_shut_down(flow) =>
             {
                 self.empty_message = true;
@@ -165,7 +206,7 @@ impl ReadWrite {
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
             // The next record is longer than what is left of the size: it
             // stays, as a datagram would.
-            Err(Errno::EINVAL) if source.kind.is_record() && length < room => {
+            Err(Errno::EINVAL) if kind.is_record() && length < room => {
                 flow.left = 0;
                 Err(Verdict::Moved(0))
             }
@@ -202,19 +243,18 @@ impl ReadWrite {
 
     /// One write of what is held.
     fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let sink = *flow.sink.facts();
-        if !flow.may_write(sink.kind.is_socket() || self.covers_waiting(flow)) {
+        let kind = flow.sink.kind();
+        if !flow.may_write(kind.is_socket() || self.covers_waiting(flow)) {
             return Verdict::Blocked(Side::Sink);
         }
         let Some(buffer) = self.buffer.take() else {
             return Verdict::Ended;
         };
         let mut bytes = &buffer[self.start..self.end];
-        if sink.kind.is_datagram() && !flow.source.kind().is_datagram() {
+        if kind.is_datagram() && !flow.source.kind().is_datagram() {
             bytes = &bytes[..bytes.len().min(datagram::size_for(flow))];
-        } else if sink.kind == crate::Kind::Eventfd {
-            // One number a write: more is cut before Linux 6.9, EINVAL since.
-            bytes = &bytes[..bytes.len().min(8)];
+        } else if kind == Kind::Eventfd {
+            bytes = &bytes[..bytes.len().min(NUMBER)];
         }
         let done = if flow.seek_zeros {
             zeros::write(flow, &mut self.sink_twin, bytes)
@@ -254,7 +294,7 @@ impl ReadWrite {
 
     fn write(&mut self, flow: &mut Flow<'_>, bytes: &[u8]) -> Result<usize, Errno> {
         let sink = flow.sink_fd();
-        let facts = *flow.sink.facts();
+        let facts = flow.sink.facts();
         if facts.kind.is_socket() {
             let mut flags = SendFlags::NOSIGNAL;
             if !flow.may_sleep {
@@ -262,7 +302,7 @@ impl ReadWrite {
             }
             return Ok(rustix::net::send(sink, bytes, flags)?);
         }
-        if aligned::unit(&facts) > 1 {
+        if aligned::unit(facts) > 1 {
             return aligned::write(flow, &mut self.sink_twin, bytes);
         }
         if self.covers_waiting(flow) {
@@ -292,31 +332,23 @@ impl ReadWrite {
 
 impl Step for ReadWrite {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        // At the end, at the size or before a hole, what is held goes out as
-        // it is; otherwise it is filled up to what the sink wants at once.
-        let dry = |this: &ReadWrite, flow: &Flow<'_>| {
-            this.ended || this.empty_message || flow.left.min(flow.span) == 0
-        };
-        if self.short(flow) && !dry(self, flow) {
-            if let Err(verdict) = self.fill(flow) {
-                return verdict;
+        let mut moved = 0;
+        for _ in 0..ROUNDS {
+            match self.round(flow) {
+                // A signal came, or there is more to wait for.
+                Verdict::Moved(0) => break,
+                Verdict::Moved(n) => moved += n,
+                verdict if moved == 0 => return verdict,
+                // It will say so again.
+                Verdict::Blocked(_) => break,
+                Verdict::Ended => break,
+                verdict => return verdict,
             }
-            if self.short(flow) && !dry(self, flow) {
-                return Verdict::Moved(0);
+            if moved >= ENOUGH || flow.left.min(flow.span) == 0 {
+                break;
             }
         }
-        if self.empty_message && !flow.sink.kind().is_datagram() {
-            self.empty_message = false;
-            return Verdict::Moved(0);
-        }
-        if self.pending() == 0 && !self.empty_message {
-            return if self.ended {
-                Verdict::Ended
-            } else {
-                Verdict::Moved(0)
-            };
-        }
-        self.flush(flow)
+        Verdict::Moved(moved)
     }
 
     fn held(&self) -> u64 {
