@@ -80,3 +80,33 @@ fn procfs_whose_size_lies() {
     assert!(report.written > 100);
     assert_eq!(report.path, [PathName::ReadWrite]);
 }
+
+/// What is reserved ahead of the writing is given back where the transfer ends
+/// early, and the length is right throughout.
+#[test]
+fn room_reserved_ahead_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let mut source = tempfile::tempfile().unwrap();
+    source.write_all(&pattern(24 << 20)).unwrap();
+    source.rewind().unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    struct Cancel(cordboard::Control);
+    impl cordboard::Observer for Cancel {
+        fn progress(&mut self, _: &cordboard::Progress) {
+            self.0.cancel();
+        }
+    }
+    let control = cordboard::Control::new().unwrap();
+    let mut cancel = Cancel(control.clone());
+    let report = Transfer::new(source.as_fd(), sink.as_fd(), Request::default())
+        .unwrap()
+        .control(&control)
+        .observe(&mut cancel)
+        .run()
+        .report;
+    assert_eq!(report.ended, Ended::Cancelled);
+    let meta = sink.metadata().unwrap();
+    assert_eq!(meta.len(), report.written);
+    assert!(report.written < 16 << 20, "{report:?}");
+    assert!(meta.blocks() * 512 < report.written + (1 << 20), "{meta:?}");
+}

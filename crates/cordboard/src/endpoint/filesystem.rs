@@ -94,6 +94,13 @@ impl Filesystem {
         }
     }
 
+    /// Each page of a new file is reserved on its own as it is written, so that
+    /// reserving many at once beforehand saves a third of the writing (measured
+    /// on ext4; xfs and btrfs have cheaper ways, tmpfs would clear the pages).
+    pub fn reserves_by_page(self) -> bool {
+        self.name() == Some("ext4")
+    }
+
     /// Its files are made up when they are read.
     pub fn is_pseudo(self) -> bool {
         matches!(self.known(), Some((_, _, Nature::Pseudo)))

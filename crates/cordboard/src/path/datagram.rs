@@ -175,6 +175,10 @@ impl Datagram {
         };
         let held = self.part;
         let room = buffer.len() / self.slot * self.slot - held;
+        let room = match flow.block {
+            Some(_) if !kind.is_cached() => self.slot - held,
+            _ => room,
+        };
         let room = usize::try_from(flow.left.min(flow.span)).map_or(room, |left| left.min(room));
         let done = read_stream(flow, &mut buffer[held..held + room]);
         self.buffer = Some(buffer);

@@ -140,6 +140,17 @@ impl<'fd> Flow<'fd> {
     /// taking it. `Ok(None)` for a source that cannot be read twice.
     pub(crate) fn source_goes_on(&mut self) -> Result<Option<bool>, Errno> {
         let kind = self.source.kind();
+        if kind.is_stream_socket() {
+            // splice(2) returns 0, or EAGAIN, before urgent data (tcp_splice_read).
+            use rustix::net::{RecvFlags, recv};
+            let mut byte = [0u8; 1];
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            return match recv(self.source_fd(), &mut byte, flags) {
+                Ok((_, n)) => Ok(Some(n > 0)),
+                Err(rustix::io::Errno::AGAIN) => Ok(Some(true)),
+                Err(errno) => Err(errno.into()),
+            };
+        }
         if !kind.is_cached() && kind != Kind::Pseudo {
             return Ok(None);
         }

@@ -12,7 +12,7 @@ pub(crate) use capabilities::forget_for_ever;
 pub use name::{BadSwitch, Declined, PathName, Why};
 pub use switches::Switches;
 
-use crate::endpoint::{Facts, Kind, Relation};
+use crate::endpoint::{CloneAbility, Facts, Kind, Relation};
 use crate::path;
 use crate::transfer::{Request, Size};
 
@@ -67,7 +67,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Bytes there are to move, as far as is known.
-    fn known(&self) -> Option<u64> {
+    pub(crate) fn known(&self) -> Option<u64> {
         let here = self.request.source_offset.or(self.source.position)?;
         let there = self.source.size.map(|size| size.saturating_sub(here));
         match (self.request.size, there) {
@@ -112,16 +112,23 @@ fn preference(pair: &Pair<'_>) -> [PathName; 6] {
     if source.kind.is_datagram() || sink.kind.is_datagram() {
         return [Datagram, ReadWrite, Splice, Sendfile, CopyFileRange, Clone];
     }
-    if source.kind.is_file() && sink.kind.is_file() {
-        return if pair.known().is_some_and(|n| n <= TINY) {
-            [Clone, ReadWrite, CopyFileRange, Sendfile, Splice, Datagram]
+    if source.kind.is_cached() && sink.kind.is_cached() {
+        // A file system that can share blocks, or have its server copy, is
+        // asked to; others copy no faster than a buffer in the processor's
+        // cache, which writes longer runs of pages at once.
+        let helps = sink
+            .filesystem
+            .is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
+        let tiny = pair.known().is_some_and(|n| n <= TINY);
+        return if helps && !tiny && sink.kind.is_file() {
+            [Clone, CopyFileRange, ReadWrite, Sendfile, Splice, Datagram]
         } else {
-            [Clone, CopyFileRange, Sendfile, Splice, ReadWrite, Datagram]
+            [Clone, ReadWrite, CopyFileRange, Sendfile, Splice, Datagram]
         };
     }
     match (source.kind, sink.kind) {
-        // A device that discards or that is a disk: see docs/paths.md.
-        (Kind::File | Kind::Memfd | Kind::BlockDevice, Kind::CharDevice | Kind::BlockDevice) => {
+        // A device that discards: no byte needs to be touched.
+        (Kind::File | Kind::Memfd | Kind::BlockDevice, Kind::CharDevice) => {
             [Sendfile, Splice, ReadWrite, CopyFileRange, Clone, Datagram]
         }
         // Made by the driver on demand: a buffer that stays in the processor's

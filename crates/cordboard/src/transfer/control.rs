@@ -86,6 +86,10 @@ impl Control {
         }
         let mut counter = [0u8; 8];
         let _ = rustix::io::read(&self.shared.wake, &mut counter);
+        // A cancel that came in between: its wake-up was for all who share it.
+        if self.is_cancelled() {
+            self.wake();
+        }
     }
 }
 

@@ -47,6 +47,12 @@ impl Transfer<'_> {
                 return self.out_of_paths();
             };
             let before = self.flow.read;
+            if name != PathName::Clone
+                && let Some(ahead) = &mut self.ahead
+                && !ahead.advance(&self.flow)
+            {
+                self.ahead = None;
+            }
             let verdict = path.step(&mut self.flow);
             if self.flow.read > before && !self.used.contains(&name) {
                 self.used.push(name);
@@ -221,10 +227,9 @@ fn turns(transfer: &mut Transfer<'_>, waiter: &mut dyn Waiter, start: Duration) 
                 }
             }
             Turn::Blocked(side) => {
-                spurious += 1;
                 match pause(transfer, waiter, side, last_progress, spurious > SPURIOUS) {
-                    Ok(None) => {}
-                    Ok(Some(end)) => return end,
+                    Ok((None, ready)) => spurious = if ready { spurious + 1 } else { 0 },
+                    Ok((Some(end), _)) => return end,
                     Err(errno) => return Turn::Failed(Some(side), Some(errno)),
                 }
             }
@@ -246,19 +251,23 @@ fn pause(
     side: Side,
     last_progress: Duration,
     spinning: bool,
-) -> Result<Option<Turn>, Errno> {
+) -> Result<(Option<Turn>, bool), Errno> {
     let (source, sink) = (transfer.flow.source_fd(), transfer.flow.sink_fd());
     let kind = transfer.flow.sink.kind();
     let idle = match transfer.request.idle {
-        Some(idle) => match (last_progress + idle).checked_sub(waiter.now()) {
+        Some(idle) => match last_progress.saturating_add(idle).checked_sub(waiter.now()) {
             Some(left) if !left.is_zero() => Some(left),
-            _ => return Ok(Some(Turn::Done(Ended::Idle))),
+            _ => return Ok((Some(Turn::Done(Ended::Idle)), false)),
         },
         None => None,
     };
     let interval = transfer.observer.as_ref().and_then(|o| o.interval());
-    let rest = spinning.then_some(REST);
-    let timeout = [idle, interval, rest].into_iter().flatten().min();
+    let timeout = [idle, interval].into_iter().flatten().min();
+    if spinning {
+        let wake = transfer.control.as_ref().map(Control::wake_fd);
+        let rest = Interest { ready: None, watch: None, wake };
+        waiter.wait(&rest, Some(timeout.map_or(REST, |t| t.min(REST))))?;
+    }
     let ready = match side {
         Side::Source => (source, false),
         Side::Sink => (sink, true),
@@ -267,8 +276,8 @@ fn pause(
     let watch = side == Side::Source && (kind.is_pipe() || kind.is_stream_socket());
     let awake = waiter.wait(
         &Interest {
-            ready: (!spinning).then_some(ready),
-            watch: (watch && !spinning).then_some(sink),
+            ready: Some(ready),
+            watch: watch.then_some(sink),
             wake: transfer.control.as_ref().map(Control::wake_fd),
         },
         timeout,
@@ -284,12 +293,12 @@ fn pause(
         && (awake.error || awake.hang_up)
         && let Some(errno) = death(sink, kind, awake.hang_up)
     {
-        return Ok(Some(Turn::Failed(Some(Side::Sink), Some(errno))));
+        return Ok((Some(Turn::Failed(Some(Side::Sink), Some(errno))), false));
     }
-    if awake.ready || spinning {
+    if awake.ready {
         transfer.flow.mark_ready(side);
     }
-    Ok(None)
+    Ok((None, awake.ready))
 }
 
 /// What an error or a hang-up on a sink that nobody writes to means.

@@ -1,6 +1,7 @@
 //! One running splice: the paper's splice descriptor. All its state is in one
 //! value, so that whoever runs it needs nobody's context.
 
+mod ahead;
 mod control;
 mod drive;
 mod durable;
@@ -51,6 +52,7 @@ pub struct Transfer<'a> {
     next: usize,
     current: Option<(PathName, Box<dyn Step + Send>)>,
     walk: Option<holes::Walk>,
+    ahead: Option<ahead::Ahead>,
     writeback: Option<durable::Writeback>,
     /// The paths that carried something.
     used: Vec<PathName>,
@@ -92,6 +94,7 @@ impl<'a> Transfer<'a> {
             overlapping: within == overlap::Within::Downwards,
             ..Pair::new(source.facts(), sink.facts(), &request)
         };
+        let known = pair.known().filter(|_| source.kind().is_cached());
         let route = route::route(&pair, &Capabilities::current(), switches);
         if route.choices.is_empty() {
             return Err(refuse::no_path(&route, switches));
@@ -107,8 +110,14 @@ impl<'a> Transfer<'a> {
             }
             _ => None,
         };
+        let ahead = match known {
+            // Holes are not to be filled.
+            Some(known) if !keeps_holes && !flow.seek_zeros => ahead::Ahead::new(&flow, known),
+            _ => None,
+        };
         Ok(Transfer {
             flow,
+            ahead,
             writeback,
             walk: keeps_holes.then(holes::Walk::new),
             request,

@@ -72,7 +72,7 @@ impl Waiter for Poll {
         let has = (ready.is_some(), watch.is_some(), wake.is_some());
         let mut fds: Vec<PollFd<'_>> = [ready, watch, wake].into_iter().flatten().collect();
         let timeout = timeout.map(|t| Timespec {
-            tv_sec: t.as_secs() as _,
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX) as _,
             tv_nsec: t.subsec_nanos() as _,
         });
         match poll(&mut fds, timeout.as_ref()) {

@@ -75,6 +75,8 @@ impl ReadWrite {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
         let largest = if source.direct || sink.direct {
             DIRECT
+        } else if source.kind.is_cached() {
+            LARGEST
         } else {
             FIRST
         };
