@@ -110,3 +110,10 @@ fn room_reserved_ahead_is_given_back() {
     assert!(report.written < 16 << 20, "{report:?}");
     assert!(meta.blocks() * 512 < report.written + (1 << 20), "{meta:?}");
 }
+
+/// One may be prepared here and run on another thread.
+#[test]
+fn a_transfer_may_be_sent_to_another_thread() {
+    fn sent<T: Send>() {}
+    sent::<cordboard::Transfer<'static>>();
+}

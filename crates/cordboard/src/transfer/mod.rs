@@ -58,7 +58,7 @@ pub struct Transfer<'a> {
     used: Vec<PathName>,
     declined: Vec<Declined>,
     control: Option<Control>,
-    observer: Option<&'a mut dyn Observer>,
+    observer: Option<&'a mut (dyn Observer + Send)>,
 }
 
 impl<'a> Transfer<'a> {
@@ -138,9 +138,10 @@ impl<'a> Transfer<'a> {
         self
     }
 
-    /// Tells this observer of progress.
+    /// Tells this observer of progress. It may be called on another thread, if
+    /// the transfer is sent to one.
     #[must_use]
-    pub fn observe(mut self, observer: &'a mut dyn Observer) -> Transfer<'a> {
+    pub fn observe(mut self, observer: &'a mut (dyn Observer + Send)) -> Transfer<'a> {
         self.observer = Some(observer);
         self
     }
