@@ -23,10 +23,10 @@ fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
         Switches::only(&paths.route)
     };
     if paths.without.is_empty() {
+        let left = Switches::parse("", &env("CORDBOARD_WITHOUT")).map_err(bad)?;
         for path in cordboard::PathName::ALL {
-            let off = Switches::parse("", &env("CORDBOARD_WITHOUT")).map_err(bad)?;
-            if !off.allows(path) {
-                switches = switches.without(path);
+            if !left.allows(*path) {
+                switches = switches.without(*path);
             }
         }
     }
@@ -61,7 +61,7 @@ pub fn total(source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
     use rustix::fs::FileType;
     let wanted = match request.size {
         Size::Bytes(n) => Some(n),
-        Size::Eof => None,
+        _ => None,
     };
     let there = rustix::fs::fstat(source).ok().and_then(|stat| {
         // A size of 0 is what made-up files have.

@@ -82,7 +82,7 @@ fn a_hole_that_goes_past_the_limit() {
             let sparse = if always { Sparse::Always } else { Sparse::Auto };
             let request = Request {
                 sparse,
-                ..only(&PathName::ALL)
+                ..only(PathName::ALL)
             };
             let outcome = run(&source.fd, &sink, request);
             setrlimit(Resource::Fsize, before).unwrap();

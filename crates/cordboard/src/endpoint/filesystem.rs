@@ -6,6 +6,7 @@ pub struct Filesystem(pub u64);
 
 /// Whether a file system can share blocks between files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum CloneAbility {
     /// It has no clones: asking would cost a call for a certain refusal.
     Never,

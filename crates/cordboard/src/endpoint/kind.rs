@@ -79,7 +79,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, for tables and exhaustive tests.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: &'static [Kind] = &[
         Kind::File,
         Kind::Memfd,
         Kind::Pseudo,

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 
 /// How the two sides of a transfer are related.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Relation {
     /// Nothing in common, as far as can be told.
     #[default]

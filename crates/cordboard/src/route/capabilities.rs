@@ -1,7 +1,7 @@
 //! What this kernel and this process can do at all.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::PathName;
 
@@ -17,7 +17,7 @@ pub struct Capabilities {
 
 /// Paths whose call answered `ENOSYS`: that cannot change while the process
 /// lives. No other errno is remembered beyond its pair.
-static MISSING: AtomicU8 = AtomicU8::new(0);
+static MISSING: AtomicU32 = AtomicU32::new(0);
 
 /// Remembers that there is no such call.
 pub(crate) fn forget_for_ever(path: PathName) {

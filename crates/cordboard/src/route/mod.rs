@@ -38,8 +38,10 @@ pub struct Route {
     pub(crate) order: [PathName; 6],
 }
 
-/// Everything the route depends on.
+/// Everything the route depends on. Begin with [`Pair::new`], and change what
+/// differs.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Pair<'a> {
     /// Where the bytes come from.
     pub source: &'a Facts,
@@ -195,8 +197,8 @@ mod tests {
     fn every_pair(mut check: impl FnMut(&Pair<'_>, &Capabilities, &Route)) -> usize {
         let requests = requests();
         let mut count = 0;
-        for source in Kind::ALL.into_iter().flat_map(variants) {
-            for sink in Kind::ALL.into_iter().flat_map(variants) {
+        for source in Kind::ALL.iter().copied().flat_map(variants) {
+            for sink in Kind::ALL.iter().copied().flat_map(variants) {
                 for request in &requests {
                     for can in &ALL {
                         let pair = Pair::new(&source, &sink, request);
@@ -275,7 +277,7 @@ mod tests {
         let file = Facts::plain(Kind::File);
         let request = Request::default();
         let pair = Pair::new(&file, &file, &request);
-        for path in PathName::ALL {
+        for path in PathName::ALL.iter().copied() {
             let off = route(&pair, &ALL[3], Switches::all().without(path));
             assert!(off.choices.iter().all(|c| c.path != path));
             let only = route(&pair, &ALL[3], Switches::only(&[path]));

@@ -26,7 +26,7 @@ pub enum PathName {
 
 impl PathName {
     /// Every path there is.
-    pub const ALL: [PathName; 6] = [
+    pub const ALL: &'static [PathName] = &[
         PathName::Clone,
         PathName::CopyFileRange,
         PathName::Sendfile,
@@ -47,7 +47,7 @@ impl PathName {
         }
     }
 
-    pub(crate) const fn bit(self) -> u8 {
+    pub(crate) const fn bit(self) -> u32 {
         1 << self as u8
     }
 }
@@ -60,6 +60,7 @@ impl fmt::Display for PathName {
 
 /// A word that names no path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 #[error(
     "{origin}`{word}` is no path: use clone, copy_file_range, sendfile, splice, datagram or read/write"
 )]
@@ -93,6 +94,7 @@ impl FromStr for PathName {
 
 /// Why a path was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Why {
     /// The kernel refused with this errno, or is known to for this pair.
     Errno(Errno),
@@ -126,6 +128,7 @@ impl From<&'static str> for Why {
 
 /// A path that was preferred and not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Declined {
     /// Which.
     pub path: PathName,

@@ -11,7 +11,7 @@ use super::name::{BadSwitch, PathName};
 /// force one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Switches {
-    allowed: u8,
+    allowed: u32,
 }
 
 impl Default for Switches {
@@ -23,7 +23,7 @@ impl Default for Switches {
 impl Switches {
     /// Every path may be used.
     pub const fn all() -> Switches {
-        Switches { allowed: u8::MAX }
+        Switches { allowed: u32::MAX }
     }
 
     /// Only these.
@@ -49,7 +49,7 @@ impl Switches {
     /// Whether only one path is left: what it cannot carry then fails instead
     /// of falling back.
     pub fn forced(self) -> Option<PathName> {
-        let mut left = PathName::ALL.into_iter().filter(|p| self.allows(*p));
+        let mut left = PathName::ALL.iter().copied().filter(|p| self.allows(*p));
         match (left.next(), left.next()) {
             (Some(path), None) => Some(path),
             _ => None,

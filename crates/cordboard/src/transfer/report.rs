@@ -10,6 +10,7 @@ use crate::route::{Declined, PathName};
 
 /// Why a transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Ended {
     /// The source ended.
     Eof,

@@ -7,6 +7,7 @@ use crate::route::Switches;
 
 /// How far to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Size {
     /// Until the source ends.
     #[default]
@@ -24,6 +25,7 @@ impl From<u64> for Size {
 /// What becomes of holes: ranges of a file that have no blocks and read as
 /// zeros (`lseek(2)`, `SEEK_HOLE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[non_exhaustive]
 pub enum Sparse {
     /// The source's holes stay holes in the sink.
     #[default]
@@ -35,6 +37,10 @@ pub enum Sparse {
 }
 
 /// One request: how many bytes, from where, under which promises.
+///
+/// Write it as a literal that ends in `..Request::default()`. Fields may be
+/// added in any version, with a default that changes nothing; a literal that
+/// lists all of them is not promised to compile again.
 ///
 /// ```
 /// use cordboard::{Request, Size};

@@ -54,7 +54,7 @@ pub fn only(paths: &[PathName]) -> Request {
 
 /// Any path, whatever the environment says.
 pub fn any() -> Request {
-    only(&PathName::ALL)
+    only(PathName::ALL)
 }
 
 pub fn run(source: impl AsFd, sink: impl AsFd, request: Request) -> Outcome {

@@ -90,7 +90,7 @@ fn every_path(source: SourceKind) {
             }
             switches = switches.without(*last);
         }
-        for path in PathName::ALL {
+        for path in PathName::ALL.iter().copied() {
             let library = by_library(&cell, Switches::only(&[path]));
             if let Err(wrong) = rules::check_forced(path, &library) {
                 found.push(format!("{cell}: {wrong} with {path} forced: {library}"));

@@ -82,7 +82,7 @@ fn sizes() -> impl Strategy<Value = u64> {
 /// Any paths may be off but the last.
 fn some_switches() -> impl Strategy<Value = Switches> {
     prop::collection::vec(any::<bool>(), PathName::ALL.len()).prop_map(|on| {
-        let off = PathName::ALL.into_iter().zip(on).filter(|(_, on)| !on);
+        let off = PathName::ALL.iter().copied().zip(on).filter(|(_, on)| !on);
         let off = off.filter(|(path, _)| *path != PathName::ReadWrite);
         off.fold(Switches::all(), |switches, (path, _)| {
             switches.without(path)
