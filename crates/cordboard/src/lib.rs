@@ -36,8 +36,12 @@
 //!
 //! # What it never does
 //!
-//! * It sets no flag on a descriptor it was given: `O_NONBLOCK` set on an
-//!   inherited standard input would leak into the parent's shell.
+//! * It changes no status flag of a descriptor it was given: `O_NONBLOCK` set
+//!   on an inherited standard input would leak into the parent's shell. What
+//!   does change is this: a pipe's capacity may be enlarged; `SO_PASSCRED` is
+//!   set on a sequenced-packet socket that is the source, for the length of
+//!   the transfer; and `O_DIRECT` is taken off a file for the one call that
+//!   cannot be aligned, where no second descriptor of it can be had.
 //! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are held back
 //!   from the calling thread while a transfer runs, so that a closed reader
 //!   or a file-size limit is an errno in the report and not the host's end.

@@ -69,7 +69,9 @@ impl Control {
         self.shared.cancelled.load(Ordering::Acquire)
     }
 
-    /// Makes a waiting transfer call its observer now. Async-signal-safe.
+    /// Makes a waiting transfer call its observer now. Of several that share
+    /// this handle it wakes one, whichever is first to notice; give each its
+    /// own where all are to be woken. Async-signal-safe.
     pub fn wake(&self) {
         // A counter that is already at its maximum wakes just as well.
         let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());

@@ -170,6 +170,17 @@ impl<'a> Transfer<'a> {
     ///
     /// A signal handled by the caller's own handler does not end it; see
     /// [`Control`] for what does.
+    ///
+    /// Without [`Request::idle`], and where nobody needs the thread back (no
+    /// [`Control`], no observer with an interval) or whoever does
+    /// [interrupts](Control::interrupting) it, the transfer sleeps inside its
+    /// system calls. It then notices that its sink is dead only when the
+    /// source next says something, and not while that is silent.
+    ///
+    /// A blocking terminal whose output is stopped (`^S`) takes up what
+    /// `poll(2)` said it would, and can then hold a write of up to 4096 bytes
+    /// until it is started again, past [`Control::cancel`] and
+    /// [`Request::idle`].
     pub fn run(self) -> Outcome {
         drive::run(self, &mut wait::Poll::new())
     }

@@ -291,8 +291,8 @@ pub enum Refusal {
         /// What it is.
         kind: crate::endpoint::Kind,
     },
-    /// A size or offset past what a file can have.
-    #[error("offset plus size is past 2^63-1, the end of any file")]
+    /// An offset past what a file can have.
+    #[error("an offset is past 2^63-1, the end of any file")]
     TooLarge,
     /// The switches leave no path that takes this pair.
     #[error("no path is left for this pair: {why}")]
