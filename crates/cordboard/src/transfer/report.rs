@@ -75,20 +75,32 @@ pub struct Report {
     pub elapsed: Duration,
 }
 
-impl Report {
-    /// A report of nothing moved, for a request that was refused.
-    pub(crate) fn nothing(failed: Option<Side>, errno: Option<Errno>) -> Report {
+/// Nothing moved, of nothing there was: what a sum of reports begins with.
+impl Default for Report {
+    fn default() -> Report {
         Report {
             read: 0,
             written: 0,
             stranded: 0,
-            ended: Ended::Error,
-            failed,
-            errno,
+            ended: Ended::Eof,
+            failed: None,
+            errno: None,
             path: Vec::new(),
             declined: Vec::new(),
             truncated: 0,
             elapsed: Duration::ZERO,
+        }
+    }
+}
+
+impl Report {
+    /// A report of nothing moved, for a request that was refused.
+    pub(crate) fn nothing(failed: Option<Side>, errno: Option<Errno>) -> Report {
+        Report {
+            ended: Ended::Error,
+            failed,
+            errno,
+            ..Report::default()
         }
     }
 }
@@ -142,13 +154,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// `Err` if it ended with [`Ended::Error`].
+    /// `Err` if it ended with [`Ended::Error`], or bytes were handed back: a
+    /// transfer that was cancelled or idle may have read what its sink did not
+    /// take, and that must not be lost.
     ///
     /// # Errors
     ///
     /// A [`Failure`] with the report and the stranded bytes.
     pub fn into_result(self) -> Result<Report, Failure> {
-        if self.report.ended == Ended::Error {
+        if self.report.ended == Ended::Error || self.stranded.is_some() {
             Err(Failure {
                 refusal: None,
                 report: Box::new(self.report),
@@ -161,7 +175,8 @@ impl Outcome {
 }
 
 /// A transfer that failed: on which side, with which errno, and what had been
-/// moved by then.
+/// moved by then. Or one that ended early with bytes to be handed back, which
+/// [`Report::ended`] then tells.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
@@ -189,6 +204,13 @@ impl fmt::Display for Failure {
             return refusal.fmt(f);
         }
         let report = &self.report;
+        if report.ended != Ended::Error {
+            return write!(
+                f,
+                "it ended ({}) before all that was read was written; {} bytes written, {} read and handed back",
+                report.ended, report.written, report.stranded
+            );
+        }
         if let (None, Some(last)) = (report.failed, report.declined.last()) {
             // Every path that the switches left has declined.
             return write!(
@@ -330,5 +352,34 @@ impl Refusal {
             Refusal::NoPath { .. } => Errno::EOPNOTSUPP,
             _ => Errno::EINVAL,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_handed_back_are_not_thrown_away() {
+        let outcome = |stranded| Outcome {
+            report: Report {
+                read: 8,
+                written: 5,
+                stranded: 3,
+                ended: Ended::Cancelled,
+                ..Report::default()
+            },
+            stranded,
+        };
+        let failure = outcome(Some(Stranded::Buffer(b"abc".to_vec())))
+            .into_result()
+            .unwrap_err();
+        assert!(matches!(&failure.stranded, Some(Stranded::Buffer(b)) if b == b"abc"));
+        assert_eq!(
+            failure.to_string(),
+            "it ended (cancelled) before all that was read was written; \
+             5 bytes written, 3 read and handed back"
+        );
+        assert_eq!(outcome(None).into_result().unwrap().written, 5);
     }
 }
