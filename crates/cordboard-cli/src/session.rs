@@ -141,7 +141,7 @@ impl Session {
 
     /// Bytes written so far, in all.
     pub fn written(&self) -> u64 {
-        self.account.written
+        self.account.total.written
     }
 
     /// The last lines, and the exit status.
@@ -149,12 +149,12 @@ impl Session {
         self.watch.clear();
         if self.transfers > 1 {
             // Opening and closing so many files takes time too.
-            self.account.elapsed = self.watch.wall();
+            self.account.total.elapsed = self.watch.wall();
         }
         let account = &self.account;
-        let stopped = signals::stop().filter(|_| account.ended == Ended::Cancelled);
+        let stopped = signals::stop().filter(|_| account.total.ended == Ended::Cancelled);
         if let Some(signal) = stopped {
-            let stranded = match account.stranded {
+            let stranded = match account.total.stranded {
                 0 => String::new(),
                 n => format!(", {n} bytes read and not passed on"),
             };
@@ -166,13 +166,13 @@ impl Session {
                 std::io::stderr().lock(),
                 "cordboard: interrupted by {}: {} bytes read, {} written{stranded}, in {}{by}",
                 signals::name(signal),
-                account.read,
-                account.written,
-                units::time(account.elapsed),
+                account.total.read,
+                account.total.written,
+                units::time(account.total.elapsed),
             );
-        } else if account.ended != Ended::Error
+        } else if account.total.ended != Ended::Error
             && self.watch.draws()
-            && (self.always || (account.elapsed > QUICK && self.verb != CAT))
+            && (self.always || (account.total.elapsed > QUICK && self.verb != CAT))
         {
             let _ = writeln!(std::io::stderr().lock(), "{}", account.summary(self.verb));
         }
@@ -184,7 +184,7 @@ impl Session {
         match stopped {
             Some(signal) => u8::try_from(128 + signal).unwrap_or(130),
             None if self.usage => 2,
-            None => u8::from(account.ended == Ended::Error),
+            None => u8::from(account.total.ended == Ended::Error),
         }
     }
 }
