@@ -5,6 +5,7 @@ mod common;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use common::*;
 
@@ -468,5 +469,38 @@ fn a_file_is_not_emptied_for_a_request_that_is_refused() {
             .args([&source, &sink]))
         .fails(1, &["no path is left"]);
         assert_eq!(read(&sink), b"old");
+    }
+}
+
+#[test]
+fn who_may_not_give_files_away_keeps_the_group() {
+    if !root("files of others") {
+        return;
+    }
+    let without = ["--groups", "1234", "--bounding-set=-chown"];
+    let can = Command::new("setpriv").args(without).arg("true").output();
+    if !can.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("SKIPPED: files that cannot be given away need setpriv");
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "s", b"ours");
+    std::os::unix::fs::chown(&source, Some(1000), Some(1234)).unwrap();
+    chmod(&source, 0o4750);
+    let link = dir.path().join("l");
+    symlink("s", &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(1000), Some(1234)).unwrap();
+    let to = dir.path().join("to");
+    std::fs::create_dir(&to).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(without)
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .args(["copy", "-r", "-p"])
+        .args([&source, &link, &to]);
+    run(&mut command).ok();
+    for (name, mode) in [("s", 0o100_750), ("l", 0o120_777)] {
+        let made = to.join(name).symlink_metadata().unwrap();
+        assert_eq!((made.uid(), made.gid(), made.mode()), (0, 1234, mode));
     }
 }

@@ -53,9 +53,12 @@ impl Job<'_> {
         let mut mode = stat.st_mode & 0o7777;
         match rustix::fs::fchown(sink, uid, gid) {
             Ok(()) => {}
-            // Only root gives files away. What runs as its owner must then not
-            // run as another.
-            Err(Errno::PERM) => mode &= 0o777,
+            // Only root gives files away, but a group of one's own can be set.
+            // What runs as its owner must then not run as another.
+            Err(Errno::PERM) => {
+                let _ = rustix::fs::fchown(sink, None, gid);
+                mode &= 0o777;
+            }
             Err(errno) => return Err(failed("owner", errno)),
         }
         self.extended(source, sink, to)

@@ -44,8 +44,12 @@ impl Job<'_> {
         made.map_err(writing)?;
         if self.preserve {
             let (uid, gid) = owner(&stat);
-            match rustix::fs::chownat(to.directory, to.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(()) | Err(rustix::io::Errno::PERM) => {}
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            match rustix::fs::chownat(to.directory, to.name, uid, gid, flags) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::PERM) => {
+                    let _ = rustix::fs::chownat(to.directory, to.name, None, gid, flags);
+                }
                 Err(errno) => return Err(writing(errno)),
             }
             rustix::fs::utimensat(
