@@ -1,5 +1,7 @@
 //! `cordboard`: bytes moved between any two endpoints, at the shell.
 
+#![deny(unsafe_code)]
+
 mod cat;
 mod copy;
 mod endpoint;
@@ -15,6 +17,8 @@ mod request;
 mod session;
 mod signals;
 mod splice;
+#[allow(unsafe_code)]
+mod sys;
 mod units;
 
 use std::process::ExitCode;

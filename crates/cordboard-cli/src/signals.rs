@@ -14,6 +14,7 @@ use cordboard::Control;
 use rustix::io::Errno;
 
 use crate::problem::Problem;
+use crate::sys;
 
 static CONTROL: OnceLock<Control> = OnceLock::new();
 /// Written by the handler that ends the process while a name is looked up.
@@ -51,17 +52,7 @@ pub fn take_show() -> bool {
 
 /// Interrupts this thread once every `interval`, beginning then; zero: no more.
 pub fn tick(interval: Duration) {
-    let every = libc::timeval {
-        tv_sec: interval.as_secs() as libc::time_t,
-        tv_usec: libc::suseconds_t::from(interval.subsec_micros() as i32),
-    };
-    let timer = libc::itimerval {
-        it_interval: every,
-        it_value: every,
-    };
-    // SAFETY: setitimer(2) reads one itimerval, which is valid; it is a bare
-    // system call and so fit for a signal handler.
-    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    sys::set_timer(interval);
 }
 
 /// Installs the handlers, and returns the control that they use. `zero` is
@@ -70,11 +61,11 @@ pub fn install(zero: Vec<u8>) -> Result<&'static Control, cordboard::Errno> {
     if CONTROL.get().is_none() {
         let _ = CONTROL.set(Control::new()?.interrupting());
         let _ = LAST_WORDS.set(zero);
-        handle(libc::SIGINT, on_stop, true);
-        handle(libc::SIGTERM, on_stop, true);
-        handle(libc::SIGHUP, on_stop, true);
-        handle(libc::SIGUSR1, on_show, false);
-        handle(libc::SIGALRM, on_alarm, false);
+        handle_unless_ignored(libc::SIGINT, on_stop);
+        handle_unless_ignored(libc::SIGTERM, on_stop);
+        handle_unless_ignored(libc::SIGHUP, on_stop);
+        sys::handle(libc::SIGUSR1, on_show);
+        sys::handle(libc::SIGALRM, on_alarm);
     }
     Ok(CONTROL.get().expect("set above"))
 }
@@ -108,40 +99,12 @@ pub fn at_once<T>(call: impl FnOnce() -> T) -> T {
     done
 }
 
-type Handler = extern "C" fn(libc::c_int);
-
 /// A signal that was ignored when we were started stays ignored: `nohup`, and
 /// background jobs of a shell without job control, mean it.
-fn handle(signal: libc::c_int, handler: Handler, keep_ignored: bool) {
-    // SAFETY: all zeros is a valid sigaction: default action, empty mask.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    if keep_ignored {
-        // SAFETY: reads the present action into a valid sigaction.
-        unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
-        if action.sa_sigaction == libc::SIG_IGN {
-            return;
-        }
-        // SAFETY: as above.
-        action = unsafe { std::mem::zeroed() };
+fn handle_unless_ignored(signal: libc::c_int, handler: sys::Handler) {
+    if !sys::ignores(signal) {
+        sys::handle(signal, handler);
     }
-    action.sa_sigaction = handler as Handler as libc::sighandler_t;
-    // One handler at a time.
-    // SAFETY: fills in a signal set that is valid for writing.
-    unsafe { libc::sigfillset(&raw mut action.sa_mask) };
-    // SAFETY: the handlers below only use atomics, write(2), setitimer(2),
-    // clock_gettime(2) and _exit(2), and leave errno as they found it.
-    unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-}
-
-/// Runs a handler's body with errno put back afterwards.
-fn keeping_errno(body: impl FnOnce()) {
-    // SAFETY: the address of this thread's errno is always valid.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { errno.read() };
-    body();
-    // SAFETY: as above.
-    unsafe { errno.write(before) };
 }
 
 fn now_millis() -> i64 {
@@ -150,7 +113,7 @@ fn now_millis() -> i64 {
 }
 
 extern "C" fn on_stop(signal: libc::c_int) {
-    keeping_errno(|| {
+    sys::keeping_errno(|| {
         let now = now_millis();
         if STOP
             .compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst)
@@ -159,16 +122,14 @@ extern "C" fn on_stop(signal: libc::c_int) {
             if now - STOPPED_AT.load(Ordering::SeqCst) < SAME_MILLIS {
                 return;
             }
-            // SAFETY: _exit(2) ends the process; it may be called anywhere.
-            unsafe { libc::_exit(128 + signal) };
+            sys::exit_at_once(128 + signal);
         }
         STOPPED_AT.store(now, Ordering::SeqCst);
         if AT_ONCE.load(Ordering::SeqCst) {
             if let Some(words) = LAST_WORDS.get() {
                 let _ = rustix::io::write(rustix::stdio::stderr(), words);
             }
-            // SAFETY: as above.
-            unsafe { libc::_exit(128 + signal) };
+            sys::exit_at_once(128 + signal);
         }
         if let Some(control) = CONTROL.get() {
             control.cancel();
@@ -178,7 +139,7 @@ extern "C" fn on_stop(signal: libc::c_int) {
 }
 
 extern "C" fn on_show(_: libc::c_int) {
-    keeping_errno(|| {
+    sys::keeping_errno(|| {
         SHOW.store(true, Ordering::Relaxed);
         if let Some(control) = CONTROL.get() {
             control.wake();
@@ -188,7 +149,7 @@ extern "C" fn on_show(_: libc::c_int) {
 }
 
 extern "C" fn on_alarm(_: libc::c_int) {
-    keeping_errno(|| {
+    sys::keeping_errno(|| {
         if let Some(control) = CONTROL.get() {
             control.wake();
         }

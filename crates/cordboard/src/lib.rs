@@ -48,11 +48,14 @@
 //! * It passes no ancillary data: descriptors sent over a UNIX socket
 //!   (`SCM_RIGHTS`) are not carried along, as with `read(2)`.
 
+#![deny(unsafe_code)]
+
 pub mod endpoint;
 pub mod errno;
 mod path;
 mod pipe;
 pub mod route;
+#[allow(unsafe_code)]
 mod sys;
 pub mod transfer;
 

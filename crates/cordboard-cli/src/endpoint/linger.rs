@@ -1,6 +1,6 @@
 //! The end of a connection that we opened: nothing in flight may be lost.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -9,6 +9,7 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::interrupt::wait;
 use crate::problem::Problem;
+use crate::sys::unsent;
 
 const LOOK: Duration = Duration::from_millis(50);
 /// A peer that takes nothing for this long is given up.
@@ -67,14 +68,4 @@ fn discard(socket: BorrowedFd<'_>) -> Discarded {
         }
     }
     Discarded::Nothing
-}
-
-/// Bytes that the peer has not acknowledged: `tcp(7)`, `SIOCOUTQ`.
-fn unsent(socket: BorrowedFd<'_>) -> libc::c_int {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: TIOCOUTQ, which is SIOCOUTQ on a socket, writes one int.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } {
-        0 => bytes,
-        _ => 0,
-    }
 }

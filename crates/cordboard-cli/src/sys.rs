@@ -1,0 +1,108 @@
+//! The calls that have no safe wrapper elsewhere: the only room of the command
+//! with `unsafe`, each block with its SAFETY line.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+/// A signal handler. It may only use atomics, what this module says is fit for
+/// one, and bare system calls.
+pub type Handler = extern "C" fn(libc::c_int);
+
+/// Sends SIGALRM once every `interval`, beginning then; zero: no more. Fit for
+/// a signal handler.
+pub fn set_timer(interval: Duration) {
+    let every = libc::timeval {
+        tv_sec: interval.as_secs() as libc::time_t,
+        tv_usec: libc::suseconds_t::from(interval.subsec_micros() as i32),
+    };
+    let timer = libc::itimerval {
+        it_interval: every,
+        it_value: every,
+    };
+    // SAFETY: setitimer(2) reads one itimerval, which is valid; it is a bare
+    // system call and so fit for a signal handler.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+}
+
+/// Whether a signal is ignored.
+pub fn ignores(signal: libc::c_int) -> bool {
+    let mut action = no_action();
+    // SAFETY: reads the present action into a valid sigaction.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Has a signal handled, one handler at a time, without restarting the system
+/// call that it interrupts.
+pub fn handle(signal: libc::c_int, handler: Handler) {
+    let mut action = no_action();
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // SAFETY: fills in a signal set that is valid for writing.
+    unsafe { libc::sigfillset(&raw mut action.sa_mask) };
+    // SAFETY: the action is valid; what a handler may do is said with its type.
+    unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+}
+
+fn no_action() -> libc::sigaction {
+    // SAFETY: all zeros is a valid sigaction: default action, empty mask.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Runs a handler's body with errno put back afterwards.
+pub fn keeping_errno(body: impl FnOnce()) {
+    // SAFETY: the address of this thread's errno is always valid.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { errno.read() };
+    body();
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
+}
+
+/// Ends the process here and now. Fit for a signal handler.
+pub fn exit_at_once(status: libc::c_int) -> ! {
+    // SAFETY: _exit(2) ends the process; it may be called anywhere.
+    unsafe { libc::_exit(status) }
+}
+
+/// The flags of a descriptor's number, such as `FD_CLOEXEC`; `None` if it is
+/// not open.
+pub fn descriptor_flags(number: RawFd) -> Option<libc::c_int> {
+    // SAFETY: F_GETFD takes any number, and changes nothing.
+    match unsafe { libc::fcntl(number, libc::F_GETFD) } {
+        flags if flags < 0 => None,
+        flags => Some(flags),
+    }
+}
+
+/// A descriptor that we were started with; `None` for one that is not open, or
+/// that this process opened itself.
+pub fn started_with(number: RawFd) -> Option<BorrowedFd<'static>> {
+    if descriptor_flags(number)? & libc::FD_CLOEXEC != 0 {
+        return None;
+    }
+    // SAFETY: it is open, and as it survived the exec that started us, nothing
+    // in this process owns it or will close it.
+    Some(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Bytes that a socket's peer has not acknowledged: `tcp(7)`, `SIOCOUTQ`; 0
+/// where there is no telling.
+pub fn unsent(socket: BorrowedFd<'_>) -> libc::c_int {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ, which is SIOCOUTQ on a socket, writes one int.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } {
+        0 => bytes,
+        _ => 0,
+    }
+}
+
+// SAFETY: the loader calls what this section points to before `main`, with
+// the C library ready; the function uses atomics and fcntl(2) alone.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+extern "C" fn before_main() {
+    crate::endpoint::look_at_standard();
+}
