@@ -6,6 +6,9 @@
 //! timer whose SIGALRM interrupts the thread again until somebody noticed:
 //! that is what [`Control::interrupting`] asks for.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::time::Duration;
@@ -24,13 +27,19 @@ static STOP: AtomicI32 = AtomicI32::new(0);
 static STOPPED_AT: AtomicI64 = AtomicI64::new(0);
 static SHOW: AtomicBool = AtomicBool::new(false);
 
+/// A socket's file that is ours to remove, and whether it is there.
+static SOCKET_FILE: OnceLock<CString> = OnceLock::new();
+static REMOVE: AtomicBool = AtomicBool::new(false);
+
+/// What asks us to stop.
+const STOPPING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 const AGAIN: Duration = Duration::from_millis(20);
 /// `timeout(1)` and shells may send one interrupt twice: to us, and to our group.
 const SAME_MILLIS: i64 = 250;
 
 /// The signal that asked us to stop.
 pub fn stop() -> Option<i32> {
-    match STOP.load(Ordering::Relaxed) {
+    match STOP.load(Ordering::SeqCst) {
         0 => None,
         signal => Some(signal),
     }
@@ -61,11 +70,15 @@ pub fn install(zero: Vec<u8>) -> Result<&'static Control, cordboard::Errno> {
     if CONTROL.get().is_none() {
         let _ = CONTROL.set(Control::new()?.interrupting());
         let _ = LAST_WORDS.set(zero);
-        handle_unless_ignored(libc::SIGINT, on_stop);
-        handle_unless_ignored(libc::SIGTERM, on_stop);
-        handle_unless_ignored(libc::SIGHUP, on_stop);
+        for signal in STOPPING {
+            handle_unless_ignored(signal, on_stop);
+        }
         sys::handle(libc::SIGUSR1, on_show);
         sys::handle(libc::SIGALRM, on_alarm);
+        // Whoever started us may have blocked them, and a mask is inherited;
+        // one that is pending shall find its handler.
+        sys::unblock(&STOPPING);
+        sys::unblock(&[libc::SIGUSR1, libc::SIGALRM]);
     }
     Ok(CONTROL.get().expect("set above"))
 }
@@ -92,11 +105,41 @@ pub fn interruptible<T>(
 
 /// Runs something that cannot be interrupted; a signal then ends the process
 /// with the report of nothing.
-pub fn at_once<T>(call: impl FnOnce() -> T) -> T {
+pub fn at_once<T>(call: impl FnOnce() -> T) -> Result<T, Problem> {
     AT_ONCE.store(true, Ordering::SeqCst);
-    let done = call();
+    // One that came before that has only been noted.
+    let done = match stop() {
+        None => Ok(call()),
+        Some(_) => Err(Problem::interrupted()),
+    };
     AT_ONCE.store(false, Ordering::SeqCst);
     done
+}
+
+/// Has the handler that ends the process remove this file too, until
+/// [`keep_file`]. `false`: there was one before, and the handler knows no other.
+pub fn remove_at_exit(file: &Path) -> bool {
+    let ours =
+        CString::new(file.as_os_str().as_bytes()).is_ok_and(|name| SOCKET_FILE.set(name).is_ok());
+    if ours {
+        REMOVE.store(true, Ordering::SeqCst);
+    }
+    ours
+}
+
+/// The file is no longer ours to remove.
+pub fn keep_file() {
+    REMOVE.store(false, Ordering::SeqCst);
+}
+
+/// Ends the process from a handler: nothing of ours is dropped.
+fn leave(signal: libc::c_int) -> ! {
+    if REMOVE.load(Ordering::SeqCst)
+        && let Some(file) = SOCKET_FILE.get()
+    {
+        let _ = rustix::fs::unlink(file.as_c_str());
+    }
+    sys::exit_at_once(128 + signal);
 }
 
 /// A signal that was ignored when we were started stays ignored: `nohup`, and
@@ -122,14 +165,14 @@ extern "C" fn on_stop(signal: libc::c_int) {
             if now - STOPPED_AT.load(Ordering::SeqCst) < SAME_MILLIS {
                 return;
             }
-            sys::exit_at_once(128 + signal);
+            leave(signal);
         }
         STOPPED_AT.store(now, Ordering::SeqCst);
         if AT_ONCE.load(Ordering::SeqCst) {
             if let Some(words) = LAST_WORDS.get() {
                 let _ = rustix::io::write(rustix::stdio::stderr(), words);
             }
-            sys::exit_at_once(128 + signal);
+            leave(signal);
         }
         if let Some(control) = CONTROL.get() {
             control.cancel();

@@ -1,6 +1,7 @@
 //! The calls that have no safe wrapper elsewhere: the only room of the command
 //! with `unsafe`, each block with its SAFETY line.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
@@ -46,6 +47,19 @@ pub fn handle(signal: libc::c_int, handler: Handler) {
 fn no_action() -> libc::sigaction {
     // SAFETY: all zeros is a valid sigaction: default action, empty mask.
     unsafe { std::mem::zeroed() }
+}
+
+/// Lets these signals through, whatever mask this thread was started with.
+pub fn unblock(signals: &[libc::c_int]) {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset(3) fills in the set, which is valid for writing.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for signal in signals {
+        // SAFETY: the set was filled in above.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), *signal) };
+    }
+    // SAFETY: reads a set that was filled in above.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut()) };
 }
 
 /// Runs a handler's body with errno put back afterwards.

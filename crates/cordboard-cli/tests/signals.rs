@@ -329,3 +329,71 @@ fn a_file_that_was_begun_is_told_of() {
     assert!(run.stderr().contains(&holds), "{}", run.stderr());
     assert_eq!(run.json()["written"], length);
 }
+
+#[test]
+fn signals_that_were_blocked_for_us_still_end_it() {
+    let block = "--block-signal=INT,TERM,HUP,USR1,ALRM";
+    let can = Command::new("env").args([block, "true"]).output();
+    if !can.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("SKIPPED: a blocked signal needs an env that can block");
+        return;
+    }
+    let mut child = Command::new("env")
+        .args([block, env!("CARGO_BIN_EXE_cordboard")])
+        .args(["splice", "-", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdin = child.stdin.take();
+    settled(&child);
+    signal(child.id(), Signal::TERM);
+    let run = end(child);
+    assert_eq!(run.code(), 143, "{}", run.stderr());
+    assert_eq!(run.json()["ended"], "cancelled");
+    drop(stdin);
+}
+
+#[test]
+fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
+    if !root("a name server that never answers") {
+        return;
+    }
+    let server = match std::net::UdpSocket::bind("127.77.53.53:53") {
+        Ok(server) => server,
+        Err(error) => {
+            eprintln!("SKIPPED: a name server that never answers: {error}");
+            return;
+        }
+    };
+    server.set_read_timeout(Some(DEADLINE)).unwrap();
+    let dir = dir();
+    let names = file(
+        &dir,
+        "names",
+        b"nameserver 127.77.53.53\noptions timeout:30\n",
+    );
+    let socket = dir.path().join("s");
+    let script = r#"mount --bind "$0" /etc/resolv.conf && exec "$@""#;
+    let child = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, names.to_str().unwrap()])
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .args([
+            "splice",
+            "--json",
+            &format!("unix-dgram:{}", socket.display()),
+        ])
+        .arg("tcp:nobody.example:80")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    server.recv(&mut [0; 512]).unwrap();
+    assert!(socket.exists());
+    signal(child.id(), Signal::INT);
+    let run = end(child);
+    assert_eq!(run.code(), 130, "{}", run.stderr());
+    assert_eq!(run.json()["ended"], "cancelled");
+    assert!(!socket.exists());
+}

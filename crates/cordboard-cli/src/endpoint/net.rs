@@ -35,7 +35,7 @@ pub fn resolve(host: &Host, who: Who<'_>) -> Result<Vec<SocketAddr>, Problem> {
     if let Ok(address) = host.host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, host.port)]);
     }
-    let found = at_once(|| (host.host.as_str(), host.port).to_socket_addrs());
+    let found = at_once(|| (host.host.as_str(), host.port).to_socket_addrs())?;
     let why = match found {
         Ok(addresses) => {
             let addresses: Vec<_> = addresses.collect();

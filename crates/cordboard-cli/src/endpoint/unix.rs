@@ -14,6 +14,7 @@ use super::interrupt::pause;
 use super::net::{Who, accept_one};
 use crate::hints::Doing;
 use crate::problem::Problem;
+use crate::signals;
 
 fn address(path: &Path) -> Result<SocketAddrUnix, Errno> {
     match path.as_os_str().as_bytes() {
@@ -46,11 +47,27 @@ pub fn connect(path: &Path, kind: SocketType, who: Who<'_>) -> Result<OwnedFd, P
 
 /// A socket file that is removed when it is no longer needed.
 #[derive(Debug)]
-pub struct SocketFile(PathBuf);
+pub struct SocketFile {
+    path: PathBuf,
+    /// A signal that ends us at once has it removed too.
+    noted: bool,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> SocketFile {
+        SocketFile {
+            path: path.to_owned(),
+            noted: signals::remove_at_exit(path),
+        }
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        if self.noted {
+            signals::keep_file();
+        }
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -83,7 +100,7 @@ pub fn bind(
     }
     bound.map_err(problem)?;
     let named = path.as_os_str().as_bytes().first() != Some(&b'@');
-    Ok((ours, named.then(|| SocketFile(path.to_owned()))))
+    Ok((ours, named.then(|| SocketFile::new(path))))
 }
 
 /// One connection that is accepted; the socket's file is gone by then.
