@@ -170,6 +170,17 @@ impl<'fd> Flow<'fd> {
         }
     }
 
+    /// A stream socket that has polled readable, gives nothing to `splice(2)`
+    /// and yet has bytes to read: it stands before urgent data, at which
+    /// splicing stops for good (`tcp_splice_read`, net/ipv4/tcp.c).
+    pub(crate) fn is_at_a_mark(&mut self) -> bool {
+        use rustix::net::{RecvFlags, recv};
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut byte = [0u8; 1];
+        self.source.kind().is_stream_socket()
+            && recv(self.source_fd(), &mut byte, flags).is_ok_and(|(_, n)| n > 0)
+    }
+
     /// Where the source is read next, if it can seek.
     pub(crate) fn source_offset(&self) -> Option<u64> {
         offset_of(self.from, self.source_fd())

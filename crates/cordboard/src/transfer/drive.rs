@@ -216,9 +216,11 @@ fn turns(transfer: &mut Transfer<'_>, waiter: &mut dyn Waiter, start: Duration) 
         if transfer.control.as_ref().is_some_and(Control::is_cancelled) {
             return Turn::Done(Ended::Cancelled);
         }
+        let before = transfer.flow.read + transfer.flow.written;
         match transfer.step() {
-            Turn::Moved(n) => {
-                if n > 0 {
+            Turn::Moved(_) => {
+                // Bytes that are only gathered so far are progress too.
+                if transfer.flow.read + transfer.flow.written > before {
                     spurious = 0;
                     transfer.start_writeback();
                     if timed {
@@ -265,7 +267,11 @@ fn pause(
     let timeout = [idle, interval].into_iter().flatten().min();
     if spinning {
         let wake = transfer.control.as_ref().map(Control::wake_fd);
-        let rest = Interest { ready: None, watch: None, wake };
+        let rest = Interest {
+            ready: None,
+            watch: None,
+            wake,
+        };
         waiter.wait(&rest, Some(timeout.map_or(REST, |t| t.min(REST))))?;
     }
     let ready = match side {
@@ -298,7 +304,9 @@ fn pause(
     if awake.ready {
         transfer.flow.mark_ready(side);
     }
-    Ok((None, awake.ready))
+    // A sink with something in its error queue wakes us as often as one that
+    // lies about being ready.
+    Ok((None, awake.ready || awake.error || awake.hang_up))
 }
 
 /// What an error or a hang-up on a sink that nobody writes to means.

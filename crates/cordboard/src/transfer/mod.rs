@@ -104,7 +104,8 @@ impl<'a> Transfer<'a> {
             && source.facts().may_have_holes()
             && sink.kind().is_file()
             && !sink.facts().append;
-        let writeback = match flow.sink_offset() {
+        let end = sink.facts().size.filter(|_| sink.facts().append);
+        let writeback = match end.or(flow.sink_offset()) {
             Some(start) if request.sync && sink.kind() == Kind::File => {
                 Some(durable::Writeback::from(start))
             }
