@@ -22,7 +22,7 @@ use crate::sys;
 use crate::transfer::{Sparse, Stranded};
 use rustix::pipe::SpliceFlags;
 
-/// A step from a file to a pipe: more falls out of the processor's cache.
+/// A step from a file, at least.
 const FILE_STEP: usize = 512 << 10;
 /// Below this much, a private pipe costs more than it saves.
 const WORTH_A_PIPE: u64 = 128 << 10;
@@ -133,9 +133,11 @@ impl Splice {
         let from_file = source.kind.is_cached();
         if sink.kind.is_pipe() {
             if from_file && known > WORTH_A_PIPE {
-                splice.step = FILE_STEP;
+                // As much as the reader's pipe takes at once, so that filling
+                // the one and emptying the other take turns evenly.
+                splice.step = pipe::capacity(flow.sink_fd()).max(FILE_STEP);
                 // EMFILE here only means to do without.
-                splice.private = pipe::acquire(FILE_STEP).ok();
+                splice.private = pipe::acquire(splice.step).ok();
             }
             return Ok(splice);
         }

@@ -96,6 +96,11 @@ impl OwnedPipe {
     }
 }
 
+/// Capacity of somebody's pipe in bytes; 0 where it isn't told.
+pub(crate) fn capacity(fd: BorrowedFd<'_>) -> usize {
+    rustix::pipe::fcntl_getpipe_size(fd).unwrap_or(0)
+}
+
 /// Somebody's pipe that is larger for the length of a transfer.
 #[derive(Debug)]
 pub(crate) struct Grown {

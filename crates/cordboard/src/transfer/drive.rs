@@ -3,7 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::wait::{Interest, Waiter};
+use super::patience::SPELL;
+use super::wait::{Awake, Interest, Waiter};
 use super::{Control, Ended, Outcome, Progress, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
@@ -280,14 +281,19 @@ fn pause(
     };
     // While the source is silent, a sink that dies must not go unnoticed.
     let watch = side == Side::Source && (kind.is_pipe() || kind.is_stream_socket());
-    let awake = waiter.wait(
-        &Interest {
-            ready: Some(ready),
-            watch: watch.then_some(sink),
-            wake: transfer.control.as_ref().map(Control::wake_fd),
-        },
-        timeout,
-    )?;
+    let interest = Interest {
+        ready: Some(ready),
+        watch: watch.then_some(sink),
+        wake: transfer.control.as_ref().map(Control::wake_fd),
+    };
+    let mut awake = Awake::default();
+    if side == Side::Sink && transfer.patience.worth_it(&transfer.flow) {
+        awake = waiter.watch(&interest, SPELL)?;
+        transfer.patience.learn(awake.ready);
+    }
+    if awake == Awake::default() {
+        awake = waiter.wait(&interest, timeout)?;
+    }
     if awake.woken
         && let Some(control) = &transfer.control
     {
