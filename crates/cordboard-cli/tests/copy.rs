@@ -111,6 +111,30 @@ fn two_of_one_name_into_a_directory() {
 }
 
 #[test]
+fn two_trees_of_one_name_become_one() {
+    let dir = dir();
+    for tree in ["x/t/sub", "y/t/sub", "into"] {
+        std::fs::create_dir_all(dir.path().join(tree)).unwrap();
+    }
+    file(&dir, "x/t/sub/both", b"first");
+    file(&dir, "x/t/x", b"x");
+    file(&dir, "y/t/sub/both", b"second");
+    file(&dir, "y/t/y", b"y");
+    let at = |name: &str| dir.path().join(name);
+    for (from, to) in [("t", "into/t"), ("t/.", "into")] {
+        let sources = [at("x").join(from), at("y").join(from)];
+        let run = run(cordboard()
+            .args(["copy", "-r"])
+            .args(sources)
+            .arg(at("into")));
+        run.fails(1, &["both: just copied"]);
+        assert_eq!(read(at(to).join("sub/both")), b"first");
+        assert_eq!(read(at(to).join("x")), b"x");
+        assert_eq!(read(at(to).join("y")), b"y");
+    }
+}
+
+#[test]
 fn many_into_what_is_no_directory() {
     let dir = dir();
     let a = file(&dir, "a", b"a");
