@@ -135,6 +135,28 @@ fn two_trees_of_one_name_become_one() {
 }
 
 #[test]
+fn a_symlink_does_not_lead_a_tree_elsewhere() {
+    let dir = dir();
+    for name in ["tree/sub", "into", "elsewhere"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    file(&dir, "tree/sub/f", b"f");
+    let at = |name: &str| dir.path().join(name);
+    symlink(at("elsewhere"), at("into/sub")).unwrap();
+    let copy = |to| {
+        run(cordboard()
+            .args(["copy", "-r"])
+            .args([at("tree/."), at(to)]))
+    };
+    copy("into").fails(1, &["sub: it is there and no directory"]);
+    assert!(!at("elsewhere/f").exists());
+    // The one that was named is meant.
+    symlink(at("elsewhere"), at("top")).unwrap();
+    copy("top").ok();
+    assert_eq!(read(at("elsewhere/sub/f")), b"f");
+}
+
+#[test]
 fn many_into_what_is_no_directory() {
     let dir = dir();
     let a = file(&dir, "a", b"a");
