@@ -229,6 +229,13 @@ fn a_bad_word_in_the_environment_makes_no_file() {
             .fails(2, &[variable, "teleport"]);
             assert!(!sink.exists());
         }
+        let no_text = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"splice,\xff");
+        run(cordboard()
+            .env(variable, no_text)
+            .arg("copy")
+            .args([&source, &sink]))
+        .fails(2, &[variable, "is no path"]);
+        assert!(!sink.exists());
     }
 }
 
