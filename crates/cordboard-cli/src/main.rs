@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use flags::{Cli, Command, Common};
+use problem::tell;
 use session::Session;
 
 fn main() -> ExitCode {
@@ -43,11 +44,11 @@ fn moving(common: &Common, verb: &'static str, run: impl FnOnce(&mut Session)) -
             session.finish()
         }
         Err(problem) => {
-            eprintln!("{problem}");
+            tell(&problem);
             if common.json {
                 let mut account = report::Account::default();
                 account.problem(&problem);
-                eprint!("{}", account.json());
+                tell(account.json().trim_end());
             }
             1
         }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::endpoint::{self, Name};
 use crate::flags::Cli;
 use crate::hints::Doing;
-use crate::problem::Problem;
+use crate::problem::{Problem, tell};
 
 /// Prints the completions for a shell.
 pub fn completions(shell: clap_complete::Shell) -> u8 {
@@ -45,14 +45,19 @@ pub fn man(what: Option<&OsStr>) -> u8 {
             match clap_mangen::generate_to(Cli::command(), what) {
                 Ok(()) => 0,
                 Err(error) => {
-                    eprintln!("cordboard: {}: {error}", what.to_string_lossy());
+                    tell(format_args!(
+                        "cordboard: {}: {error}",
+                        what.to_string_lossy()
+                    ));
                     1
                 }
             }
         }
         (None, what) => {
             let what = what.unwrap_or_default().to_string_lossy();
-            eprintln!("cordboard: {what}: neither a command nor a directory");
+            tell(format_args!(
+                "cordboard: {what}: neither a command nor a directory"
+            ));
             2
         }
     }
@@ -62,7 +67,7 @@ fn show(text: &[u8]) -> u8 {
     match print(text) {
         Ok(()) => 0,
         Err(problem) => {
-            eprintln!("{problem}");
+            tell(problem);
             1
         }
     }

@@ -502,3 +502,30 @@ fn the_report_has_its_fields_in_order() {
     );
     assert!(line.ends_with("}\n"));
 }
+
+#[test]
+fn nobody_reads_standard_error() {
+    let full = || {
+        let file = std::fs::File::options().write(true).open("/dev/full");
+        file.unwrap()
+    };
+    for (args, code) in [
+        (&["explain", "/nowhere", "-"][..], 1),
+        (&["man", "/nowhere"], 2),
+        (&["splice", "--json", "/nowhere", "-"], 1),
+    ] {
+        let child = cordboard().args(args).stderr(full()).spawn().unwrap();
+        assert_eq!(end(child).code(), code, "{args:?}");
+    }
+    // Where it listens is not read either, nor that it still waits.
+    let child = cordboard()
+        .args(["splice", "tcp-listen:127.0.0.1:0", "/dev/null"])
+        .stderr(full())
+        .spawn()
+        .unwrap();
+    until("its handlers", || handles(child.id(), 10).then_some(()));
+    until("sleep", || sleeping(child.id()).then_some(()));
+    signal(child.id(), rustix::process::Signal::USR1);
+    signal(child.id(), rustix::process::Signal::INT);
+    assert_eq!(end(child).code(), 130);
+}
