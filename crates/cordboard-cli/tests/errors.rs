@@ -529,3 +529,24 @@ fn nobody_reads_standard_error() {
     signal(child.id(), rustix::process::Signal::INT);
     assert_eq!(end(child).code(), 130);
 }
+
+#[test]
+fn wrong_usage_has_a_report_where_one_was_asked_for() {
+    for args in [
+        &["splice", "--json", "--size", "x", "-", "-"][..],
+        &["copy", "one", "--json"],
+        &["cat", "--frobnicate", "--json"],
+    ] {
+        let run = call(args);
+        assert_eq!(run.code(), 2, "{args:?}");
+        assert_eq!(run.json()["ended"], "error", "{args:?}");
+        assert_eq!(run.json()["errno"], "EINVAL", "{args:?}");
+    }
+    for args in [
+        &["cat", "--frobnicate"][..],
+        &["cat", "--frobnicate", "--", "--json"],
+    ] {
+        assert!(!call(args).stderr().contains("\"ended\""), "{args:?}");
+    }
+    assert!(call(["copy", "--json", "--help"]).ok().stderr().is_empty());
+}
