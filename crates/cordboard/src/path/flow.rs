@@ -3,6 +3,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::net::RecvFlags;
+
 use crate::endpoint::{Endpoint, Kind, Side};
 use crate::errno::Errno;
 
@@ -140,6 +142,9 @@ impl<'fd> Flow<'fd> {
     /// taking it. `Ok(None)` for a source that cannot be read twice.
     pub(crate) fn source_goes_on(&mut self) -> Result<Option<bool>, Errno> {
         let kind = self.source.kind();
+        if kind.is_stream_socket() {
+            return self.socket_goes_on().map(Some);
+        }
         if !kind.is_cached() && kind != Kind::Pseudo {
             return Ok(None);
         }
@@ -156,6 +161,21 @@ impl<'fd> Flow<'fd> {
             Err(rustix::io::Errno::INVAL) if self.source.facts().direct => Ok(None),
             Err(rustix::io::Errno::SPIPE) => Ok(None),
             Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// `splice(2)` gives 0 in the midst of a TCP stream where urgent data comes
+    /// next (`tcp_splice_read` in net/ipv4/tcp.c), and would do so for ever;
+    /// reading steps over it.
+    fn socket_goes_on(&self) -> Result<bool, Errno> {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        loop {
+            match rustix::net::recv(self.source_fd(), &mut [0u8; 1], flags) {
+                Ok((_, n)) => return Ok(n > 0),
+                Err(rustix::io::Errno::AGAIN) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
     }
 
