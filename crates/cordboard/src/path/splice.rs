@@ -89,6 +89,7 @@ fn writable(sink: &Facts) -> Result<(), Why> {
 /// | `EPERM`, `EACCES`, `EIO` on the source's side | declined if nothing has moved | seccomp; FUSE |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
+/// | 0 | ended, once a look at the source has found it so | urgent data stops it in the midst of TCP |
 pub(crate) struct Splice {
     private: Option<OwnedPipe>,
     step: usize,
