@@ -1,33 +1,20 @@
 //! `cordboard explain SRC DST`: the route, without moving a byte.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use cordboard::endpoint::Facts;
 use cordboard::{Endpoint, Request, Side, Transfer};
-use rustix::io::Errno;
 
 use crate::endpoint::{self, StandIn};
 use crate::flags::Explain;
-use crate::hints::Doing;
-use crate::problem::Problem;
-use crate::{failure, request, units};
+use crate::problem::{Problem, tell};
+use crate::{failure, pages, request, units};
 
 /// Runs it; returns the exit status.
 pub fn run(flags: &Explain) -> u8 {
-    let problem = match explain(flags) {
-        Ok(text) => match std::io::stdout().lock().write_all(text.as_bytes()) {
-            Ok(()) => return 0,
-            Err(error) => {
-                let errno = error
-                    .raw_os_error()
-                    .map_or(Errno::IO, Errno::from_raw_os_error);
-                Problem::call("standard output", Side::Sink, errno, Doing::Moving)
-            }
-        },
-        Err(problem) => problem,
-    };
-    eprintln!("{problem}");
+    let done = explain(flags).and_then(|text| pages::print(text.as_bytes()));
+    let Err(problem) = done else { return 0 };
+    tell(&problem);
     if problem.usage { 2 } else { 1 }
 }
 

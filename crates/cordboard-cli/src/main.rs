@@ -21,15 +21,21 @@ mod splice;
 mod sys;
 mod units;
 
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use flags::{Cli, Command, Common};
+use problem::tell;
 use session::Session;
 
 fn main() -> ExitCode {
-    ExitCode::from(match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return ExitCode::from(misused(&error)),
+    };
+    ExitCode::from(match cli.command {
         Command::Splice(flags) => moving(&flags.common, "moved", |s| splice::run(&flags, s)),
         Command::Copy(flags) => moving(&flags.common, "copied", |s| copy::run(&flags, s)),
         Command::Cat(flags) => moving(&flags.common, session::CAT, |s| cat::run(&flags, s)),
@@ -37,6 +43,28 @@ fn main() -> ExitCode {
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { what } => pages::man(what.as_deref()),
     })
+}
+
+/// Help that was asked for; or wrong usage, which has its report too where one
+/// was asked for.
+fn misused(error: &clap::Error) -> u8 {
+    // As clap itself does: there is nobody to be told.
+    let _ = error.print();
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let moves = ["splice", "copy", "cat"].map(OsStr::new);
+    let asked = words
+        .first()
+        .is_some_and(|word| moves.contains(&word.as_os_str()))
+        && words
+            .iter()
+            .take_while(|word| *word != "--")
+            .any(|word| word == "--json");
+    if error.use_stderr() && asked {
+        let mut account = report::Account::default();
+        account.problem(&problem::Problem::usage("", ""));
+        tell(account.json().trim_end());
+    }
+    u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
 /// A command that moves bytes, from its first signal handler to its last line.
@@ -47,11 +75,11 @@ fn moving(common: &Common, verb: &'static str, run: impl FnOnce(&mut Session)) -
             session.finish()
         }
         Err(problem) => {
-            eprintln!("{problem}");
+            tell(&problem);
             if common.json {
                 let mut account = report::Account::default();
                 account.problem(&problem);
-                eprint!("{}", account.json());
+                tell(account.json().trim_end());
             }
             1
         }

@@ -5,14 +5,19 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::CommandFactory;
+use cordboard::Side;
+use rustix::io::Errno;
 
+use crate::endpoint::{self, Name};
 use crate::flags::Cli;
+use crate::hints::Doing;
+use crate::problem::{Problem, tell};
 
 /// Prints the completions for a shell.
 pub fn completions(shell: clap_complete::Shell) -> u8 {
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "cordboard", &mut out);
-    print(&out)
+    show(&out)
 }
 
 /// Writes all man pages into a directory; or prints the one of a command;
@@ -34,32 +39,50 @@ pub fn man(what: Option<&OsStr>) -> u8 {
             clap_mangen::Man::new(page)
                 .render(&mut out)
                 .expect("memory does not fail");
-            print(&out)
+            show(&out)
         }
         (None, Some(what)) if Path::new(what).is_dir() => {
             match clap_mangen::generate_to(Cli::command(), what) {
                 Ok(()) => 0,
                 Err(error) => {
-                    eprintln!("cordboard: {}: {error}", what.to_string_lossy());
+                    tell(format_args!(
+                        "cordboard: {}: {error}",
+                        what.to_string_lossy()
+                    ));
                     1
                 }
             }
         }
         (None, what) => {
             let what = what.unwrap_or_default().to_string_lossy();
-            eprintln!("cordboard: {what}: neither a command nor a directory");
+            tell(format_args!(
+                "cordboard: {what}: neither a command nor a directory"
+            ));
             2
         }
     }
 }
 
-fn print(text: &[u8]) -> u8 {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text).and_then(|()| out.flush()) {
+fn show(text: &[u8]) -> u8 {
+    match print(text) {
         Ok(()) => 0,
-        Err(error) => {
-            eprintln!("cordboard: standard output: {error}");
+        Err(problem) => {
+            tell(problem);
             1
         }
     }
+}
+
+/// Writes to standard output, also where it was closed: that is an error.
+pub fn print(text: &[u8]) -> Result<(), Problem> {
+    let sink = endpoint::sink(&Name::Standard, "-", false)?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(text)
+        .and_then(|()| out.flush())
+        .map_err(|error| {
+            let errno = error
+                .raw_os_error()
+                .map_or(Errno::IO, Errno::from_raw_os_error);
+            Problem::call(&sink.shown, Side::Sink, errno, Doing::Moving)
+        })
 }

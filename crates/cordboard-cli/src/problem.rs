@@ -2,10 +2,17 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write;
 
 use cordboard::{Errno, Side};
 
 use crate::hints::{Doing, hint};
+
+/// A line on standard error. Where nobody takes it, there is nobody to be told
+/// of that either.
+pub fn tell(line: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
 
 /// One thing that went wrong.
 #[derive(Debug)]

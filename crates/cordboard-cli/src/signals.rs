@@ -16,7 +16,7 @@ use std::time::Duration;
 use cordboard::Control;
 use rustix::io::Errno;
 
-use crate::problem::Problem;
+use crate::problem::{Problem, tell};
 use crate::sys;
 
 static CONTROL: OnceLock<Control> = OnceLock::new();
@@ -95,7 +95,7 @@ pub fn interruptible<T>(
         match call() {
             Err(Errno::INTR) if take_show() => {
                 tick(Duration::ZERO);
-                eprintln!("0 bytes written: still waiting for an endpoint");
+                tell("0 bytes written: still waiting for an endpoint");
             }
             Err(Errno::INTR) => {}
             done => return Ok(done),

@@ -112,6 +112,52 @@ fn two_of_one_name_into_a_directory() {
 }
 
 #[test]
+fn two_trees_of_one_name_become_one() {
+    let dir = dir();
+    for tree in ["x/t/sub", "y/t/sub", "into"] {
+        std::fs::create_dir_all(dir.path().join(tree)).unwrap();
+    }
+    file(&dir, "x/t/sub/both", b"first");
+    file(&dir, "x/t/x", b"x");
+    file(&dir, "y/t/sub/both", b"second");
+    file(&dir, "y/t/y", b"y");
+    let at = |name: &str| dir.path().join(name);
+    for (from, to) in [("t", "into/t"), ("t/.", "into")] {
+        let sources = [at("x").join(from), at("y").join(from)];
+        let run = run(cordboard()
+            .args(["copy", "-r"])
+            .args(sources)
+            .arg(at("into")));
+        run.fails(1, &["both: just copied"]);
+        assert_eq!(read(at(to).join("sub/both")), b"first");
+        assert_eq!(read(at(to).join("x")), b"x");
+        assert_eq!(read(at(to).join("y")), b"y");
+    }
+}
+
+#[test]
+fn a_symlink_does_not_lead_a_tree_elsewhere() {
+    let dir = dir();
+    for name in ["tree/sub", "into", "elsewhere"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    file(&dir, "tree/sub/f", b"f");
+    let at = |name: &str| dir.path().join(name);
+    symlink(at("elsewhere"), at("into/sub")).unwrap();
+    let copy = |to| {
+        run(cordboard()
+            .args(["copy", "-r"])
+            .args([at("tree/."), at(to)]))
+    };
+    copy("into").fails(1, &["sub: it is there and no directory"]);
+    assert!(!at("elsewhere/f").exists());
+    // The one that was named is meant.
+    symlink(at("elsewhere"), at("top")).unwrap();
+    copy("top").ok();
+    assert_eq!(read(at("elsewhere/sub/f")), b"f");
+}
+
+#[test]
 fn many_into_what_is_no_directory() {
     let dir = dir();
     let a = file(&dir, "a", b"a");

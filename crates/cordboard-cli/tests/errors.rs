@@ -229,6 +229,13 @@ fn a_bad_word_in_the_environment_makes_no_file() {
             .fails(2, &[variable, "teleport"]);
             assert!(!sink.exists());
         }
+        let no_text = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"splice,\xff");
+        run(cordboard()
+            .env(variable, no_text)
+            .arg("copy")
+            .args([&source, &sink]))
+        .fails(2, &[variable, "is no path"]);
+        assert!(!sink.exists());
     }
 }
 
@@ -494,4 +501,52 @@ fn the_report_has_its_fields_in_order() {
         "{line}"
     );
     assert!(line.ends_with("}\n"));
+}
+
+#[test]
+fn nobody_reads_standard_error() {
+    let full = || {
+        let file = std::fs::File::options().write(true).open("/dev/full");
+        file.unwrap()
+    };
+    for (args, code) in [
+        (&["explain", "/nowhere", "-"][..], 1),
+        (&["man", "/nowhere"], 2),
+        (&["splice", "--json", "/nowhere", "-"], 1),
+    ] {
+        let child = cordboard().args(args).stderr(full()).spawn().unwrap();
+        assert_eq!(end(child).code(), code, "{args:?}");
+    }
+    // Where it listens is not read either, nor that it still waits.
+    let child = cordboard()
+        .args(["splice", "tcp-listen:127.0.0.1:0", "/dev/null"])
+        .stderr(full())
+        .spawn()
+        .unwrap();
+    until("its handlers", || handles(child.id(), 10).then_some(()));
+    until("sleep", || sleeping(child.id()).then_some(()));
+    signal(child.id(), rustix::process::Signal::USR1);
+    signal(child.id(), rustix::process::Signal::INT);
+    assert_eq!(end(child).code(), 130);
+}
+
+#[test]
+fn wrong_usage_has_a_report_where_one_was_asked_for() {
+    for args in [
+        &["splice", "--json", "--size", "x", "-", "-"][..],
+        &["copy", "one", "--json"],
+        &["cat", "--frobnicate", "--json"],
+    ] {
+        let run = call(args);
+        assert_eq!(run.code(), 2, "{args:?}");
+        assert_eq!(run.json()["ended"], "error", "{args:?}");
+        assert_eq!(run.json()["errno"], "EINVAL", "{args:?}");
+    }
+    for args in [
+        &["cat", "--frobnicate"][..],
+        &["cat", "--frobnicate", "--", "--json"],
+    ] {
+        assert!(!call(args).stderr().contains("\"ended\""), "{args:?}");
+    }
+    assert!(call(["copy", "--json", "--help"]).ok().stderr().is_empty());
 }

@@ -135,3 +135,16 @@ fn help_man_pages_and_completions() {
     }
     call(["man", "nonsense"]).fails(2, &["neither"]);
 }
+
+#[test]
+fn a_closed_standard_output_is_an_error() {
+    for words in ["explain /dev/zero /dev/null", "completions bash", "man cat"] {
+        let child = std::process::Command::new("sh")
+            .args(["-c", &format!(r#""$0" {words} >&-"#)])
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        end(child).fails(1, &["standard output: Bad file descriptor (EBADF)"]);
+    }
+}

@@ -282,3 +282,46 @@ fn a_short_message_is_not_held_back() {
         }
     }
 }
+
+/// `splice(2)` ends at a TCP peer's urgent byte, for ever; the stream does not.
+#[test]
+fn urgent_data_is_not_the_end_of_a_tcp_stream() {
+    let _dog = watchdog("urgent_data_is_not_the_end_of_a_tcp_stream");
+    // What comes after the urgent byte is there already, or comes later.
+    for later in [false, true] {
+        for to_pipe in [false, true] {
+            let (source, mut feed) = common::tcp_pair();
+            let (mut out, writer) = std::io::pipe().unwrap();
+            let file = tempfile::tempfile().unwrap();
+            let sink: OwnedFd = match to_pipe {
+                true => writer.into(),
+                false => file.try_clone().unwrap().into(),
+            };
+            feed.write_all(b"abc").unwrap();
+            rustix::net::send(&feed, b"!", rustix::net::SendFlags::OOB).unwrap();
+            let rest = move || {
+                if later {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                feed.write_all(b"def").unwrap();
+            };
+            let feeder = std::thread::spawn(rest);
+            if !later {
+                feeder.join().unwrap();
+            }
+            let report = run(&source, &sink, any()).report;
+            assert_eq!(report.ended, Ended::Eof, "{report:?}");
+            assert_eq!((report.read, report.written), (6, 6), "{report:?}");
+            drop(sink);
+            let got = match to_pipe {
+                true => {
+                    let mut got = Vec::new();
+                    out.read_to_end(&mut got).unwrap();
+                    got
+                }
+                false => content(&file),
+            };
+            assert_eq!(got, b"abcdef");
+        }
+    }
+}

@@ -35,6 +35,8 @@ struct Job<'s> {
     alone: bool,
     /// The request was found to be one that is taken up.
     checked: bool,
+    /// The files written so far, where two sources can meet in one tree.
+    written: Option<BTreeSet<(u64, u64)>>,
 }
 
 /// Runs it.
@@ -71,6 +73,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         sync: flags.writing.sync,
         alone: sources.len() == 1 && !flags.recursive,
         checked: false,
+        written: (sources.len() > 1 && flags.recursive).then(BTreeSet::new),
     };
     let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);
     if !into && sources.len() > 1 {
@@ -90,13 +93,9 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             false => sink.clone(),
         };
         let again = sources.len() > 1 && !taken.insert(target.clone());
-        let done = match again {
-            true => {
-                let text = format!("just copied: it is not overwritten by {}", source.display());
-                let shown = target.to_string_lossy();
-                Err(Problem::refused(shown, Side::Sink, Errno::EEXIST, text)
-                    .help("two sources have the same name"))
-            }
+        let done = match again && !(job.recursive && is_directory(source)) {
+            true => Err(just_copied(&Place::top(source), &Place::top(&target))),
+            // Directories of one name become one, as with cp.
             false => job.operand(source, &target),
         };
         if let Err(problem) = done {
@@ -122,6 +121,17 @@ fn target(directory: &Path, source: &Path) -> PathBuf {
         Some(name) if !bytes.ends_with(b"/.") && !bytes.ends_with(b"/./") => directory.join(name),
         _ => directory.to_owned(),
     }
+}
+
+fn is_directory(path: &Path) -> bool {
+    rustix::fs::lstat(path).is_ok_and(|stat| kind(&stat) == FileType::Directory)
+}
+
+/// Two sources go to one file.
+fn just_copied(from: &Place<'_>, to: &Place<'_>) -> Problem {
+    let text = format!("just copied: it is not overwritten by {from}");
+    Problem::refused(to.shown(), Side::Sink, Errno::EEXIST, text)
+        .help("two sources have the same name")
 }
 
 fn kind(stat: &Stat) -> FileType {

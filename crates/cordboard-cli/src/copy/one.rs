@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::retry_on_intr;
 
 use super::place::Place;
-use super::{Job, kind, special};
+use super::{Job, just_copied, kind, special};
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::signals::{interruptible, stop};
@@ -124,7 +124,13 @@ impl Job<'_> {
         let mode = Mode::from_raw_mode(from.st_mode & bits);
         let exclusive = flags | OFlags::CREATE | OFlags::EXCL;
         match retry_on_intr(|| rustix::fs::openat(to.directory, to.name, exclusive, mode)) {
-            Ok(fd) => return Ok(Made { fd, fresh: true }),
+            Ok(fd) => {
+                if let Some(written) = &mut self.written {
+                    let stat = rustix::fs::fstat(&fd).map_err(writing)?;
+                    written.insert((stat.st_dev, stat.st_ino));
+                }
+                return Ok(Made { fd, fresh: true });
+            }
             Err(rustix::io::Errno::EXIST) => {}
             Err(rustix::io::Errno::ISDIR) => {
                 // Its name ends in a slash.
@@ -154,7 +160,13 @@ impl Job<'_> {
                     .help("nothing was written: copy it to another name"),
             );
         }
-        if kind(&stat) == FileType::RegularFile && stat.st_size > 0 && !self.append {
+        let file = kind(&stat) == FileType::RegularFile;
+        if let Some(written) = self.written.as_mut().filter(|_| file)
+            && !written.insert((stat.st_dev, stat.st_ino))
+        {
+            return Err(just_copied(source, to));
+        }
+        if file && stat.st_size > 0 && !self.append {
             if !std::mem::replace(&mut self.checked, true) {
                 // What is refused of one file is refused of all.
                 let request = &self.request;

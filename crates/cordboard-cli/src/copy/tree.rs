@@ -82,7 +82,7 @@ impl Walk {
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
         }
         let entries = self.entries(source.as_fd())?;
-        let (sink, fresh) = self.make(target, target_name, &stat)?;
+        let (sink, fresh) = self.make(target, target_name, &stat, nofollow)?;
         if depth == 0 {
             let root = rustix::fs::fstat(&sink).map_err(|e| self.writing(e))?;
             self.root = (root.st_dev, root.st_ino);
@@ -161,12 +161,14 @@ impl Walk {
         Problem::call(self.to.to_string_lossy(), Side::Sink, errno, Doing::Opening)
     }
 
-    /// Makes the directory, or opens the one that is there.
+    /// Makes the directory, or opens the one that is there. Below the top, a
+    /// symlink to one is no directory: it may lead out of the tree.
     fn make(
         &self,
         target: BorrowedFd<'_>,
         name: &Path,
         stat: &Stat,
+        nofollow: OFlags,
     ) -> Result<(OwnedFd, bool), Problem> {
         // We must be able to write into it until it is full.
         let mode = Mode::from_raw_mode(stat.st_mode & 0o777 | 0o700);
@@ -175,7 +177,8 @@ impl Walk {
             Err(rustix::io::Errno::EXIST) => false,
             Err(errno) => return Err(self.writing(errno)),
         };
-        match retry_on_intr(|| rustix::fs::openat(target, name, DIRECTORY, Mode::empty())) {
+        let flags = DIRECTORY | nofollow;
+        match retry_on_intr(|| rustix::fs::openat(target, name, flags, Mode::empty())) {
             Ok(fd) => Ok((fd, fresh)),
             Err(rustix::io::Errno::NOTDIR) => {
                 let text = "it is there and no directory, and its source is one";

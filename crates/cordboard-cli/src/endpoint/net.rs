@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 use super::interrupt::wait;
 use super::name::Host;
 use crate::hints::Doing;
-use crate::problem::Problem;
+use crate::problem::{Problem, tell};
 use crate::signals::at_once;
 
 /// Who is being opened, for what goes wrong.
@@ -134,7 +134,7 @@ fn announce(host: &Host, socket: &OwnedFd) {
     if host.port == 0
         && let Ok(Ok(address)) = rustix::net::getsockname(socket).map(SocketAddr::try_from)
     {
-        eprintln!("cordboard: listening on {address}");
+        tell(format_args!("cordboard: listening on {address}"));
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::net::RecvFlags;
+
 use crate::endpoint::{Endpoint, Kind, Side};
 use crate::errno::Errno;
 
@@ -141,15 +143,7 @@ impl<'fd> Flow<'fd> {
     pub(crate) fn source_goes_on(&mut self) -> Result<Option<bool>, Errno> {
         let kind = self.source.kind();
         if kind.is_stream_socket() {
-            // splice(2) returns 0, or EAGAIN, before urgent data (tcp_splice_read).
-            use rustix::net::{RecvFlags, recv};
-            let mut byte = [0u8; 1];
-            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-            return match recv(self.source_fd(), &mut byte, flags) {
-                Ok((_, n)) => Ok(Some(n > 0)),
-                Err(rustix::io::Errno::AGAIN) => Ok(Some(true)),
-                Err(errno) => Err(errno.into()),
-            };
+            return self.socket_goes_on().map(Some);
         }
         if !kind.is_cached() && kind != Kind::Pseudo {
             return Ok(None);
@@ -167,6 +161,30 @@ impl<'fd> Flow<'fd> {
             Err(rustix::io::Errno::INVAL) if self.source.facts().direct => Ok(None),
             Err(rustix::io::Errno::SPIPE) => Ok(None),
             Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// A stream socket that has polled readable, gives nothing to `splice(2)`
+    /// and yet has bytes to read: it stands before urgent data, at which
+    /// splicing stops for good (`tcp_splice_read`, net/ipv4/tcp.c).
+    pub(crate) fn is_at_a_mark(&mut self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        self.source.kind().is_stream_socket()
+            && rustix::net::recv(self.source_fd(), &mut [0u8; 1], flags).is_ok_and(|(_, n)| n > 0)
+    }
+
+    /// `splice(2)` gives 0 in the midst of a TCP stream where urgent data comes
+    /// next (`tcp_splice_read` in net/ipv4/tcp.c), and would do so for ever;
+    /// reading steps over it.
+    fn socket_goes_on(&self) -> Result<bool, Errno> {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        loop {
+            match rustix::net::recv(self.source_fd(), &mut [0u8; 1], flags) {
+                Ok((_, n)) => return Ok(n > 0),
+                Err(rustix::io::Errno::AGAIN) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
     }
 

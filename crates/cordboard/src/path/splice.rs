@@ -22,7 +22,7 @@ use crate::sys;
 use crate::transfer::{Sparse, Stranded};
 use rustix::pipe::SpliceFlags;
 
-/// A step from a file to a pipe: more falls out of the processor's cache.
+/// A step from a file, at least.
 const FILE_STEP: usize = 512 << 10;
 /// Below this much, a private pipe costs more than it saves.
 const WORTH_A_PIPE: u64 = 128 << 10;
@@ -68,8 +68,8 @@ fn readable(source: &Facts) -> Result<(), Why> {
 
 fn writable(sink: &Facts) -> Result<(), Why> {
     match sink.kind {
-        // EINVAL, do_splice in fs/splice.c.
-        _ if sink.append && sink.kind.is_file() => Err(Errno::EINVAL.into()),
+        // EINVAL, do_splice in fs/splice.c; pipes go another way there.
+        kind if sink.append && !kind.is_pipe() => Err(Errno::EINVAL.into()),
         Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Err(Errno::EINVAL.into()),
         Kind::Pseudo => Err("its writes are commands, to be kept whole".into()),
         Kind::Tty => Err("a terminal takes bytes, not pages".into()),
@@ -89,6 +89,7 @@ fn writable(sink: &Facts) -> Result<(), Why> {
 /// | `EPERM`, `EACCES`, `EIO` on the source's side | declined if nothing has moved | seccomp; FUSE |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
+/// | 0 | ended, once a look at the source has found it so | urgent data stops it in the midst of TCP |
 pub(crate) struct Splice {
     private: Option<OwnedPipe>,
     step: usize,
@@ -96,6 +97,8 @@ pub(crate) struct Splice {
     /// The sink refused pages: the rest of the private pipe goes by copying.
     refused: Option<Errno>,
     spill: Spill,
+    /// Somebody's pipes that are larger for the length of the transfer.
+    grown: Vec<pipe::Grown>,
 }
 
 impl Splice {
@@ -112,12 +115,17 @@ impl Splice {
             moved: false,
             refused: None,
             spill: Spill::default(),
+            grown: Vec::new(),
         };
-        for (facts, fd) in [(source, flow.source_fd()), (sink, flow.sink_fd())] {
+        let ends = [
+            (Side::Source, source, flow.source_fd()),
+            (Side::Sink, sink, flow.sink_fd()),
+        ];
+        for (side, facts, fd) in ends {
             // Whoever is at the other end of a pipe gains by a larger one;
             // refused to the unprivileged past their share.
             if facts.kind.is_pipe() && known > WORTH_A_PIPE {
-                pipe::enlarge(fd);
+                splice.grown.extend(pipe::enlarge(side, fd));
             }
         }
         if source.kind.is_pipe() {
@@ -126,9 +134,11 @@ impl Splice {
         let from_file = source.kind.is_cached();
         if sink.kind.is_pipe() {
             if from_file && known > WORTH_A_PIPE {
-                splice.step = FILE_STEP;
+                // As much as the reader's pipe takes at once, so that filling
+                // the one and emptying the other take turns evenly.
+                splice.step = pipe::capacity(flow.sink_fd()).max(FILE_STEP);
                 // EMFILE here only means to do without.
-                splice.private = pipe::acquire(FILE_STEP).ok();
+                splice.private = pipe::acquire(splice.step).ok();
             }
             return Ok(splice);
         }
@@ -147,6 +157,7 @@ impl Splice {
         let Some(pipe) = &mut self.private else {
             return Ok(());
         };
+        let polled = flow.source_ready.marked;
         if !flow.may_read(false) {
             return Err(Verdict::Blocked(Side::Source));
         }
@@ -166,6 +177,9 @@ impl Splice {
                 pipe.filled(n);
                 flow.took(n as u64);
                 Ok(())
+            }
+            Err(Errno::EAGAIN) if polled && flow.is_at_a_mark() => {
+                Err(Verdict::Declined("urgent data in the stream".into()))
             }
             Err(errno) => Err(self.source_failed(errno)),
         }
@@ -229,6 +243,7 @@ impl Splice {
     /// One end is a pipe: one call does both.
     fn direct(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let (from_pipe, to_pipe) = (flow.source.kind().is_pipe(), flow.sink.kind().is_pipe());
+        let polled = flow.source_ready.marked;
         // A socket that makes us wait would do so with the sink's pipe locked.
         let readable = if to_pipe && !from_pipe {
             flow.source_ready.take_polled()
@@ -260,7 +275,12 @@ impl Splice {
                 flow.gave(n as u64);
                 Verdict::Moved(n as u64)
             }
-            Err(Errno::EAGAIN) => Verdict::Blocked(which_is_not_ready(flow)),
+            Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
+                Side::Source if polled && flow.is_at_a_mark() => {
+                    Verdict::Declined("urgent data in the stream".into())
+                }
+                side => Verdict::Blocked(side),
+            },
             // A pipe gives no errors but the end: the other side failed.
             Err(errno @ Errno::EPIPE) => Verdict::Failed(Side::Sink, errno),
             Err(errno) if flow.source.kind().is_pipe() => match self.source_failed(errno) {
@@ -307,6 +327,12 @@ impl Step for Splice {
             return None;
         }
         Some(Stranded::Pipe(pipe.into_reader()))
+    }
+
+    fn finish(&mut self, flow: &mut Flow<'_>) {
+        for grown in self.grown.drain(..) {
+            grown.shrink(flow.source_fd(), flow.sink_fd());
+        }
     }
 
     fn forget(&mut self) {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub(crate) use pool::acquire;
 
+use crate::endpoint::Side;
 use crate::errno::Errno;
 
 /// The largest private pipe: what is splendid for sockets, and what an
@@ -95,14 +96,46 @@ impl OwnedPipe {
     }
 }
 
-/// Grows somebody's pipe to what moves most in one call, if it is smaller and
-/// the kernel lets us; how much a pipe holds at most is all that changes.
-pub(crate) fn enlarge(fd: BorrowedFd<'_>) {
-    if let Ok(now) = rustix::pipe::fcntl_getpipe_size(fd)
-        && now < LARGEST
-    {
-        // EPERM past the user's share: it stays as it is.
-        let _ = rustix::pipe::fcntl_setpipe_size(fd, LARGEST);
+/// Capacity of somebody's pipe in bytes; 0 where it isn't told.
+pub(crate) fn capacity(fd: BorrowedFd<'_>) -> usize {
+    rustix::pipe::fcntl_getpipe_size(fd).unwrap_or(0)
+}
+
+/// Somebody's pipe that is larger for the length of a transfer.
+#[derive(Debug)]
+pub(crate) struct Grown {
+    side: Side,
+    before: usize,
+    _share: pool::Share,
+}
+
+/// Grows somebody's pipe to what moves most in one call, if it is smaller, our
+/// budget has room for it, and the kernel lets us; how much it holds at most is
+/// all that changes.
+pub(crate) fn enlarge(side: Side, fd: BorrowedFd<'_>) -> Option<Grown> {
+    let before = rustix::pipe::fcntl_getpipe_size(fd).ok()?;
+    if before >= LARGEST {
+        return None;
+    }
+    let share = pool::Share::reserve(LARGEST)?;
+    // EPERM past the user's share: it stays as it is.
+    rustix::pipe::fcntl_setpipe_size(fd, LARGEST).ok()?;
+    Some(Grown {
+        side,
+        before,
+        _share: share,
+    })
+}
+
+impl Grown {
+    /// Gives the pipe its old size. `EBUSY` where it holds more than that: it
+    /// is then still being read, and goes when its ends are closed.
+    pub(crate) fn shrink(self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        let fd = match self.side {
+            Side::Source => source,
+            Side::Sink => sink,
+        };
+        let _ = rustix::pipe::fcntl_setpipe_size(fd, self.before);
     }
 }
 

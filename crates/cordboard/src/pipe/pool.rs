@@ -8,7 +8,7 @@
 //! stay at the kernel's default of 64 KiB.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 use super::{LARGEST, OwnedPipe};
 use crate::errno::Errno;
@@ -41,15 +41,14 @@ static GRANTED: AtomicUsize = AtomicUsize::new(0);
 /// then the way.
 pub(crate) fn acquire(capacity: usize) -> Result<OwnedPipe, Errno> {
     let capacity = capacity.clamp(4096, LARGEST.min(max_size()));
-    let kept = {
-        let mut pool = lock();
+    let kept = lock().and_then(|mut pool| {
         let best = pool
             .idle
             .iter()
             .position(|pipe| pipe.capacity() == capacity)
             .or_else(|| pool.idle.len().checked_sub(1));
         best.map(|index| pool.idle.swap_remove(index))
-    };
+    });
     let mut pipe = match kept {
         Some(pipe) => pipe,
         None => OwnedPipe::open()?,
@@ -62,14 +61,14 @@ pub(crate) fn acquire(capacity: usize) -> Result<OwnedPipe, Errno> {
 }
 
 pub(super) fn release(pipe: OwnedPipe) {
-    if pipe.held() == 0 {
-        let mut pool = lock();
-        if pool.idle.len() < KEPT {
-            pool.idle.push(pipe);
-            return;
-        }
+    if pipe.held() > 0 {
+        return;
     }
-    drop(pipe);
+    if let Some(mut pool) = lock()
+        && pool.idle.len() < KEPT
+    {
+        pool.idle.push(pipe);
+    }
 }
 
 /// What one pipe takes of the budget: its capacity above the default.
@@ -77,6 +76,12 @@ pub(super) fn release(pipe: OwnedPipe) {
 pub(super) struct Share(usize);
 
 impl Share {
+    /// What a pipe of this capacity needs, if the budget has it.
+    pub(super) fn reserve(capacity: usize) -> Option<Share> {
+        let mut share = Share::default();
+        share.set(capacity).then_some(share)
+    }
+
     /// Takes what this capacity needs, or gives back what it does not. `false`
     /// if the budget does not allow it.
     fn set(&mut self, capacity: usize) -> bool {
@@ -99,14 +104,20 @@ impl Drop for Share {
     }
 }
 
-fn lock() -> std::sync::MutexGuard<'static, Pool> {
-    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+/// The pool, if nobody else is at it this moment: a child of `fork(2)` may have
+/// been made while another thread held the lock, and would wait for ever.
+fn lock() -> Option<MutexGuard<'static, Pool>> {
+    let mut pool = match POOL.try_lock() {
+        Ok(pool) => pool,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
     let owner = std::process::id();
     if pool.owner != owner {
         pool.idle.clear();
         pool.owner = owner;
     }
-    pool
+    Some(pool)
 }
 
 /// Half of what a user's pipes may hold together; the limit binds the
@@ -119,7 +130,7 @@ fn budget() -> usize {
         if pages == 0 {
             256 << 20
         } else {
-            pages * 4096 / 2
+            pages.saturating_mul(4096 / 2)
         }
     })
 }
@@ -142,12 +153,14 @@ mod tests {
         let mut pipe = acquire(LARGEST).unwrap();
         rustix::io::write(pipe.writer(), b"left over").unwrap();
         pipe.filled(9);
-        let number = std::os::fd::AsRawFd::as_raw_fd(&pipe.reader());
+        let inode = |pipe: &OwnedPipe| rustix::fs::fstat(pipe.reader()).unwrap().st_ino;
+        // Held open by this copy, so that no new pipe can have its number.
+        let copy = pipe.reader().try_clone_to_owned().unwrap();
+        let number = inode(&pipe);
         pipe.release();
-        let idle = lock().idle.iter().any(|kept| {
-            std::os::fd::AsRawFd::as_raw_fd(&kept.reader()) == number && kept.held() > 0
-        });
-        assert!(!idle);
+        let others: Vec<_> = (0..KEPT + 1).map(|_| acquire(LARGEST).unwrap()).collect();
+        assert!(others.iter().all(|other| inode(other) != number));
+        drop(copy);
     }
 
     /// Case 51: a thousand pipes do not eat up the user's share.

@@ -90,7 +90,11 @@ impl Switches {
     pub fn from_env() -> Result<Switches, BadSwitch> {
         static ENV: OnceLock<Result<Switches, BadSwitch>> = OnceLock::new();
         ENV.get_or_init(|| {
-            let read = |name| std::env::var(name).unwrap_or_default();
+            // What is no text names no path either, and is told of.
+            let read = |name| match std::env::var_os(name) {
+                Some(words) => words.to_string_lossy().into_owned(),
+                None => String::new(),
+            };
             let from = |origin| move |bad| BadSwitch { origin, ..bad };
             let only = read("CORDBOARD_ROUTE");
             let without = read("CORDBOARD_WITHOUT");

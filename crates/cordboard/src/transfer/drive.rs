@@ -3,7 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::wait::{Interest, Waiter};
+use super::patience::SPELL;
+use super::wait::{Awake, Interest, Waiter};
 use super::{Control, Ended, Outcome, Progress, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
@@ -216,9 +217,11 @@ fn turns(transfer: &mut Transfer<'_>, waiter: &mut dyn Waiter, start: Duration) 
         if transfer.control.as_ref().is_some_and(Control::is_cancelled) {
             return Turn::Done(Ended::Cancelled);
         }
+        let before = transfer.flow.read + transfer.flow.written;
         match transfer.step() {
-            Turn::Moved(n) => {
-                if n > 0 {
+            Turn::Moved(_) => {
+                // Bytes that are only gathered so far are progress too.
+                if transfer.flow.read + transfer.flow.written > before {
                     spurious = 0;
                     transfer.start_writeback();
                     if timed {
@@ -265,7 +268,11 @@ fn pause(
     let timeout = [idle, interval].into_iter().flatten().min();
     if spinning {
         let wake = transfer.control.as_ref().map(Control::wake_fd);
-        let rest = Interest { ready: None, watch: None, wake };
+        let rest = Interest {
+            ready: None,
+            watch: None,
+            wake,
+        };
         waiter.wait(&rest, Some(timeout.map_or(REST, |t| t.min(REST))))?;
     }
     let ready = match side {
@@ -274,14 +281,19 @@ fn pause(
     };
     // While the source is silent, a sink that dies must not go unnoticed.
     let watch = side == Side::Source && (kind.is_pipe() || kind.is_stream_socket());
-    let awake = waiter.wait(
-        &Interest {
-            ready: Some(ready),
-            watch: watch.then_some(sink),
-            wake: transfer.control.as_ref().map(Control::wake_fd),
-        },
-        timeout,
-    )?;
+    let interest = Interest {
+        ready: Some(ready),
+        watch: watch.then_some(sink),
+        wake: transfer.control.as_ref().map(Control::wake_fd),
+    };
+    let mut awake = Awake::default();
+    if side == Side::Sink && transfer.patience.worth_it(&transfer.flow) {
+        awake = waiter.watch(&interest, SPELL)?;
+        transfer.patience.learn(awake.ready);
+    }
+    if awake == Awake::default() {
+        awake = waiter.wait(&interest, timeout)?;
+    }
     if awake.woken
         && let Some(control) = &transfer.control
     {
@@ -298,7 +310,9 @@ fn pause(
     if awake.ready {
         transfer.flow.mark_ready(side);
     }
-    Ok((None, awake.ready))
+    // A sink with something in its error queue wakes us as often as one that
+    // lies about being ready.
+    Ok((None, awake.ready || awake.error || awake.hang_up))
 }
 
 /// What an error or a hang-up on a sink that nobody writes to means.

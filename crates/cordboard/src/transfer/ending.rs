@@ -66,9 +66,11 @@ impl Transfer<'_> {
         if verdict.ended == Ended::Eof && self.source_was_truncated() {
             verdict.fail(Side::Source, Errno::ENODATA);
         }
+        // Whoever cancels wants the thread back, and a caller's signal is no
+        // failure of the device.
         if self.request.sync
-            && verdict.ended != Ended::Error
-            && let Err(errno) = rustix::fs::fsync(self.flow.sink_fd())
+            && !matches!(verdict.ended, Ended::Error | Ended::Cancelled)
+            && let Err(errno) = rustix::io::retry_on_intr(|| rustix::fs::fsync(self.flow.sink_fd()))
         {
             verdict.fail(Side::Sink, errno.into());
         }

@@ -7,6 +7,7 @@ mod drive;
 mod durable;
 mod ending;
 pub(crate) mod holes;
+mod patience;
 mod refuse;
 mod report;
 mod request;
@@ -53,6 +54,7 @@ pub struct Transfer<'a> {
     current: Option<(PathName, Box<dyn Step + Send>)>,
     walk: Option<holes::Walk>,
     ahead: Option<ahead::Ahead>,
+    patience: patience::Patience,
     writeback: Option<durable::Writeback>,
     /// The paths that carried something.
     used: Vec<PathName>,
@@ -104,7 +106,8 @@ impl<'a> Transfer<'a> {
             && source.facts().may_have_holes()
             && sink.kind().is_file()
             && !sink.facts().append;
-        let writeback = match flow.sink_offset() {
+        let end = sink.facts().size.filter(|_| sink.facts().append);
+        let writeback = match end.or(flow.sink_offset()) {
             Some(start) if request.sync && sink.kind() == Kind::File => {
                 Some(durable::Writeback::from(start))
             }
@@ -118,6 +121,7 @@ impl<'a> Transfer<'a> {
         Ok(Transfer {
             flow,
             ahead,
+            patience: patience::Patience::default(),
             writeback,
             walk: keeps_holes.then(holes::Walk::new),
             request,

@@ -33,6 +33,17 @@ pub(crate) trait Waiter {
     /// Time since some fixed moment.
     fn now(&mut self) -> Duration;
 
+    /// Looks again and again without going to sleep, for at most `spell`.
+    fn watch(&mut self, interest: &Interest<'_>, spell: Duration) -> Result<Awake, Errno> {
+        let end = self.now() + spell;
+        loop {
+            let awake = self.wait(interest, Some(Duration::ZERO))?;
+            if awake != Awake::default() || self.now() >= end {
+                return Ok(awake);
+            }
+        }
+    }
+
     /// Waits, at most for `timeout`. `EINTR` counts as being woken.
     fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno>;
 }

@@ -1,0 +1,82 @@
+//! Waiting for a fast reader without going to sleep.
+//!
+//! A reader that empties a pipe of 1 MiB needs some 20 µs for it. Going to
+//! sleep and being woken takes as long, and then the reader waits in turn: the
+//! two take turns instead of working at the same time. So a full pipe is
+//! looked at for a short while before the thread sleeps, as long as that pays.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::path::Flow;
+
+/// How long it is looked at: a little longer than a reader takes for a pipe
+/// full of pages that it does not copy.
+pub(super) const SPELL: Duration = Duration::from_micros(40);
+/// Spells in vain in a row after which a reader counts as slow …
+const IN_VAIN: u32 = 4;
+/// … and is given another try only so often.
+const TRY_AGAIN: u32 = 64;
+
+/// Whether looking has paid so far.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    in_vain: u32,
+    pauses: u32,
+}
+
+impl Patience {
+    /// From a file, which is always ready, to a pipe, whose reader runs on a
+    /// processor of its own.
+    pub(super) fn worth_it(&mut self, flow: &Flow<'_>) -> bool {
+        if !flow.sink.kind().is_pipe() || !flow.source.kind().is_cached() || !several_processors() {
+            return false;
+        }
+        self.pauses = self.pauses.wrapping_add(1);
+        self.in_vain < IN_VAIN || self.pauses.is_multiple_of(TRY_AGAIN)
+    }
+
+    /// Whether the sink became ready meanwhile.
+    pub(super) fn learn(&mut self, ready: bool) {
+        self.in_vain = if ready {
+            0
+        } else {
+            self.in_vain.saturating_add(1)
+        };
+    }
+}
+
+fn several_processors() -> bool {
+    static SEVERAL: OnceLock<bool> = OnceLock::new();
+    *SEVERAL.get_or_init(|| std::thread::available_parallelism().is_ok_and(|n| n.get() > 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, Size, Transfer};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_slow_reader_is_given_up_and_tried_again() {
+        let source = tempfile::tempfile().unwrap();
+        let (_reader, sink) = std::io::pipe().unwrap();
+        let request = Request {
+            size: Size::Bytes(1),
+            ..Request::default()
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let mut patience = Patience::default();
+        if !patience.worth_it(&transfer.flow) {
+            assert!(!several_processors());
+            return;
+        }
+        for _ in 0..IN_VAIN {
+            patience.learn(false);
+        }
+        let tries = (0..TRY_AGAIN).filter(|_| patience.worth_it(&transfer.flow));
+        assert_eq!(tries.count(), 1);
+        patience.learn(true);
+        assert!(patience.worth_it(&transfer.flow));
+    }
+}
