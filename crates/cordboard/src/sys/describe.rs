@@ -8,8 +8,10 @@ use crate::errno::Errno;
 
 /// Size of a block device in bytes. `ioctl(2)`, `BLKGETSIZE64`, since Linux 2.4.
 pub(crate) fn block_device_size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    // _IOR(0x12, 114, size_t); libc does not name it.
-    const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
+    // libc does not name it. The number depends on the architecture: on the
+    // width of size_t, and on which bits tell the direction.
+    const BLKGETSIZE64: libc::Ioctl =
+        rustix::ioctl::opcode::read::<usize>(0x12, 114) as libc::Ioctl;
     let mut size: u64 = 0;
     // SAFETY: BLKGETSIZE64 writes one u64 to the pointer, which is valid for it.
     match unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64, &raw mut size) } {
