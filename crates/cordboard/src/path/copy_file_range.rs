@@ -8,10 +8,12 @@ use crate::errno::Errno;
 use crate::route::{Capabilities, Pair, PathName, Why, forget_for_ever};
 use crate::transfer::Sparse;
 
-/// One call's bytes: few enough that cancelling and progress come through
-/// within about a second on the slowest disks, and well below the 2 GiB at
-/// which glibc 2.41's wrapper went wrong and the 2^63 that gives EOVERFLOW.
+/// Bytes of the first call: few enough that cancelling and progress come
+/// through in a fraction of a second on the slowest disks.
 const FIRST: usize = 8 << 20;
+/// Each call asks for twice as much as the one before, up to this: still about
+/// a second of the slowest disks, and well below the 2 GiB at which glibc
+/// 2.41's wrapper went wrong and the 2^63 that gives EOVERFLOW.
 const LARGEST: usize = 64 << 20;
 
 /// Two files on one file system, neither in direct mode.
@@ -56,6 +58,7 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
 /// | `EINVAL` | declined | overlapping ranges, files that are not regular |
 /// | `EBADF` | declined | `O_APPEND`, also when set after open: rust#82417 |
 /// | `ETXTBSY` | declined | swap file |
+/// | `EAGAIN` | declined: asking again could go on without end | file systems of their own making; no file is ever polled |
 /// | `ENOSYS` | declined, remembered | no such call |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EIO` | declined if nothing has moved | seccomp go#40893, old CephFS, CIFS go#42334 |
 /// | `EOVERFLOW` | declined if nothing has moved | huge offsets |
@@ -82,7 +85,7 @@ impl Step for CopyFileRange {
                 flow.gave(n as u64);
                 Verdict::Moved(n as u64)
             }
-            Err(Errno::EINTR | Errno::EAGAIN) => Verdict::Moved(0),
+            Err(Errno::EINTR) => Verdict::Moved(0),
             Err(errno) => match refused(errno, self.moved) {
                 Some(why) => Verdict::Declined(why),
                 None => blame(flow, errno),
@@ -96,6 +99,8 @@ fn refused(errno: Errno, moved: bool) -> Option<Why> {
     match errno {
         Errno::ENOSYS => forget_for_ever(PathName::CopyFileRange),
         Errno::EXDEV | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::EBADF | Errno::ETXTBSY => {}
+        // There is nothing to poll on a file.
+        Errno::EAGAIN => {}
         Errno::EPERM | Errno::EACCES | Errno::ENOENT | Errno::EIO | Errno::EOVERFLOW if !moved => {}
         _ => return None,
     }
@@ -112,6 +117,8 @@ mod tests {
         assert!(refused(Errno::EIO, false).is_some());
         assert!(refused(Errno::EIO, true).is_none());
         assert!(refused(Errno::EXDEV, true).is_some());
+        // Asked again it could say the same for ever.
+        assert!(refused(Errno::EAGAIN, true).is_some());
         assert!(refused(Errno::ENOSPC, false).is_none());
     }
 }
