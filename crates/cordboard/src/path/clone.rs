@@ -7,7 +7,7 @@
 //! References: `ioctl_ficlonerange(2)`.
 
 use super::{Flow, Step, Takes, Verdict, both_files};
-use crate::endpoint::CloneAbility;
+use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
 use crate::route::Pair;
 use crate::sys;
@@ -80,9 +80,11 @@ impl Step for Clone {
         // An exact length gives an exact count: a file that grows meanwhile
         // makes a length that ends off a block boundary EINVAL.
         let mut cloned = sys::clone_range(flow.source_fd(), from, length, flow.sink_fd(), to);
-        if cloned.is_err() && from == 0 && to == 0 && length == size {
+        let whole_file = from == 0 && to == 0 && length == size;
+        if cloned.is_err() && whole_file && flow.left == u64::MAX {
             // OpenZFS has refused FICLONERANGE where it took FICLONE, and the
-            // other way round.
+            // other way round. Only where no size was given: what the source
+            // has grown by meanwhile would come along.
             cloned = whole(flow, size);
         }
         match cloned {
@@ -91,13 +93,13 @@ impl Step for Clone {
             Err(errno) => return Verdict::Declined(errno.into()),
         }
         // A clone moves neither position.
-        for moved in [
-            flow.move_source(length as i64),
-            flow.move_sink(length as i64),
-        ] {
-            if let Err(errno) = moved {
-                return Verdict::Failed(crate::endpoint::Side::Sink, errno);
-            }
+        if let Err(errno) = flow.move_source(length as i64) {
+            return Verdict::Failed(Side::Source, errno);
+        }
+        if let Err(errno) = flow.move_sink(length as i64) {
+            // Nothing is counted, so nothing may be skipped.
+            let _ = flow.move_source(-(length as i64));
+            return Verdict::Failed(Side::Sink, errno);
         }
         self.cloned = true;
         flow.took(length);
