@@ -111,6 +111,8 @@ pub(super) fn write(
 /// Does one call without `O_DIRECT`: on a second open description of the same
 /// file, or, where that cannot be had (no procfs, no permission), by taking
 /// the flag off for the length of the call, as dd(1) does for its last block.
+/// What else the descriptor promises of its writes, and of its reads, holds
+/// for the second one too.
 fn cached(
     fd: BorrowedFd<'_>,
     flags: OFlags,
@@ -120,7 +122,9 @@ fn cached(
     use std::os::fd::AsFd;
     if twin.is_none() {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        *twin = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).ok();
+        let promised = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
+        let flags = flags | OFlags::CLOEXEC | (rustix::fs::fcntl_getfl(fd)? & promised);
+        *twin = rustix::fs::open(path, flags, Mode::empty()).ok();
     }
     if let Some(twin) = twin {
         return call(twin.as_fd());
@@ -128,6 +132,40 @@ fn cached(
     let before = rustix::fs::fcntl_getfl(fd)?;
     rustix::fs::fcntl_setfl(fd, before - OFlags::DIRECT)?;
     let done = call(fd);
-    rustix::fs::fcntl_setfl(fd, before)?;
+    // Whatever comes of this: what the call has done is done, and counts.
+    let _ = rustix::fs::fcntl_setfl(fd, before);
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn the_second_descriptor_keeps_the_promises_of_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("f");
+        std::fs::write(&name, b"x").unwrap();
+        for promise in [
+            OFlags::empty(),
+            OFlags::DSYNC,
+            OFlags::SYNC,
+            OFlags::NOATIME,
+        ] {
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC | promise;
+            let first = rustix::fs::open(&name, flags, Mode::empty()).unwrap();
+            let mut twin = None;
+            let mut seen = OFlags::empty();
+            let done = cached(first.as_fd(), OFlags::WRONLY, &mut twin, |fd| {
+                seen = rustix::fs::fcntl_getfl(fd)?;
+                Ok(7)
+            });
+            assert_eq!(done, Ok(7));
+            assert!(twin.is_some(), "{promise:?}");
+            let all = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
+            assert_eq!(seen & all, promise, "{promise:?}");
+        }
+    }
 }
