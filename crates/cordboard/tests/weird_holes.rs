@@ -79,6 +79,38 @@ fn holes_stay_holes() {
     }
 }
 
+/// With an offset of its own, looking for holes leaves the position alone at
+/// every moment: others may be reading there.
+#[test]
+fn looking_for_holes_does_not_move_what_others_share() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let _dog = watchdog("looking_for_holes_does_not_move_what_others_share");
+    let extents: Vec<_> = (0..500).map(|n| (n * 65_536, 4096)).collect();
+    let mut source = holey(500 * 65_536, &extents);
+    source.seek(SeekFrom::Start(3)).unwrap();
+    let shared = source.try_clone().unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    let done = AtomicBool::new(false);
+    let moved = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let mut moved = 0;
+            while !done.load(Ordering::Relaxed) {
+                moved += u32::from(position(&shared) != 3);
+            }
+            moved
+        });
+        let request = Request {
+            source_offset: Some(0),
+            ..only(&[ReadWrite])
+        };
+        run(&source, &sink, request);
+        done.store(true, Ordering::Relaxed);
+        looking.join().unwrap()
+    });
+    assert_eq!(moved, 0, "times that it was somewhere else");
+    assert_eq!(map(&sink), map(&source));
+}
+
 #[test]
 fn append_set_among_holes_keeps_every_byte_in_its_place() {
     let _dog = watchdog("append_set_among_holes_keeps_every_byte_in_its_place");

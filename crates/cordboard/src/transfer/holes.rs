@@ -1,6 +1,8 @@
 //! Holes: ranges without blocks, which read as zeros.
 
-use rustix::fs::{FallocateFlags, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow};
@@ -34,15 +36,21 @@ pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
 }
 
 /// Walks a source's data and holes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Walk {
     /// Up to here the source is known to be data.
     data_until: u64,
+    /// For a transfer with an offset of its own: looking for holes moves a
+    /// position, and that of the source belongs to everyone who shares it.
+    own: Option<OwnedFd>,
 }
 
 impl Walk {
     pub(crate) fn new() -> Walk {
-        Walk { data_until: 0 }
+        Walk {
+            data_until: 0,
+            own: None,
+        }
     }
 
     /// Where a hole comes next, skips it on both sides; limits the step to the
@@ -52,7 +60,7 @@ impl Walk {
             return Ok(false);
         };
         if offset >= self.data_until {
-            let (data, end) = match extent(flow, offset) {
+            let (data, end) = match self.extent(flow, offset) {
                 Some(extent) => extent,
                 None => return Ok(false),
             };
@@ -72,30 +80,40 @@ impl Walk {
         flow.span = self.data_until - offset;
         Ok(true)
     }
+
+    /// What comes next, seen from a position that is the transfer's to move;
+    /// it is put back.
+    fn extent(&mut self, flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
+        if flow.from == Cursor::Position {
+            let found = find(flow.source_fd(), offset);
+            rustix::fs::seek(flow.source_fd(), SeekFrom::Start(offset)).ok()?;
+            return found;
+        }
+        if self.own.is_none() {
+            let path = format!("/proc/self/fd/{}", flow.source_fd().as_raw_fd());
+            // Should somebody have a lease on it, nobody waits for that.
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            self.own = rustix::fs::open(path, flags, Mode::empty()).ok();
+        }
+        find(self.own.as_ref()?.as_fd(), offset)
+    }
 }
 
 /// The next range of data at or after `offset`; at the end of the data, an
 /// empty range at the end of the file. `None` where the file system cannot
-/// tell. `lseek(2)`, since Linux 3.1; the position is put back.
-fn extent(flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
-    let fd = flow.source_fd();
-    // Looking moves the position, which with an offset of its own the
-    // transfer must not.
-    let before = match flow.from {
-        Cursor::Position => offset,
-        _ => rustix::fs::tell(fd).ok()?,
-    };
-    let found = match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
-        Ok(data) => rustix::fs::seek(fd, SeekFrom::Hole(data))
-            .ok()
-            .map(|end| (data, end)),
+/// tell. `lseek(2)`, since Linux 3.1; leaves the position anywhere.
+fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
+    match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
+        Ok(data) => {
+            let end = rustix::fs::seek(fd, SeekFrom::Hole(data)).ok()?;
+            // A hole that somebody has punched there since: not to be relied on.
+            (end > data).then_some((data, end))
+        }
         // Past the last data: a hole to the end, or the end itself.
         Err(rustix::io::Errno::NXIO) => {
             let size = rustix::fs::fstat(fd).ok()?.st_size as u64;
             (size >= offset).then_some((size, u64::MAX))
         }
         Err(_) => None,
-    };
-    rustix::fs::seek(fd, SeekFrom::Start(before)).ok()?;
-    found
+    }
 }
