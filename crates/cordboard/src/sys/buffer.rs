@@ -26,8 +26,15 @@ thread_local! {
 
 impl Buffer {
     /// At least this many bytes, rounded up to whole pages. `mmap(2)`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: more than there is, or than there are addresses for.
     pub(crate) fn with_capacity(length: usize) -> Result<Buffer, Errno> {
-        let length = length.max(1).next_multiple_of(4096);
+        let length = length.max(1).checked_next_multiple_of(4096);
+        let length = length
+            .filter(|length| *length <= isize::MAX as usize)
+            .ok_or(Errno::ENOMEM)?;
         let spare = SPARE.try_with(|spare| spare.take()).ok().flatten();
         if let Some(spare) = spare.filter(|spare| spare.length >= length) {
             return Ok(spare);
@@ -83,6 +90,13 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_than_there_are_addresses_for() {
+        for length in [usize::MAX, usize::MAX - 4095, isize::MAX as usize] {
+            assert_eq!(Buffer::with_capacity(length).err(), Some(Errno::ENOMEM));
+        }
+    }
 
     #[test]
     fn aligned_and_reused() {
