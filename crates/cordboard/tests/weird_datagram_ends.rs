@@ -91,6 +91,32 @@ fn nobody_listens() {
     }
 }
 
+/// Messages of no bytes are handed back like any other.
+#[test]
+fn empty_ones_that_the_sink_refuses_are_handed_back() {
+    let _dog = watchdog("empty_ones_that_the_sink_refuses_are_handed_back");
+    for path in BOTH {
+        let (a, source) = pair(Sort::Unix);
+        let (sink, gone) = pair(Sort::Udp);
+        drop(gone);
+        assert!(send(&sink, b"", SendFlags::empty()).is_ok());
+        put(&a, b"");
+        put(&a, b"");
+        let outcome = run(&source, &sink, only(&[path]));
+        let report = &outcome.report;
+        assert_eq!(
+            report.errno,
+            Some(Errno::ECONNREFUSED),
+            "{path}: {report:?}"
+        );
+        let Some(Stranded::Datagrams(mut back)) = outcome.stranded else {
+            panic!("{path}: {report:?}");
+        };
+        back.extend(all(&source));
+        assert_eq!(back, [b"", b""], "{path}");
+    }
+}
+
 #[test]
 fn too_long_for_the_sink_is_handed_back_in_order() {
     let _dog = watchdog("too_long_for_the_sink_is_handed_back_in_order");

@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use super::{Cursor, Flow, Step, Takes, Verdict};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::pipe;
+use crate::pipe::{self, OwnedPipe};
 use crate::route::{Pair, Why};
 use crate::sys::{self, Batch, Buffer, Received};
 use crate::transfer::Stranded;
@@ -26,6 +26,8 @@ use crate::transfer::Stranded;
 const LARGEST: usize = 64 << 10;
 /// The messages that a stream is cut into for a local socket.
 const LOCAL: usize = 128 << 10;
+/// What is enough for a block of the caller's that a local socket refuses.
+const LARGEST_BLOCK: usize = 16 << 20;
 /// Datagrams a batch.
 const SLOTS: usize = 32;
 /// What fits an Ethernet frame, where the path's MTU is not known.
@@ -60,15 +62,29 @@ pub(crate) struct Datagram {
     batch: Batch,
     buffer: Option<Buffer>,
     slot: usize,
-    queue: Vec<Received>,
+    received: Vec<Received>,
+    queue: Vec<Message>,
     /// The first of the queue that has not been sent.
     next: usize,
     /// Bytes of it that a stream sink has taken.
-    part: usize,
+    sent: usize,
+    /// Bytes of a stream, behind the queue's, that wait for the rest of their
+    /// datagram: where they start, and how many they are.
+    tail: (usize, usize),
+    /// For reading a little from a pipe.
+    aside: Option<OwnedPipe>,
     ended: bool,
     /// `SO_PASSCRED` is to be taken off the source at the end.
     restore: bool,
     tells_end: bool,
+}
+
+/// A datagram in the buffer.
+struct Message {
+    start: usize,
+    length: usize,
+    /// The rest of it is lost.
+    cut: bool,
 }
 
 impl Datagram {
@@ -87,9 +103,12 @@ impl Datagram {
             batch: Batch::new(slots),
             buffer: Some(Buffer::with_capacity(slot * slots)?),
             slot,
+            received: Vec::with_capacity(slots),
             queue: Vec::with_capacity(slots),
             next: 0,
-            part: 0,
+            sent: 0,
+            tail: (0, 0),
+            aside: None,
             ended: false,
             restore: false,
             tells_end: false,
@@ -124,7 +143,7 @@ impl Datagram {
         let mut at_most = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
         if at_most == 0 {
             // A datagram goes whole or not at all.
-            if next_length(flow, RecvFlags::empty()).map_err(failed)? as u64 > flow.left {
+            if next_length(flow).map_err(failed)? as u64 > flow.left {
                 flow.left = 0;
                 return Err(Verdict::Moved(0));
             }
@@ -134,23 +153,26 @@ impl Datagram {
             return Err(Verdict::Ended);
         };
         let wait = flow.may_sleep && !flow.source.facts().nonblocking;
-        let done = self
-            .batch
-            .receive(fd, &mut buffer, self.slot, at_most, wait, &mut self.queue);
+        let done = self.batch.receive(
+            fd,
+            &mut buffer,
+            self.slot,
+            at_most,
+            wait,
+            &mut self.received,
+        );
         self.buffer = Some(buffer);
-        (self.next, self.part) = (0, 0);
+        self.forget();
         done.map_err(failed)?;
-        if let Some(end) = self
-            .queue
-            .iter()
-            .position(|r| r.length == 0 && self.is_end(flow, r))
-        {
-            self.queue.truncate(end);
-            self.ended = true;
+        for (index, received) in self.received.iter().enumerate() {
+            if received.length == 0 && self.is_end(flow, received) {
+                self.ended = true;
+                break;
+            }
+            flow.took(received.length as u64);
+            flow.truncated += u64::from(received.truncated);
+            push_apart(&mut self.queue, index * self.slot, received);
         }
-        let bytes: usize = self.queue.iter().map(|r| r.length).sum();
-        flow.truncated += self.queue.iter().filter(|r| r.truncated).count() as u64;
-        flow.took(bytes as u64);
         Ok(())
     }
 
@@ -167,20 +189,25 @@ impl Datagram {
     /// datagram may be shorter; otherwise what is there goes out.
     fn cut(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
-        if !flow.may_read(kind.is_socket()) {
+        if flow.left > 0 && !flow.may_read(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
         let Some(mut buffer) = self.buffer.take() else {
             return Err(Verdict::Ended);
         };
-        let held = self.part;
+        let (start, held) = self.tail;
+        buffer.copy_within(start..start + held, 0);
+        self.forget();
+        self.tail = (0, held);
+        // Less than a whole datagram was kept, so there is room.
         let room = buffer.len() / self.slot * self.slot - held;
-        let room = match flow.block {
-            Some(_) if !kind.is_cached() => self.slot - held,
-            _ => room,
-        };
         let room = usize::try_from(flow.left.min(flow.span)).map_or(room, |left| left.min(room));
-        let done = read_stream(flow, &mut buffer[held..held + room]);
+        let done = if room == 0 {
+            // No more is wanted.
+            Ok(0)
+        } else {
+            read_stream(flow, &mut buffer[held..held + room], &mut self.aside)
+        };
         self.buffer = Some(buffer);
         let n = match done {
             Ok(0) => {
@@ -193,24 +220,21 @@ impl Datagram {
             Err(errno) => return Err(Verdict::Failed(Side::Source, errno)),
         };
         flow.took(n as u64);
-        let mut bytes = held + n;
-        self.part = bytes;
+        let bytes = held + n;
         let exact = flow.block.is_some() && !self.ended && flow.left > 0;
-        if exact && bytes < self.slot {
-            return Err(Verdict::Moved(0));
-        }
-        self.part = 0;
-        self.queue.clear();
-        self.next = 0;
-        while bytes > 0 {
-            let length = bytes.min(self.slot);
-            self.queue.push(Received {
-                length,
-                truncated: false,
-                credentials: false,
+        let goes = if exact {
+            bytes / self.slot * self.slot
+        } else {
+            bytes
+        };
+        for start in (0..goes).step_by(self.slot) {
+            self.queue.push(Message {
+                start,
+                length: (goes - start).min(self.slot),
+                cut: false,
             });
-            bytes -= length;
         }
+        self.tail = (goes, bytes - goes);
         Ok(())
     }
 
@@ -224,7 +248,7 @@ impl Datagram {
         };
         let whole = self.queue[self.next..]
             .iter()
-            .take_while(|r| !r.truncated)
+            .take_while(|message| !message.cut)
             .count();
         let done = if whole == 0 {
             Err(Verdict::Failed(Side::Source, Errno::EMSGSIZE))
@@ -244,8 +268,8 @@ impl Datagram {
     }
 
     fn message<'b>(&self, buffer: &'b [u8], index: usize) -> &'b [u8] {
-        let start = index * self.slot;
-        &buffer[start..start + self.queue[index].length]
+        let Message { start, length, .. } = self.queue[index];
+        &buffer[start..start + length]
     }
 
     fn send(&mut self, flow: &mut Flow<'_>, buffer: &[u8], whole: usize) -> Result<u64, Verdict> {
@@ -282,7 +306,7 @@ impl Datagram {
         let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(whole);
         for index in range {
             let message = self.message(buffer, index);
-            let skip = if index == self.next { self.part } else { 0 };
+            let skip = if index == self.next { self.sent } else { 0 };
             if message.len() > skip {
                 parts.push(IoSlice::new(&message[skip..]));
             }
@@ -308,13 +332,13 @@ impl Datagram {
     /// So many bytes of the queue have been written.
     fn advance(&mut self, mut bytes: usize) {
         while let Some(message) = self.queue.get(self.next) {
-            let rest = message.length - self.part;
+            let rest = message.length - self.sent;
             if bytes < rest {
-                self.part += bytes;
+                self.sent += bytes;
                 return;
             }
             bytes -= rest;
-            self.part = 0;
+            self.sent = 0;
             self.next += 1;
             if bytes == 0 {
                 return;
@@ -332,7 +356,7 @@ impl Step for Datagram {
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
             }
-            if self.queue.len() == self.next {
+            if self.queue.is_empty() {
                 return if self.ended {
                     Verdict::Ended
                 } else {
@@ -344,15 +368,12 @@ impl Step for Datagram {
     }
 
     fn held(&self) -> u64 {
-        let queued: usize = self.queue[self.next.min(self.queue.len())..]
-            .iter()
-            .map(|r| r.length)
-            .sum();
-        if queued == 0 && self.next >= self.queue.len() {
-            // Bytes of a stream that wait for the rest of their datagram.
-            return self.part as u64;
-        }
-        (queued - self.part) as u64
+        let queued: usize = self.queue[self.next..].iter().map(|m| m.length).sum();
+        (queued - self.sent + self.tail.1) as u64
+    }
+
+    fn holds(&self) -> bool {
+        self.next < self.queue.len() || self.tail.1 > 0
     }
 
     fn knows_the_end(&self) -> bool {
@@ -362,13 +383,13 @@ impl Step for Datagram {
     fn strand(&mut self) -> Option<Stranded> {
         let buffer = self.buffer.take()?;
         let mut left = Vec::new();
-        if self.next >= self.queue.len() && self.part > 0 {
-            left.push(buffer[..self.part].to_vec());
-        }
         for index in self.next..self.queue.len() {
             let message = self.message(&buffer, index);
-            let skip = if index == self.next { self.part } else { 0 };
+            let skip = if index == self.next { self.sent } else { 0 };
             left.push(message[skip..].to_vec());
+        }
+        if let (start, bytes @ 1..) = self.tail {
+            left.push(buffer[start..start + bytes].to_vec());
         }
         buffer.recycle();
         self.forget();
@@ -377,7 +398,7 @@ impl Step for Datagram {
 
     fn forget(&mut self) {
         self.queue.clear();
-        (self.next, self.part) = (0, 0);
+        (self.next, self.sent, self.tail) = (0, 0, (0, 0));
     }
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
@@ -391,6 +412,29 @@ impl Drop for Datagram {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             buffer.recycle();
+        }
+        if let Some(pipe) = self.aside.take() {
+            pipe.release();
+        }
+    }
+}
+
+/// What was received, message by message, where the kernel has joined some of
+/// one sender's (`UDP_GRO`).
+fn push_apart(queue: &mut Vec<Message>, start: usize, received: &Received) {
+    let length = received.length;
+    let segment = received.segment.unwrap_or(length).clamp(1, length.max(1));
+    let mut at = 0;
+    loop {
+        let end = (at + segment).min(length);
+        queue.push(Message {
+            start: start + at,
+            length: end - at,
+            cut: received.truncated && end == length,
+        });
+        at = end;
+        if at >= length {
+            return;
         }
     }
 }
@@ -414,27 +458,29 @@ pub(crate) fn largest(kind: Kind) -> usize {
     }
 }
 
+/// What came of receiving one datagram.
+pub(crate) enum One {
+    /// It is in the buffer.
+    Here(Received),
+    /// It is longer than what is left of the size, and stays where it is.
+    TooLong,
+}
+
 /// One datagram into a buffer, for the path that has no batches.
-pub(crate) fn receive_one(
-    flow: &mut Flow<'_>,
-    into: &mut [u8],
-    flags: RecvFlags,
-) -> Result<usize, Errno> {
-    if flow.left < into.len() as u64 && next_length(flow, flags)? as u64 > flow.left {
-        flow.left = 0;
-        return Err(Errno::EINTR);
+pub(crate) fn receive_one(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<One, Errno> {
+    if flow.left < largest(flow.source.kind()).max(into.len()) as u64
+        && next_length(flow)? as u64 > flow.left
+    {
+        return Ok(One::TooLong);
     }
-    let (got, real) = rustix::net::recv(flow.source_fd(), &mut *into, flags | RecvFlags::TRUNC)?;
-    if real > got {
-        flow.truncated += 1;
-        return Err(Errno::EMSGSIZE);
-    }
-    Ok(got)
+    let received = sys::receive_one(flow.source_fd(), into, flow.may_sleep)?;
+    flow.truncated += u64::from(received.truncated);
+    Ok(One::Here(received))
 }
 
 /// Length of the next datagram, which stays where it is.
-fn next_length(flow: &Flow<'_>, flags: RecvFlags) -> Result<usize, Errno> {
-    let flags = flags | RecvFlags::PEEK | RecvFlags::TRUNC;
+fn next_length(flow: &Flow<'_>) -> Result<usize, Errno> {
+    let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
     let flags = if flow.may_sleep {
         flags
     } else {
@@ -448,7 +494,13 @@ fn next_length(flow: &Flow<'_>, flags: RecvFlags) -> Result<usize, Errno> {
 /// what the sink's way takes without fragments.
 pub(crate) fn size_for(flow: &Flow<'_>) -> usize {
     if let Some(block) = flow.block {
-        return block;
+        // No more memory than what any such socket could send: the datagram
+        // is then still too long for it, and EMSGSIZE the answer.
+        let most = match flow.sink.kind() {
+            Kind::Udp => LARGEST,
+            _ => LARGEST_BLOCK,
+        };
+        return block.min(most);
     }
     let fd = flow.sink_fd();
     match flow.sink.kind() {
@@ -478,7 +530,11 @@ fn largest_local() -> usize {
     })
 }
 
-fn read_stream(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+fn read_stream(
+    flow: &mut Flow<'_>,
+    into: &mut [u8],
+    aside: &mut Option<OwnedPipe>,
+) -> Result<usize, Errno> {
     let fd = flow.source_fd();
     if flow.source.kind().is_socket() {
         let flags = if flow.may_sleep {
@@ -489,7 +545,7 @@ fn read_stream(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
         return Ok(rustix::net::recv(fd, into, flags)?.1);
     }
     if flow.source.kind().is_pipe() {
-        return pipe::read(fd, into);
+        return pipe::read(fd, into, aside);
     }
     let n = match flow.from {
         Cursor::At(offset) => rustix::io::pread(fd, into, offset)?,

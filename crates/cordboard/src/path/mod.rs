@@ -47,6 +47,11 @@ pub(crate) trait Step {
         0
     }
 
+    /// Something is held, be it a message of no bytes.
+    fn holds(&self) -> bool {
+        self.held() > 0
+    }
+
     /// A claim of [`Verdict::Ended`] needs no second opinion.
     fn knows_the_end(&self) -> bool {
         false

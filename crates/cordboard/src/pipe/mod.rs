@@ -13,6 +13,8 @@ use crate::errno::Errno;
 /// The largest private pipe: what is splendid for sockets, and what an
 /// unprivileged process may have by default (`fs.pipe-max-size`).
 pub(crate) const LARGEST: usize = 1 << 20;
+/// What a fresh pipe has (`pipe(7)`).
+const DEFAULT: usize = 64 << 10;
 
 /// A pipe that knows what it holds.
 ///
@@ -142,33 +144,48 @@ impl Grown {
 /// Reads from somebody's pipe. It may be in packet mode (`pipe2(2)`,
 /// `O_DIRECT`), which its read end does not show, and where `read(2)` throws
 /// away what a short read leaves of a packet. A packet is a page at most; less
-/// is asked for by `splice(2)`, which leaves the rest where it is.
-pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
-    use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
+/// is asked for by `splice(2)`, which leaves the rest where it is. The pipe
+/// that this takes is kept in `aside` for the next time.
+pub(crate) fn read(
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    aside: &mut Option<OwnedPipe>,
+) -> Result<usize, Errno> {
+    use rustix::pipe::{SpliceFlags, splice};
     const PACKET: usize = 4096;
     if into.len() >= PACKET {
         return Ok(rustix::io::read(fd, into)?);
     }
-    let Ok((reader, writer)) = pipe_with(PipeFlags::CLOEXEC) else {
+    let Some(mut pipe) = aside.take().or_else(|| acquire(DEFAULT).ok()) else {
         // Without a second pipe only packets are at risk, and they are rare.
         return Ok(rustix::io::read(fd, into)?);
     };
-    let n = match splice(fd, None, &writer, None, into.len(), SpliceFlags::NONBLOCK) {
+    let flags = SpliceFlags::NONBLOCK;
+    let moved = splice(fd, None, pipe.writer(), None, into.len(), flags);
+    let n = match moved {
         Ok(n) => n,
-        Err(errno @ (rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)) => {
-            return Err(errno.into());
+        Err(errno) => {
+            *aside = Some(pipe);
+            return match errno {
+                rustix::io::Errno::AGAIN | rustix::io::Errno::INTR => Err(errno.into()),
+                // Refused by a filter.
+                _ => Ok(rustix::io::read(fd, into)?),
+            };
         }
-        // Refused by a filter.
-        Err(_) => return Ok(rustix::io::read(fd, into)?),
     };
+    pipe.filled(n);
     let mut got = 0;
     while got < n {
-        match rustix::io::read(&reader, &mut into[got..n]) {
+        match rustix::io::read(pipe.reader(), &mut into[got..n]) {
             Ok(0) => return Err(Errno::EIO),
-            Ok(more) => got += more,
+            Ok(more) => {
+                pipe.drained(more);
+                got += more;
+            }
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
+    *aside = Some(pipe);
     Ok(n)
 }

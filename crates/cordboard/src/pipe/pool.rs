@@ -10,13 +10,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
-use super::{LARGEST, OwnedPipe};
+use super::{DEFAULT, LARGEST, OwnedPipe};
 use crate::errno::Errno;
 
 /// Idle pipes that are kept.
 const KEPT: usize = 8;
-/// What a fresh pipe has (`pipe(7)`).
-const DEFAULT: usize = 64 << 10;
 
 struct Pool {
     /// The process that these pipes belong to: a child after `fork(2)` has

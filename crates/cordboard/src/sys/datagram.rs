@@ -15,15 +15,23 @@ pub(crate) struct Received {
     /// It was longer than its slot, and the kernel threw the rest away.
     pub truncated: bool,
     /// It came with its sender's credentials, so it is a message and not the
-    /// end of the stream (see `pass_credentials`).
+    /// end of the stream (see `pass_credentials`). So it is where there was no
+    /// room to say so: the end comes with nothing at all.
     pub credentials: bool,
+    /// It is several of this many bytes each, and perhaps a shorter last one,
+    /// which the kernel has joined: `UDP_GRO` (since Linux 5.0) is set.
+    pub segment: Option<usize>,
 }
+
+/// Room for credentials and timestamps; the kernel leaves out what does not
+/// fit.
+type Ancillary = [u64; 32];
 
 /// The kernel's view of a batch, kept between calls.
 pub(crate) struct Batch {
     headers: Vec<libc::mmsghdr>,
     vectors: Vec<libc::iovec>,
-    control: Vec<[u64; 8]>,
+    control: Vec<Ancillary>,
 }
 
 // SAFETY: the pointers in it are set anew at the start of each call, from
@@ -42,7 +50,7 @@ impl Batch {
         Batch {
             headers: vec![header; slots],
             vectors: vec![vector; slots],
-            control: vec![[0; 8]; slots],
+            control: vec![[0; 32]; slots],
         }
     }
 
@@ -74,7 +82,7 @@ impl Batch {
             header.msg_iov = &raw mut self.vectors[index];
             header.msg_iovlen = 1;
             header.msg_control = self.control[index].as_mut_ptr().cast();
-            header.msg_controllen = size_of::<[u64; 8]>() as _;
+            header.msg_controllen = size_of::<Ancillary>() as _;
             header.msg_flags = 0;
             header.msg_name = ptr::null_mut();
             header.msg_namelen = 0;
@@ -101,12 +109,7 @@ impl Batch {
             return Err(last());
         }
         for message in &self.headers[..received as usize] {
-            let header = &message.msg_hdr;
-            out.push(Received {
-                length: message.msg_len as usize,
-                truncated: header.msg_flags & libc::MSG_TRUNC != 0,
-                credentials: ancillary(header),
-            });
+            out.push(received_with(&message.msg_hdr, message.msg_len as usize));
         }
         Ok(received as usize)
     }
@@ -157,25 +160,78 @@ impl Batch {
     }
 }
 
-/// Whether a header came back with credentials; descriptors that came along
-/// (`SCM_RIGHTS`) are closed, so that a sender cannot fill our table.
-fn ancillary(header: &libc::msghdr) -> bool {
-    let mut credentials = false;
+/// Receives one datagram, for where batches are refused. Never waits unless
+/// `wait` is set.
+///
+/// # Errors
+///
+/// As [`Batch::receive`].
+pub(crate) fn receive_one(
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    wait: bool,
+) -> Result<Received, Errno> {
+    let mut control: Ancillary = [0; 32];
+    let mut vector = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    // SAFETY: all-zero bytes are a valid msghdr.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of::<Ancillary>() as _;
+    let flags = libc::MSG_CMSG_CLOEXEC | if wait { 0 } else { libc::MSG_DONTWAIT };
+    // SAFETY: the header points at a vector and buffers that outlive the call.
+    let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
+    if n < 0 {
+        return Err(last());
+    }
+    Ok(received_with(&header, n as usize))
+}
+
+/// What a header that came back says of its message. Descriptors that came
+/// along (`SCM_RIGHTS`) are closed, so that a sender cannot fill our table.
+fn received_with(header: &libc::msghdr, length: usize) -> Received {
+    let mut received = Received {
+        length,
+        truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+        credentials: header.msg_flags & libc::MSG_CTRUNC != 0,
+        segment: None,
+    };
     // SAFETY: the kernel filled in msg_control and msg_controllen of this header.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !next.is_null() {
         // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return headers inside the buffer.
         let part = unsafe { &*next };
         if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_CREDENTIALS {
-            credentials = true;
+            received.credentials = true;
         }
         if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_RIGHTS {
             close_rights(part);
         }
+        if part.cmsg_level == libc::SOL_UDP && part.cmsg_type == libc::UDP_GRO {
+            received.segment = number(part).filter(|size| *size > 0);
+        }
         // SAFETY: `next` is a header of this message.
         next = unsafe { libc::CMSG_NXTHDR(header, next) };
     }
-    credentials
+    received
+}
+
+/// The one integer that is the data of this header.
+fn number(part: &libc::cmsghdr) -> Option<usize> {
+    // SAFETY: computes a length only.
+    let needed = unsafe { libc::CMSG_LEN(size_of::<libc::c_int>() as libc::c_uint) } as usize;
+    if part.cmsg_len < needed {
+        return None;
+    }
+    // SAFETY: the data of this header follows it in the control buffer.
+    let data = unsafe { libc::CMSG_DATA(part) }.cast::<libc::c_int>();
+    // SAFETY: as long as an integer, as was just found, at any alignment.
+    let number = unsafe { data.read_unaligned() };
+    usize::try_from(number).ok()
 }
 
 fn close_rights(part: &libc::cmsghdr) {

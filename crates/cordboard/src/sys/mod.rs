@@ -11,7 +11,7 @@ mod socket;
 
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};
-pub(crate) use datagram::{Batch, Received};
+pub(crate) use datagram::{Batch, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use durable::start_writeback;
 pub(crate) use signal::Hold;

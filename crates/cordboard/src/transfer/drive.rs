@@ -31,13 +31,13 @@ impl Transfer<'_> {
     /// One step of the current path; of the next one, where it declines.
     pub(super) fn step(&mut self) -> Turn {
         loop {
-            if self.flow.left == 0 && self.held() == 0 {
+            if self.flow.left == 0 && !self.holds() {
                 return Turn::Done(Ended::Size);
             }
             if let Err(errno) = self.walk_holes() {
                 return Turn::Failed(Some(Side::Sink), Some(errno));
             }
-            if self.flow.left == 0 && self.held() == 0 {
+            if self.flow.left == 0 && !self.holds() {
                 continue;
             }
             let name = match self.current_path() {
@@ -81,13 +81,14 @@ impl Transfer<'_> {
         Turn::Done(Ended::Eof)
     }
 
-    pub(super) fn held(&self) -> u64 {
-        self.current.as_ref().map_or(0, |(_, path)| path.held())
+    /// The path at work has something in hand that the sink has not taken.
+    pub(super) fn holds(&self) -> bool {
+        self.current.as_ref().is_some_and(|(_, path)| path.holds())
     }
 
     /// Skips a hole on both sides, where the sink shall have it too.
     fn walk_holes(&mut self) -> Result<(), Errno> {
-        if self.held() > 0 {
+        if self.holds() {
             return Ok(());
         }
         let Some(walk) = &mut self.walk else {
@@ -125,7 +126,7 @@ impl Transfer<'_> {
     }
 
     fn hand_over(&mut self, name: PathName, why: Why) {
-        debug_assert_eq!(self.held(), 0, "{name} declined with bytes in hand");
+        debug_assert!(!self.holds(), "{name} declined with something in hand");
         if let Some((_, mut path)) = self.current.take() {
             path.finish(&mut self.flow);
         }

@@ -96,7 +96,7 @@ impl Transfer<'_> {
         self.flow.may_sleep = false;
         self.flow.source_ready.may_sleep = false;
         self.flow.sink_ready.may_sleep = false;
-        while self.held() > 0 {
+        while self.holds() {
             let interest = Interest {
                 ready: Some((self.flow.sink_fd(), true)),
                 watch: None,
@@ -107,7 +107,8 @@ impl Transfer<'_> {
                 _ => break,
             }
             match self.step() {
-                Turn::Moved(n) if n > 0 => {}
+                // Of no bytes too: a message may have none.
+                Turn::Moved(_) => {}
                 Turn::Failed(Some(side), Some(errno)) => {
                     verdict.fail(side, errno);
                     break;
@@ -120,11 +121,11 @@ impl Transfer<'_> {
 
     /// What was read and not written: back to the source, or to the caller.
     fn give_back(&mut self) -> Option<Stranded> {
-        let held = self.held();
         let (_, path) = self.current.as_mut()?;
-        if held == 0 {
+        if !path.holds() {
             return None;
         }
+        let held = path.held();
         let kind = self.flow.source.kind();
         let rewinds = kind.is_cached() || kind == Kind::Pseudo;
         if rewinds && self.flow.move_source(-(held as i64)).is_ok() {

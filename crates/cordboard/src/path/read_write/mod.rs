@@ -10,10 +10,11 @@ use std::os::fd::OwnedFd;
 use rustix::io::ReadWriteFlags;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{Cursor, Flow, Step, Takes, Verdict, datagram};
+use super::datagram::{self, One};
+use super::{Cursor, Flow, Step, Takes, Verdict};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::pipe;
+use crate::pipe::{self, OwnedPipe};
 use crate::route::{Pair, Why};
 use crate::sys::Buffer;
 use crate::transfer::Stranded;
@@ -32,6 +33,8 @@ const NUMBER: usize = 8;
 /// Rounds of reading and writing in one step, as long as they are short: the
 /// records of a timer are 8 bytes.
 const ROUNDS: usize = 16;
+/// The most that a caller's block makes the buffer.
+const LARGEST_BLOCK: usize = 64 << 20;
 /// Bytes after which a step has done enough.
 const ENOUGH: u64 = 16 << 10;
 /// Reads that filled the buffer before it grows.
@@ -63,6 +66,17 @@ pub(crate) struct ReadWrite {
     full_reads: u32,
     /// A message of zero length is to be passed on.
     empty_message: bool,
+    /// What is held is messages of this many bytes each, the last perhaps
+    /// shorter; one message, where there is none.
+    segment: Option<usize>,
+    /// What is held has lost its end, and is not passed on.
+    cut: bool,
+    /// The source gives messages.
+    messages: bool,
+    /// The sink takes bytes in units, of what several reads may have given.
+    joins: bool,
+    /// For reading a little from a pipe.
+    aside: Option<OwnedPipe>,
     /// `RWF_NOWAIT` works on the sink.
     nowait: bool,
     source_twin: Option<OwnedFd>,
@@ -88,11 +102,21 @@ impl ReadWrite {
         };
         let mut length = usize::try_from(known).unwrap_or(largest).min(largest);
         if let Some(block) = flow.block {
-            length = length.max(block.min(64 << 20));
+            length = length.max(block.min(LARGEST_BLOCK));
         }
         if source.kind.is_datagram() {
             length = length.max(datagram::largest(source.kind));
         }
+        // Behind what the sink does not take yet there is always room to read.
+        length = length.max(aligned::unit(source));
+        let joins = match aligned::unit(sink) {
+            1 if sink.kind == Kind::Eventfd => NUMBER,
+            unit => unit,
+        };
+        if source.kind.is_datagram() {
+            length += joins - 1;
+        }
+        length = length.max(joins);
         Ok(ReadWrite {
             buffer: Some(Buffer::with_capacity(length)?),
             start: 0,
@@ -100,6 +124,11 @@ impl ReadWrite {
             ended: false,
             full_reads: 0,
             empty_message: false,
+            segment: None,
+            cut: false,
+            messages: source.kind.is_datagram(),
+            joins: joins > 1,
+            aside: None,
             nowait: true,
             source_twin: None,
             sink_twin: None,
@@ -120,12 +149,10 @@ impl ReadWrite {
             // Pieces of a stream are put together to whole numbers.
             return self.pending() < NUMBER;
         }
-        let exact = flow.block.filter(|_| flow.sink.kind().is_datagram());
         // A message that came whole goes on whole.
-        self.pending()
-            < exact
-                .filter(|_| !flow.source.kind().is_datagram())
-                .unwrap_or(1)
+        let exact = flow.block.is_some() && flow.sink.kind().is_datagram() && !self.messages;
+        let least = if exact { datagram::size_for(flow) } else { 1 };
+        self.pending() < least
     }
 
     /// One read, if there is room for more, and one write.
@@ -133,7 +160,7 @@ impl ReadWrite {
         // At the end, at the size or before a hole, what is held goes out as
         // it is; otherwise it is filled up to what the sink wants at once.
         let dry = |this: &ReadWrite, flow: &Flow<'_>| {
-            this.ended || this.empty_message || flow.left.min(flow.span) == 0
+            this.ended || this.empty_message || this.cut || flow.left.min(flow.span) == 0
         };
         if self.short(flow) && !dry(self, flow) {
             if let Err(verdict) = self.fill(flow) {
@@ -182,7 +209,26 @@ impl ReadWrite {
             // Nor is there half a record, whatever the block.
             length = usize::try_from(flow.left).map_or(room, |left| left.min(room));
         }
-        let done = self.read(flow, &mut buffer[self.end..self.end + length]);
+        debug_assert!(room > 0, "no room to read into");
+        let done = if length == 0 {
+            // There is no file past 2^63-1.
+            Ok(0)
+        } else if kind.is_datagram() {
+            match datagram::receive_one(flow, &mut buffer[self.end..]) {
+                Ok(One::Here(received)) => {
+                    (self.segment, self.cut) = (received.segment, received.truncated);
+                    Ok(received.length)
+                }
+                Ok(One::TooLong) => {
+                    self.buffer = Some(buffer);
+                    flow.left = 0;
+                    return Err(Verdict::Moved(0));
+                }
+                Err(errno) => Err(errno),
+            }
+        } else {
+            self.read(flow, &mut buffer[self.end..self.end + length])
+        };
         self.buffer = Some(buffer);
         match done {
             // A sequenced-packet socket's is taken for the end, as by read(2).
@@ -224,13 +270,10 @@ impl ReadWrite {
             if !flow.may_sleep {
                 flags |= RecvFlags::DONTWAIT;
             }
-            if kind.is_datagram() {
-                return datagram::receive_one(flow, into, flags);
-            }
             return Ok(rustix::net::recv(source, into, flags)?.1);
         }
         if kind.is_pipe() {
-            return pipe::read(source, into);
+            return pipe::read(source, into, &mut self.aside);
         }
         if flow.source.facts().direct && kind.is_cached() {
             return aligned::read(flow, &mut self.source_twin, into);
@@ -245,6 +288,9 @@ impl ReadWrite {
 
     /// One write of what is held.
     fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        if self.cut {
+            return Verdict::Failed(Side::Source, Errno::EMSGSIZE);
+        }
         let kind = flow.sink.kind();
         if !flow.may_write(kind.is_socket() || self.covers_waiting(flow)) {
             return Verdict::Blocked(Side::Sink);
@@ -253,8 +299,13 @@ impl ReadWrite {
             return Verdict::Ended;
         };
         let mut bytes = &buffer[self.start..self.end];
-        if kind.is_datagram() && !flow.source.kind().is_datagram() {
-            bytes = &bytes[..bytes.len().min(datagram::size_for(flow))];
+        if kind.is_datagram() {
+            let most = if self.messages {
+                self.segment.unwrap_or(usize::MAX)
+            } else {
+                datagram::size_for(flow)
+            };
+            bytes = &bytes[..bytes.len().min(most)];
         } else if kind == Kind::Eventfd {
             bytes = &bytes[..bytes.len().min(NUMBER)];
         }
@@ -357,18 +408,39 @@ impl Step for ReadWrite {
         self.pending() as u64
     }
 
+    fn holds(&self) -> bool {
+        self.pending() > 0 || self.empty_message
+    }
+
     fn knows_the_end(&self) -> bool {
         true
     }
 
     fn strand(&mut self) -> Option<Stranded> {
-        let bytes = self.buffer.as_ref()?[self.start..self.end].to_vec();
+        if !self.holds() {
+            return None;
+        }
+        let buffer = self.buffer.as_ref()?;
+        let stranded = if self.messages && !self.joins {
+            let each = self.segment.unwrap_or(self.end).max(1);
+            let mut all = Vec::new();
+            let mut at = self.start;
+            while at < self.end || all.is_empty() {
+                let end = (at / each + 1).saturating_mul(each).min(self.end);
+                all.push(buffer[at..end].to_vec());
+                at = end;
+            }
+            Stranded::Datagrams(all)
+        } else {
+            Stranded::Buffer(buffer[self.start..self.end].to_vec())
+        };
         self.forget();
-        (!bytes.is_empty()).then_some(Stranded::Buffer(bytes))
+        Some(stranded)
     }
 
     fn forget(&mut self) {
         (self.start, self.end) = (0, 0);
+        (self.empty_message, self.cut, self.segment) = (false, false, None);
     }
 }
 
@@ -376,6 +448,9 @@ impl Drop for ReadWrite {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             buffer.recycle();
+        }
+        if let Some(pipe) = self.aside.take() {
+            pipe.release();
         }
     }
 }

@@ -1,0 +1,236 @@
+//! Datagrams of unusual sizes: blocks that writes do not fit, blocks larger
+//! than any memory, messages that the kernel joins or cuts.
+
+mod common;
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
+use common::{content, file_with, handed_back, meanwhile, only, pattern, position, run, watchdog};
+use cordboard::{Ended, Errno, Request, Side, Stranded, Transfer};
+
+fn option(fd: &OwnedFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+    let length = size_of::<i32>() as libc::socklen_t;
+    let value = &raw const value;
+    // SAFETY: the kernel reads `length` bytes, which is what an i32 has.
+    match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.cast(), length) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_raw(
+            std::io::Error::last_os_error().raw_os_error().unwrap(),
+        )),
+    }
+}
+
+#[test]
+fn only_the_last_one_is_short_whatever_the_writes() {
+    let _dog = watchdog("only_the_last_one_is_short_whatever_the_writes");
+    for path in BOTH {
+        for (writes, expected) in [
+            (&[2500, 1500][..], &[1000, 1000, 1000, 1000][..]),
+            (&[1, 998, 2, 5000], &[1000, 1000, 1000, 1000, 1000, 1000, 1]),
+        ] {
+            let (sink, b) = pair(Sort::Unix);
+            let (source, mut feed) = std::io::pipe().unwrap();
+            let data = pattern(writes.iter().sum());
+            let request = Request {
+                block: NonZeroUsize::new(1000),
+                ..only(&[path])
+            };
+            let report = std::thread::scope(|scope| {
+                let data = &data;
+                scope.spawn(move || {
+                    let mut at = 0;
+                    for length in writes {
+                        feed.write_all(&data[at..at + length]).unwrap();
+                        at += length;
+                        // The next one finds the first taken.
+                        std::thread::sleep(std::time::Duration::from_millis(10));
+                    }
+                });
+                run(&source, &sink, request).report
+            });
+            assert_eq!(report.ended, Ended::Eof, "{path}: {report:?}");
+            let got = all(&b);
+            let lengths: Vec<_> = got.iter().map(Vec::len).collect();
+            assert_eq!(lengths, expected, "{path}: {report:?}");
+            assert!(got.concat() == data, "{path}");
+        }
+    }
+}
+
+/// A file's reads end where the file did when they began.
+#[test]
+fn a_file_that_grows_is_cut_the_same_way() {
+    let _dog = watchdog("a_file_that_grows_is_cut_the_same_way");
+    for path in BOTH {
+        let (sink, b) = pair(Sort::Unix);
+        let data = pattern(7300);
+        let source = file_with(&data[..3500]);
+        let grow = || {
+            std::os::unix::fs::FileExt::write_all_at(&source, &data[3500..], 3500).unwrap();
+        };
+        let mut grow = meanwhile(grow);
+        let request = Request {
+            block: NonZeroUsize::new(1000),
+            ..only(&[path])
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.observe(&mut grow).run().report;
+        let lengths: Vec<_> = all(&b).iter().map(Vec::len).collect();
+        let (last, whole) = lengths.split_last().unwrap();
+        assert!(whole.iter().all(|n| *n == 1000), "{path}: {lengths:?}");
+        assert!(*last <= 1000, "{path}: {lengths:?}");
+        assert_eq!(report.written, 7300, "{path}: {report:?}");
+    }
+}
+
+#[test]
+fn a_block_larger_than_any_memory() {
+    let _dog = watchdog("a_block_larger_than_any_memory");
+    for block in [usize::MAX, isize::MAX as usize, 1 << 40] {
+        for path in BOTH {
+            let request = || Request {
+                block: NonZeroUsize::new(block),
+                ..only(&[path])
+            };
+            for sort in SORTS {
+                let (sink, b) = pair(sort);
+                let data = pattern(10_000);
+                let report = run(file_with(&data), &sink, request()).report;
+                assert_eq!(report.ended, Ended::Eof, "{sort:?} by {path}: {report:?}");
+                assert!(all(&b) == [data], "{sort:?} by {path}");
+            }
+            // More than any datagram may have: the kernel says so.
+            let (sink, b) = pair(Sort::Udp);
+            let source = file_with(&pattern(70_000));
+            let report = run(&source, &sink, request()).report;
+            let failure = (report.failed, report.errno, report.written);
+            let expected = (Some(Side::Sink), Some(Errno::EMSGSIZE), 0);
+            assert_eq!(failure, expected, "{path}: {report:?}");
+            assert_eq!((position(&source), all(&b).len()), (0, 0), "{path}");
+            let sink = tempfile::tempfile().unwrap();
+            let data = pattern(70_000);
+            run(
+                file_with(&data),
+                &sink,
+                Request {
+                    block: NonZeroUsize::new(block),
+                    ..only(&[cordboard::PathName::ReadWrite])
+                },
+            );
+            assert!(content(&sink) == data);
+        }
+    }
+}
+
+/// `UDP_GRO`, set by whoever owns the socket, joins datagrams of one sender.
+#[test]
+fn what_the_kernel_has_joined_comes_apart_again() {
+    let _dog = watchdog("what_the_kernel_has_joined_comes_apart_again");
+    for path in BOTH {
+        let ((a, source), (sink, b)) = (pair(Sort::Udp), pair(Sort::Unix));
+        if option(&source, libc::SOL_UDP, libc::UDP_GRO, 1).is_err() {
+            eprintln!("SKIPPED: no UDP_GRO");
+            return;
+        }
+        let data = pattern(2500);
+        put(&a, b"alone");
+        option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).unwrap();
+        put(&a, &data);
+        option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 0).unwrap();
+        put(&a, b"");
+        put(&a, b"last");
+        let request = || Request {
+            idle: idle(),
+            ..only(&[path])
+        };
+        let report = run(&source, &sink, request()).report;
+        assert_eq!(report.written, 2509, "{path}: {report:?}");
+        let expected: [&[u8]; 6] = [
+            b"alone",
+            &data[..1000],
+            &data[1000..2000],
+            &data[2000..],
+            b"",
+            b"last",
+        ];
+        assert!(all(&b) == expected, "{path}: {report:?}");
+        // And in order into a stream; handed back, they are apart too.
+        option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).unwrap();
+        put(&a, &data);
+        let sink = tempfile::tempfile().unwrap();
+        run(&source, &sink, request());
+        assert!(content(&sink) == data, "{path}");
+        put(&a, &data);
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let Some(Stranded::Datagrams(back)) = run(&source, &full, request()).stranded else {
+            panic!("{path}: nothing handed back");
+        };
+        assert!(back == expected[1..4], "{path}");
+    }
+}
+
+/// Timestamps of the host's choosing do not hide that an empty message is one.
+#[test]
+fn timestamps_beside_the_credentials() {
+    let _dog = watchdog("timestamps_beside_the_credentials");
+    let ((a, source), (sink, b)) = (pair(Sort::Seqpacket), pair(Sort::Seqpacket));
+    option(&source, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).unwrap();
+    let software = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
+    option(
+        &source,
+        libc::SOL_SOCKET,
+        libc::SO_TIMESTAMPING,
+        software as i32,
+    )
+    .unwrap();
+    for bytes in [&b"one"[..], b"", b"two"] {
+        put(&a, bytes);
+    }
+    drop(a);
+    let report = run(&source, &sink, common::any()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 6),
+        "{report:?}"
+    );
+    assert_eq!(all(&b), [&b"one"[..], b"", b"two"]);
+}
+
+/// Longer than any buffer for it: the rest of it is lost, which is counted and
+/// said, and what is there of it is handed back.
+#[test]
+fn one_that_was_cut_is_handed_back() {
+    let _dog = watchdog("one_that_was_cut_is_handed_back");
+    for path in BOTH {
+        let ((a, source), (sink, b)) = (pair(Sort::Unix), pair(Sort::Unix));
+        let data = pattern((1 << 20) + 4096 * 3);
+        if option(&a, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 8 << 20).is_err()
+            || rustix::net::send(&a, &data, rustix::net::SendFlags::empty()).is_err()
+        {
+            eprintln!("SKIPPED: datagrams of a MiB take privilege and memory");
+            return;
+        }
+        put(&a, b"next");
+        let outcome = run(&source, &sink, only(&[path]));
+        let report = outcome.report;
+        assert_eq!(
+            (report.failed, report.errno, report.truncated),
+            (Some(Side::Source), Some(Errno::EMSGSIZE), 1),
+            "{path}: {report:?}"
+        );
+        assert_eq!((report.written, report.read), (0, report.stranded));
+        let back = handed_back(outcome.stranded);
+        assert_eq!(back.len() as u64, report.stranded, "{path}: {report:?}");
+        assert!(report.stranded >= 1 << 16, "{path}: {report:?}");
+        let rest = [back, all(&source).concat()].concat();
+        assert!(rest.ends_with(b"next"), "{path}");
+        assert!(data.starts_with(&rest[..rest.len() - 4]), "{path}");
+        assert_eq!(all(&b).len(), 0, "{path}");
+    }
+}
