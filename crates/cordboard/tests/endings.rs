@@ -202,3 +202,20 @@ fn signals_without_end_change_nothing() {
         }
     }
 }
+
+/// What the kernel makes up on the fly may be gone once it was read.
+#[test]
+fn what_cannot_be_made_up_again_is_handed_back() {
+    let _dog = watchdog("what_cannot_be_made_up_again_is_handed_back");
+    let source = std::fs::File::open("/proc/version").unwrap();
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let outcome = run(&source, &full, only(&[ReadWrite]));
+    let report = &outcome.report;
+    assert_eq!(report.errno, Some(Errno::ENOSPC), "{report:?}");
+    assert_eq!((report.written, report.read), (0, report.stranded));
+    let back = common::handed_back(outcome.stranded);
+    assert_eq!(back, std::fs::read("/proc/version").unwrap());
+}

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::RecvFlags;
 
-use crate::endpoint::{Endpoint, Kind, Side};
+use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
 
 /// Where a side reads or writes next.
@@ -145,7 +145,7 @@ impl<'fd> Flow<'fd> {
         if kind.is_stream_socket() {
             return self.socket_goes_on().map(Some);
         }
-        if !kind.is_cached() && kind != Kind::Pseudo {
+        if !kind.is_cached() {
             return Ok(None);
         }
         let Some(offset) = self.source_offset() else {

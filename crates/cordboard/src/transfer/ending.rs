@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::drive::Turn;
 use super::wait::{Interest, Waiter};
 use super::{Ended, Outcome, Report, Stranded, Transfer};
-use crate::endpoint::{Kind, Side};
+use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::Cursor;
 use crate::route::{Declined, PathName, Why};
@@ -126,9 +126,9 @@ impl Transfer<'_> {
             return None;
         }
         let held = path.held();
-        let kind = self.flow.source.kind();
-        let rewinds = kind.is_cached() || kind == Kind::Pseudo;
-        if rewinds && self.flow.move_source(-(held as i64)).is_ok() {
+        // Not what is made up on the fly: reading some of it consumes it
+        // (/proc/kmsg), and some says something else the next time.
+        if self.flow.source.kind().is_cached() && self.flow.move_source(-(held as i64)).is_ok() {
             path.forget();
             self.flow.read -= held;
             return None;
