@@ -219,3 +219,33 @@ fn what_cannot_be_made_up_again_is_handed_back() {
     let back = common::handed_back(outcome.stranded);
     assert_eq!(back, std::fs::read("/proc/version").unwrap());
 }
+
+/// Every step is told of before the thread sleeps in the next.
+#[test]
+fn an_observer_hears_of_what_moved_before_the_next_wait() {
+    struct Tell(std::sync::mpsc::Sender<u64>);
+    impl Observer for Tell {
+        fn progress(&mut self, progress: &Progress) {
+            let _ = self.0.send(progress.written);
+        }
+    }
+    let _dog = watchdog("an_observer_hears_of_what_moved_before_the_next_wait");
+    for path in [Splice, ReadWrite] {
+        let (source, mut feed) = UnixStream::pair().unwrap();
+        let sink = tempfile::tempfile().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let heard = std::thread::spawn(move || {
+            feed.write_all(b"hello").unwrap();
+            while let Ok(written) = told.recv_timeout(Duration::from_secs(5)) {
+                if written == 5 {
+                    return true;
+                }
+            }
+            false
+        });
+        let mut tell = Tell(tell);
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[path])).unwrap();
+        transfer.observe(&mut tell).run();
+        assert!(heard.join().unwrap(), "{path}");
+    }
+}

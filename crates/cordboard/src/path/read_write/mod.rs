@@ -385,6 +385,9 @@ impl ReadWrite {
 
 impl Step for ReadWrite {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let source = flow.source.facts();
+        // Another read could sleep, with something moved that nobody is told of.
+        let sleeps = flow.may_sleep && source.kind.can_block() && !source.nonblocking;
         let mut moved = 0;
         for _ in 0..ROUNDS {
             match self.round(flow) {
@@ -397,7 +400,7 @@ impl Step for ReadWrite {
                 Verdict::Ended => break,
                 verdict => return verdict,
             }
-            if moved >= ENOUGH || flow.left.min(flow.span) == 0 {
+            if moved >= ENOUGH || flow.left.min(flow.span) == 0 || sleeps {
                 break;
             }
         }
