@@ -53,10 +53,12 @@ fn an_appending_sink_gets_everything_at_its_end() {
     let name = dir.path().join("log");
     std::fs::write(&name, b"before").unwrap();
     let sink = File::options().append(true).open(&name).unwrap();
-    let report = run(file_with(&data), &sink, any()).report;
+    let source = file_with(&data);
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
+    let excluded = transfer.route().excluded.clone();
+    let report = transfer.run().report;
     assert_eq!(report.path, [ReadWrite]);
-    let why: Vec<_> = report
-        .declined
+    let why: Vec<_> = excluded
         .iter()
         .map(|d| (d.path, d.why.to_string()))
         .collect();
@@ -191,7 +193,11 @@ fn one_file_on_both_sides() {
     expected.copy_within(1000..201_000, 0);
     assert!(std::fs::read(&name).unwrap() == expected);
     // Apart: any path. A block-aligned copy within the file.
-    let report = run(read(), write(), at(0, 524_288, 200_000)).report;
+    let request = Request {
+        switches: only(&[CopyFileRange]).switches,
+        ..at(0, 524_288, 200_000)
+    };
+    let report = run(read(), write(), request).report;
     assert_eq!(report.path, [CopyFileRange]);
     expected.resize(524_288, 0);
     expected.extend_from_within(..200_000);
@@ -208,12 +214,14 @@ fn a_switch_turns_a_path_off() {
         let sink = tempfile::tempfile().unwrap();
         let mut source = file_with(&data);
         source.flush().unwrap();
-        let report = run(&source, &sink, only(&left)).report;
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&left)).unwrap();
+        let excluded = transfer.route().excluded.clone();
+        let report = transfer.run().report;
         assert!(
             !report.path.contains(&off) && content(&sink) == data,
             "{report:?}"
         );
-        let named = report.declined.iter().find(|d| d.path == off);
+        let named = excluded.iter().find(|d| d.path == off);
         assert_eq!(named.unwrap().why.to_string(), "turned off");
     }
 }

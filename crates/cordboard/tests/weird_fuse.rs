@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 
 use common::{content, only, pattern, run, watchdog};
 use cordboard::Ended;
@@ -158,8 +159,18 @@ fn a_false_size_ends_nothing_early() {
                     assert_eq!(report.written, expected.len() as u64, "{what}");
                     assert!(content(&sink) == expected, "{what}");
                     if direct && claims == 99_999 && paths.len() == 2 {
-                        // It ended a byte too early, which a read found out.
-                        assert_eq!(report.path, paths, "{what}");
+                        // It ends a byte too early, which a read finds out.
+                        source.rewind().unwrap();
+                        let (sink, mut peer) = UnixStream::pair().unwrap();
+                        let reader = std::thread::spawn(move || {
+                            let mut got = Vec::new();
+                            peer.read_to_end(&mut got).unwrap();
+                            got
+                        });
+                        let report = run(source.as_fd(), &sink, only(paths)).report;
+                        drop(sink);
+                        assert_eq!(report.path, paths, "{report:?}");
+                        assert!(reader.join().unwrap() == expected, "{report:?}");
                     }
                 }
             });

@@ -274,8 +274,13 @@ fn an_immutable_sink_is_an_error_that_changes_nothing() {
         assert_eq!(report.ended, Ended::Error, "{report:?}");
         assert_eq!(report.errno, Some(Errno::EPERM), "{report:?}");
         assert_eq!((report.read, report.written, report.stranded), (0, 0, 0));
+        // Or a buffer came first.
         let declined = report.declined.iter().find(|d| d.path == CopyFileRange);
-        assert_eq!(declined.unwrap().why.to_string(), "EPERM");
+        assert!(paths.contains(&ReadWrite) || declined.is_some());
+        assert!(
+            declined.is_none_or(|d| d.why.to_string() == "EPERM"),
+            "{report:?}"
+        );
     }
     assert!(change("-i", &path));
     let request = Request {
@@ -283,9 +288,6 @@ fn an_immutable_sink_is_an_error_that_changes_nothing() {
         ..any()
     };
     let report = run(source.as_fd(), &sink, request).report;
-    assert_eq!(
-        (report.ended, &report.path[..]),
-        (Ended::Eof, &[CopyFileRange][..])
-    );
+    assert_eq!((report.ended, report.written), (Ended::Eof, MIB as u64));
     assert!(content(&sink) == data);
 }

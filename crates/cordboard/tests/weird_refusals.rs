@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
 use common::{From, Source, any, content, only, pattern, run, watchdog};
-use cordboard::{Ended, Errno, Observer, PathName, Progress, Report, Request, Switches, Transfer};
+use cordboard::{Ended, Errno, Observer, PathName, Progress, Report, Request, Transfer};
 
 /// From now on this thread's calls with these numbers fail with this errno.
 fn refuse(calls: &[libc::c_long], errno: Errno) {
@@ -89,11 +89,13 @@ fn copy_file_range_refused_in_every_known_way() {
         Errno::EBADF,
         Errno::EOVERFLOW,
     ] {
-        let report = into_a_file(From::File, any(), &[libc::SYS_copy_file_range], errno);
+        let request = || only(&[PathName::CopyFileRange, PathName::Sendfile]);
+        let refused = [libc::SYS_copy_file_range];
+        let report = into_a_file(From::File, request(), &refused, errno);
         assert_eq!(report.path, [PathName::Sendfile], "{errno}: {report:?}");
         assert!(declined(&report, PathName::CopyFileRange, errno));
         // One refusal says nothing about the next pair.
-        let report = into_a_file(From::File, any(), &[], errno);
+        let report = into_a_file(From::File, request(), &[], errno);
         assert_eq!(report.path, [PathName::CopyFileRange]);
     }
 }
@@ -101,10 +103,6 @@ fn copy_file_range_refused_in_every_known_way() {
 #[test]
 fn sendfile_refused_in_every_known_way() {
     let _dog = watchdog("sendfile_refused_in_every_known_way");
-    let request = Request {
-        switches: Some(Switches::all().without(PathName::CopyFileRange)),
-        ..Request::default()
-    };
     for errno in [
         Errno::EINVAL,
         Errno::ENOSYS,
@@ -114,7 +112,8 @@ fn sendfile_refused_in_every_known_way() {
         Errno::EIO,
         Errno::EOVERFLOW,
     ] {
-        let report = into_a_file(From::File, request.clone(), &[libc::SYS_sendfile], errno);
+        let request = only(&[PathName::Sendfile, PathName::Splice]);
+        let report = into_a_file(From::File, request, &[libc::SYS_sendfile], errno);
         assert_eq!(report.path, [PathName::Splice], "{errno}: {report:?}");
         assert!(declined(&report, PathName::Sendfile, errno));
     }
