@@ -106,6 +106,7 @@ impl Session {
         match Transfer::new(source, sink, request.clone()) {
             Ok(_) => Ok(()),
             Err(failure) => {
+                self.account.add(&failure.report);
                 let operand = operand(failure.report.failed, source_name, sink_name);
                 Err(refused(operand, &failure))
             }

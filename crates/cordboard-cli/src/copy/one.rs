@@ -46,10 +46,16 @@ impl Job<'_> {
             return Err(special(from.path, kind(&stat)));
         }
         let made = self.make(to, &stat, (from, source.as_fd()))?;
-        let request = Request {
+        let mut request = Request {
             sync: self.sync && !self.preserve,
             ..self.request.clone()
         };
+        let dense = stat.st_blocks.saturating_mul(512) >= stat.st_size;
+        if made.fresh && dense && !self.append {
+            // Where both begin is known, and need not be asked.
+            request.source_offset.get_or_insert(0);
+            request.sink_offset = Some(0);
+        }
         let total = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
         let moved = self
             .session

@@ -126,8 +126,34 @@ pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
             let fd = unix::connect(path, SocketType::DGRAM, who)?;
             Ok(Opened::new(Held::Ours(fd), shown))
         }
-        other => either(other, who),
+        other => {
+            let opened = either(other, who)?;
+            if append {
+                appends(&opened, other, who)?;
+            }
+            Ok(opened)
+        }
     }
+}
+
+/// A file that somebody else opened, and not for appending, would be written
+/// over from its position on, whatever `--append` says.
+fn appends(opened: &Opened, name: &Name, who: Who<'_>) -> Result<(), Problem> {
+    let look = |errno| who.problem(errno, Doing::Opening);
+    let stat = rustix::fs::fstat(opened).map_err(look)?;
+    let flags = rustix::fs::fcntl_getfl(opened).map_err(look)?;
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !file || flags.contains(OFlags::APPEND) {
+        return Ok(());
+    }
+    let number = match name {
+        Name::Fd(number) => number.to_string(),
+        _ => String::new(),
+    };
+    let problem = who.problem(rustix::io::Errno::INVAL, Doing::Opening);
+    Err(problem.help(format!(
+        "it is not open for appending: open it with {number}>>FILE in the shell"
+    )))
 }
 
 fn sink_path(path: &Path, who: Who<'_>, append: bool) -> Result<Opened, Problem> {

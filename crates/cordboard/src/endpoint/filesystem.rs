@@ -102,6 +102,11 @@ impl Filesystem {
         self.name() == Some("ext4")
     }
 
+    /// Sharing blocks costs it more than writing a few of them.
+    pub fn writes_small_files_faster(self) -> bool {
+        self.name() == Some("xfs")
+    }
+
     /// Its files are made up when they are read.
     pub fn is_pseudo(self) -> bool {
         matches!(self.known(), Some((_, _, Nature::Pseudo)))

@@ -55,7 +55,8 @@ pub struct Facts {
     pub direct: bool,
     /// A socket that only accepts connections.
     pub listening: bool,
-    /// The position, in bytes; `None` for what cannot seek.
+    /// The position, in bytes, or the offset that a transfer goes by instead;
+    /// `None` for what cannot seek.
     pub position: Option<u64>,
     /// Size in bytes, where there is one.
     pub size: Option<u64>,
@@ -106,6 +107,11 @@ impl Facts {
         }
     }
 
+    /// A file on a local file system, whose size is true.
+    pub fn has_true_size(&self) -> bool {
+        self.kind == Kind::File && self.filesystem.is_some_and(|fs| !fs.is_foreign())
+    }
+
     /// A pipe in packet mode (`pipe2(2)`, `O_DIRECT`): what a short read
     /// leaves of a packet is lost. Only the write end shows it.
     pub fn is_packet_pipe(&self) -> bool {
@@ -129,18 +135,19 @@ impl<'fd> Endpoint<'fd> {
     pub fn probe(fd: BorrowedFd<'fd>) -> Result<Endpoint<'fd>, Errno> {
         Ok(Endpoint {
             fd,
-            facts: probe::facts(fd, None)?,
+            facts: probe::facts(fd, None, None)?,
         })
     }
 
-    /// The same, with one call less where it is on the other's device.
-    pub(crate) fn probe_beside(
+    /// The same for a transfer, which knows one endpoint already, or an offset.
+    pub(crate) fn probe_for(
         fd: BorrowedFd<'fd>,
-        other: &Endpoint<'_>,
+        other: Option<&Endpoint<'_>>,
+        offset: Option<u64>,
     ) -> Result<Endpoint<'fd>, Errno> {
         Ok(Endpoint {
             fd,
-            facts: probe::facts(fd, Some(&other.facts))?,
+            facts: probe::facts(fd, other.map(Endpoint::facts), offset)?,
         })
     }
 

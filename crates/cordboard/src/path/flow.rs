@@ -138,6 +138,19 @@ impl<'fd> Flow<'fd> {
         facts.kind.is_cached() && self.left > 0 && there
     }
 
+    /// As many bytes were read as a file had when the transfer began, on a file
+    /// system whose sizes can be relied on.
+    pub(crate) fn is_at_size(&self) -> bool {
+        let facts = self.source.facts();
+        let start = match self.from {
+            // Moved along with the reading.
+            Cursor::At(offset) => return facts.has_true_size() && facts.size == Some(offset),
+            Cursor::Position => facts.position.unwrap_or(0),
+            Cursor::Stream => return false,
+        };
+        facts.has_true_size() && facts.size == Some(start + self.read)
+    }
+
     /// Whether the source has another byte where it stands, found out without
     /// taking it. `Ok(None)` for a source that cannot be read twice.
     pub(crate) fn source_goes_on(&mut self) -> Result<Option<bool>, Errno> {

@@ -83,7 +83,7 @@ impl<'a> Transfer<'a> {
         sink: BorrowedFd<'a>,
         request: Request,
     ) -> Result<Transfer<'a>, Refusal> {
-        let (source, sink) = refuse::probe(source, sink)?;
+        let (source, sink) = refuse::probe(source, sink, &request)?;
         refuse::unfit(source.facts(), sink.facts(), &request)?;
         let switches = match request.switches {
             Some(switches) => switches,

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use super::{Refusal, Request};
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
-use crate::route::{Route, Switches};
+use crate::route::{Declined, Route, Switches};
 
 /// The end of any file (`loff_t`).
 const END_OF_ANY_FILE: u64 = i64::MAX as u64;
@@ -12,10 +12,13 @@ const END_OF_ANY_FILE: u64 = i64::MAX as u64;
 pub(super) fn probe<'a>(
     source: BorrowedFd<'a>,
     sink: BorrowedFd<'a>,
+    request: &Request,
 ) -> Result<(Endpoint<'a>, Endpoint<'a>), Refusal> {
     let unusable = |side| move |errno| Refusal::Unusable { side, errno };
-    let source = Endpoint::probe(source).map_err(unusable(Side::Source))?;
-    let sink = Endpoint::probe_beside(sink, &source).map_err(unusable(Side::Sink))?;
+    let source =
+        Endpoint::probe_for(source, None, request.source_offset).map_err(unusable(Side::Source))?;
+    let sink = Endpoint::probe_for(sink, Some(&source), request.sink_offset)
+        .map_err(unusable(Side::Sink))?;
     Ok((source, sink))
 }
 
@@ -59,19 +62,10 @@ pub(super) fn unfit(source: &Facts, sink: &Facts, request: &Request) -> Result<(
     Ok(())
 }
 
-/// Says which paths were allowed and what is against them.
+/// The paths that were allowed, and what is against them.
 pub(super) fn no_path(route: &Route, switches: Switches) -> Refusal {
-    let why: Vec<String> = route
-        .excluded
-        .iter()
-        .filter(|declined| switches.allows(declined.path))
-        .map(|declined| format!("{} ({})", declined.path, declined.why))
-        .collect();
+    let allowed = |declined: &&Declined| switches.allows(declined.path);
     Refusal::NoPath {
-        why: if why.is_empty() {
-            "all are turned off".to_owned()
-        } else {
-            why.join(", ")
-        },
+        declined: route.excluded.iter().filter(allowed).cloned().collect(),
     }
 }

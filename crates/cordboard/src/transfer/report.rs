@@ -190,8 +190,12 @@ pub struct Failure {
 
 impl Failure {
     pub(crate) fn refused(refusal: Refusal) -> Failure {
+        let mut report = Report::nothing(refusal.side(), Some(refusal.errno()));
+        if let Refusal::NoPath { declined } = &refusal {
+            report.declined.clone_from(declined);
+        }
         Failure {
-            report: Box::new(Report::nothing(refusal.side(), Some(refusal.errno()))),
+            report: Box::new(report),
             refusal: Some(refusal),
             stranded: None,
         }
@@ -317,14 +321,24 @@ pub enum Refusal {
     #[error("an offset is past 2^63-1, the end of any file")]
     TooLarge,
     /// The switches leave no path that takes this pair.
-    #[error("no path is left for this pair: {why}")]
+    #[error("no path is left for this pair: {}", said(.declined))]
     NoPath {
-        /// Which paths there would be, and what excludes each.
-        why: String,
+        /// The paths that were allowed, and what excludes each.
+        declined: Vec<Declined>,
     },
     /// `CORDBOARD_ROUTE` or `CORDBOARD_WITHOUT` holds a word that is no path.
     #[error("{0}")]
     BadSwitch(#[from] crate::route::BadSwitch),
+}
+
+fn said(declined: &[Declined]) -> String {
+    let each = declined.iter().map(|d| format!("{} ({})", d.path, d.why));
+    let all: Vec<String> = each.collect();
+    if all.is_empty() {
+        "all are turned off".to_owned()
+    } else {
+        all.join(", ")
+    }
 }
 
 impl Refusal {

@@ -248,6 +248,9 @@ impl ReadWrite {
                 self.full_reads = if n == length { self.full_reads + 1 } else { 0 };
                 self.end += n;
                 flow.took(n as u64);
+                // Less than asked for, and just where a local file's size says
+                // that it ends: no need to hear it a second time.
+                self.ended = n < length && flow.is_at_size();
                 Ok(())
             }
             Err(Errno::EINTR) => Err(Verdict::Moved(0)),
