@@ -550,3 +550,46 @@ fn wrong_usage_has_a_report_where_one_was_asked_for() {
     }
     assert!(call(["copy", "--json", "--help"]).ok().stderr().is_empty());
 }
+
+/// A file that somebody else opened, and not for appending, would be written
+/// over from its position on, whatever `--append` says.
+#[test]
+fn appending_cannot_be_had_of_a_file_that_was_opened_otherwise() {
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    let sink = file(&dir, "sink", b"0123456789");
+    for (append, code, content) in [(false, 1, "0123456789"), (true, 0, "0123456789abcd")] {
+        let out = std::fs::File::options()
+            .write(true)
+            .append(append)
+            .open(&sink)
+            .unwrap();
+        let child = cordboard()
+            .arg("splice")
+            .arg(&source)
+            .args(["-", "--append", "--json"])
+            .stdout(out)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let run = end(child);
+        assert_eq!(run.code(), code);
+        assert_eq!(std::fs::read_to_string(&sink).unwrap(), content);
+        if !append {
+            assert_eq!(run.json()["errno"], "EINVAL");
+        }
+    }
+}
+
+/// What was against each path stands in the report too.
+#[test]
+fn a_path_that_does_not_take_the_pair_is_told() {
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    let run = run(cordboard()
+        .arg("splice")
+        .arg(&source)
+        .args(["-", "--route", "clone", "--json"]));
+    assert_eq!(run.code(), 1);
+    assert_eq!(run.json()["declined"][0]["path"], "clone");
+}

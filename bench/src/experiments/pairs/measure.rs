@@ -44,7 +44,7 @@ impl std::fmt::Display for PlainFails {
 
 impl std::error::Error for PlainFails {}
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Who {
     Library,
     Plain,
@@ -169,7 +169,24 @@ impl Setup {
         }
     }
 
+    /// One transfer. A pseudo-terminal that is closed at its busiest has been
+    /// seen to lose the end of what was written to it; such a run is told of
+    /// and done again. (What every pair delivers is for `verify` to judge.)
     fn once(&mut self, who: Who) -> Result<Sample> {
+        let terminal = self.sink == SinkKind::Tty || self.source == SourceKind::Tty;
+        let mut tries = if terminal { 3 } else { 1 };
+        loop {
+            tries -= 1;
+            match self.attempt(who) {
+                Err(error) if tries > 0 && !error.is::<PlainFails>() => {
+                    eprintln!("  again, {} by {who:?}: {error}", self.sink.name());
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn attempt(&mut self, who: Who) -> Result<Sample> {
         let source = self.take_source()?;
         let sink = Sink::make(self.sink, &self.spec).context("making the sink")?;
         let cpu = thread_time();

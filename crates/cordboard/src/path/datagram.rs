@@ -93,7 +93,9 @@ impl Datagram {
         let source = flow.source.kind();
         let (slot, slots) = if !source.is_datagram() {
             let size = size_for(flow);
-            (size, (LOCAL * 2 / size).clamp(1, SLOTS))
+            // No more than a local socket takes at once: what waits in a batch
+            // for its reader could have been read meanwhile.
+            (size, (LOCAL / size).clamp(1, SLOTS))
         } else if source == Kind::Udp {
             (largest(source), SLOTS)
         } else {

@@ -5,7 +5,7 @@
 mod aligned;
 mod zeros;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::ReadWriteFlags;
 use rustix::net::{RecvFlags, SendFlags};
@@ -30,6 +30,8 @@ const PIECE: usize = 4096;
 /// What an event counter takes at a time: one number, more is cut before
 /// Linux 6.9 and EINVAL since.
 const NUMBER: usize = 8;
+/// Numbers a step, of those that are in hand.
+const NUMBERS: usize = 64;
 /// Rounds of reading and writing in one step, as long as they are short: the
 /// records of a timer are 8 bytes.
 const ROUNDS: usize = 16;
@@ -309,8 +311,6 @@ impl ReadWrite {
                 datagram::size_for(flow)
             };
             bytes = &bytes[..bytes.len().min(most)];
-        } else if kind == Kind::Eventfd {
-            bytes = &bytes[..bytes.len().min(NUMBER)];
         }
         let done = if flow.seek_zeros {
             zeros::write(flow, &mut self.sink_twin, bytes)
@@ -377,6 +377,9 @@ impl ReadWrite {
         } else {
             bytes
         };
+        if facts.kind == Kind::Eventfd {
+            return write_numbers(sink, bytes, if waits { 1 } else { NUMBERS });
+        }
         let n = match flow.to {
             Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset)?,
             _ => rustix::io::write(sink, bytes)?,
@@ -384,6 +387,20 @@ impl ReadWrite {
         flow.to.advance(n as u64);
         Ok(n)
     }
+}
+
+/// Numbers into an event counter, one a call.
+fn write_numbers(sink: BorrowedFd<'_>, bytes: &[u8], at_most: usize) -> Result<usize, Errno> {
+    let mut done = 0;
+    for number in bytes.chunks(NUMBER).take(at_most) {
+        match rustix::io::write(sink, number) {
+            Ok(n) => done += n,
+            // It will say so again.
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(done)
 }
 
 impl Step for ReadWrite {
