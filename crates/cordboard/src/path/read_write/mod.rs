@@ -75,6 +75,8 @@ pub(crate) struct ReadWrite {
     cut: bool,
     /// The source gives messages.
     messages: bool,
+    /// The length of the messages that a stream is cut into.
+    message: usize,
     /// The sink takes bytes in units, of what several reads may have given.
     joins: bool,
     /// For reading a little from a pipe.
@@ -129,6 +131,11 @@ impl ReadWrite {
             segment: None,
             cut: false,
             messages: source.kind.is_datagram(),
+            message: if sink.kind.is_datagram() {
+                datagram::size_for(flow)
+            } else {
+                usize::MAX
+            },
             joins: joins > 1,
             aside: None,
             nowait: true,
@@ -153,7 +160,7 @@ impl ReadWrite {
         }
         // A message that came whole goes on whole.
         let exact = flow.block.is_some() && flow.sink.kind().is_datagram() && !self.messages;
-        let least = if exact { datagram::size_for(flow) } else { 1 };
+        let least = if exact { self.message } else { 1 };
         self.pending() < least
     }
 
@@ -308,7 +315,7 @@ impl ReadWrite {
             let most = if self.messages {
                 self.segment.unwrap_or(usize::MAX)
             } else {
-                datagram::size_for(flow)
+                self.message
             };
             bytes = &bytes[..bytes.len().min(most)];
         }
