@@ -139,9 +139,14 @@ impl<'fd> Flow<'fd> {
     }
 
     /// As many bytes were read as a file had when the transfer began, on a file
-    /// system whose sizes can be relied on.
+    /// system whose sizes can be relied on. Only on the way into another file,
+    /// which takes what was read at once: a slow sink gives the source time to
+    /// grow, and what it has grown by is moved too.
     pub(crate) fn is_at_size(&self) -> bool {
         let facts = self.source.facts();
+        if !self.sink.kind().is_file() {
+            return false;
+        }
         let start = match self.from {
             // Moved along with the reading.
             Cursor::At(offset) => return facts.has_true_size() && facts.size == Some(offset),
