@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::RecvFlags;
 
+use super::Verdict;
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
 
@@ -124,6 +125,14 @@ impl<'fd> Flow<'fd> {
         self.written += bytes;
     }
 
+    /// One call of the kernel's took so many bytes from the source and gave
+    /// them to the sink.
+    pub(crate) fn carried(&mut self, bytes: u64) -> Verdict {
+        self.took(bytes);
+        self.gave(bytes);
+        Verdict::Moved(bytes)
+    }
+
     /// Bytes known to be in hand after this step: those of a file that the
     /// request covers. Only then is it right to announce more to a socket;
     /// announced for nothing, a short message waits 200 ms.
@@ -185,25 +194,28 @@ impl<'fd> Flow<'fd> {
     /// A stream socket that has polled readable, gives nothing to `splice(2)`
     /// and yet has bytes to read: it stands before urgent data, at which
     /// splicing stops for good (`tcp_splice_read`, net/ipv4/tcp.c).
-    pub(crate) fn is_at_a_mark(&mut self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        self.source.kind().is_stream_socket()
-            && rustix::net::recv(self.source_fd(), &mut [0u8; 1], flags).is_ok_and(|(_, n)| n > 0)
+    pub(crate) fn is_at_a_mark(&self) -> bool {
+        self.source.kind().is_stream_socket() && self.peek().is_ok_and(|n| n > 0)
     }
 
     /// `splice(2)` gives 0 in the midst of a TCP stream where urgent data comes
     /// next (`tcp_splice_read` in net/ipv4/tcp.c), and would do so for ever;
     /// reading steps over it.
     fn socket_goes_on(&self) -> Result<bool, Errno> {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         loop {
-            match rustix::net::recv(self.source_fd(), &mut [0u8; 1], flags) {
-                Ok((_, n)) => return Ok(n > 0),
-                Err(rustix::io::Errno::AGAIN) => return Ok(true),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+            match self.peek() {
+                Ok(n) => return Ok(n > 0),
+                Err(Errno::EAGAIN) => return Ok(true),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
             }
         }
+    }
+
+    /// Bytes of a socket that could be read now, of one; they stay in it.
+    fn peek(&self) -> Result<usize, Errno> {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        Ok(rustix::net::recv(self.source_fd(), &mut [0u8; 1], flags)?.1)
     }
 
     /// Where the source is read next, if it can seek.

@@ -71,9 +71,7 @@ impl Step for Sendfile {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;
-                flow.took(n as u64);
-                flow.gave(n as u64);
-                Verdict::Moved(n as u64)
+                flow.carried(n as u64)
             }
             Err(Errno::EINTR) => Verdict::Moved(0),
             Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),

@@ -271,9 +271,7 @@ impl Splice {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;
-                flow.took(n as u64);
-                flow.gave(n as u64);
-                Verdict::Moved(n as u64)
+                flow.carried(n as u64)
             }
             Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
                 Side::Source if polled && flow.is_at_a_mark() => {
