@@ -16,6 +16,8 @@ pub(crate) mod splice;
 
 pub(crate) use flow::{Cursor, Flow, Ready};
 
+use std::os::fd::BorrowedFd;
+
 use crate::endpoint::{Facts, Side};
 use crate::errno::Errno;
 use crate::route::{Capabilities, Pair, PathName, Why};
@@ -31,6 +33,9 @@ pub(crate) enum Verdict {
     Declined(Why),
     /// Nothing can be done before this side is ready.
     Blocked(Side),
+    /// The kernel is at work on this transfer's behalf: nothing can be done
+    /// before [`Step::completions`] polls readable.
+    Pending,
     /// The source has ended, as far as this path can tell.
     Ended,
     /// One side failed.
@@ -55,6 +60,18 @@ pub(crate) trait Step {
     /// A claim of [`Verdict::Ended`] needs no second opinion.
     fn knows_the_end(&self) -> bool {
         false
+    }
+
+    /// Readable when something that was [`Verdict::Pending`] is done.
+    fn completions(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Waits until nothing of this transfer is in the kernel's hands any more:
+    /// only then is what is held, written and read final. Called once, before
+    /// the account is closed.
+    fn quiesce(&mut self, _flow: &mut Flow<'_>) -> Verdict {
+        Verdict::Ended
     }
 
     /// Gives up everything held, to be handed back.

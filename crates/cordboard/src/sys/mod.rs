@@ -6,6 +6,7 @@ mod clone;
 mod datagram;
 mod describe;
 mod durable;
+mod lend;
 mod signal;
 mod socket;
 
@@ -14,6 +15,7 @@ pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use datagram::{Batch, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use durable::start_writeback;
+pub(crate) use lend::lend;
 pub(crate) use signal::Hold;
 pub(crate) use socket::{pass_credentials, path_mtu, send_room, unsent};
 

@@ -126,3 +126,13 @@ pub trait Observer {
         None
     }
 }
+
+impl<O: Observer + ?Sized> Observer for &mut O {
+    fn progress(&mut self, progress: &Progress) {
+        (**self).progress(progress);
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        (**self).interval()
+    }
+}

@@ -14,9 +14,11 @@ use crate::sys::Hold;
 
 /// A step as the transfer's runner sees it: hand-overs between paths are over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(crate) enum Turn {
     Moved(u64),
     Blocked(Side),
+    /// Wait for [`Transfer::completions`].
+    Pending,
     Done(Ended),
     Failed(Option<Side>, Option<Errno>),
 }
@@ -29,7 +31,7 @@ const REST: Duration = Duration::from_millis(5);
 
 impl Transfer<'_> {
     /// One step of the current path; of the next one, where it declines.
-    pub(super) fn step(&mut self) -> Turn {
+    pub(crate) fn step(&mut self) -> Turn {
         loop {
             if self.flow.left == 0 && !self.holds() {
                 return Turn::Done(Ended::Size);
@@ -61,6 +63,7 @@ impl Transfer<'_> {
             match verdict {
                 Verdict::Moved(n) => return Turn::Moved(n),
                 Verdict::Blocked(side) => return Turn::Blocked(side),
+                Verdict::Pending => return Turn::Pending,
                 Verdict::Failed(side, errno) => return Turn::Failed(Some(side), Some(errno)),
                 Verdict::Declined(why) => self.hand_over(name, why),
                 Verdict::Ended if path.knows_the_end() => return self.end(name),
@@ -84,6 +87,11 @@ impl Transfer<'_> {
     /// The path at work has something in hand that the sink has not taken.
     pub(super) fn holds(&self) -> bool {
         self.current.as_ref().is_some_and(|(_, path)| path.holds())
+    }
+
+    /// Readable when what the kernel does for the path at work is done.
+    pub(crate) fn completions(&self) -> Option<BorrowedFd<'_>> {
+        (self.current.as_ref()).and_then(|(_, path)| path.completions())
     }
 
     /// Skips a hole on both sides, where the sink shall have it too.
@@ -237,6 +245,11 @@ fn turns(transfer: &mut Transfer<'_>, waiter: &mut dyn Waiter, start: Duration) 
                     Err(errno) => return Turn::Failed(Some(side), Some(errno)),
                 }
             }
+            Turn::Pending => {
+                if let Err(errno) = complete(transfer, waiter) {
+                    return Turn::Failed(None, Some(errno));
+                }
+            }
             end => return end,
         }
         if timed {
@@ -246,6 +259,23 @@ fn turns(transfer: &mut Transfer<'_>, waiter: &mut dyn Waiter, start: Duration) 
             }
         }
     }
+}
+
+/// Waits for the kernel, which is at work on the transfer's behalf.
+fn complete(transfer: &mut Transfer<'_>, waiter: &mut dyn Waiter) -> Result<(), Errno> {
+    let interval = transfer.observer.as_ref().and_then(|o| o.interval());
+    let interest = Interest {
+        ready: transfer.completions().map(|fd| (fd, false)),
+        watch: None,
+        wake: transfer.control.as_ref().map(Control::wake_fd),
+    };
+    let awake = waiter.wait(&interest, interval)?;
+    if awake.woken
+        && let Some(control) = &transfer.control
+    {
+        control.clear_wake();
+    }
+    Ok(())
 }
 
 /// Waits for one side. Something, if that was the end.

@@ -8,7 +8,7 @@ use super::wait::{Interest, Waiter};
 use super::{Ended, Outcome, Report, Stranded, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::path::Cursor;
+use crate::path::{self, Cursor};
 use crate::route::{Declined, PathName, Why};
 
 /// How the transfer ended, as the report will have it.
@@ -47,12 +47,17 @@ impl Transfer<'_> {
                 errno,
             },
             // Only ends are settled.
-            Turn::Moved(_) | Turn::Blocked(_) => Verdict {
+            Turn::Moved(_) | Turn::Blocked(_) | Turn::Pending => Verdict {
                 ended: Ended::Cancelled,
                 failed: None,
                 errno: None,
             },
         };
+        if let Some((_, path)) = &mut self.current
+            && let path::Verdict::Failed(side, errno) = path.quiesce(&mut self.flow)
+        {
+            verdict.fail(side, errno);
+        }
         if matches!(verdict.ended, Ended::Cancelled | Ended::Idle) {
             self.drain(waiter, &mut verdict);
         }

@@ -19,11 +19,12 @@ pub use control::{Control, Observer, Progress};
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
 pub use request::{Request, Size, Sparse};
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::endpoint::{Endpoint, Facts, Kind, overlap};
 use crate::path::{Cursor, Flow, Ready, Step};
 use crate::route::{self, Capabilities, Declined, Pair, PathName, Route, Switches};
+use crate::sys::lend;
 
 /// All the state of one transfer.
 ///
@@ -60,7 +61,11 @@ pub struct Transfer<'a> {
     used: Vec<PathName>,
     declined: Vec<Declined>,
     control: Option<Control>,
-    observer: Option<&'a mut (dyn Observer + Send)>,
+    observer: Option<Box<dyn Observer + Send + 'a>>,
+    /// The descriptors, where the transfer owns them; after what borrows them,
+    /// since fields are dropped in their order.
+    #[allow(dead_code, reason = "kept open, never looked at")]
+    owned: Option<Box<[OwnedFd; 2]>>,
 }
 
 impl<'a> Transfer<'a> {
@@ -76,6 +81,27 @@ impl<'a> Transfer<'a> {
         request: Request,
     ) -> Result<Transfer<'a>, Failure> {
         Transfer::prepare(source, sink, request).map_err(Failure::refused)
+    }
+
+    /// The same of descriptors that the transfer owns, and closes at its end:
+    /// one that may outlive its caller's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transfer::new`].
+    #[allow(unsafe_code)]
+    pub fn owning(
+        source: OwnedFd,
+        sink: OwnedFd,
+        request: Request,
+    ) -> Result<Transfer<'static>, Failure> {
+        // SAFETY: both go into the transfer below, which closes them after all
+        // else it has is gone; its own accessors lend them for as long as it
+        // is borrowed, and nothing else of it gives them away.
+        let (from, to) = unsafe { (lend(&source), lend(&sink)) };
+        let mut transfer = Transfer::new(from, to, request)?;
+        transfer.owned = Some(Box::new([source, sink]));
+        Ok(transfer)
     }
 
     fn prepare(
@@ -132,6 +158,7 @@ impl<'a> Transfer<'a> {
             declined: Vec::new(),
             control: None,
             observer: None,
+            owned: None,
         })
     }
 
@@ -145,8 +172,8 @@ impl<'a> Transfer<'a> {
     /// Tells this observer of progress. It may be called on another thread, if
     /// the transfer is sent to one.
     #[must_use]
-    pub fn observe(mut self, observer: &'a mut (dyn Observer + Send)) -> Transfer<'a> {
-        self.observer = Some(observer);
+    pub fn observe(mut self, observer: impl Observer + Send + 'a) -> Transfer<'a> {
+        self.observer = Some(Box::new(observer));
         self
     }
 
@@ -156,12 +183,12 @@ impl<'a> Transfer<'a> {
     }
 
     /// The source and what is known of it.
-    pub fn source(&self) -> &Endpoint<'a> {
+    pub fn source(&self) -> &Endpoint<'_> {
         &self.flow.source
     }
 
     /// The sink and what is known of it.
-    pub fn sink(&self) -> &Endpoint<'a> {
+    pub fn sink(&self) -> &Endpoint<'_> {
         &self.flow.sink
     }
 
