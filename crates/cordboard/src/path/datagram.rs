@@ -30,6 +30,9 @@ const LOCAL: usize = 128 << 10;
 const LARGEST_BLOCK: usize = 16 << 20;
 /// Datagrams a batch.
 const SLOTS: usize = 32;
+/// Bytes that are joined for a stream before they are written, and datagrams.
+const JOINED: usize = 64 << 10;
+const MOST_JOINED: usize = 64;
 /// What fits an Ethernet frame, where the path's MTU is not known.
 const UDP_PAYLOAD: usize = 1472;
 
@@ -74,6 +77,8 @@ pub(crate) struct Datagram {
     /// For reading a little from a pipe.
     aside: Option<OwnedPipe>,
     ended: bool,
+    /// What receiving failed with, after datagrams that come first.
+    failed: Option<Errno>,
     /// `SO_PASSCRED` is to be taken off the source at the end.
     restore: bool,
     tells_end: bool,
@@ -91,7 +96,10 @@ impl Datagram {
     /// With a buffer of which only what datagrams fill is ever touched.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Datagram, Why> {
         let source = flow.source.kind();
-        let (slot, slots) = if !source.is_datagram() {
+        let joins = source.is_datagram() && !flow.sink.kind().is_datagram();
+        let (slot, slots) = if joins {
+            (largest(source), 1)
+        } else if !source.is_datagram() {
             let size = size_for(flow);
             // No more than a local socket takes at once: what waits in a batch
             // for its reader could have been read meanwhile.
@@ -103,7 +111,9 @@ impl Datagram {
         };
         let mut datagram = Datagram {
             batch: Batch::new(slots),
-            buffer: Some(Buffer::with_capacity(slot * slots)?),
+            buffer: Some(Buffer::with_capacity(
+                slot * slots + if joins { JOINED } else { 0 },
+            )?),
             slot,
             received: Vec::with_capacity(slots),
             queue: Vec::with_capacity(slots),
@@ -112,6 +122,7 @@ impl Datagram {
             tail: (0, 0),
             aside: None,
             ended: false,
+            failed: None,
             restore: false,
             tells_end: false,
         };
@@ -125,8 +136,10 @@ impl Datagram {
     }
 
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        if flow.source.kind().is_datagram() {
+        if flow.sink.kind().is_datagram() && flow.source.kind().is_datagram() {
             self.receive(flow)
+        } else if flow.source.kind().is_datagram() {
+            self.join(flow)
         } else {
             self.cut(flow)
         }
@@ -145,7 +158,7 @@ impl Datagram {
         let mut at_most = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
         if at_most == 0 {
             // A datagram goes whole or not at all.
-            if next_length(flow).map_err(failed)? as u64 > flow.left {
+            if next_length(flow, flow.may_sleep).map_err(failed)? as u64 > flow.left {
                 flow.left = 0;
                 return Err(Verdict::Moved(0));
             }
@@ -176,6 +189,57 @@ impl Datagram {
             push_apart(&mut self.queue, index * self.slot, received);
         }
         Ok(())
+    }
+
+    /// Datagrams one behind the other, as long as more are there, for a stream
+    /// that takes them by one call. A batch of slots, of which each must hold
+    /// the largest datagram there can be, is spread over so many pages that
+    /// touching them costs more than the calls it saves.
+    fn join(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        let Some(mut buffer) = self.buffer.take() else {
+            return Err(Verdict::Ended);
+        };
+        self.forget();
+        let mut verdict = None;
+        let mut end = 0;
+        let wait = flow.may_sleep && !flow.source.facts().nonblocking;
+        // Its reader is to be at work while the next ones are received.
+        let enough = match flow.sink.kind() {
+            Kind::Tty => 1,
+            kind if kind.is_pipe() => JOINED / 4,
+            _ => JOINED,
+        };
+        while end < enough && self.queue.len() < MOST_JOINED && verdict.is_none() {
+            let first = self.queue.is_empty();
+            let slot = &mut buffer[end..end + self.slot];
+            match receive_one(flow, slot, wait && first) {
+                Ok(One::Here(received)) if received.length == 0 && self.is_end(flow, &received) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(One::Here(received)) => {
+                    flow.took(received.length as u64);
+                    push_apart(&mut self.queue, end, &received);
+                    end += received.length;
+                }
+                // It will say so again.
+                Ok(One::TooLong) | Err(Errno::EAGAIN | Errno::EINTR) if !first => break,
+                Ok(One::TooLong) => {
+                    flow.left = 0;
+                    verdict = Some(Verdict::Moved(0));
+                }
+                Err(Errno::EAGAIN) => verdict = Some(Verdict::Blocked(Side::Source)),
+                Err(Errno::EINTR) => verdict = Some(Verdict::Moved(0)),
+                // An error of a socket is told once.
+                Err(errno) if !first => {
+                    self.failed = Some(errno);
+                    break;
+                }
+                Err(errno) => verdict = Some(Verdict::Failed(Side::Source, errno)),
+            }
+        }
+        self.buffer = Some(buffer);
+        verdict.map_or(Ok(()), Err)
     }
 
     /// Whether an empty message is the end: on a sequenced-packet socket when
@@ -279,17 +343,22 @@ impl Datagram {
         let range = self.next..self.next + whole;
         let parts: Vec<&[u8]> = range.map(|i| self.message(buffer, i)).collect();
         let fd = flow.sink_fd();
-        let sent = match self.batch.send(fd, parts.iter().copied(), wait) {
-            // Where only batches are refused, singly will do.
-            Err(Errno::ENOSYS | Errno::EPERM) => {
-                let mut flags = SendFlags::NOSIGNAL;
-                if !wait {
-                    flags |= SendFlags::DONTWAIT;
-                }
-                let sent = rustix::net::send(fd, parts[0], flags);
-                sent.map(|_| 1).map_err(Errno::from)
+        let singly = || {
+            let mut flags = SendFlags::NOSIGNAL;
+            if !wait {
+                flags |= SendFlags::DONTWAIT;
             }
-            sent => sent,
+            let sent = rustix::net::send(fd, parts[0], flags);
+            sent.map(|_| 1).map_err(Errno::from)
+        };
+        let sent = if whole == 1 {
+            singly()
+        } else {
+            match self.batch.send(fd, parts.iter().copied(), wait) {
+                // Where only batches are refused, singly will do.
+                Err(Errno::ENOSYS | Errno::EPERM) => singly(),
+                sent => sent,
+            }
         };
         match sent {
             Ok(n) => {
@@ -354,6 +423,9 @@ impl Step for Datagram {
         if self.next >= self.queue.len() {
             if self.ended {
                 return Verdict::Ended;
+            }
+            if let Some(errno) = self.failed.take() {
+                return Verdict::Failed(Side::Source, errno);
             }
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
@@ -469,21 +541,21 @@ pub(crate) enum One {
 }
 
 /// One datagram into a buffer, for the path that has no batches.
-pub(crate) fn receive_one(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<One, Errno> {
+pub(crate) fn receive_one(flow: &mut Flow<'_>, into: &mut [u8], wait: bool) -> Result<One, Errno> {
     if flow.left < largest(flow.source.kind()).max(into.len()) as u64
-        && next_length(flow)? as u64 > flow.left
+        && next_length(flow, wait)? as u64 > flow.left
     {
         return Ok(One::TooLong);
     }
-    let received = sys::receive_one(flow.source_fd(), into, flow.may_sleep)?;
+    let received = sys::receive_one(flow.source_fd(), into, wait)?;
     flow.truncated += u64::from(received.truncated);
     Ok(One::Here(received))
 }
 
 /// Length of the next datagram, which stays where it is.
-fn next_length(flow: &Flow<'_>) -> Result<usize, Errno> {
+fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
-    let flags = if flow.may_sleep {
+    let flags = if wait {
         flags
     } else {
         flags | RecvFlags::DONTWAIT

@@ -86,6 +86,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) sink_ready: Ready,
     /// Sleeping inside a system call is allowed.
     pub(crate) may_sleep: bool,
+    /// Somebody wants to hear of every byte as soon as it has moved.
+    pub(crate) watched: bool,
     /// Bytes a step, as the caller wants it.
     pub(crate) block: Option<usize>,
     /// Blocks of zeros are to become holes.

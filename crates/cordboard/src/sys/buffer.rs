@@ -13,6 +13,8 @@ use crate::errno::Errno;
 pub(crate) struct Buffer {
     start: NonNull<u8>,
     length: usize,
+    /// Bytes of the mapping, which may have been made for a longer one.
+    mapped: usize,
 }
 
 // SAFETY: the mapping belongs to this value alone, as a Box<[u8]> would.
@@ -36,7 +38,10 @@ impl Buffer {
             .filter(|length| *length <= isize::MAX as usize)
             .ok_or(Errno::ENOMEM)?;
         let spare = SPARE.try_with(|spare| spare.take()).ok().flatten();
-        if let Some(spare) = spare.filter(|spare| spare.length >= length) {
+        if let Some(mut spare) = spare.filter(|spare| spare.mapped >= length) {
+            // Not longer than asked for: how much is read at a time, and so
+            // whether it stays in the processor's cache, goes by the length.
+            spare.length = length;
             return Ok(spare);
         }
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
@@ -49,7 +54,11 @@ impl Buffer {
             )
         }?;
         match NonNull::new(start.cast::<u8>()) {
-            Some(start) => Ok(Buffer { start, length }),
+            Some(start) => Ok(Buffer {
+                start,
+                length,
+                mapped: length,
+            }),
             None => Err(Errno::ENOMEM),
         }
     }
@@ -58,7 +67,7 @@ impl Buffer {
     pub(crate) fn recycle(self) {
         // What a datagram batch needs is too much to keep for later.
         const LARGEST_KEPT: usize = 2 << 20;
-        if self.length <= LARGEST_KEPT {
+        if self.mapped <= LARGEST_KEPT {
             let _ = SPARE.try_with(|spare| spare.replace(Some(self)));
         }
     }
@@ -83,7 +92,7 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: unmaps exactly what was mapped; nothing borrows it any more.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }
 
@@ -108,5 +117,9 @@ mod tests {
         buffer.recycle();
         let again = Buffer::with_capacity(4096).unwrap();
         assert_eq!(again.as_ptr(), start);
+        drop(again);
+        Buffer::with_capacity(1 << 20).unwrap().recycle();
+        let short = Buffer::with_capacity(4096).unwrap();
+        assert_eq!(short.len(), 4096, "a longer one is not shown as such");
     }
 }

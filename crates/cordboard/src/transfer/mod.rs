@@ -244,6 +244,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         source_ready: ready(source.facts()),
         sink_ready: ready(sink.facts()),
         may_sleep: false,
+        watched: true,
         block: request.block.map(usize::from),
         seek_zeros: request.sparse == Sparse::Always
             && sink.kind().is_file()

@@ -3,13 +3,15 @@
 //! for devices that make or take bytes and not pages.
 
 mod aligned;
+mod numbers;
 mod zeros;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::io::ReadWriteFlags;
 use rustix::net::{RecvFlags, SendFlags};
 
+use self::numbers::{NUMBER, NUMBERS};
 use super::datagram::{self, One};
 use super::{Cursor, Flow, Step, Takes, Verdict};
 use crate::endpoint::{Kind, Side};
@@ -27,11 +29,6 @@ const DIRECT: usize = 1 << 20;
 /// What a pipe takes in one piece or not at all (`pipe(7)`); a blocking
 /// terminal or device is given no more at a time either.
 const PIECE: usize = 4096;
-/// What an event counter takes at a time: one number, more is cut before
-/// Linux 6.9 and EINVAL since.
-const NUMBER: usize = 8;
-/// Numbers a step, of those that are in hand.
-const NUMBERS: usize = 64;
 /// Rounds of reading and writing in one step, as long as they are short: the
 /// records of a timer are 8 bytes.
 const ROUNDS: usize = 16;
@@ -79,6 +76,8 @@ pub(crate) struct ReadWrite {
     message: usize,
     /// The sink takes bytes in units, of what several reads may have given.
     joins: bool,
+    /// What else an event counter has.
+    more: numbers::More,
     /// For reading a little from a pipe.
     aside: Option<OwnedPipe>,
     /// `RWF_NOWAIT` works on the sink.
@@ -137,6 +136,7 @@ impl ReadWrite {
                 usize::MAX
             },
             joins: joins > 1,
+            more: numbers::More::default(),
             aside: None,
             nowait: true,
             source_twin: None,
@@ -223,7 +223,7 @@ impl ReadWrite {
             // There is no file past 2^63-1.
             Ok(0)
         } else if kind.is_datagram() {
-            match datagram::receive_one(flow, &mut buffer[self.end..]) {
+            match datagram::receive_one(flow, &mut buffer[self.end..], flow.may_sleep) {
                 Ok(One::Here(received)) => {
                     (self.segment, self.cut) = (received.segment, received.truncated);
                     Ok(received.length)
@@ -257,6 +257,9 @@ impl ReadWrite {
                 self.full_reads = if n == length { self.full_reads + 1 } else { 0 };
                 self.end += n;
                 flow.took(n as u64);
+                if kind == Kind::Eventfd && !flow.sink.kind().is_datagram() {
+                    self.read_more(flow);
+                }
                 // Less than asked for, and just where a local file's size says
                 // that it ends: no need to hear it a second time.
                 self.ended = n < length && flow.is_at_size();
@@ -296,6 +299,18 @@ impl ReadWrite {
         };
         flow.from.advance(n as u64);
         Ok(n)
+    }
+
+    /// The numbers that an event counter has besides the first one.
+    fn read_more(&mut self, flow: &mut Flow<'_>) {
+        let Some(buffer) = &mut self.buffer else {
+            return;
+        };
+        let room = flow.left.min((buffer.len() - self.end) as u64) as usize;
+        let into = &mut buffer[self.end..self.end + room];
+        let n = self.more.read(flow.source_fd(), into);
+        self.end += n;
+        flow.took(n as u64);
     }
 
     /// One write of what is held.
@@ -385,7 +400,7 @@ impl ReadWrite {
             bytes
         };
         if facts.kind == Kind::Eventfd {
-            return write_numbers(sink, bytes, if waits { 1 } else { NUMBERS });
+            return numbers::write(sink, bytes, if waits { 1 } else { NUMBERS });
         }
         let n = match flow.to {
             Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset)?,
@@ -396,25 +411,12 @@ impl ReadWrite {
     }
 }
 
-/// Numbers into an event counter, one a call.
-fn write_numbers(sink: BorrowedFd<'_>, bytes: &[u8], at_most: usize) -> Result<usize, Errno> {
-    let mut done = 0;
-    for number in bytes.chunks(NUMBER).take(at_most) {
-        match rustix::io::write(sink, number) {
-            Ok(n) => done += n,
-            // It will say so again.
-            Err(_) if done > 0 => break,
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(done)
-}
-
 impl Step for ReadWrite {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let source = flow.source.facts();
         // Another read could sleep, with something moved that nobody is told of.
-        let sleeps = flow.may_sleep && source.kind.can_block() && !source.nonblocking;
+        let sleeps =
+            flow.watched && flow.may_sleep && source.kind.can_block() && !source.nonblocking;
         let mut moved = 0;
         for _ in 0..ROUNDS {
             match self.round(flow) {
