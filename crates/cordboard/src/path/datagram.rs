@@ -340,21 +340,22 @@ impl Datagram {
 
     fn send(&mut self, flow: &mut Flow<'_>, buffer: &[u8], whole: usize) -> Result<u64, Verdict> {
         let wait = flow.may_sleep && !flow.sink.facts().nonblocking;
-        let range = self.next..self.next + whole;
-        let parts: Vec<&[u8]> = range.map(|i| self.message(buffer, i)).collect();
         let fd = flow.sink_fd();
+        let first = self.message(buffer, self.next);
         let singly = || {
             let mut flags = SendFlags::NOSIGNAL;
             if !wait {
                 flags |= SendFlags::DONTWAIT;
             }
-            let sent = rustix::net::send(fd, parts[0], flags);
+            let sent = rustix::net::send(fd, first, flags);
             sent.map(|_| 1).map_err(Errno::from)
         };
         let sent = if whole == 1 {
             singly()
         } else {
-            match self.batch.send(fd, parts.iter().copied(), wait) {
+            let queued = self.queue[self.next..self.next + whole].iter();
+            let parts = queued.map(|m| &buffer[m.start..m.start + m.length]);
+            match self.batch.send(fd, parts, wait) {
                 // Where only batches are refused, singly will do.
                 Err(Errno::ENOSYS | Errno::EPERM) => singly(),
                 sent => sent,
@@ -362,7 +363,8 @@ impl Datagram {
         };
         match sent {
             Ok(n) => {
-                let bytes = parts[..n].iter().map(|p| p.len() as u64).sum();
+                let sent = &self.queue[self.next..self.next + n];
+                let bytes = sent.iter().map(|m| m.length as u64).sum();
                 self.next += n;
                 Ok(bytes)
             }

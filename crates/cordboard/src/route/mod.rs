@@ -137,6 +137,15 @@ fn preference(pair: &Pair<'_>) -> [PathName; 6] {
         (Kind::File | Kind::Memfd | Kind::BlockDevice, Kind::CharDevice) => {
             [Sendfile, Splice, ReadWrite, CopyFileRange, Clone, Datagram]
         }
+        // A local socket's reader copies out of the page cache's pages more
+        // slowly than out of what was just copied for it; and a local
+        // socket's own pages make short segments.
+        (source, Kind::UnixStream) if source.is_cached() => {
+            [ReadWrite, Splice, Sendfile, CopyFileRange, Clone, Datagram]
+        }
+        (Kind::UnixStream, Kind::Tcp) => {
+            [ReadWrite, Splice, Sendfile, CopyFileRange, Clone, Datagram]
+        }
         // Made by the driver on demand: a buffer that stays in the processor's
         // cache is filled faster than fresh pages, unless a pipe wants pages.
         (Kind::CharDevice, sink) if !sink.is_pipe() => {

@@ -21,7 +21,8 @@ use crate::route::{Pair, Why};
 use crate::sys::Buffer;
 use crate::transfer::Stranded;
 
-/// The buffer to begin with, and what it grows to where reads keep filling it.
+/// The buffer to begin with, and what it grows to where reads keep filling it
+/// and a file takes it whole; a socket has to be woken for the rest.
 const FIRST: usize = 128 << 10;
 const LARGEST: usize = 256 << 10;
 /// Direct I/O waits for the device on each call, so larger ones pay.
@@ -35,7 +36,7 @@ const ROUNDS: usize = 16;
 /// The most that a caller's block makes the buffer.
 const LARGEST_BLOCK: usize = 64 << 20;
 /// Bytes after which a step has done enough.
-const ENOUGH: u64 = 16 << 10;
+const ENOUGH: u64 = 64 << 10;
 /// Reads that filled the buffer before it grows.
 const FULL_READS: u32 = 8;
 
@@ -92,7 +93,7 @@ impl ReadWrite {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
         let largest = if source.direct || sink.direct {
             DIRECT
-        } else if source.kind.is_cached() {
+        } else if source.kind.is_cached() && sink.kind.is_cached() {
             LARGEST
         } else {
             FIRST
@@ -202,7 +203,8 @@ impl ReadWrite {
         let mut buffer = self.buffer.take().ok_or(Verdict::Ended)?;
         if self.pending() == 0 {
             (self.start, self.end) = (0, 0);
-            if self.full_reads >= FULL_READS && buffer.len() < LARGEST {
+            let files = flow.sink.kind().is_cached();
+            if files && self.full_reads >= FULL_READS && buffer.len() < LARGEST {
                 buffer = Buffer::with_capacity(LARGEST).unwrap_or(buffer);
             }
         } else if self.start > 0 {
