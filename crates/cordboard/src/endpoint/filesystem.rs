@@ -107,6 +107,11 @@ impl Filesystem {
         self.name() == Some("xfs")
     }
 
+    /// Its files are memory, and nothing else.
+    pub fn is_in_memory(self) -> bool {
+        matches!(self.name(), Some("tmpfs" | "ramfs" | "hugetlbfs"))
+    }
+
     /// Its files are made up when they are read.
     pub fn is_pseudo(self) -> bool {
         matches!(self.known(), Some((_, _, Nature::Pseudo)))
