@@ -103,6 +103,27 @@ pub(crate) fn capacity(fd: BorrowedFd<'_>) -> usize {
     rustix::pipe::fcntl_getpipe_size(fd).unwrap_or(0)
 }
 
+/// What is in somebody's pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Contents {
+    /// Bytes to be read.
+    pub(crate) bytes: u64,
+    /// There is no room for another page.
+    pub(crate) full: bool,
+}
+
+/// Looks into a pipe by both its ends. `ioctl(2)`, `FIONREAD`; `poll(2)`.
+pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Contents {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(&writer, PollFlags::OUT)];
+    let room = matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
+        && fds[0].revents().contains(PollFlags::OUT);
+    Contents {
+        bytes: rustix::io::ioctl_fionread(reader).unwrap_or(0),
+        full: !room,
+    }
+}
+
 /// Somebody's pipe that is larger for the length of a transfer.
 #[derive(Debug)]
 pub(crate) struct Grown {

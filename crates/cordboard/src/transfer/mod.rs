@@ -116,7 +116,7 @@ impl<'a> Transfer<'a> {
             None => Switches::from_env()?,
         };
         let relation = overlap::relation(&source, &sink);
-        let within = overlap::within(source.facts(), sink.facts(), relation, &request)?;
+        let within = overlap::within(&source, &sink, relation, &request)?;
         let pair = Pair {
             relation,
             overlapping: within == overlap::Within::Downwards,

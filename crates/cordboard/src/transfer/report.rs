@@ -292,6 +292,14 @@ pub enum Refusal {
         /// What would make it end.
         help: &'static str,
     },
+    /// Source and sink are one pipe, and what is written would be read again.
+    #[error("source and sink are the same pipe, which holds {holds} bytes: {help}")]
+    SamePipe {
+        /// Bytes that were in it when it was looked at.
+        holds: u64,
+        /// What would make it end.
+        help: &'static str,
+    },
     /// Source and sink share one open description, so that reading moves the
     /// place of writing.
     #[error("source and sink are one open file with one position: give an offset for either")]
