@@ -3,6 +3,7 @@
 //! for devices that make or take bytes and not pages.
 
 mod aligned;
+mod counter;
 mod numbers;
 mod zeros;
 
@@ -402,6 +403,9 @@ impl ReadWrite {
             bytes
         };
         if facts.kind == Kind::Eventfd {
+            if waits && !counter::takes(sink, bytes) {
+                return Err(Errno::EAGAIN);
+            }
             return numbers::write(sink, bytes, if waits { 1 } else { NUMBERS });
         }
         let n = match flow.to {
