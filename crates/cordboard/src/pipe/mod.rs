@@ -45,6 +45,20 @@ impl OwnedPipe {
         })
     }
 
+    /// A pipe with all of these bytes in it; `None` where none holds so many.
+    pub(crate) fn holding(bytes: &[u8]) -> Option<OwnedPipe> {
+        let mut pipe = acquire(bytes.len()).ok()?;
+        while pipe.held() < bytes.len() as u64 {
+            let rest = &bytes[pipe.held() as usize..];
+            match rustix::io::write(pipe.writer(), rest) {
+                Ok(n) => pipe.filled(n),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        Some(pipe)
+    }
+
     /// Asks for this capacity in bytes. A refusal (`EPERM`: above
     /// `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
     /// holds) leaves it as it is, which works as well, only slower.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::pipe::OwnedPipe;
 use crate::route::{Declined, PathName};
 
 /// Why a transfer ended.
@@ -141,6 +142,21 @@ pub enum Stranded {
     Buffer(Vec<u8>),
     /// Whole datagrams, in order.
     Datagrams(Vec<Vec<u8>>),
+}
+
+impl Stranded {
+    /// A copy of these bytes; in a pipe, whose memory is the kernel's, where
+    /// this process may have no more of its own (`RLIMIT_AS`).
+    pub(crate) fn copied(bytes: &[u8]) -> Stranded {
+        let mut copy = Vec::new();
+        if copy.try_reserve_exact(bytes.len()).is_err()
+            && let Some(pipe) = OwnedPipe::holding(bytes)
+        {
+            return Stranded::Pipe(pipe.into_reader());
+        }
+        copy.extend_from_slice(bytes);
+        Stranded::Buffer(copy)
+    }
 }
 
 /// Report and stranded bytes of a transfer that has ended.

@@ -109,21 +109,25 @@ impl ReadWrite {
         if let Some(block) = flow.block {
             length = length.max(block.min(LARGEST_BLOCK));
         }
-        if source.kind.is_datagram() {
-            length = length.max(datagram::largest(source.kind));
-        }
-        // Behind what the sink does not take yet there is always room to read.
-        length = length.max(aligned::unit(source));
         let joins = match aligned::unit(sink) {
             1 if sink.kind == Kind::Eventfd => NUMBER,
             unit => unit,
         };
+        let message = if sink.kind.is_datagram() {
+            datagram::size_for(flow)
+        } else {
+            usize::MAX
+        };
+        // Behind what the sink does not take yet there is always room to read.
+        let mut least = aligned::unit(source).max(joins);
         if source.kind.is_datagram() {
-            length += joins - 1;
+            least = least.max(datagram::largest(source.kind) + joins - 1);
+        } else if flow.block.is_some() && sink.kind.is_datagram() {
+            least = least.max(message);
         }
-        length = length.max(joins);
+        length = length.max(least);
         Ok(ReadWrite {
-            buffer: Some(Buffer::with_capacity(length)?),
+            buffer: Some(Buffer::at_most(length, least)?),
             start: 0,
             end: 0,
             ended: false,
@@ -132,11 +136,7 @@ impl ReadWrite {
             segment: None,
             cut: false,
             messages: source.kind.is_datagram(),
-            message: if sink.kind.is_datagram() {
-                datagram::size_for(flow)
-            } else {
-                usize::MAX
-            },
+            message,
             joins: joins > 1,
             more: numbers::More::default(),
             aside: None,
@@ -470,7 +470,7 @@ impl Step for ReadWrite {
             }
             Stranded::Datagrams(all)
         } else {
-            Stranded::Buffer(buffer[self.start..self.end].to_vec())
+            Stranded::copied(&buffer[self.start..self.end])
         };
         self.forget();
         Some(stranded)
