@@ -10,14 +10,14 @@ mod zeros;
 use std::os::fd::OwnedFd;
 
 use rustix::io::ReadWriteFlags;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 
 use self::numbers::{NUMBER, NUMBERS};
 use super::datagram::{self, One};
-use super::{Cursor, Flow, Step, Takes, Verdict};
+use super::{Cursor, Flow, Step, Takes, Verdict, stream};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::pipe::{self, OwnedPipe};
+use crate::pipe::OwnedPipe;
 use crate::route::{Pair, Why};
 use crate::sys::Buffer;
 use crate::transfer::Stranded;
@@ -281,27 +281,11 @@ impl ReadWrite {
     }
 
     fn read(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
-        let source = flow.source_fd();
-        let kind = flow.source.kind();
-        if kind.is_socket() {
-            let mut flags = RecvFlags::empty();
-            if !flow.may_sleep {
-                flags |= RecvFlags::DONTWAIT;
-            }
-            return Ok(rustix::net::recv(source, into, flags)?.1);
-        }
-        if kind.is_pipe() {
-            return pipe::read(source, into, &mut self.aside);
-        }
-        if flow.source.facts().direct && kind.is_cached() {
+        let facts = flow.source.facts();
+        if facts.direct && facts.kind.is_cached() {
             return aligned::read(flow, &mut self.source_twin, into);
         }
-        let n = match flow.from {
-            Cursor::At(offset) => rustix::io::pread(source, into, offset)?,
-            _ => rustix::io::read(source, into)?,
-        };
-        flow.from.advance(n as u64);
-        Ok(n)
+        stream::read(flow, into, &mut self.aside)
     }
 
     /// The numbers that an event counter has besides the first one.
