@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use cordboard::endpoint::Facts;
-use cordboard::{Endpoint, Request, Side, Transfer};
+use cordboard::transfer::plan;
+use cordboard::{Endpoint, Request, Side};
 
 use crate::endpoint::{self, StandIn};
 use crate::flags::Explain;
@@ -32,19 +33,13 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     if sink.is_replaced() {
         endpoint::same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
     }
-    let transfer = Transfer::new(source.found(), sink.found(), request).map_err(|failure| {
+    let route = plan(&source.found()?, &sink.found()?, &request).map_err(|failure| {
         failure::refused(format!("{} to {}", source.shown, sink.shown), &failure)
     })?;
-    let of = |side, stand_in: &StandIn| {
-        Endpoint::probe(stand_in.itself())
-            .map_err(|errno| Problem {
-                operand: stand_in.shown.clone(),
-                ..Problem::refused("", side, errno, errno.to_string())
-            })
-            .map(|endpoint| description(side, stand_in, &endpoint))
-    };
-    let sides = [of(Side::Source, &source)?, of(Side::Sink, &sink)?];
-    let route = transfer.route();
+    let sides = [
+        description(Side::Source, &source, &source.endpoint()?),
+        description(Side::Sink, &sink, &sink.endpoint()?),
+    ];
     if flags.json {
         let paths: Vec<_> = (route.choices.iter())
             .map(|c| serde_json::json!({"path": c.path.name(), "why": c.why}))

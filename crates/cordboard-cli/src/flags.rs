@@ -63,6 +63,10 @@ pub enum Command {
     #[command(after_help = EXIT)]
     Cat(Cat),
     /// Say which paths would be tried, and why, without moving a byte
+    ///
+    /// Nothing is made, connected to or waited for. A device is not opened
+    /// either, which may do something to it: it is described by what can be
+    /// seen from outside. Only those of memory, such as /dev/null, are.
     #[command(after_help = ENDPOINTS)]
     Explain(Explain),
     /// Print completions for a shell

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -485,23 +486,79 @@ fn a_directory_that_is_not_there() {
     .fails(1, &["no such directory", "mkdir"]);
 }
 
+/// Deeper than there may be open files, than a path may be long, and than a
+/// stack would take it.
 #[test]
 fn a_deep_tree() {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    const DEPTH: usize = 3000;
     let dir = dir();
-    let tree = dir.path().join("t");
-    let mut path = tree.clone();
-    for _ in 0..600 {
-        path.push("d");
+    let down = |above: std::os::fd::BorrowedFd<'_>, name: &str| {
+        openat(above, name, OFlags::DIRECTORY, Mode::empty()).unwrap()
+    };
+    let at = down(CWD, dir.path().to_str().unwrap());
+    let mut here = at.try_clone().unwrap();
+    for level in 0..=DEPTH {
+        let name = if level == 0 { "t" } else { "d" };
+        mkdirat(&here, name, Mode::from_raw_mode(0o700)).unwrap();
+        here = down(here.as_fd(), name);
+        // On the way back, after all that is below.
+        if level % 100 == 0 {
+            let flags = OFlags::CREATE | OFlags::WRONLY;
+            let file = openat(&here, "z", flags, Mode::from_raw_mode(0o600)).unwrap();
+            rustix::io::write(&file, level.to_string().as_bytes()).unwrap();
+        }
     }
-    std::fs::create_dir_all(&path).unwrap();
-    std::fs::write(path.join("f"), b"deep").unwrap();
+    let script = r#"ulimit -n 48; exec "$@""#;
+    let run = run(Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard")])
+        .args(["copy", "-r", "-p", "--json"])
+        .args([dir.path().join("t"), dir.path().join("c")]));
+    let written: usize = (0..=DEPTH).step_by(100).map(|n| n.to_string().len()).sum();
+    assert_eq!(run.ok().json()["written"], written);
+    let mut here = at.try_clone().unwrap();
+    for level in 0..=DEPTH {
+        here = down(here.as_fd(), if level == 0 { "c" } else { "d" });
+        if level % 100 == 0 {
+            let file = openat(&here, "z", OFlags::RDONLY, Mode::empty()).unwrap();
+            let mut text = [0; 8];
+            let n = rustix::io::read(&file, &mut text).unwrap();
+            assert_eq!(text[..n], *level.to_string().as_bytes());
+        }
+    }
+    // The standard library's way to remove a tree needs a descriptor a level.
+    let removed = Command::new("rm").arg("-rf").arg(dir.path()).status();
+    assert!(removed.unwrap().success());
+}
+
+/// A directory that nobody may enter is settled after all else is done.
+#[test]
+fn a_deep_tree_of_shut_directories() {
+    let dir = dir();
+    let mut paths = vec![dir.path().join("t")];
+    for _ in 0..40 {
+        paths.push(paths[paths.len() - 1].join("d"));
+    }
+    std::fs::create_dir_all(&paths[40]).unwrap();
+    std::fs::write(paths[40].join("f"), b"f").unwrap();
+    for path in paths.iter().rev().step_by(2) {
+        chmod(path, 0o500);
+    }
     let copy = dir.path().join("c");
-    run(cordboard().args(["copy", "-r"]).args([&tree, &copy])).ok();
+    run(cordboard().args(["copy", "-r"]).args([&paths[0], &copy])).ok();
     let mut there = copy;
-    for _ in 0..600 {
+    for (level, path) in paths.iter().enumerate() {
+        assert_eq!(mode(&there), mode(path), "{level}");
         there.push("d");
     }
-    assert_eq!(read(there.join("f")), b"deep");
+    for path in &paths {
+        chmod(path, 0o700);
+    }
+    let mut there = dir.path().join("c");
+    while there.is_dir() {
+        chmod(&there, 0o700);
+        there.push("d");
+    }
 }
 
 #[test]

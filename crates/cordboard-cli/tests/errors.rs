@@ -367,6 +367,23 @@ fn a_limit_on_the_size_of_files() {
 }
 
 #[test]
+fn a_failed_append_tells_what_this_copy_wrote() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(100_000));
+    let sink = file(&dir, "d", b"before");
+    let script = r#"ulimit -f 32; exec "$@""#;
+    let run = run(Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard")])
+        .args(["copy", "--append", "--json"])
+        .args([&source, &sink]));
+    let written = sink.metadata().unwrap().len() - 6;
+    let got = format!("d got {written} of 100000 bytes, after the 6 it had");
+    run.fails(1, &["File too large (EFBIG)", &got]);
+    assert_eq!(run.json()["written"], written);
+    assert!(read(&sink)[6..] == bytes(100_000)[..written as usize]);
+}
+
+#[test]
 fn a_disk_that_is_full() {
     if !root("a file system of 1 MiB") {
         return;

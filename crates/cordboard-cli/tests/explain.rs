@@ -72,6 +72,51 @@ fn a_fifo_is_not_waited_for() {
     assert!(text.contains("a FIFO"), "{text}");
 }
 
+/// Its other end would see a terminal that was opened hang up.
+#[test]
+fn a_device_is_not_opened() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let name = name.to_str().unwrap();
+    let not_opened = format!("{name}: terminal, not opened to look at it");
+    for (from, to) in [(name, "/dev/null"), ("/dev/zero", name)] {
+        let text = text(&call(["explain", from, to]));
+        assert!(text.contains(&not_opened), "{text}");
+        assert!(text.contains("1. read/write"), "{text}");
+    }
+    let mut fds = [PollFd::new(&master, PollFlags::IN)];
+    assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(0));
+}
+
+/// No driver has this number: to open it is ENXIO.
+#[test]
+fn a_device_that_cannot_be_opened_is_still_explained() {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    if !root("a device file") {
+        return;
+    }
+    let dir = dir();
+    for (kind, shown) in [
+        (FileType::BlockDevice, "block device"),
+        (FileType::CharacterDevice, "character device"),
+    ] {
+        let path = dir.path().join(shown);
+        let mode = Mode::from_raw_mode(0o600);
+        if mknodat(CWD, &path, kind, mode, makedev(240, 77)).is_err() {
+            eprintln!("SKIPPED: no device files here");
+            return;
+        }
+        let source = file(&dir, "s", b"x");
+        let text = text(&run(cordboard().arg("explain").args([&source, &path])));
+        assert!(text.contains(&format!("{shown}: {shown}")), "{text}");
+        assert!(text.contains("not opened to look at it"), "{text}");
+    }
+}
+
 #[test]
 fn what_would_be_refused_is() {
     let dir = dir();

@@ -230,18 +230,41 @@ fn progress_is_drawn_while_it_waits_and_wiped_at_the_end() {
     assert!(summary.contains("/s) by splice"), "{rest}");
 }
 
-#[test]
-fn progress_on_a_terminal_and_not_elsewhere() {
+/// A terminal of so many columns; 0 where it does not know. What is written
+/// on it comes out of the first.
+fn terminal(columns: u16) -> (std::fs::File, std::fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
+    let size = rustix::termios::Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&master, size).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
     let terminal = std::fs::File::options()
         .read(true)
         .write(true)
         .open(name.to_str().unwrap())
         .unwrap();
+    (std::fs::File::from(master), terminal)
+}
+
+/// What comes on a screen next; `false` once nobody has the terminal open any
+/// more (`EIO`).
+fn more(master: &mut std::fs::File, screen: &mut String) -> bool {
+    let mut piece = [0; 256];
+    let n = master.read(&mut piece).unwrap_or(0);
+    *screen += std::str::from_utf8(&piece[..n]).unwrap();
+    n > 0
+}
+
+#[test]
+fn progress_on_a_terminal_and_not_elsewhere() {
+    let (mut master, terminal) = terminal(0);
     let mut child = cordboard()
         .args(["splice", "-", "/dev/null"])
         .stdin(Stdio::piped())
@@ -251,26 +274,55 @@ fn progress_on_a_terminal_and_not_elsewhere() {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&bytes(1024)).unwrap();
     let mut screen = String::new();
-    let mut master = std::fs::File::from(master);
-    let mut more = |screen: &mut String| {
-        let mut piece = [0; 256];
-        // EIO: nobody has the terminal open any more.
-        let n = master.read(&mut piece).unwrap_or(0);
-        *screen += std::str::from_utf8(&piece[..n]).unwrap();
-        n > 0
-    };
     // The size is unknown: no share, no time left.
     while !screen.contains("1.0 KiB  ") {
-        assert!(more(&mut screen), "{screen}");
+        assert!(more(&mut master, &mut screen), "{screen}");
     }
     drop(stdin);
     assert!(child.wait().unwrap().success());
-    while more(&mut screen) {}
+    while more(&mut master, &mut screen) {}
     assert!(screen.contains("moved 1.0 KiB in "), "{screen}");
 
     let mut child = start(&["splice", "-", "/dev/null"]);
     feed(&mut child, b"x");
     assert_eq!(end(child).ok().stderr(), "");
+}
+
+/// A line that wraps is not overwritten by the next: the screen would fill.
+#[test]
+fn progress_on_a_narrow_terminal_does_not_wrap() {
+    let (mut master, terminal) = terminal(12);
+    let resize = master.try_clone().unwrap();
+    let mut child = cordboard()
+        .args(["splice", "-", "/dev/null"])
+        .stdin(Stdio::piped())
+        .stderr(terminal)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes(1024)).unwrap();
+    let mut screen = String::new();
+    while !screen.contains("1.0 KiB\x1b[K") {
+        assert!(more(&mut master, &mut screen), "{screen}");
+        assert!(!screen.contains("B/s"), "{screen}");
+    }
+    // Made narrower yet: the line goes, and none comes.
+    let mut size = rustix::termios::tcgetwinsize(&resize).unwrap();
+    size.ws_col = 1;
+    rustix::termios::tcsetwinsize(&resize, size).unwrap();
+    while !screen.ends_with("\r\x1b[K") {
+        assert!(more(&mut master, &mut screen), "{screen}");
+    }
+    let drawn = screen.len();
+    stdin.write_all(&bytes(1024)).unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    while more(&mut master, &mut screen) {}
+    let rest = &screen[drawn..];
+    assert!(
+        rest.trim_start().starts_with("moved 2.0 KiB in "),
+        "{rest:?}"
+    );
 }
 
 #[test]

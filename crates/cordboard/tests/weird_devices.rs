@@ -3,12 +3,12 @@
 mod common;
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use common::{any, content, file_with, only, pattern, run, watchdog, with_control};
 use cordboard::PathName::{ReadWrite, Sendfile, Splice};
-use cordboard::{Control, Ended, Errno, Request, Side};
+use cordboard::{Control, Ended, Errno, Request, Side, Transfer};
 use rustix::fs::OFlags;
 
 #[test]
@@ -60,6 +60,66 @@ fn counters_timers_and_file_events_are_read_whole() {
         (Ended::Idle, 64),
         "{report:?}"
     );
+}
+
+/// A counter near its maximum is writable to `poll(2)`, and takes no more than
+/// a 1: whatever is to end the transfer must still reach it.
+#[test]
+fn a_counter_without_room_holds_nobody() {
+    use rustix::event::{EventfdFlags, eventfd};
+    let _dog = watchdog("a_counter_without_room_holds_nobody");
+    let numbers = [1u64, 40, 2];
+    let data: Vec<u8> = numbers.iter().flat_map(|n| n.to_ne_bytes()).collect();
+    let full = |value: u64| {
+        let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&counter, &value.to_ne_bytes()).unwrap();
+        counter
+    };
+    let count = |counter: &OwnedFd| {
+        let mut number = [0; 8];
+        rustix::io::read(counter, &mut number).unwrap();
+        u64::from_ne_bytes(number)
+    };
+    let counter = full(u64::MAX - 40);
+    let source = file_with(&data);
+    let request = Request {
+        idle: Some(Duration::from_millis(1)),
+        ..any()
+    };
+    let report = run(&source, &counter, request).report;
+    assert_eq!(
+        (report.ended, report.written, report.read),
+        (Ended::Idle, 8, 8),
+        "{report:?}"
+    );
+    assert_eq!(report.path, [ReadWrite]);
+    assert_eq!(common::position(&source), 8, "the rest was given back");
+    assert_eq!(count(&counter), u64::MAX - 39);
+
+    // Read meanwhile, it takes them all.
+    let counter = full(u64::MAX - 40);
+    let control = Control::new().unwrap();
+    let source = file_with(&data);
+    let transfer = Transfer::new(source.as_fd(), counter.as_fd(), any()).unwrap();
+    let report = std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let counter = &counter;
+        scope.spawn(move || {
+            receiver.recv().unwrap();
+            count(counter)
+        });
+        transfer
+            .control(&control)
+            .observe(common::meanwhile(move || sender.send(()).unwrap()))
+            .run()
+            .report
+    });
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 24),
+        "{report:?}"
+    );
+    assert_eq!(count(&counter), 42);
 }
 
 #[test]

@@ -1,14 +1,15 @@
-//! The limits that a program is under: open files, and what the pipes of one
-//! user may hold together.
+//! The limits that a program is under: open files, memory, and what the pipes
+//! of one user may hold together.
 
 mod common;
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use common::{any, content, file_with, only, pattern, run, watchdog};
 use cordboard::PathName::{ReadWrite, Splice};
-use cordboard::{Ended, Request};
+use cordboard::{Control, Ended, Errno, Request, Side, Stranded, Transfer};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 #[test]
@@ -65,6 +66,89 @@ fn no_descriptor_left_for_a_pipe() {
     feeder.join().unwrap();
     assert!(content(&sink) == data && received.join().unwrap() == data);
     assert!(drain.join().unwrap() == data);
+}
+
+/// Allows this process no more addresses than it has and so many bytes, and
+/// takes all in pieces of this size that its allocator still has to give. A
+/// few of 4 KiB, apart from each other, are left for what is needed anyway.
+fn no_more_memory(bytes: u64, piece: usize) -> (Rlimit, Vec<Vec<u8>>) {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let mut hoard = Vec::with_capacity(1 << 16);
+    let small: Vec<Vec<u8>> = (0..32).map(|_| Vec::with_capacity(4096)).collect();
+    let before = rustix::process::getrlimit(Resource::As);
+    let now = pages * rustix::param::page_size() as u64;
+    let limit = Rlimit {
+        current: Some(now + bytes),
+        ..before
+    };
+    setrlimit(Resource::As, limit).unwrap();
+    let mut size = if piece == 0 { 0 } else { 32 << 20 };
+    while size >= piece && size > 0 {
+        let mut more = Vec::new();
+        match more.try_reserve_exact(size) {
+            Ok(()) => hoard.push(more),
+            Err(_) => size /= 2,
+        }
+    }
+    hoard.extend(small.into_iter().step_by(2));
+    (before, hoard)
+}
+
+/// Where there is no room for a large buffer, a small one does.
+#[test]
+fn hardly_any_memory_for_a_buffer() {
+    let _dog = watchdog("hardly_any_memory_for_a_buffer");
+    if !common::alone("hardly_any_memory_for_a_buffer") {
+        return;
+    }
+    let data = pattern(1 << 20);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    let (before, _) = no_more_memory(48 << 10, 0);
+    let report = run(&source, &sink, only(&[ReadWrite])).report;
+    setrlimit(Resource::As, before).unwrap();
+    assert_eq!(
+        (report.ended, report.written, &report.path[..]),
+        (Ended::Eof, 1 << 20, &[ReadWrite][..]),
+        "{report:?}"
+    );
+    assert!(content(&sink) == data);
+}
+
+/// What was read and cannot be written is handed back all the same.
+#[test]
+fn no_memory_for_what_is_handed_back() {
+    let _dog = watchdog("no_memory_for_what_is_handed_back");
+    if !common::alone("no_memory_for_what_is_handed_back") {
+        return;
+    }
+    let data = pattern(200_000);
+    let (source, mut feed) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&feed, 1 << 18).unwrap();
+    feed.write_all(&data).unwrap();
+    let (reader, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    let limits = std::sync::Mutex::new(None);
+    let mut reader = Some(reader);
+    let outcome = Transfer::new(source.as_fd(), sink.as_fd(), only(&[ReadWrite]))
+        .unwrap()
+        .control(&control)
+        .observe(common::meanwhile(|| {
+            drop(reader.take());
+            *limits.lock().unwrap() = Some(no_more_memory(0, 8 << 10));
+        }))
+        .run();
+    let (before, hoard) = limits.into_inner().unwrap().unwrap();
+    setrlimit(Resource::As, before).unwrap();
+    drop(hoard);
+    let report = &outcome.report;
+    assert_eq!(
+        (report.failed, report.errno),
+        (Some(Side::Sink), Some(Errno::EPIPE))
+    );
+    assert_eq!((report.read, report.written), (131_072, 65_536));
+    assert!(matches!(outcome.stranded, Some(Stranded::Pipe(_))));
+    assert!(common::handed_back(outcome.stranded) == data[65_536..131_072]);
 }
 
 /// Past the user's share every new pipe has a page or two, and growing one is

@@ -72,12 +72,24 @@ fn declined(report: &Report, path: PathName, errno: Errno) -> bool {
     all.any(|d| d.path == path && d.why.to_string() == why)
 }
 
+/// The first of these paths is refused with each of these errnos, and the
+/// second carries everything; one refusal says nothing about the next pair.
+fn hands_over(from: From, paths: [PathName; 2], call: libc::c_long, errnos: &[Errno]) {
+    for errno in errnos {
+        let report = into_a_file(from, only(&paths), &[call], *errno);
+        assert_eq!(report.path, paths[1..], "{errno}: {report:?}");
+        assert!(declined(&report, paths[0], *errno), "{errno}: {report:?}");
+        let report = into_a_file(from, only(&paths), &[], *errno);
+        assert_eq!(report.path, paths[..1], "{errno}: {report:?}");
+    }
+}
+
 #[test]
 fn copy_file_range_refused_in_every_known_way() {
     let _dog = watchdog("copy_file_range_refused_in_every_known_way");
     // Old kernels and unlike file systems; NFS; filters and immutable files;
     // CIFS (three of them); old CephFS; swap files; overlaps; huge offsets.
-    for errno in [
+    let errnos = [
         Errno::EXDEV,
         Errno::EOPNOTSUPP,
         Errno::EPERM,
@@ -88,56 +100,41 @@ fn copy_file_range_refused_in_every_known_way() {
         Errno::EINVAL,
         Errno::EBADF,
         Errno::EOVERFLOW,
-    ] {
-        let request = || only(&[PathName::CopyFileRange, PathName::Sendfile]);
-        let refused = [libc::SYS_copy_file_range];
-        let report = into_a_file(From::File, request(), &refused, errno);
-        assert_eq!(report.path, [PathName::Sendfile], "{errno}: {report:?}");
-        assert!(declined(&report, PathName::CopyFileRange, errno));
-        // One refusal says nothing about the next pair.
-        let report = into_a_file(From::File, request(), &[], errno);
-        assert_eq!(report.path, [PathName::CopyFileRange]);
-    }
+    ];
+    let paths = [PathName::CopyFileRange, PathName::Sendfile];
+    hands_over(From::File, paths, libc::SYS_copy_file_range, &errnos);
 }
 
 #[test]
 fn sendfile_refused_in_every_known_way() {
     let _dog = watchdog("sendfile_refused_in_every_known_way");
-    for errno in [
+    let errnos = [
         Errno::EINVAL,
-        Errno::ENOSYS,
         Errno::EOPNOTSUPP,
         Errno::EPERM,
         Errno::EACCES,
         Errno::EIO,
         Errno::EOVERFLOW,
-    ] {
-        let request = only(&[PathName::Sendfile, PathName::Splice]);
-        let report = into_a_file(From::File, request, &[libc::SYS_sendfile], errno);
-        assert_eq!(report.path, [PathName::Splice], "{errno}: {report:?}");
-        assert!(declined(&report, PathName::Sendfile, errno));
-    }
+        Errno::ENOSYS,
+    ];
+    let paths = [PathName::Sendfile, PathName::Splice];
+    hands_over(From::File, paths, libc::SYS_sendfile, &errnos);
 }
 
 #[test]
 fn splice_refused_in_every_known_way() {
     let _dog = watchdog("splice_refused_in_every_known_way");
-    for errno in [
+    let errnos = [
         Errno::EINVAL,
-        Errno::ENOSYS,
         Errno::EOPNOTSUPP,
         Errno::EPERM,
         Errno::EACCES,
         Errno::EIO,
-    ] {
-        for from in [From::Pipe, From::Unix, From::Tcp] {
-            let report = into_a_file(from, any(), &[libc::SYS_splice], errno);
-            assert_eq!(report.path, [PathName::ReadWrite], "{errno}: {report:?}");
-            assert!(declined(&report, PathName::Splice, errno), "{report:?}");
-        }
-        let three = [PathName::Splice, PathName::ReadWrite];
-        let report = into_a_file(From::File, only(&three), &[libc::SYS_splice], errno);
-        assert_eq!(report.path, [PathName::ReadWrite], "{errno}: {report:?}");
+        Errno::ENOSYS,
+    ];
+    let paths = [PathName::Splice, PathName::ReadWrite];
+    for from in [From::Pipe, From::Unix, From::Tcp] {
+        hands_over(from, paths, libc::SYS_splice, &errnos);
     }
 }
 

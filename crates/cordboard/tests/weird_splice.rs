@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use common::{any, content, only, pattern, run, watchdog, with_control};
 use cordboard::PathName::{ReadWrite, Sendfile, Splice};
-use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Stranded, Transfer};
+use cordboard::{
+    Control, Ended, Errno, Observer, Progress, Refusal, Request, Side, Stranded, Transfer,
+};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 const MIB: usize = 1 << 20;
@@ -324,4 +326,58 @@ fn urgent_data_is_not_the_end_of_a_tcp_stream() {
             assert_eq!(got, b"abcdef");
         }
     }
+}
+
+/// What a pipe holds goes round once; more would go round for ever.
+#[test]
+fn a_pipe_onto_itself_goes_round_once() {
+    let _dog = watchdog("a_pipe_onto_itself_goes_round_once");
+    let refusal = |reader: &std::io::PipeReader, writer: &std::io::PipeWriter, request| {
+        let failure = Transfer::new(reader.as_fd(), writer.as_fd(), request).err();
+        failure.and_then(|f| f.refusal)
+    };
+    let size = |n: usize| Request {
+        size: (n as u64).into(),
+        ..any()
+    };
+    // Some bytes; and as many as there is room for, which is whole pages.
+    for full in [false, true] {
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let length = match full {
+            false => 10_000,
+            true => rustix::pipe::fcntl_getpipe_size(&writer).unwrap(),
+        };
+        let data = pattern(length);
+        writer.write_all(&data).unwrap();
+        for request in [any(), size(length + 1)] {
+            let refused = refusal(&reader, &writer, request);
+            assert!(
+                matches!(refused, Some(Refusal::SamePipe { holds, .. }) if holds == length as u64),
+                "{refused:?}"
+            );
+        }
+        let refused = refusal(&reader, &writer, size(100));
+        assert_eq!(refused.is_some(), full, "{refused:?}");
+        let mut turned = data.clone();
+        for n in if full {
+            vec![length, 0]
+        } else {
+            vec![100, length, 0]
+        } {
+            let report = run(&reader, &writer, size(n)).report;
+            assert_eq!((report.ended, report.written), (Ended::Size, n as u64));
+            if n > 0 {
+                assert_eq!(report.path, [ReadWrite]);
+            }
+            turned.rotate_left(n);
+        }
+        drop(writer);
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        assert!(got == turned);
+    }
+    // Nothing in it: there is nothing to wait for.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let refused = refusal(&reader, &writer, size(1));
+    assert!(matches!(refused, Some(Refusal::SamePipe { holds: 0, .. })));
 }

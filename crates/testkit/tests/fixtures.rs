@@ -53,28 +53,4 @@ macro_rules! rows {
     ($($test:ident $kind:ident)*) => { $(#[test] fn $test() { row(SourceKind::$kind); })* };
 }
 
-rows! {
-    file File
-    tmpfs Tmpfs
-    memfd Memfd
-    sparse Sparse
-    direct Direct
-    block Block
-    zero Zero
-    urandom Urandom
-    tty Tty
-    pipe Pipe
-    packet_pipe PacketPipe
-    fifo Fifo
-    tcp Tcp
-    udp Udp
-    unix_stream UnixStream
-    unix_datagram UnixDatagram
-    unix_seqpacket UnixSeqpacket
-    eventfd Eventfd
-    timerfd Timerfd
-    signalfd Signalfd
-    inotify Inotify
-    procfs Procfs
-    sysfs Sysfs
-}
+testkit::each_source!(rows);

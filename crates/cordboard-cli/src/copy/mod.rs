@@ -1,6 +1,7 @@
 //! `cordboard copy SRC… DST`.
 
 mod attributes;
+mod chain;
 mod link;
 mod one;
 mod parent;

@@ -17,6 +17,8 @@ struct Made {
     fd: OwnedFd,
     /// It did not exist before.
     fresh: bool,
+    /// The bytes that were in it, and stay: `--append`.
+    before: u64,
 }
 
 impl Job<'_> {
@@ -57,6 +59,7 @@ impl Job<'_> {
             request.sink_offset = Some(0);
         }
         let total = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
+        let others = self.session.written();
         let moved = self
             .session
             .transfer(
@@ -77,7 +80,10 @@ impl Job<'_> {
             });
         match moved {
             Ok(()) => Ok(made.fresh),
-            Err(problem) => Err(self.account(problem, to, &made, total)),
+            Err(problem) => {
+                let written = self.session.written() - others;
+                Err(self.account(problem, to, &made, (written, total)))
+            }
         }
     }
 
@@ -88,7 +94,7 @@ impl Job<'_> {
         mut problem: Problem,
         to: &Place<'_>,
         made: &Made,
-        total: Option<u64>,
+        (written, total): (u64, Option<u64>),
     ) -> Problem {
         let Ok(stat) = rustix::fs::fstat(&made.fd) else {
             return problem;
@@ -102,7 +108,11 @@ impl Job<'_> {
             return problem;
         }
         let of = total.map_or(String::new(), |n| format!(" of {n}"));
-        let holds = format!("{to} holds {}{of} bytes", stat.st_size);
+        let holds = match made.before {
+            0 => format!("{to} holds {}{of} bytes", stat.st_size),
+            // Whoever else appends to it is in its size, and not in ours.
+            before => format!("{to} got {written}{of} bytes, after the {before} it had"),
+        };
         if stop().is_some() {
             self.session.say(&format_args!("cordboard: {holds}"));
         } else {
@@ -135,7 +145,11 @@ impl Job<'_> {
                     let stat = rustix::fs::fstat(&fd).map_err(writing)?;
                     written.insert((stat.st_dev, stat.st_ino));
                 }
-                return Ok(Made { fd, fresh: true });
+                return Ok(Made {
+                    fd,
+                    fresh: true,
+                    before: 0,
+                });
             }
             Err(rustix::io::Errno::EXIST) => {}
             Err(rustix::io::Errno::ISDIR) => {
@@ -181,6 +195,14 @@ impl Job<'_> {
             }
             rustix::fs::ftruncate(&fd, 0).map_err(writing)?;
         }
-        Ok(Made { fd, fresh: false })
+        let before = match self.append && file {
+            true => u64::try_from(stat.st_size).unwrap_or(0),
+            false => 0,
+        };
+        Ok(Made {
+            fd,
+            fresh: false,
+            before,
+        })
     }
 }

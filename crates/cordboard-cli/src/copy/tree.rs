@@ -1,6 +1,6 @@
 //! Directories and all that is in them.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -9,41 +9,65 @@ use std::path::{Path, PathBuf};
 use cordboard::{Errno, Side};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::retry_on_intr;
-use rustix::process::{Resource, getrlimit, setrlimit};
 
+use super::chain::{Chain, Id, id};
 use super::parent::{DIRECTORY, not_into_itself, sync_parent};
 use super::place::Place;
 use super::{Job, kind, special};
 use crate::hints::Doing;
 use crate::problem::Problem;
 
-/// Two descriptors are open at every level.
-const DEEPEST: usize = 2000;
-
-/// Where the walk is.
+/// Where the walk is. What it needs of each level is here and not on the
+/// stack, and few descriptors are open, so that a tree may be of any depth.
 struct Walk {
     from: PathBuf,
     to: PathBuf,
+    source: Chain,
+    sink: Chain,
+    levels: Vec<Level>,
     /// The directory that all goes into, which may be reached again by a bind
     /// mount.
-    root: (u64, u64),
+    root: Id,
     buffer: Vec<MaybeUninit<u8>>,
+}
+
+/// A directory that is being copied.
+struct Level {
+    /// What is left of it.
+    entries: std::vec::IntoIter<(CString, FileType)>,
+    /// As it was before.
+    stat: Stat,
+    /// It was made by us.
+    fresh: bool,
+    /// It was not to be found again, and this was told.
+    lost: bool,
 }
 
 /// Copies a directory.
 pub fn copy(job: &mut Job<'_>, from: &Path, to: &Path) -> Result<(), Problem> {
     not_into_itself(from, to)?;
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Only very deep trees need it.
-    let _ = setrlimit(Resource::Nofile, limit);
     let mut walk = Walk {
         from: from.to_owned(),
         to: to.to_owned(),
+        source: Chain::default(),
+        sink: Chain::default(),
+        levels: Vec::new(),
         root: (0, 0),
         buffer: vec![MaybeUninit::uninit(); 1 << 15],
     };
-    let fresh = walk.directory(job, CWD, from, CWD, to, 0)?;
+    let fresh = walk.enter(from, to)?;
+    while let Some(level) = walk.levels.last_mut() {
+        if job.session.stopped() {
+            return Ok(());
+        }
+        let done = match level.entries.next() {
+            Some((name, file_type)) => walk.entry(job, &name, file_type),
+            None => walk.leave(job),
+        };
+        if let Err(problem) = done {
+            job.session.problem(&problem);
+        }
+    }
     if fresh && job.sync {
         sync_parent(to)?;
     }
@@ -51,58 +75,60 @@ pub fn copy(job: &mut Job<'_>, from: &Path, to: &Path) -> Result<(), Problem> {
 }
 
 impl Walk {
-    /// One directory; returns whether it was made. `self.from` and `self.to`
-    /// are its paths.
-    fn directory(
-        &mut self,
-        job: &mut Job<'_>,
-        above: BorrowedFd<'_>,
-        name: &Path,
-        target: BorrowedFd<'_>,
-        target_name: &Path,
-        depth: usize,
-    ) -> Result<bool, Problem> {
+    /// Goes down into a directory, by its name on either side; returns whether
+    /// it was made. `self.from` and `self.to` are its paths.
+    fn enter(&mut self, name: &Path, target_name: &Path) -> Result<bool, Problem> {
+        let top = self.levels.is_empty();
         let shown = self.from.to_string_lossy();
-        if depth > DEEPEST {
-            let text = format!("directories are nested more than {DEEPEST} deep");
-            return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
-        }
         let reading = |e| Problem::call(shown.clone(), Side::Source, e, Doing::Opening);
-        let nofollow = if depth == 0 {
+        let nofollow = if top {
             OFlags::empty()
         } else {
             OFlags::NOFOLLOW
         };
+        let (above, _) = self.here().map_err(reading)?;
         let source =
             retry_on_intr(|| rustix::fs::openat(above, name, DIRECTORY | nofollow, Mode::empty()))
                 .map_err(reading)?;
         let stat = rustix::fs::fstat(&source).map_err(reading)?;
-        if depth > 0 && (stat.st_dev, stat.st_ino) == self.root {
+        if !top && id(&stat) == self.root {
             let text = "it is the directory that is copied into";
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
         }
-        let entries = self.entries(source.as_fd())?;
+        let entries = self.entries(source.as_fd())?.into_iter();
+        let (_, target) = self.here().map_err(|e| self.writing(e))?;
         let (sink, fresh) = self.make(target, target_name, &stat, nofollow)?;
-        if depth == 0 {
-            let root = rustix::fs::fstat(&sink).map_err(|e| self.writing(e))?;
-            self.root = (root.st_dev, root.st_ino);
+        let made = id(&rustix::fs::fstat(&sink).map_err(|e| self.writing(e))?);
+        if top {
+            self.root = made;
         }
-        for (name, file_type) in entries {
-            if job.session.stopped() {
-                return Ok(fresh);
-            }
-            let name = Path::new(OsStr::from_bytes(name.as_bytes()));
-            self.from.push(name);
-            self.to.push(name);
-            let done = self.entry(job, &source, &sink, name, file_type, depth);
+        self.source.enter(name, source, id(&stat));
+        self.sink.enter(target_name, sink, made);
+        self.levels.push(Level {
+            entries,
+            stat,
+            fresh,
+            lost: false,
+        });
+        Ok(fresh)
+    }
+
+    /// Goes up from a directory in which all is done.
+    fn leave(&mut self, job: &mut Job<'_>) -> Result<(), Problem> {
+        let lost = self.here().is_err().then(|| self.lost());
+        let level = self.levels.pop();
+        // First, because what is settled may be shut to us.
+        let (source, sink) = (self.source.leave(), self.sink.leave());
+        let settled = match (level, source, sink) {
+            (Some(level), Some(source), Some(sink)) => self.settle(job, &source, &sink, &level),
+            (Some(level), ..) if !level.lost => lost.map_or(Ok(()), Err),
+            _ => Ok(()),
+        };
+        if !self.levels.is_empty() {
             self.from.pop();
             self.to.pop();
-            if let Err(problem) = done {
-                job.session.problem(&problem);
-            }
         }
-        self.settle(job, &source, &sink, &stat, fresh)?;
-        Ok(fresh)
+        settled
     }
 
     /// What is in a directory.
@@ -121,15 +147,39 @@ impl Walk {
         Ok(entries)
     }
 
+    /// One of what is in the directory where the walk is.
     fn entry(
         &mut self,
         job: &mut Job<'_>,
-        source: &OwnedFd,
-        sink: &OwnedFd,
+        name: &CStr,
+        file_type: FileType,
+    ) -> Result<(), Problem> {
+        if self.here().is_err()
+            && let Some(level) = self.levels.last_mut()
+        {
+            // Of the rest there is no more to say than of this one.
+            (level.entries, level.lost) = (Vec::new().into_iter(), true);
+            return Err(self.lost());
+        }
+        let name = Path::new(OsStr::from_bytes(name.to_bytes()));
+        let depth = self.levels.len();
+        self.from.push(name);
+        self.to.push(name);
+        let done = self.copy_one(job, name, file_type);
+        if self.levels.len() == depth {
+            self.from.pop();
+            self.to.pop();
+        }
+        done
+    }
+
+    fn copy_one(
+        &mut self,
+        job: &mut Job<'_>,
         name: &Path,
         mut file_type: FileType,
-        depth: usize,
     ) -> Result<(), Problem> {
+        let (source, sink) = self.here().map_err(|_| self.lost())?;
         if file_type == FileType::Unknown {
             let stat =
                 rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| {
@@ -138,23 +188,39 @@ impl Walk {
             file_type = kind(&stat);
         }
         let from = Place {
-            directory: source.as_fd(),
+            directory: source,
             name,
             path: &self.from,
         };
         let to = Place {
-            directory: sink.as_fd(),
+            directory: sink,
             name,
             path: &self.to,
         };
         match file_type {
             FileType::RegularFile => job.file(&from, &to, false).map(drop),
             FileType::Symlink => job.link(&from, &to),
-            FileType::Directory => self
-                .directory(job, source.as_fd(), name, sink.as_fd(), name, depth + 1)
-                .map(drop),
+            FileType::Directory => self.enter(name, name).map(drop),
             other => Err(special(from.path, other)),
         }
+    }
+
+    /// Where the walk is, on both sides; at first, where we were started.
+    fn here(&self) -> Result<(BorrowedFd<'_>, BorrowedFd<'_>), rustix::io::Errno> {
+        if self.levels.is_empty() {
+            return Ok((CWD, CWD));
+        }
+        Ok((self.source.here()?, self.sink.here()?))
+    }
+
+    /// The directory where the walk is was not to be found again.
+    fn lost(&self) -> Problem {
+        let (path, side) = match self.source.here() {
+            Err(_) => (&self.from, Side::Source),
+            Ok(_) => (&self.to, Side::Sink),
+        };
+        let text = "it was moved or replaced while it was copied: it is not complete";
+        Problem::refused(path.to_string_lossy(), side, Errno::ESTALE, text)
     }
 
     fn writing(&self, errno: rustix::io::Errno) -> Problem {
@@ -196,12 +262,11 @@ impl Walk {
         job: &mut Job<'_>,
         source: &OwnedFd,
         sink: &OwnedFd,
-        stat: &Stat,
-        fresh: bool,
+        Level { stat, fresh, .. }: &Level,
     ) -> Result<(), Problem> {
         if job.preserve {
             job.keep(source.as_fd(), sink.as_fd(), stat, &Place::top(&self.to))?;
-        } else if fresh && stat.st_mode & 0o700 != 0o700 {
+        } else if *fresh && stat.st_mode & 0o700 != 0o700 {
             let now = rustix::fs::fstat(sink).map_err(|e| self.writing(e))?;
             let mode = now.st_mode & 0o7777 & !(!stat.st_mode & 0o700);
             rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)).map_err(|e| self.writing(e))?;

@@ -1,5 +1,6 @@
 //! Endpoints by name: what a name means, and how it is opened.
 
+mod device;
 mod interrupt;
 mod linger;
 mod name;

@@ -5,10 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use cordboard::{Errno, Side};
+use cordboard::endpoint::Facts;
+use cordboard::{Endpoint, Errno, Side};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::net::SocketType;
 
+use super::device;
 use super::name::{Host, Name};
 use super::net::{self, Who};
 use super::open::{self, Opened};
@@ -28,6 +30,9 @@ pub struct StandIn {
     pub shown: String,
     /// Opened by somebody else, whose flags tell something.
     pub given: bool,
+    side: Side,
+    /// It is a device that was not opened: of this number.
+    unopened: Option<u64>,
 }
 
 enum Fd {
@@ -36,7 +41,7 @@ enum Fd {
 }
 
 impl StandIn {
-    /// The thing itself, as near as can be.
+    /// A descriptor of the thing itself, or of what stands for it.
     pub fn itself(&self) -> BorrowedFd<'_> {
         match &self.fd {
             Fd::Ours(fd) => fd.as_fd(),
@@ -44,14 +49,31 @@ impl StandIn {
         }
     }
 
-    /// Whether it is a file whose contents would be thrown away.
-    pub fn is_replaced(&self) -> bool {
-        self.emptied.is_some()
+    /// The thing itself, as near as can be.
+    pub fn endpoint(&self) -> Result<Endpoint<'_>, Problem> {
+        self.probe(self.itself())
     }
 
     /// What the transfer would find.
-    pub fn found(&self) -> BorrowedFd<'_> {
-        self.emptied.as_ref().map_or(self.itself(), |fd| fd.as_fd())
+    pub fn found(&self) -> Result<Endpoint<'_>, Problem> {
+        self.probe(self.emptied.as_ref().map_or(self.itself(), |fd| fd.as_fd()))
+    }
+
+    fn probe<'a>(&self, fd: BorrowedFd<'a>) -> Result<Endpoint<'a>, Problem> {
+        let endpoint = Endpoint::probe(fd).map_err(|errno| {
+            Problem::refused(self.shown.as_str(), self.side, errno, errno.to_string())
+        })?;
+        let Some(number) = self.unopened else {
+            return Ok(endpoint);
+        };
+        let mut facts: Facts = *endpoint.facts();
+        device::complete(&mut facts, number, self.side);
+        Ok(endpoint.with_facts(facts))
+    }
+
+    /// Whether it is a file whose contents would be thrown away.
+    pub fn is_replaced(&self) -> bool {
+        self.emptied.is_some()
     }
 }
 
@@ -75,6 +97,8 @@ pub fn stand_in(name: &Name, shown: &str, side: Side, append: bool) -> Result<St
                 emptied: None,
                 note: "",
                 given: true,
+                side,
+                unopened: None,
             });
         }
         Name::Path(path) => return by_path(path, who, append),
@@ -96,6 +120,8 @@ pub fn stand_in(name: &Name, shown: &str, side: Side, append: bool) -> Result<St
         note,
         shown: shown.to_owned(),
         given: false,
+        side,
+        unopened: None,
     })
 }
 
@@ -113,6 +139,8 @@ fn by_path(path: &Path, who: Who<'_>, append: bool) -> Result<StandIn, Problem> 
         note,
         shown: who.shown.to_owned(),
         given: false,
+        side: who.side,
+        unopened: None,
     };
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
@@ -131,6 +159,13 @@ fn by_path(path: &Path, who: Who<'_>, append: bool) -> Result<StandIn, Problem> 
             writer
         };
         return Ok(with(end, None, "a FIFO, shown as the pipe it is"));
+    }
+    if device::opening_does_something(&stat) {
+        let fd = device::stand_in(path, who.side).map_err(failed)?;
+        return Ok(StandIn {
+            unopened: Some(stat.st_rdev),
+            ..with(fd, None, "not opened to look at it")
+        });
     }
     let mut flags = match who.side {
         Side::Source => OFlags::RDONLY,

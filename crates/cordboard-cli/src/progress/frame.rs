@@ -10,6 +10,10 @@ use crate::units;
 /// The rate forgets within about this time.
 const MEMORY: f64 = 2.0;
 
+/// Columns that surely hold a number of bytes (`1023 bytes`); on fewer,
+/// nothing is drawn.
+const NARROWEST: usize = 11;
+
 /// Bytes a second, smoothed.
 #[derive(Debug, Default)]
 pub struct Rate {
@@ -52,35 +56,46 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The line, cut to `width` columns.
+    /// The line, as much of it as fits into `width` columns: pieces are left
+    /// out at the end, and none is cut, since half a number is a wrong one.
+    /// Empty where not even the first is sure to fit.
     pub fn line(&self, width: usize) -> String {
-        let mut parts = Vec::with_capacity(5);
+        let mut line = String::new();
+        if width < NARROWEST {
+            return line;
+        }
+        for piece in self.pieces() {
+            if line.len() + piece.len() > width {
+                break;
+            }
+            line += &piece;
+        }
+        line
+    }
+
+    /// What there is to say, the most important first, each with what sets it
+    /// off from the one before.
+    fn pieces(&self) -> Vec<String> {
+        let mut pieces = vec![units::bytes(self.bytes)];
         match self.total.filter(|total| *total > 0) {
             Some(total) => {
+                pieces.push(format!(" of {}", units::bytes(total)));
                 let share = (self.bytes as f64 / total as f64 * 100.0).min(100.0);
-                parts.push(format!(
-                    "{} of {}",
-                    units::bytes(self.bytes),
-                    units::bytes(total)
-                ));
-                parts.push(format!("{} %", share.floor()));
-                parts.push(units::rate(self.rate));
+                pieces.push(format!("  {} %", share.floor()));
+                pieces.push(format!("  {}", units::rate(self.rate)));
                 let left = total.saturating_sub(self.bytes) as f64 / self.rate;
-                parts.push(match Duration::try_from_secs_f64(left.ceil()) {
-                    Ok(left) => format!("{} left", units::clock(left)),
-                    Err(_) => "stalled".to_owned(),
+                pieces.push(match Duration::try_from_secs_f64(left.ceil()) {
+                    Ok(left) => format!("  {} left", units::clock(left)),
+                    Err(_) => "  stalled".to_owned(),
                 });
             }
             None => {
-                parts.push(units::bytes(self.bytes));
-                parts.push(units::rate(self.rate));
-                parts.push(units::clock(self.elapsed));
+                pieces.push(format!("  {}", units::rate(self.rate)));
+                pieces.push(format!("  {}", units::clock(self.elapsed)));
             }
         }
-        parts.push(format!("by {}", self.path));
-        let mut line = parts.join("  ");
-        line.truncate(width);
-        line
+        pieces.push(format!("  by {}", self.path));
+        pieces
     }
 }
 
@@ -120,7 +135,27 @@ mod tests {
             frame().line(80),
             "1.0 GiB of 4.0 GiB  25 %  512 MiB/s  0:06 left  by splice"
         );
-        assert_eq!(frame().line(7), "1.0 GiB");
+    }
+
+    #[test]
+    fn few_columns() {
+        for (width, line) in [
+            (0, ""),
+            (10, ""),
+            (11, "1.0 GiB"),
+            (17, "1.0 GiB"),
+            (18, "1.0 GiB of 4.0 GiB"),
+            (24, "1.0 GiB of 4.0 GiB  25 %"),
+            (40, "1.0 GiB of 4.0 GiB  25 %  512 MiB/s"),
+        ] {
+            assert_eq!(frame().line(width), line, "{width}");
+        }
+        let most = Frame {
+            bytes: 1023,
+            total: None,
+            ..frame()
+        };
+        assert_eq!(most.line(NARROWEST), "1023 bytes");
     }
 
     #[test]

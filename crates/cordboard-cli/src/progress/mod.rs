@@ -18,7 +18,6 @@ const QUIET: Duration = Duration::from_millis(300);
 pub struct Watch {
     drawing: bool,
     on_screen: bool,
-    width: usize,
     rate: Rate,
     drawn_at: Duration,
     total: Option<u64>,
@@ -32,11 +31,9 @@ pub struct Watch {
 impl Watch {
     /// One that draws, or only tells when it is asked to.
     pub fn new(drawing: bool) -> Watch {
-        let width = if drawing { width() } else { 0 };
         Watch {
             drawing,
             on_screen: false,
-            width,
             rate: Rate::default(),
             drawn_at: Duration::ZERO,
             total: None,
@@ -90,10 +87,12 @@ impl Watch {
     }
 }
 
-/// Columns of the terminal, but the last, which some wrap after.
+/// Columns to draw in: those of the terminal as it is now, but the last, which
+/// some wrap after. A terminal of no columns is one that does not know
+/// (`ioctl_tty(2)`), and nothing else is narrow.
 fn width() -> usize {
     match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
-        Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col) - 1,
         _ => 79,
     }
 }
@@ -128,8 +127,14 @@ impl Observer for Watch {
             elapsed,
             path: progress.path,
         };
-        self.on_screen = true;
-        put(&format!("\r{}\x1b[K", frame.line(self.width)));
+        let line = frame.line(width());
+        if line.is_empty() {
+            // What was drawn before the terminal was made this narrow goes.
+            self.clear();
+        } else {
+            self.on_screen = true;
+            put(&format!("\r{line}\x1b[K"));
+        }
     }
 
     fn interval(&self) -> Option<Duration> {

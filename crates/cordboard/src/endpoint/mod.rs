@@ -151,6 +151,13 @@ impl<'fd> Endpoint<'fd> {
         })
     }
 
+    /// The same with other facts, where the caller knows better than the
+    /// descriptor tells: of a device, say, that an `O_PATH` one stands for.
+    #[must_use]
+    pub fn with_facts(self, facts: Facts) -> Endpoint<'fd> {
+        Endpoint { facts, ..self }
+    }
+
     /// The descriptor, for as long as it was lent.
     pub fn fd(&self) -> BorrowedFd<'fd> {
         self.fd

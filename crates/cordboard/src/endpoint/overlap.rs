@@ -1,9 +1,11 @@
 //! Both sides on one file: when that can end well, and when it cannot.
 
+use std::os::fd::AsFd;
+
 use super::{Endpoint, Facts, Kind};
+use crate::pipe::{self, Contents};
 use crate::sys;
 use crate::transfer::{Refusal, Request, Size};
-use std::os::fd::AsFd;
 
 /// How the two sides of a transfer are related.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -43,27 +45,51 @@ pub(crate) enum Within {
     Downwards,
 }
 
-/// Refuses what cannot end well within one file, and says what it takes to do
-/// the rest.
+/// Refuses what cannot end well within one file or pipe, and says what it
+/// takes to do the rest.
 pub(crate) fn within(
+    source: &Endpoint<'_>,
+    sink: &Endpoint<'_>,
+    relation: Relation,
+    request: &Request,
+) -> Result<Within, Refusal> {
+    match relation {
+        Relation::Strangers => Ok(Within::Apart),
+        _ if source.kind().is_pipe() => {
+            within_pipe(&pipe::contents(source.fd(), sink.fd()), request.size)
+        }
+        _ => within_file(source.facts(), sink.facts(), relation, request),
+    }
+}
+
+/// A pipe onto itself: a size no larger than what is in it goes round once, by
+/// read/write. More would be bytes that come round again for ever, and as we
+/// hold the write end ourselves, the end of file never comes.
+///
+/// In a full pipe, what is read from part of a page leaves no room to write
+/// it: so all of it, which frees every page, or nothing.
+///
+/// This goes by what is in the pipe now. Whoever else reads it meanwhile takes
+/// bytes that this transfer then waits for.
+fn within_pipe(contents: &Contents, size: Size) -> Result<Within, Refusal> {
+    let holds = contents.bytes;
+    let help = match size {
+        Size::Eof => "its end never comes: give a size of no more than that",
+        Size::Bytes(n) if n > holds => "give a size of no more than that",
+        Size::Bytes(n) if contents.full && n != holds && n != 0 => {
+            "it is full: give just that size, or read some of it first"
+        }
+        Size::Bytes(_) => return Ok(Within::Downwards),
+    };
+    Err(Refusal::SamePipe { holds, help })
+}
+
+fn within_file(
     source: &Facts,
     sink: &Facts,
     relation: Relation,
     request: &Request,
 ) -> Result<Within, Refusal> {
-    if relation == Relation::Strangers {
-        return Ok(Within::Apart);
-    }
-    if source.kind.is_pipe() {
-        // This process holds the write end, so the end of file never comes;
-        // a bounded number of bytes goes round once.
-        return match request.size {
-            Size::Bytes(_) => Ok(Within::Downwards),
-            Size::Eof => Err(Refusal::EndlessLoop {
-                help: "give a size, or another pipe",
-            }),
-        };
-    }
     let (Some(end), Some(position)) = (source.size, source.position) else {
         return Ok(Within::Apart);
     };
@@ -121,7 +147,7 @@ mod tests {
             size,
             ..Request::default()
         };
-        within(
+        within_file(
             &file(100, from),
             &file(100, to),
             Relation::SameFile,
@@ -155,17 +181,37 @@ mod tests {
             ..file(100, 0)
         };
         let eof = Request::default();
-        let refused = within(&file(100, 0), &sink, Relation::SameFile, &eof);
+        let refused = within_file(&file(100, 0), &sink, Relation::SameFile, &eof);
         assert!(matches!(refused, Err(Refusal::EndlessLoop { .. })));
         let bounded = Request {
             size: Size::Bytes(100),
             ..Request::default()
         };
         assert_eq!(
-            within(&file(100, 0), &sink, Relation::SameFile, &bounded),
+            within_file(&file(100, 0), &sink, Relation::SameFile, &bounded),
             Ok(Within::Apart)
         );
-        let empty = within(&file(0, 0), &file(0, 0), Relation::SameFile, &eof);
+        let empty = within_file(&file(0, 0), &file(0, 0), Relation::SameFile, &eof);
         assert_eq!(empty, Ok(Within::Apart));
+    }
+
+    #[test]
+    fn a_pipe_onto_itself() {
+        let contents = |full| Contents { bytes: 100, full };
+        for (size, full, goes) in [
+            (0, false, true),
+            (99, false, true),
+            (100, false, true),
+            (101, false, false),
+            (0, true, true),
+            (99, true, false),
+            (100, true, true),
+            (101, true, false),
+        ] {
+            let verdict = within_pipe(&contents(full), Size::Bytes(size));
+            assert_eq!(verdict.is_ok(), goes, "{size} {full}: {verdict:?}");
+        }
+        let endless = within_pipe(&contents(false), Size::Eof);
+        assert!(matches!(endless, Err(Refusal::SamePipe { holds: 100, .. })));
     }
 }

@@ -13,6 +13,7 @@ mod flow;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
 pub(crate) mod splice;
+mod stream;
 
 pub(crate) use flow::{Cursor, Flow, Ready};
 

@@ -315,9 +315,9 @@ impl Step for Splice {
     fn strand(&mut self) -> Option<Stranded> {
         if !self.spill.rest().is_empty() {
             // The pipe was emptied for it.
-            let rest = self.spill.rest().to_vec();
+            let rest = Stranded::copied(self.spill.rest());
             self.spill = Spill::default();
-            return Some(Stranded::Buffer(rest));
+            return Some(rest);
         }
         let pipe = self.private.take()?;
         if pipe.held() == 0 {
@@ -404,8 +404,10 @@ impl Spill {
         &self.bytes[self.start..]
     }
 
-    /// Everything out of the pipe.
+    /// Everything out of the pipe; nothing, where there is no memory for it.
     fn take(&mut self, pipe: &mut OwnedPipe) -> Result<(), Errno> {
+        let held = usize::try_from(pipe.held()).map_err(|_| Errno::ENOMEM)?;
+        (self.bytes.try_reserve_exact(held)).map_err(|_| Errno::ENOMEM)?;
         let mut page = [0u8; PIECE];
         while pipe.held() > 0 {
             match rustix::io::read(pipe.reader().as_fd(), &mut page) {

@@ -45,6 +45,20 @@ impl OwnedPipe {
         })
     }
 
+    /// A pipe with all of these bytes in it; `None` where none holds so many.
+    pub(crate) fn holding(bytes: &[u8]) -> Option<OwnedPipe> {
+        let mut pipe = acquire(bytes.len()).ok()?;
+        while pipe.held() < bytes.len() as u64 {
+            let rest = &bytes[pipe.held() as usize..];
+            match rustix::io::write(pipe.writer(), rest) {
+                Ok(n) => pipe.filled(n),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        Some(pipe)
+    }
+
     /// Asks for this capacity in bytes. A refusal (`EPERM`: above
     /// `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
     /// holds) leaves it as it is, which works as well, only slower.
@@ -101,6 +115,27 @@ impl OwnedPipe {
 /// Capacity of somebody's pipe in bytes; 0 where it isn't told.
 pub(crate) fn capacity(fd: BorrowedFd<'_>) -> usize {
     rustix::pipe::fcntl_getpipe_size(fd).unwrap_or(0)
+}
+
+/// What is in somebody's pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Contents {
+    /// Bytes to be read.
+    pub(crate) bytes: u64,
+    /// There is no room for another page.
+    pub(crate) full: bool,
+}
+
+/// Looks into a pipe by both its ends. `ioctl(2)`, `FIONREAD`; `poll(2)`.
+pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Contents {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(&writer, PollFlags::OUT)];
+    let room = matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
+        && fds[0].revents().contains(PollFlags::OUT);
+    Contents {
+        bytes: rustix::io::ioctl_fionread(reader).unwrap_or(0),
+        full: !room,
+    }
 }
 
 /// Somebody's pipe that is larger for the length of a transfer.

@@ -63,6 +63,23 @@ impl Buffer {
         }
     }
 
+    /// As many bytes as are to be had: `most`, or half of it where memory or
+    /// addresses (`RLIMIT_AS`) do not suffice, and so on, but no fewer than
+    /// `least`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: not even `least`.
+    pub(crate) fn at_most(most: usize, least: usize) -> Result<Buffer, Errno> {
+        let mut length = most;
+        loop {
+            match Buffer::with_capacity(length) {
+                Err(Errno::ENOMEM) if length > least => length = (length / 2).max(least),
+                done => return done,
+            }
+        }
+    }
+
     /// Gives it back for this thread's next transfer.
     pub(crate) fn recycle(self) {
         // What a datagram batch needs is too much to keep for later.
@@ -105,6 +122,14 @@ mod tests {
         for length in [usize::MAX, usize::MAX - 4095, isize::MAX as usize] {
             assert_eq!(Buffer::with_capacity(length).err(), Some(Errno::ENOMEM));
         }
+    }
+
+    #[test]
+    fn less_where_there_is_not_so_much() {
+        let buffer = Buffer::at_most(isize::MAX as usize, 5000).unwrap();
+        assert!(buffer.len() >= 8192 && buffer.len() < isize::MAX as usize);
+        let none = Buffer::at_most(usize::MAX, isize::MAX as usize);
+        assert_eq!(none.err(), Some(Errno::ENOMEM));
     }
 
     #[test]

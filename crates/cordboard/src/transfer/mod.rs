@@ -8,6 +8,7 @@ mod durable;
 mod ending;
 pub(crate) mod holes;
 mod patience;
+mod plan;
 mod refuse;
 mod report;
 mod request;
@@ -16,14 +17,15 @@ mod tests;
 mod wait;
 
 pub use control::{Control, Observer, Progress};
+pub use plan::plan;
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
 pub use request::{Request, Size, Sparse};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::endpoint::{Endpoint, Facts, Kind, overlap};
+use crate::endpoint::{Endpoint, Facts, Kind};
 use crate::path::{Cursor, Flow, Ready, Step};
-use crate::route::{self, Capabilities, Declined, Pair, PathName, Route, Switches};
+use crate::route::{Declined, PathName, Route};
 use crate::sys::lend;
 
 /// All the state of one transfer.
@@ -110,23 +112,7 @@ impl<'a> Transfer<'a> {
         request: Request,
     ) -> Result<Transfer<'a>, Refusal> {
         let (source, sink) = refuse::probe(source, sink, &request)?;
-        refuse::unfit(source.facts(), sink.facts(), &request)?;
-        let switches = match request.switches {
-            Some(switches) => switches,
-            None => Switches::from_env()?,
-        };
-        let relation = overlap::relation(&source, &sink);
-        let within = overlap::within(source.facts(), sink.facts(), relation, &request)?;
-        let pair = Pair {
-            relation,
-            overlapping: within == overlap::Within::Downwards,
-            ..Pair::new(source.facts(), sink.facts(), &request)
-        };
-        let known = pair.known().filter(|_| source.kind().is_cached());
-        let route = route::route(&pair, &Capabilities::current(), switches);
-        if route.choices.is_empty() {
-            return Err(refuse::no_path(&route, switches));
-        }
+        let plan::Decided { route, known } = plan::decide(&source, &sink, &request)?;
         let flow = flow(source, sink, &request);
         let keeps_holes = request.sparse == Sparse::Auto
             && source.facts().may_have_holes()

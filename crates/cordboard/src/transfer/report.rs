@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::pipe::OwnedPipe;
 use crate::route::{Declined, PathName};
 
 /// Why a transfer ended.
@@ -141,6 +142,21 @@ pub enum Stranded {
     Buffer(Vec<u8>),
     /// Whole datagrams, in order.
     Datagrams(Vec<Vec<u8>>),
+}
+
+impl Stranded {
+    /// A copy of these bytes; in a pipe, whose memory is the kernel's, where
+    /// this process may have no more of its own (`RLIMIT_AS`).
+    pub(crate) fn copied(bytes: &[u8]) -> Stranded {
+        let mut copy = Vec::new();
+        if copy.try_reserve_exact(bytes.len()).is_err()
+            && let Some(pipe) = OwnedPipe::holding(bytes)
+        {
+            return Stranded::Pipe(pipe.into_reader());
+        }
+        copy.extend_from_slice(bytes);
+        Stranded::Buffer(copy)
+    }
 }
 
 /// Report and stranded bytes of a transfer that has ended.
@@ -289,6 +305,14 @@ pub enum Refusal {
     /// Source and sink are one file, and writing would feed the reading.
     #[error("source and sink are the same file, which would grow for ever: {help}")]
     EndlessLoop {
+        /// What would make it end.
+        help: &'static str,
+    },
+    /// Source and sink are one pipe, and what is written would be read again.
+    #[error("source and sink are the same pipe, which holds {holds} bytes: {help}")]
+    SamePipe {
+        /// Bytes that were in it when it was looked at.
+        holds: u64,
         /// What would make it end.
         help: &'static str,
     },

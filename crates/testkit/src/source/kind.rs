@@ -118,3 +118,37 @@ impl SourceKind {
         )
     }
 }
+
+/// Hands every kind of source to a macro, each after the name that a test of it
+/// has: `file File tmpfs Tmpfs …`. One test a kind runs beside the others, and
+/// tells by its name which kind it was.
+#[macro_export]
+macro_rules! each_source {
+    ($rows:ident) => {
+        $rows! {
+            file File
+            tmpfs Tmpfs
+            memfd Memfd
+            sparse Sparse
+            direct Direct
+            block Block
+            zero Zero
+            urandom Urandom
+            tty Tty
+            pipe Pipe
+            packet_pipe PacketPipe
+            fifo Fifo
+            tcp Tcp
+            udp Udp
+            unix_stream UnixStream
+            unix_datagram UnixDatagram
+            unix_seqpacket UnixSeqpacket
+            eventfd Eventfd
+            timerfd Timerfd
+            signalfd Signalfd
+            inotify Inotify
+            procfs Procfs
+            sysfs Sysfs
+        }
+    };
+}

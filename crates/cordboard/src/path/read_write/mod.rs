@@ -3,20 +3,21 @@
 //! for devices that make or take bytes and not pages.
 
 mod aligned;
+mod counter;
 mod numbers;
 mod zeros;
 
 use std::os::fd::OwnedFd;
 
 use rustix::io::ReadWriteFlags;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 
 use self::numbers::{NUMBER, NUMBERS};
 use super::datagram::{self, One};
-use super::{Cursor, Flow, Step, Takes, Verdict};
+use super::{Cursor, Flow, Step, Takes, Verdict, stream};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::pipe::{self, OwnedPipe};
+use crate::pipe::OwnedPipe;
 use crate::route::{Pair, Why};
 use crate::sys::Buffer;
 use crate::transfer::Stranded;
@@ -108,21 +109,25 @@ impl ReadWrite {
         if let Some(block) = flow.block {
             length = length.max(block.min(LARGEST_BLOCK));
         }
-        if source.kind.is_datagram() {
-            length = length.max(datagram::largest(source.kind));
-        }
-        // Behind what the sink does not take yet there is always room to read.
-        length = length.max(aligned::unit(source));
         let joins = match aligned::unit(sink) {
             1 if sink.kind == Kind::Eventfd => NUMBER,
             unit => unit,
         };
+        let message = if sink.kind.is_datagram() {
+            datagram::size_for(flow)
+        } else {
+            usize::MAX
+        };
+        // Behind what the sink does not take yet there is always room to read.
+        let mut least = aligned::unit(source).max(joins);
         if source.kind.is_datagram() {
-            length += joins - 1;
+            least = least.max(datagram::largest(source.kind) + joins - 1);
+        } else if flow.block.is_some() && sink.kind.is_datagram() {
+            least = least.max(message);
         }
-        length = length.max(joins);
+        length = length.max(least);
         Ok(ReadWrite {
-            buffer: Some(Buffer::with_capacity(length)?),
+            buffer: Some(Buffer::at_most(length, least)?),
             start: 0,
             end: 0,
             ended: false,
@@ -131,11 +136,7 @@ impl ReadWrite {
             segment: None,
             cut: false,
             messages: source.kind.is_datagram(),
-            message: if sink.kind.is_datagram() {
-                datagram::size_for(flow)
-            } else {
-                usize::MAX
-            },
+            message,
             joins: joins > 1,
             more: numbers::More::default(),
             aside: None,
@@ -280,27 +281,11 @@ impl ReadWrite {
     }
 
     fn read(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
-        let source = flow.source_fd();
-        let kind = flow.source.kind();
-        if kind.is_socket() {
-            let mut flags = RecvFlags::empty();
-            if !flow.may_sleep {
-                flags |= RecvFlags::DONTWAIT;
-            }
-            return Ok(rustix::net::recv(source, into, flags)?.1);
-        }
-        if kind.is_pipe() {
-            return pipe::read(source, into, &mut self.aside);
-        }
-        if flow.source.facts().direct && kind.is_cached() {
+        let facts = flow.source.facts();
+        if facts.direct && facts.kind.is_cached() {
             return aligned::read(flow, &mut self.source_twin, into);
         }
-        let n = match flow.from {
-            Cursor::At(offset) => rustix::io::pread(source, into, offset)?,
-            _ => rustix::io::read(source, into)?,
-        };
-        flow.from.advance(n as u64);
-        Ok(n)
+        stream::read(flow, into, &mut self.aside)
     }
 
     /// The numbers that an event counter has besides the first one.
@@ -402,6 +387,9 @@ impl ReadWrite {
             bytes
         };
         if facts.kind == Kind::Eventfd {
+            if waits && !counter::takes(sink, bytes) {
+                return Err(Errno::EAGAIN);
+            }
             return numbers::write(sink, bytes, if waits { 1 } else { NUMBERS });
         }
         let n = match flow.to {
@@ -466,7 +454,7 @@ impl Step for ReadWrite {
             }
             Stranded::Datagrams(all)
         } else {
-            Stranded::Buffer(buffer[self.start..self.end].to_vec())
+            Stranded::copied(&buffer[self.start..self.end])
         };
         self.forget();
         Some(stranded)

@@ -1,0 +1,143 @@
+//! Giving what is in hand to the sink.
+
+use std::io::IoSlice;
+
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use super::super::{Cursor, Flow, Verdict};
+use super::Datagram;
+use crate::endpoint::Side;
+use crate::errno::Errno;
+
+impl Datagram {
+    pub(super) fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let sink = *flow.sink.facts();
+        if !flow.may_write(sink.kind.is_socket()) {
+            return Verdict::Blocked(Side::Sink);
+        }
+        let Some(buffer) = self.buffer.take() else {
+            return Verdict::Ended;
+        };
+        let whole = self.queue[self.next..]
+            .iter()
+            .take_while(|message| !message.cut)
+            .count();
+        let done = if whole == 0 {
+            Err(Verdict::Failed(Side::Source, Errno::EMSGSIZE))
+        } else if sink.kind.is_datagram() {
+            self.send(flow, &buffer, whole)
+        } else {
+            self.write(flow, &buffer, whole)
+        };
+        self.buffer = Some(buffer);
+        match done {
+            Ok(n) => {
+                flow.gave(n);
+                Verdict::Moved(n)
+            }
+            Err(verdict) => verdict,
+        }
+    }
+
+    fn send(&mut self, flow: &mut Flow<'_>, buffer: &[u8], whole: usize) -> Result<u64, Verdict> {
+        let wait = flow.may_sleep && !flow.sink.facts().nonblocking;
+        let fd = flow.sink_fd();
+        let first = self.message(buffer, self.next);
+        let singly = || {
+            let mut flags = SendFlags::NOSIGNAL;
+            if !wait {
+                flags |= SendFlags::DONTWAIT;
+            }
+            let sent = rustix::net::send(fd, first, flags);
+            sent.map(|_| 1).map_err(Errno::from)
+        };
+        let sent = if whole == 1 {
+            singly()
+        } else {
+            let queued = self.queue[self.next..self.next + whole].iter();
+            let parts = queued.map(|m| &buffer[m.start..m.start + m.length]);
+            match self.batch.send(fd, parts, wait) {
+                // Where only batches are refused, singly will do.
+                Err(Errno::ENOSYS | Errno::EPERM) => singly(),
+                sent => sent,
+            }
+        };
+        match sent {
+            Ok(n) => {
+                let sent = &self.queue[self.next..self.next + n];
+                let bytes = sent.iter().map(|m| m.length as u64).sum();
+                self.next += n;
+                Ok(bytes)
+            }
+            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EAGAIN | Errno::ENOBUFS) => Err(Verdict::Blocked(Side::Sink)),
+            Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
+        }
+    }
+
+    fn write(&mut self, flow: &mut Flow<'_>, buffer: &[u8], whole: usize) -> Result<u64, Verdict> {
+        let range = self.next..self.next + whole;
+        let mut parts: Vec<IoSlice<'_>> = Vec::with_capacity(whole);
+        for index in range {
+            let message = self.message(buffer, index);
+            let skip = if index == self.next { self.sent } else { 0 };
+            if message.len() > skip {
+                parts.push(IoSlice::new(&message[skip..]));
+            }
+        }
+        if parts.is_empty() {
+            // Empty messages leave no trace in a stream.
+            self.next += whole;
+            return Ok(0);
+        }
+        match write_stream(flow, &parts) {
+            Ok(0) => Err(Verdict::Failed(Side::Sink, Errno::EIO)),
+            Ok(n) => {
+                self.advance(n);
+                flow.to.advance(n as u64);
+                Ok(n as u64)
+            }
+            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Sink)),
+            Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
+        }
+    }
+
+    /// So many bytes of the queue have been written.
+    fn advance(&mut self, mut bytes: usize) {
+        while let Some(message) = self.queue.get(self.next) {
+            let rest = message.length - self.sent;
+            if bytes < rest {
+                self.sent += bytes;
+                return;
+            }
+            bytes -= rest;
+            self.sent = 0;
+            self.next += 1;
+            if bytes == 0 {
+                return;
+            }
+        }
+    }
+}
+
+fn write_stream(flow: &mut Flow<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
+    if facts.kind.is_socket() {
+        let mut flags = SendFlags::NOSIGNAL;
+        if !flow.may_sleep {
+            flags |= SendFlags::DONTWAIT;
+        }
+        let mut none = SendAncillaryBuffer::default();
+        return Ok(rustix::net::sendmsg(fd, parts, &mut none, flags)?);
+    }
+    if facts.kind.can_block() && !facts.nonblocking && !flow.may_sleep {
+        // A blocking pipe or terminal: what it surely takes.
+        let first = &parts[0][..parts[0].len().min(4096)];
+        return Ok(rustix::io::write(fd, first)?);
+    }
+    Ok(match flow.to {
+        Cursor::At(offset) => rustix::io::pwritev(fd, parts, offset)?,
+        _ => rustix::io::writev(fd, parts)?,
+    })
+}

@@ -1,0 +1,192 @@
+//! Taking datagrams, or what is to become datagrams, from the source.
+
+use super::super::{Flow, Step, Verdict, stream};
+use super::one::{next_length, receive_one};
+use super::{Datagram, Message, One, reading_was_shut_down};
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
+use crate::sys::Received;
+
+/// Bytes that are joined for a stream before they are written, and datagrams.
+pub(super) const JOINED: usize = 64 << 10;
+const MOST_JOINED: usize = 64;
+impl Datagram {
+    /// A batch of datagrams that together cannot exceed what is left.
+    pub(super) fn receive(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        let fd = flow.source_fd();
+        let failed = |errno| match errno {
+            Errno::EINTR => Verdict::Moved(0),
+            Errno::EAGAIN => Verdict::Blocked(Side::Source),
+            // Receiving in batches is refused, not receiving.
+            Errno::ENOSYS | Errno::EPERM => Verdict::Declined(errno.into()),
+            _ => Verdict::Failed(Side::Source, errno),
+        };
+        let mut at_most = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
+        if at_most == 0 {
+            // A datagram goes whole or not at all.
+            if next_length(flow, flow.may_sleep).map_err(failed)? as u64 > flow.left {
+                flow.left = 0;
+                return Err(Verdict::Moved(0));
+            }
+            at_most = 1;
+        }
+        let Some(mut buffer) = self.buffer.take() else {
+            return Err(Verdict::Ended);
+        };
+        let wait = flow.may_sleep && !flow.source.facts().nonblocking;
+        let done = self.batch.receive(
+            fd,
+            &mut buffer,
+            self.slot,
+            at_most,
+            wait,
+            &mut self.received,
+        );
+        self.buffer = Some(buffer);
+        self.forget();
+        done.map_err(failed)?;
+        for (index, received) in self.received.iter().enumerate() {
+            if received.length == 0 && self.is_end(flow, received) {
+                self.ended = true;
+                break;
+            }
+            flow.took(received.length as u64);
+            flow.truncated += u64::from(received.truncated);
+            push_apart(&mut self.queue, index * self.slot, received);
+        }
+        Ok(())
+    }
+
+    /// Datagrams one behind the other, as long as more are there, for a stream
+    /// that takes them by one call. A batch of slots, of which each must hold
+    /// the largest datagram there can be, is spread over so many pages that
+    /// touching them costs more than the calls it saves.
+    pub(super) fn join(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        let Some(mut buffer) = self.buffer.take() else {
+            return Err(Verdict::Ended);
+        };
+        self.forget();
+        let mut verdict = None;
+        let mut end = 0;
+        let wait = flow.may_sleep && !flow.source.facts().nonblocking;
+        // Its reader is to be at work while the next ones are received.
+        let enough = match flow.sink.kind() {
+            Kind::Tty => 1,
+            kind if kind.is_pipe() => JOINED / 4,
+            _ => JOINED,
+        };
+        while end < enough && self.queue.len() < MOST_JOINED && verdict.is_none() {
+            let first = self.queue.is_empty();
+            let slot = &mut buffer[end..end + self.slot];
+            match receive_one(flow, slot, wait && first) {
+                Ok(One::Here(received)) if received.length == 0 && self.is_end(flow, &received) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(One::Here(received)) => {
+                    flow.took(received.length as u64);
+                    push_apart(&mut self.queue, end, &received);
+                    end += received.length;
+                }
+                // It will say so again.
+                Ok(One::TooLong) | Err(Errno::EAGAIN | Errno::EINTR) if !first => break,
+                Ok(One::TooLong) => {
+                    flow.left = 0;
+                    verdict = Some(Verdict::Moved(0));
+                }
+                Err(Errno::EAGAIN) => verdict = Some(Verdict::Blocked(Side::Source)),
+                Err(Errno::EINTR) => verdict = Some(Verdict::Moved(0)),
+                // An error of a socket is told once.
+                Err(errno) if !first => {
+                    self.failed = Some(errno);
+                    break;
+                }
+                Err(errno) => verdict = Some(Verdict::Failed(Side::Source, errno)),
+            }
+        }
+        self.buffer = Some(buffer);
+        verdict.map_or(Ok(()), Err)
+    }
+
+    /// Whether an empty message is the end: on a sequenced-packet socket when
+    /// it came without credentials, elsewhere when reading was shut down.
+    fn is_end(&self, flow: &Flow<'_>, message: &Received) -> bool {
+        if flow.source.kind() == Kind::UnixSeqpacket {
+            return !(self.tells_end && message.credentials);
+        }
+        reading_was_shut_down(flow)
+    }
+
+    /// Reads a stream and cuts it. Where the caller gave a size, only the last
+    /// datagram may be shorter; otherwise what is there goes out.
+    pub(super) fn cut(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        let kind = flow.source.kind();
+        if flow.left > 0 && !flow.may_read(kind.is_socket()) {
+            return Err(Verdict::Blocked(Side::Source));
+        }
+        let Some(mut buffer) = self.buffer.take() else {
+            return Err(Verdict::Ended);
+        };
+        let (start, held) = self.tail;
+        buffer.copy_within(start..start + held, 0);
+        self.forget();
+        self.tail = (0, held);
+        // Less than a whole datagram was kept, so there is room.
+        let room = buffer.len() / self.slot * self.slot - held;
+        let room = usize::try_from(flow.left.min(flow.span)).map_or(room, |left| left.min(room));
+        let done = if room == 0 {
+            // No more is wanted.
+            Ok(0)
+        } else {
+            stream::read(flow, &mut buffer[held..held + room], &mut self.aside)
+        };
+        self.buffer = Some(buffer);
+        let n = match done {
+            Ok(0) => {
+                self.ended = true;
+                0
+            }
+            Ok(n) => n,
+            Err(Errno::EINTR) => return Err(Verdict::Moved(0)),
+            Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
+            Err(errno) => return Err(Verdict::Failed(Side::Source, errno)),
+        };
+        flow.took(n as u64);
+        let bytes = held + n;
+        let exact = flow.block.is_some() && !self.ended && flow.left > 0;
+        let goes = if exact {
+            bytes / self.slot * self.slot
+        } else {
+            bytes
+        };
+        for start in (0..goes).step_by(self.slot) {
+            self.queue.push(Message {
+                start,
+                length: (goes - start).min(self.slot),
+                cut: false,
+            });
+        }
+        self.tail = (goes, bytes - goes);
+        Ok(())
+    }
+}
+
+/// What was received, message by message, where the kernel has joined some of
+/// one sender's (`UDP_GRO`).
+fn push_apart(queue: &mut Vec<Message>, start: usize, received: &Received) {
+    let length = received.length;
+    let segment = received.segment.unwrap_or(length).clamp(1, length.max(1));
+    let mut at = 0;
+    loop {
+        let end = (at + segment).min(length);
+        queue.push(Message {
+            start: start + at,
+            length: end - at,
+            cut: received.truncated && end == length,
+        });
+        at = end;
+        if at >= length {
+            return;
+        }
+    }
+}

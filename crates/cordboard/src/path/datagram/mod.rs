@@ -1,0 +1,220 @@
+//! Datagrams in batches, by `recvmmsg(2)` (since Linux 2.6.33) and
+//! `sendmmsg(2)` (since Linux 3.0): between two datagram sockets every
+//! boundary is kept, and a datagram of zero length is passed on; a stream is
+//! cut into datagrams of one size; datagrams into a stream are joined.
+//!
+//! Segmentation offload (`UDP_SEGMENT`) is not used: it needs runs of equal
+//! sizes and is refused with `EIO` by some devices (quinn#1128), and a batch
+//! saves most of the same calls.
+
+mod drain;
+mod fill;
+mod one;
+mod size;
+
+pub(super) use one::{One, reading_was_shut_down, receive_one};
+pub(super) use size::{largest, size_for};
+
+use fill::JOINED;
+use size::LOCAL;
+
+use super::{Flow, Step, Takes, Verdict};
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
+use crate::pipe::OwnedPipe;
+use crate::route::{Pair, Why};
+use crate::sys::{self, Batch, Buffer, Received};
+use crate::transfer::Stranded;
+
+/// Datagrams a batch.
+const SLOTS: usize = 32;
+
+/// At least one end is a datagram socket, and the other keeps up with it.
+pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
+    let (source, sink) = (pair.source, pair.sink);
+    let direct = |facts: &crate::endpoint::Facts| facts.direct && !facts.kind.is_socket();
+    if direct(source) || direct(sink) {
+        return Err("direct I/O and packet pipes want buffers of their own".into());
+    }
+    match (source.kind.is_datagram(), sink.kind.is_datagram()) {
+        (true, true) => Ok("boundaries are kept, in batches"),
+        (true, false) => Ok("received in batches, written in order"),
+        (false, true) if source.kind.is_record() || source.kind == Kind::Tty => {
+            Err("each read is a datagram of its own".into())
+        }
+        (false, true) => Ok("cut into datagrams of one size, sent in batches"),
+        (false, false) => Err(Why::Kinds("neither end is a datagram socket")),
+    }
+}
+
+/// | errno | verdict | evidence |
+/// |---|---|---|
+/// | `EAGAIN` | blocked | |
+/// | `ENOBUFS` on sending | blocked on the sink: a device's queue is full for the moment | `send(2)` |
+/// | `ENOSYS`, `EPERM` | declined on receiving; sent one at a time | no such call, or a filter that does not know it |
+/// | `EMSGSIZE` | failed: the sink's limit; or, on the source, a datagram that was cut | |
+/// | `ECONNREFUSED` | failed on its side: nobody listens (any more) | `udp(7)` |
+pub(crate) struct Datagram {
+    batch: Batch,
+    buffer: Option<Buffer>,
+    slot: usize,
+    received: Vec<Received>,
+    queue: Vec<Message>,
+    /// The first of the queue that has not been sent.
+    next: usize,
+    /// Bytes of it that a stream sink has taken.
+    sent: usize,
+    /// Bytes of a stream, behind the queue's, that wait for the rest of their
+    /// datagram: where they start, and how many they are.
+    tail: (usize, usize),
+    /// For reading a little from a pipe.
+    aside: Option<OwnedPipe>,
+    ended: bool,
+    /// What receiving failed with, after datagrams that come first.
+    failed: Option<Errno>,
+    /// `SO_PASSCRED` is to be taken off the source at the end.
+    restore: bool,
+    tells_end: bool,
+}
+
+/// A datagram in the buffer.
+struct Message {
+    start: usize,
+    length: usize,
+    /// The rest of it is lost.
+    cut: bool,
+}
+
+impl Datagram {
+    /// With a buffer of which only what datagrams fill is ever touched.
+    pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Datagram, Why> {
+        let source = flow.source.kind();
+        let joins = source.is_datagram() && !flow.sink.kind().is_datagram();
+        let (slot, slots) = if joins {
+            (largest(source), 1)
+        } else if !source.is_datagram() {
+            let size = size_for(flow);
+            // No more than a local socket takes at once: what waits in a batch
+            // for its reader could have been read meanwhile.
+            (size, (LOCAL / size).clamp(1, SLOTS))
+        } else if source == Kind::Udp {
+            (largest(source), SLOTS)
+        } else {
+            (largest(source), SLOTS / 2)
+        };
+        let mut datagram = Datagram {
+            batch: Batch::new(slots),
+            buffer: Some(Buffer::with_capacity(
+                slot * slots + if joins { JOINED } else { 0 },
+            )?),
+            slot,
+            received: Vec::with_capacity(slots),
+            queue: Vec::with_capacity(slots),
+            next: 0,
+            sent: 0,
+            tail: (0, 0),
+            aside: None,
+            ended: false,
+            failed: None,
+            restore: false,
+            tells_end: false,
+        };
+        if source == Kind::UnixSeqpacket
+            && let Ok(before) = sys::pass_credentials(flow.source_fd(), true)
+        {
+            datagram.restore = !before;
+            datagram.tells_end = true;
+        }
+        Ok(datagram)
+    }
+
+    fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
+        if flow.sink.kind().is_datagram() && flow.source.kind().is_datagram() {
+            self.receive(flow)
+        } else if flow.source.kind().is_datagram() {
+            self.join(flow)
+        } else {
+            self.cut(flow)
+        }
+    }
+
+    fn message<'b>(&self, buffer: &'b [u8], index: usize) -> &'b [u8] {
+        let Message { start, length, .. } = self.queue[index];
+        &buffer[start..start + length]
+    }
+}
+
+impl Step for Datagram {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        if self.next >= self.queue.len() {
+            if self.ended {
+                return Verdict::Ended;
+            }
+            if let Some(errno) = self.failed.take() {
+                return Verdict::Failed(Side::Source, errno);
+            }
+            if let Err(verdict) = self.fill(flow) {
+                return verdict;
+            }
+            if self.queue.is_empty() {
+                return if self.ended {
+                    Verdict::Ended
+                } else {
+                    Verdict::Moved(0)
+                };
+            }
+        }
+        self.flush(flow)
+    }
+
+    fn held(&self) -> u64 {
+        let queued: usize = self.queue[self.next..].iter().map(|m| m.length).sum();
+        (queued - self.sent + self.tail.1) as u64
+    }
+
+    fn holds(&self) -> bool {
+        self.next < self.queue.len() || self.tail.1 > 0
+    }
+
+    fn knows_the_end(&self) -> bool {
+        true
+    }
+
+    fn strand(&mut self) -> Option<Stranded> {
+        let buffer = self.buffer.take()?;
+        let mut left = Vec::new();
+        for index in self.next..self.queue.len() {
+            let message = self.message(&buffer, index);
+            let skip = if index == self.next { self.sent } else { 0 };
+            left.push(message[skip..].to_vec());
+        }
+        if let (start, bytes @ 1..) = self.tail {
+            left.push(buffer[start..start + bytes].to_vec());
+        }
+        buffer.recycle();
+        self.forget();
+        (!left.is_empty()).then_some(Stranded::Datagrams(left))
+    }
+
+    fn forget(&mut self) {
+        self.queue.clear();
+        (self.next, self.sent, self.tail) = (0, 0, (0, 0));
+    }
+
+    fn finish(&mut self, flow: &mut Flow<'_>) {
+        if std::mem::take(&mut self.restore) {
+            let _ = sys::pass_credentials(flow.source_fd(), false);
+        }
+    }
+}
+
+impl Drop for Datagram {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            buffer.recycle();
+        }
+        if let Some(pipe) = self.aside.take() {
+            pipe.release();
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! How long datagrams are, and how long they can be.
+
+use std::sync::OnceLock;
+
+use super::super::Flow;
+use crate::endpoint::Kind;
+use crate::sys;
+
+/// The largest UDP datagram with room to spare, and the least that a buffer
+/// for one has.
+const LARGEST: usize = 64 << 10;
+/// The messages that a stream is cut into for a local socket.
+pub(super) const LOCAL: usize = 128 << 10;
+/// What is enough for a block of the caller's that a local socket refuses.
+const LARGEST_BLOCK: usize = 16 << 20;
+/// What fits an Ethernet frame, where the path's MTU is not known.
+const UDP_PAYLOAD: usize = 1472;
+
+/// What a buffer for any datagram of this kind of socket needs.
+pub(in crate::path) fn largest(kind: Kind) -> usize {
+    if kind == Kind::Udp {
+        LARGEST
+    } else {
+        largest_local()
+    }
+}
+
+/// The size of the datagrams that a stream is cut into: the caller's block, or
+/// what the sink's way takes without fragments.
+pub(in crate::path) fn size_for(flow: &Flow<'_>) -> usize {
+    if let Some(block) = flow.block {
+        // No more memory than what any such socket could send: the datagram
+        // is then still too long for it, and EMSGSIZE the answer.
+        let most = match flow.sink.kind() {
+            Kind::Udp => LARGEST,
+            _ => LARGEST_BLOCK,
+        };
+        return block.min(most);
+    }
+    let fd = flow.sink_fd();
+    match flow.sink.kind() {
+        Kind::Udp => sys::path_mtu(fd).map_or(UDP_PAYLOAD, |mtu| mtu.clamp(548, 65_507)),
+        // What a loop with the usual buffer would send, where the send buffer
+        // has room for it: a message longer than that is EMSGSIZE.
+        Kind::UnixDatagram | Kind::UnixSeqpacket => {
+            let room = rustix::net::sockopt::socket_send_buffer_size(fd).unwrap_or(LARGEST);
+            (room / 4 * 3).clamp(4096, LOCAL)
+        }
+        _ => UDP_PAYLOAD,
+    }
+}
+
+/// The largest datagram that a local sender can make by default: what its
+/// send buffer may be set to, which the kernel doubles.
+fn largest_local() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let max = std::fs::read_to_string("/proc/sys/net/core/wmem_max")
+            .ok()
+            .and_then(|text| text.trim().parse::<usize>().ok())
+            .unwrap_or(212_992);
+        (max.saturating_mul(2))
+            .clamp(LARGEST, 1 << 20)
+            .next_multiple_of(4096)
+    })
+}

@@ -1,0 +1,68 @@
+//! How much an event counter (`eventfd(2)`) takes at once, which its being
+//! ready does not tell.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::numbers::NUMBER;
+
+/// Whether a counter that polled writable takes the first of these numbers
+/// without waiting.
+///
+/// `poll(2)` says that it is writable when it takes a 1. For more, its value
+/// must be known, and there is no call that tells it and leaves it as it is:
+/// procfs does. A write has no flag of its own against waiting either:
+/// `RWF_NOWAIT` is `EOPNOTSUPP` (fs/eventfd.c has no `write_iter`), and
+/// `O_NONBLOCK` would reach all who share the counter.
+///
+/// So what cannot be ended is a write that somebody else's, between our look
+/// and ours, has left no room for; and any where there is no procfs to look
+/// at. Both wait until the counter is next read.
+pub(super) fn takes(sink: BorrowedFd<'_>, numbers: &[u8]) -> bool {
+    let Some(number) = numbers.first_chunk::<NUMBER>() else {
+        // Less than a number: EINVAL at once.
+        return true;
+    };
+    let number = u64::from_ne_bytes(*number);
+    // The largest number is EINVAL at once.
+    if number <= 1 || number == u64::MAX {
+        return true;
+    }
+    value(sink).is_none_or(|value| number < u64::MAX - value)
+}
+
+/// The value of a counter: `proc_pid_fdinfo(5)`, `eventfd-count`, since
+/// Linux 3.8.
+fn value(fd: BorrowedFd<'_>) -> Option<u64> {
+    let path = format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd());
+    let text = std::fs::read_to_string(path).ok()?;
+    let count = text
+        .lines()
+        .find_map(|l| l.strip_prefix("eventfd-count:"))?;
+    u64::from_str_radix(count.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    /// The kernel is asked by writing what is said to fit.
+    #[test]
+    fn what_it_takes_is_what_the_kernel_says() {
+        for value in [0, 1, 2, 5, u64::MAX - 2, u64::MAX - 1] {
+            for number in [0, 1, 2, u64::MAX - 6, u64::MAX - 3, u64::MAX - 1, u64::MAX] {
+                let counter = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+                rustix::io::write(&counter, &value.to_ne_bytes()).unwrap();
+                assert_eq!(super::value(counter.as_fd()), Some(value));
+                let said = takes(counter.as_fd(), &number.to_ne_bytes());
+                let done = rustix::io::write(&counter, &number.to_ne_bytes());
+                let waits = done == Err(rustix::io::Errno::AGAIN);
+                // A 1 is only written after poll has found room for it.
+                assert!(said != waits || number == 1, "{value} + {number}: {done:?}");
+            }
+        }
+    }
+}
