@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
 
 use common::{content, only, pattern, run, watchdog};
 use cordboard::Ended;
@@ -161,7 +160,7 @@ fn a_false_size_ends_nothing_early() {
                     if direct && claims == 99_999 && paths.len() == 2 {
                         // It ends a byte too early, which a read finds out.
                         source.rewind().unwrap();
-                        let (sink, mut peer) = UnixStream::pair().unwrap();
+                        let (sink, mut peer) = common::tcp_pair();
                         let reader = std::thread::spawn(move || {
                             let mut got = Vec::new();
                             peer.read_to_end(&mut got).unwrap();

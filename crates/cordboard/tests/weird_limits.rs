@@ -26,7 +26,7 @@ fn no_descriptor_left_for_a_pipe() {
         std::thread::spawn(move || feed.write_all(&data).unwrap())
     };
     let sink = tempfile::tempfile().unwrap();
-    let (second, mut peer) = UnixStream::pair().unwrap();
+    let (second, mut peer) = common::tcp_pair();
     let (mut reader, writer) = std::io::pipe().unwrap();
     let before = rustix::process::getrlimit(Resource::Nofile);
     let limit = Rlimit {
