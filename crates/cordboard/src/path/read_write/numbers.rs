@@ -1,0 +1,92 @@
+//! Event counters: numbers of eight bytes, one a call.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::io::ReadWriteFlags;
+
+use crate::errno::Errno;
+
+/// What an event counter gives and takes at a time: one number, more is cut
+/// before Linux 6.9 and EINVAL since.
+pub(super) const NUMBER: usize = 8;
+/// Numbers a step.
+pub(super) const NUMBERS: usize = 64;
+/// Reads that find one number alone, after which it is looked for a second
+/// one that seldom.
+const SELDOM: u32 = 64;
+
+/// Reading what a counter has beyond the first number, without waiting.
+///
+/// Only one in semaphore mode has more (`eventfd(2)`, `EFD_SEMAPHORE`), and no
+/// call tells the mode. So it is tried, and tried less where it is in vain.
+#[derive(Debug, Default)]
+pub(super) struct More {
+    /// Reads to let pass before the next try, and how many it was last time.
+    pass: u32,
+    last: u32,
+}
+
+impl More {
+    /// Fills `into` with whole numbers, as far as they are there at once.
+    /// `RWF_NOWAIT` is taken by eventfd since Linux 5.8; where it is not, there
+    /// is nothing more to be had this way. An errno is told by the next read.
+    pub(super) fn read(&mut self, fd: BorrowedFd<'_>, into: &mut [u8]) -> usize {
+        if self.pass > 0 {
+            self.pass -= 1;
+            return 0;
+        }
+        let mut done = 0;
+        for number in into.chunks_exact_mut(NUMBER).take(NUMBERS - 1) {
+            let mut parts = [std::io::IoSliceMut::new(number)];
+            // Offset -1: at the current position.
+            match rustix::io::preadv2(fd, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) {
+                Ok(NUMBER) => done += NUMBER,
+                _ => break,
+            }
+        }
+        self.last = if done > 0 {
+            0
+        } else {
+            (self.last * 2 + 1).min(SELDOM)
+        };
+        self.pass = self.last;
+        done
+    }
+}
+
+/// Numbers into an event counter, one a call.
+pub(super) fn write(sink: BorrowedFd<'_>, bytes: &[u8], at_most: usize) -> Result<usize, Errno> {
+    let mut done = 0;
+    for number in bytes.chunks(NUMBER).take(at_most) {
+        match rustix::io::write(sink, number) {
+            Ok(n) => done += n,
+            // It will say so again.
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    #[test]
+    fn a_semaphore_gives_all_its_numbers_and_a_counter_is_asked_seldom() {
+        let semaphore = eventfd(5, EventfdFlags::SEMAPHORE).unwrap();
+        let mut into = [0u8; 64];
+        let mut more = More::default();
+        assert_eq!(more.read(semaphore.as_fd(), &mut into), 40);
+        assert_eq!(into[32..40], 1u64.to_ne_bytes());
+        // Empty, and blocking: it does not wait.
+        assert_eq!(more.read(semaphore.as_fd(), &mut into), 0);
+        rustix::io::write(&semaphore, &7u64.to_ne_bytes()).unwrap();
+        assert_eq!(more.read(semaphore.as_fd(), &mut into), 0, "let pass");
+        assert_eq!(more.read(semaphore.as_fd(), &mut into), 56);
+    }
+}
