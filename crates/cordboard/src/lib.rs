@@ -51,6 +51,7 @@
 #![deny(unsafe_code)]
 
 pub mod endpoint;
+pub mod engine;
 pub mod errno;
 mod path;
 mod pipe;
@@ -60,6 +61,7 @@ mod sys;
 pub mod transfer;
 
 pub use endpoint::{Endpoint, Kind, Side};
+pub use engine::{Engine, Running, Status, start};
 pub use errno::Errno;
 pub use route::{PathName, Route, Switches};
 pub use transfer::{

@@ -158,6 +158,14 @@ impl<'fd> Endpoint<'fd> {
         Endpoint { facts, ..self }
     }
 
+    /// The same by another descriptor of it.
+    pub(crate) fn on<'other>(&self, fd: BorrowedFd<'other>) -> Endpoint<'other> {
+        Endpoint {
+            fd,
+            facts: self.facts,
+        }
+    }
+
     /// The descriptor, for as long as it was lent.
     pub fn fd(&self) -> BorrowedFd<'fd> {
         self.fd

@@ -8,6 +8,7 @@ use rustix::net::RecvFlags;
 use super::Verdict;
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
+use crate::route::Backend;
 
 /// Where a side reads or writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +93,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) block: Option<usize>,
     /// Blocks of zeros are to become holes.
     pub(crate) seek_zeros: bool,
+    /// How the kernel is given work that it does on its own.
+    pub(crate) backend: Backend,
 }
 
 impl<'fd> Flow<'fd> {

@@ -68,6 +68,23 @@ pub(crate) trait Step {
         None
     }
 
+    /// Starts nothing new, and takes back what the kernel has done with.
+    /// [`Verdict::Pending`]: there is more, to be called for again once
+    /// [`Step::completions`] polls readable. An engine, which must not wait,
+    /// calls this until [`Step::quiesce`] has nothing left to wait for.
+    fn wind_down(&mut self, _flow: &mut Flow<'_>) -> Verdict {
+        Verdict::Ended
+    }
+
+    /// Reads and writes that are on their way at this moment.
+    fn pending(&self) -> (u32, u32) {
+        (0, u32::from(self.holds()))
+    }
+
+    /// The transfer goes to sleep with nothing in hand: gives up what memory
+    /// and descriptors can be had again.
+    fn rest(&mut self) {}
+
     /// Waits until nothing of this transfer is in the kernel's hands any more:
     /// only then is what is held, written and read final. Called once, before
     /// the account is closed.
@@ -99,6 +116,19 @@ pub(crate) fn takes(path: PathName, pair: &Pair<'_>, can: &Capabilities) -> Take
         PathName::Splice => splice::takes(pair, can),
         PathName::Datagram => datagram::takes(pair),
         PathName::ReadWrite => read_write::takes(pair),
+    }
+}
+
+/// Whether every step of a path, from its start on, is to be taken on one and
+/// the same thread.
+pub(crate) fn keeps_to_one_thread(path: PathName) -> bool {
+    match path {
+        PathName::Clone
+        | PathName::CopyFileRange
+        | PathName::Sendfile
+        | PathName::Splice
+        | PathName::Datagram
+        | PathName::ReadWrite => false,
     }
 }
 

@@ -3,10 +3,12 @@
 //! A pure function of facts: no descriptor is touched, so every pair of kinds
 //! under every set of capabilities can be tried in a test.
 
+mod backend;
 mod capabilities;
 mod name;
 mod switches;
 
+pub use backend::{Backend, BadBackend};
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::forget_for_ever;
 pub use name::{BadSwitch, Declined, PathName, Why};

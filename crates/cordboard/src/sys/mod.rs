@@ -7,8 +7,10 @@ mod datagram;
 mod describe;
 mod durable;
 mod lend;
+mod process;
 mod signal;
 mod socket;
+mod uring;
 
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};
@@ -16,8 +18,10 @@ pub(crate) use datagram::{Batch, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use durable::start_writeback;
 pub(crate) use lend::lend;
-pub(crate) use signal::Hold;
+pub(crate) use process::PerProcess;
+pub(crate) use signal::{Hold, NoSignals};
 pub(crate) use socket::{pass_credentials, path_mtu, send_room, unsent};
+pub(crate) use uring::try_io_uring;
 
 use crate::errno::Errno;
 

@@ -52,6 +52,32 @@ impl Drop for Hold {
     }
 }
 
+/// While it lives, no signal reaches this thread; a thread that is started
+/// meanwhile begins with all of them blocked, and so never runs a handler of
+/// the host's, and finds `EPIPE` and `EFBIG` where there would be a signal.
+pub(crate) struct NoSignals {
+    before: libc::sigset_t,
+}
+
+impl NoSignals {
+    pub(crate) fn start() -> NoSignals {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: fills in the whole set.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        let mut before = set(&[]);
+        // SAFETY: the first set is filled in above; the call fills in the other.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), &mut before) };
+        NoSignals { before }
+    }
+}
+
+impl Drop for NoSignals {
+    fn drop(&mut self) {
+        // SAFETY: restores the mask that was read at the start.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+    }
+}
+
 fn set(signals: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the whole set.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::drive::Turn;
+use super::turn::Turn;
 use super::wait::{Interest, Waiter};
 use super::{Ended, Outcome, Report, Stranded, Transfer};
 use crate::endpoint::Side;
@@ -29,7 +29,7 @@ impl Verdict {
 
 impl Transfer<'_> {
     /// Closes the account.
-    pub(super) fn settle(
+    pub(crate) fn settle(
         mut self,
         turn: Turn,
         waiter: &mut dyn Waiter,
@@ -47,15 +47,14 @@ impl Transfer<'_> {
                 errno,
             },
             // Only ends are settled.
-            Turn::Moved(_) | Turn::Blocked(_) | Turn::Pending => Verdict {
+            Turn::Moved(_) | Turn::Blocked(_) | Turn::Pending | Turn::Elsewhere => Verdict {
                 ended: Ended::Cancelled,
                 failed: None,
                 errno: None,
             },
         };
-        if let Some((_, path)) = &mut self.current
-            && let path::Verdict::Failed(side, errno) = path.quiesce(&mut self.flow)
-        {
+        self.quiesce();
+        if let Some(path::Verdict::Failed(side, errno)) = self.quiesced {
             verdict.fail(side, errno);
         }
         if matches!(verdict.ended, Ended::Cancelled | Ended::Idle) {
@@ -93,6 +92,31 @@ impl Transfer<'_> {
             elapsed: waiter.now().saturating_sub(start),
         };
         Outcome { report, stranded }
+    }
+
+    /// Waits until nothing of it is in the kernel's hands any more.
+    pub(crate) fn quiesce(&mut self) {
+        if self.quiesced.is_none()
+            && let Some((_, path)) = &mut self.current
+        {
+            self.quiesced = Some(path.quiesce(&mut self.flow));
+        }
+    }
+
+    /// Takes back what the kernel has done with; true if there is more, which
+    /// [`Transfer::completions`] will tell of.
+    pub(crate) fn winds_down(&mut self) -> bool {
+        (self.current.as_mut())
+            .is_some_and(|(_, path)| path.wind_down(&mut self.flow) == path::Verdict::Pending)
+    }
+
+    /// Closing the account, or the descriptors, may wait inside the kernel.
+    pub(crate) fn waits_at_the_end(&self) -> bool {
+        let lingers = |fd| matches!(rustix::net::sockopt::socket_linger(fd), Ok(Some(_)));
+        let sockets = [&self.flow.source, &self.flow.sink];
+        !self.never_waits()
+            || self.request.sync
+            || (sockets.iter()).any(|end| end.kind().is_socket() && lingers(end.fd()))
     }
 
     /// Passes on what is in hand as long as the sink takes it at once.

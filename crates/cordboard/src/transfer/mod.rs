@@ -12,20 +12,27 @@ mod plan;
 mod refuse;
 mod report;
 mod request;
+mod step;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod wait;
 
 pub use control::{Control, Observer, Progress};
+pub(crate) use patience::SPELL;
 pub use plan::plan;
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
 pub use request::{Request, Size, Sparse};
+pub(crate) use step::Place;
+pub(crate) use turn::{Course, Need, Next, Turn, What};
+pub(crate) use wait::{Awake, Clock, Poll, Waiter};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::endpoint::{Endpoint, Facts, Kind};
+use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Ready, Step};
-use crate::route::{Declined, PathName, Route};
+use crate::route::{Backend, Declined, PathName, Route};
 use crate::sys::lend;
 
 /// All the state of one transfer.
@@ -49,7 +56,7 @@ use crate::sys::lend;
 /// # }
 /// ```
 pub struct Transfer<'a> {
-    flow: Flow<'a>,
+    pub(crate) flow: Flow<'a>,
     request: Request,
     route: Route,
     /// The next of the route to try.
@@ -57,17 +64,20 @@ pub struct Transfer<'a> {
     current: Option<(PathName, Box<dyn Step + Send>)>,
     walk: Option<holes::Walk>,
     ahead: Option<ahead::Ahead>,
-    patience: patience::Patience,
+    pub(crate) patience: patience::Patience,
     writeback: Option<durable::Writeback>,
+    pub(crate) place: Place,
+    /// What became of [`Step::quiesce`], once it was called.
+    quiesced: Option<crate::path::Verdict>,
     /// The paths that carried something.
     used: Vec<PathName>,
     declined: Vec<Declined>,
-    control: Option<Control>,
+    pub(crate) control: Option<Control>,
     observer: Option<Box<dyn Observer + Send + 'a>>,
     /// The descriptors, where the transfer owns them; after what borrows them,
     /// since fields are dropped in their order.
     #[allow(dead_code, reason = "kept open, never looked at")]
-    owned: Option<Box<[OwnedFd; 2]>>,
+    owned: Option<[OwnedFd; 2]>,
 }
 
 impl<'a> Transfer<'a> {
@@ -91,18 +101,15 @@ impl<'a> Transfer<'a> {
     /// # Errors
     ///
     /// As [`Transfer::new`].
-    #[allow(unsafe_code)]
     pub fn owning(
         source: OwnedFd,
         sink: OwnedFd,
         request: Request,
     ) -> Result<Transfer<'static>, Failure> {
-        // SAFETY: both go into the transfer below, which closes them after all
-        // else it has is gone; its own accessors lend them for as long as it
-        // is borrowed, and nothing else of it gives them away.
-        let (from, to) = unsafe { (lend(&source), lend(&sink)) };
+        let owned = [source, sink];
+        let [from, to] = lend_both(&owned);
         let mut transfer = Transfer::new(from, to, request)?;
-        transfer.owned = Some(Box::new([source, sink]));
+        transfer.owned = Some(owned);
         Ok(transfer)
     }
 
@@ -113,7 +120,8 @@ impl<'a> Transfer<'a> {
     ) -> Result<Transfer<'a>, Refusal> {
         let (source, sink) = refuse::probe(source, sink, &request)?;
         let plan::Decided { route, known } = plan::decide(&source, &sink, &request)?;
-        let flow = flow(source, sink, &request);
+        let mut flow = flow(source, sink, &request);
+        flow.backend = Backend::from_env()?;
         let keeps_holes = request.sparse == Sparse::Auto
             && source.facts().may_have_holes()
             && sink.kind().is_file()
@@ -135,6 +143,8 @@ impl<'a> Transfer<'a> {
             ahead,
             patience: patience::Patience::default(),
             writeback,
+            place: Place::Anywhere,
+            quiesced: None,
             walk: keeps_holes.then(holes::Walk::new),
             request,
             route,
@@ -146,6 +156,42 @@ impl<'a> Transfer<'a> {
             observer: None,
             owned: None,
         })
+    }
+
+    /// The same on descriptors of its own, where it has only borrowed them: an
+    /// engine keeps both for itself.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`: the limit of open files.
+    pub(crate) fn own(&mut self) -> Result<(), Errno> {
+        if self.owned.is_some() {
+            return Ok(());
+        }
+        // No path has begun that could have kept those it has now.
+        let owned = [
+            duplicate(self.flow.source_fd())?,
+            duplicate(self.flow.sink_fd())?,
+        ];
+        let [from, to] = lend_both(&owned);
+        self.flow.source = self.flow.source.on(from);
+        self.flow.sink = self.flow.sink.on(to);
+        self.owned = Some(owned);
+        Ok(())
+    }
+
+    /// For an engine: its threads never sleep inside a call that somebody else
+    /// ends.
+    pub(crate) fn set_up(&mut self, backend: Backend) {
+        self.flow.backend = backend;
+        self.flow.may_sleep = false;
+        self.flow.source_ready.may_sleep = false;
+        self.flow.sink_ready.may_sleep = false;
+    }
+
+    /// Bytes read and written so far.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.flow.read, self.flow.written)
     }
 
     /// Ends early when this handle says so.
@@ -203,6 +249,23 @@ impl<'a> Transfer<'a> {
     }
 }
 
+/// Descriptors that go into the transfer they are lent to.
+#[allow(unsafe_code)]
+fn lend_both(owned: &[OwnedFd; 2]) -> [BorrowedFd<'static>; 2] {
+    owned.each_ref().map(|fd| {
+        // SAFETY: a transfer closes them after all else it has is gone; its own
+        // accessors lend them for as long as it is borrowed, and nothing else
+        // of it gives them away.
+        unsafe { lend(fd) }
+    })
+}
+
+/// A second descriptor of the same thing, which is closed over `execve(2)`.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    // Not one of the first three, which others take for granted.
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
+}
+
 /// Where both sides stand, and what is left to do.
 fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow<'a> {
     let cursor = |facts: &Facts, offset: Option<u64>| match (offset, facts.position) {
@@ -235,6 +298,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         seek_zeros: request.sparse == Sparse::Always
             && sink.kind().is_file()
             && !sink.facts().append,
+        backend: Backend::default(),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::path::Flow;
 
 /// How long it is looked at: a little longer than a reader takes for a pipe
 /// full of pages that it does not copy.
-pub(super) const SPELL: Duration = Duration::from_micros(40);
+pub(crate) const SPELL: Duration = Duration::from_micros(40);
 /// Spells in vain in a row after which a reader counts as slow …
 const IN_VAIN: u32 = 4;
 /// … and is given another try only so often.
@@ -20,7 +20,7 @@ const TRY_AGAIN: u32 = 64;
 
 /// Whether looking has paid so far.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     in_vain: u32,
     pauses: u32,
 }
@@ -28,7 +28,7 @@ pub(super) struct Patience {
 impl Patience {
     /// From a file, which is always ready, to a pipe, whose reader runs on a
     /// processor of its own.
-    pub(super) fn worth_it(&mut self, flow: &Flow<'_>) -> bool {
+    pub(crate) fn worth_it(&mut self, flow: &Flow<'_>) -> bool {
         if !flow.sink.kind().is_pipe() || !flow.source.kind().is_cached() || !several_processors() {
             return false;
         }
@@ -37,7 +37,7 @@ impl Patience {
     }
 
     /// Whether the sink became ready meanwhile.
-    pub(super) fn learn(&mut self, ready: bool) {
+    pub(crate) fn learn(&mut self, ready: bool) {
         self.in_vain = if ready {
             0
         } else {

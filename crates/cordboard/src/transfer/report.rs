@@ -353,6 +353,34 @@ pub enum Refusal {
     /// `CORDBOARD_ROUTE` or `CORDBOARD_WITHOUT` holds a word that is no path.
     #[error("{0}")]
     BadSwitch(#[from] crate::route::BadSwitch),
+    /// `CORDBOARD_ENGINE` holds a word that is no engine.
+    #[error("{0}")]
+    BadBackend(#[from] crate::route::BadBackend),
+    /// An engine keeps descriptors of its own, and there was none to be had.
+    #[error(
+        "no descriptor is left for the transfer: {errno}; \
+         raise the limit of open files (ulimit -n), or give it yours with Transfer::owning"
+    )]
+    NoDescriptor {
+        /// `EMFILE` or `ENFILE`.
+        errno: Errno,
+    },
+    /// The engine does not take it.
+    #[error("{}", no_engine(*.errno))]
+    NoEngine {
+        /// `ESHUTDOWN`: it has shut down. `ECHILD`: it is the parent's, from
+        /// before `fork(2)`. Otherwise it could not be started: `EMFILE` of its
+        /// descriptors, `EAGAIN` of its thread.
+        errno: Errno,
+    },
+}
+
+fn no_engine(errno: Errno) -> String {
+    match errno {
+        Errno::ESHUTDOWN => "the engine has shut down".to_owned(),
+        Errno::ECHILD => "the engine is the parent process's: make another after fork".to_owned(),
+        _ => format!("no engine could be started: {errno}"),
+    }
 }
 
 fn said(declined: &[Declined]) -> String {
@@ -382,7 +410,9 @@ impl Refusal {
     /// The errno a system call would have given for it.
     pub fn errno(&self) -> Errno {
         match self {
-            Refusal::Unusable { errno, .. } => *errno,
+            Refusal::Unusable { errno, .. }
+            | Refusal::NoDescriptor { errno }
+            | Refusal::NoEngine { errno } => *errno,
             Refusal::WrongMode { .. } => Errno::EBADF,
             Refusal::Directory { .. } => Errno::EISDIR,
             Refusal::NotSeekable { .. } => Errno::ESPIPE,

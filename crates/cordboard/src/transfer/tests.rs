@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::wait::{Awake, Interest, Waiter};
+use super::wait::{Awake, Clock, Interest, Waiter};
 use super::{Ended, Observer, Progress, Request, Transfer, drive};
 use crate::errno::Errno;
 
@@ -26,11 +26,13 @@ impl Fake {
     }
 }
 
-impl Waiter for Fake {
+impl Clock for Fake {
     fn now(&mut self) -> Duration {
         self.now
     }
+}
 
+impl Waiter for Fake {
     fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
         self.waits.push((timeout, interest.ready.is_some()));
         assert!(self.waits.len() < 10_000, "it waits without end");

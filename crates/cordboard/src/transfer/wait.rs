@@ -28,11 +28,14 @@ pub(crate) struct Awake {
     pub(crate) woken: bool,
 }
 
-/// The outside world, as far as waiting goes.
-pub(crate) trait Waiter {
+/// The time.
+pub(crate) trait Clock {
     /// Time since some fixed moment.
     fn now(&mut self) -> Duration;
+}
 
+/// The outside world, as far as waiting goes.
+pub(crate) trait Waiter: Clock {
     /// Looks again and again without going to sleep, for at most `spell`.
     fn watch(&mut self, interest: &Interest<'_>, spell: Duration) -> Result<Awake, Errno> {
         let end = self.now() + spell;
@@ -55,17 +58,22 @@ pub(crate) struct Poll {
 
 impl Poll {
     pub(crate) fn new() -> Poll {
-        Poll {
-            start: Instant::now(),
-        }
+        Poll::since(Instant::now())
+    }
+
+    /// With its time counted from this moment.
+    pub(crate) fn since(start: Instant) -> Poll {
+        Poll { start }
+    }
+}
+
+impl Clock for Poll {
+    fn now(&mut self) -> Duration {
+        self.start.elapsed()
     }
 }
 
 impl Waiter for Poll {
-    fn now(&mut self) -> Duration {
-        self.start.elapsed()
-    }
-
     fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
         let ready = interest.ready.map(|(fd, write)| {
             let flags = if write { PollFlags::OUT } else { PollFlags::IN };

@@ -1,0 +1,192 @@
+//! The end of one transfer, told in every way that somebody may have asked
+//! for, once: to a thread that waits, a future's waker, callbacks, a
+//! descriptor.
+//!
+//! Everything is under one lock that is held for a few instructions and never
+//! while somebody else's code runs, so that each order of "it ends" and "I want
+//! to know" comes to the same. `crates/model` tries the orders.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::task::Waker;
+
+use super::sync::{AtomicBool, Bell, Condvar, Errno, Mutex, MutexGuard, Ordering};
+
+/// What an end has to tell again and again, after it was taken once.
+pub(crate) trait Ending {
+    type Report: Clone;
+
+    fn report(&self) -> &Self::Report;
+}
+
+type Callback<R> = Box<dyn FnOnce(&R) + Send>;
+
+/// The end of one transfer, which may yet be to come.
+pub(crate) struct Completion<O: Ending> {
+    state: Mutex<State<O>>,
+    ended: Condvar,
+    /// Made when somebody first asks for it.
+    bell: OnceLock<Bell>,
+    cancelled: AtomicBool,
+}
+
+struct State<O: Ending> {
+    phase: Phase<O>,
+    waker: Option<Waker>,
+    callbacks: Vec<Callback<O::Report>>,
+}
+
+enum Phase<O: Ending> {
+    Running,
+    Ended(O),
+    /// Somebody has it; this much is kept.
+    Taken(O::Report),
+}
+
+/// What is there of an end.
+pub(crate) enum Taken<O: Ending> {
+    Whole(O),
+    /// It was taken before.
+    Again(O::Report),
+}
+
+impl<O: Ending> Completion<O> {
+    pub(crate) fn new() -> Completion<O> {
+        Completion {
+            state: Mutex::new(State {
+                phase: Phase::Running,
+                waker: None,
+                callbacks: Vec::new(),
+            }),
+            ended: Condvar::new(),
+            bell: OnceLock::new(),
+            cancelled: AtomicBool::new(false),
+        }
+    }
+
+    /// A panic of somebody's callback does not happen under this lock.
+    fn lock(&self) -> MutexGuard<'_, State<O>> {
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Asks whoever runs it to end it. True for the first to ask.
+    pub(crate) fn cancel(&self) -> bool {
+        !self.cancelled.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// It has ended, like this. Called once, by whoever ran it.
+    pub(crate) fn end(&self, outcome: O) {
+        let mut state = self.lock();
+        // Callbacks first: after them somebody else has the outcome. One that
+        // is added meanwhile has its turn too.
+        while !state.callbacks.is_empty() {
+            let callbacks = std::mem::take(&mut state.callbacks);
+            drop(state);
+            for callback in callbacks {
+                call(callback, outcome.report());
+            }
+            state = self.lock();
+        }
+        state.phase = Phase::Ended(outcome);
+        let waker = state.waker.take();
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
+        // Under the lock: whoever waits may free all this once it is released.
+        self.ended.notify_all();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        !matches!(self.lock().phase, Phase::Running)
+    }
+
+    /// The end, if it has come and nobody has taken it.
+    pub(crate) fn try_take(&self) -> Option<O> {
+        match take(&mut self.lock()) {
+            Some(Taken::Whole(outcome)) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(&self) -> Taken<O> {
+        let mut state = self.lock();
+        loop {
+            if let Some(taken) = take(&mut state) {
+                return taken;
+            }
+            state = (self.ended.wait(state)).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    /// The end, or a promise to wake this task when it comes.
+    pub(crate) fn poll(&self, waker: &Waker) -> Option<Taken<O>> {
+        let mut state = self.lock();
+        let taken = take(&mut state);
+        // The one before may be a task that is no longer interested.
+        if taken.is_none() && !state.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
+            let before = state.waker.replace(waker.clone());
+            drop(state);
+            drop(before);
+        }
+        taken
+    }
+
+    /// Calls this at the end: on the thread that ended it, before anybody else
+    /// is told; at once and here, where it has ended.
+    pub(crate) fn on_end(&self, callback: Callback<O::Report>) {
+        let mut state = self.lock();
+        let report = match &state.phase {
+            Phase::Running => {
+                state.callbacks.push(callback);
+                return;
+            }
+            Phase::Ended(outcome) => outcome.report().clone(),
+            Phase::Taken(report) => report.clone(),
+        };
+        drop(state);
+        callback(&report);
+    }
+
+    /// What is readable once it has ended.
+    pub(crate) fn bell(&self) -> Result<&Bell, Errno> {
+        let state = self.lock();
+        if let Some(bell) = self.bell.get() {
+            return Ok(bell);
+        }
+        let bell = Bell::new()?;
+        if !matches!(state.phase, Phase::Running) {
+            bell.ring();
+        }
+        // Set under the lock only, so never twice.
+        Ok(self.bell.get_or_init(|| bell))
+    }
+}
+
+/// Takes the outcome out, and keeps the report.
+fn take<O: Ending>(state: &mut State<O>) -> Option<Taken<O>> {
+    let kept = match &state.phase {
+        Phase::Running => return None,
+        Phase::Ended(outcome) => outcome.report().clone(),
+        Phase::Taken(report) => return Some(Taken::Again(report.clone())),
+    };
+    match std::mem::replace(&mut state.phase, Phase::Taken(kept)) {
+        Phase::Ended(outcome) => Some(Taken::Whole(outcome)),
+        _ => None,
+    }
+}
+
+/// A callback that panics ends neither the engine's thread nor the telling.
+fn call<R>(callback: Callback<R>, report: &R) {
+    let _ = catch_unwind(AssertUnwindSafe(|| callback(report)));
+}

@@ -1,0 +1,213 @@
+//! One transfer on an engine. It goes from thread to thread as a whole, and
+//! never belongs to two.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::core::Core;
+use super::running::Shared;
+use super::timers::Alarm;
+use crate::errno::Errno;
+use crate::transfer::{Awake, Course, Need, Outcome, Transfer, Turn, What};
+
+/// A transfer and all that its engine knows of it.
+pub(super) struct Job {
+    pub(super) transfer: Transfer<'static>,
+    pub(super) course: Course,
+    /// What it waits for.
+    pub(super) need: Option<Need>,
+    /// What has come of that so far.
+    pub(super) awake: Awake,
+    /// It is in the reactor's queue.
+    pub(super) queued: bool,
+    /// How it has ended; left to do is the settling.
+    pub(super) ending: Option<Turn>,
+    pub(super) alarm: Alarm,
+    pub(super) watched: Watched,
+    /// The wake-up of the caller's own [`Control`](crate::Control): a copy,
+    /// since one is registered once only, and several transfers may share it.
+    pub(super) wake: Option<OwnedFd>,
+    pub(super) ticket: Ticket,
+}
+
+impl Job {
+    pub(super) fn id(&self) -> u64 {
+        self.ticket.shared.id
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.ticket.shared.completion.is_cancelled() || self.ticket.core.is_stopping()
+    }
+
+    /// Settles, closes the descriptors, and tells everyone: in this order, so
+    /// that whoever has heard of the end can rely on the rest.
+    pub(super) fn finish(self: Box<Self>) {
+        self.unwatch();
+        let job = *self;
+        let mut clock = job.ticket.core.clock();
+        let turn = job
+            .ending
+            .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
+        drop(job.wake);
+        let outcome = job.transfer.settle(turn, &mut clock, job.course.start);
+        job.ticket.end(outcome);
+    }
+
+    /// Tells of this descriptor, once.
+    pub(super) fn watch(&mut self, role: Role) -> Result<(), Errno> {
+        let Some((fd, flags)) = role.of(&self.transfer, self.need, self.wake.as_ref()) else {
+            return Ok(());
+        };
+        let epoll = self.ticket.core.epoll();
+        let data = role.token(self.id());
+        let flags = flags | EventFlags::ONESHOT;
+        let known = self.watched.has(role);
+        let done = if known {
+            match epoll::modify(epoll, fd, data, flags) {
+                // The path has another one now.
+                Err(rustix::io::Errno::NOENT) => epoll::add(epoll, fd, data, flags),
+                done => done,
+            }
+        } else {
+            epoll::add(epoll, fd, data, flags)
+        };
+        done?;
+        self.watched.add(role);
+        Ok(())
+    }
+
+    /// An event of one of its descriptors has come. True if it waits for that:
+    /// what was registered for an earlier wait may still be told.
+    pub(super) fn hears(&mut self, role: Role, flags: EventFlags) -> bool {
+        let Some(need) = self.need else {
+            return false;
+        };
+        let interest = need.interest(&self.transfer);
+        match (role, interest.ready) {
+            (Role::Source, Some((_, false))) if matches!(need.what, What::Side(_)) => {
+                self.awake.ready = true;
+            }
+            (Role::Sink, Some((_, true))) => self.awake.ready = true,
+            (Role::Sink, _) if interest.watch.is_some() => {
+                self.awake.error |= flags.contains(EventFlags::ERR);
+                self.awake.hang_up |= flags.contains(EventFlags::HUP);
+            }
+            (Role::Completions, _) if need.what == What::Completions => self.awake.ready = true,
+            (Role::Wake, _) => self.awake.woken = true,
+            _ => return false,
+        }
+        true
+    }
+
+    /// A descriptor that is only closed stays watched for as long as somebody
+    /// else has a copy of it.
+    fn unwatch(&self) {
+        for role in Role::ALL {
+            if self.watched.has(role)
+                && let Some((fd, _)) = role.of(&self.transfer, self.need, self.wake.as_ref())
+            {
+                let _ = epoll::delete(self.ticket.core.epoll(), fd);
+            }
+        }
+    }
+}
+
+/// What a descriptor is to a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Source,
+    Sink,
+    Completions,
+    Wake,
+}
+
+impl Role {
+    pub(super) const ALL: [Role; 4] = [Role::Source, Role::Sink, Role::Completions, Role::Wake];
+
+    fn of<'a>(
+        self,
+        transfer: &'a Transfer<'static>,
+        need: Option<Need>,
+        wake: Option<&'a OwnedFd>,
+    ) -> Option<(BorrowedFd<'a>, EventFlags)> {
+        let waits = |write| {
+            let interest = need.map(|need| need.interest(transfer));
+            interest.is_some_and(|i| matches!(i.ready, Some((_, w)) if w == write))
+        };
+        match self {
+            Role::Source => Some((transfer.source().fd(), EventFlags::IN)),
+            // Errors and hang-ups are always told, asked for or not.
+            Role::Sink if waits(true) => Some((transfer.sink().fd(), EventFlags::OUT)),
+            Role::Sink => Some((transfer.sink().fd(), EventFlags::empty())),
+            Role::Completions => transfer.completions().map(|fd| (fd, EventFlags::IN)),
+            Role::Wake => wake.map(|fd| (fd.as_fd(), EventFlags::IN)),
+        }
+    }
+
+    /// What comes back with an event.
+    fn token(self, id: u64) -> EventData {
+        EventData::new_u64(id << 2 | self as u64)
+    }
+
+    pub(super) fn from_token(token: EventData) -> (u64, Role) {
+        let token = token.u64();
+        (token >> 2, Role::ALL[(token & 3) as usize])
+    }
+}
+
+/// The descriptors that are registered, by role.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Watched(u8);
+
+impl Watched {
+    fn has(self, role: Role) -> bool {
+        self.0 & 1 << role as u8 != 0
+    }
+
+    fn add(&mut self, role: Role) {
+        self.0 |= 1 << role as u8;
+    }
+}
+
+/// The promise that somebody is told of the end, whatever happens.
+pub(super) struct Ticket {
+    pub(super) shared: Arc<Shared>,
+    pub(super) core: Arc<Core>,
+    told: bool,
+}
+
+impl Ticket {
+    pub(super) fn new(shared: Arc<Shared>, core: &Arc<Core>) -> Ticket {
+        core.one_more();
+        Ticket {
+            shared,
+            core: Arc::clone(core),
+            told: false,
+        }
+    }
+
+    fn end(mut self, outcome: Outcome) {
+        self.tell(outcome);
+    }
+
+    fn tell(&mut self, outcome: Outcome) {
+        self.told = true;
+        let report = &outcome.report;
+        let live = &self.shared.live;
+        live.end(report.read, report.written, report.elapsed);
+        self.shared.completion.end(outcome);
+        self.core.one_less();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.told {
+            // A panic took the transfer along.
+            let lost = self.shared.lost(Errno::ECANCELED);
+            self.tell(lost);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What runs transfers while their callers go on: the paper's handlers and
+//! callout list.
+//!
+//! One thread waits for all transfers (`epoll(7)`) and takes the steps of those
+//! between pipes and sockets, a step each in turn; a few more are there, when
+//! needed, for what waits inside the kernel. No signal reaches any of them.
+
+mod completion;
+mod core;
+mod inbox;
+mod job;
+mod message;
+mod queue;
+mod reactor;
+mod running;
+mod status;
+mod sync;
+mod timers;
+mod workers;
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+pub use running::Running;
+pub use status::Status;
+#[allow(unused_imports, reason = "for a path whose calls wait in the kernel")]
+pub(crate) use workers::spawn;
+
+pub use crate::route::Backend;
+
+use self::core::Core;
+use self::job::{Job, Ticket, Watched};
+use self::message::Message;
+use self::reactor::Reactor;
+use self::running::Shared;
+use self::status::Live;
+use self::timers::Alarm;
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::sys::{self, PerProcess};
+use crate::transfer::{Awake, Clock, Course, Failure, Refusal, Request, Transfer, duplicate};
+
+/// How an engine is to be.
+///
+/// Write it as a literal that ends in `..Options::default()`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How the kernel is given work that it does on its own. Unless this is
+    /// [`Backend::Auto`], it takes precedence over `CORDBOARD_ENGINE`.
+    pub backend: Backend,
+    /// Threads for what waits inside the kernel, at most. They are started when
+    /// they are needed, and leave when there is nothing to do.
+    pub workers: usize,
+}
+
+impl Default for Options {
+    /// As many workers as there are processors, but two to four.
+    fn default() -> Options {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Options {
+            backend: Backend::Auto,
+            workers: processors.clamp(2, 4),
+        }
+    }
+}
+
+/// Runs any number of transfers on a few threads of its own.
+///
+/// Most programs need none: [`start`](crate::start) and [`Transfer::start`] use
+/// one that is there for the whole process, from its first use on. A child of
+/// `fork(2)` gets a fresh one.
+///
+/// Dropped, it [shuts down](Engine::shutdown).
+pub struct Engine {
+    core: Arc<Core>,
+    backend: Backend,
+    reactor: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// Starts one. `epoll_create1(2)`, since Linux 2.6.27.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: `CORDBOARD_ENGINE` names no backend. `ENOSYS`, `EPERM`:
+    /// [`Backend::Uring`], and io_uring is not to be had. `EMFILE`, `ENFILE`,
+    /// `ENOMEM`: two descriptors were not. `EAGAIN`: a thread was not.
+    pub fn new(options: Options) -> Result<Engine, Errno> {
+        let backend = match options.backend {
+            Backend::Auto => Backend::from_env().map_err(|_| Errno::EINVAL)?,
+            chosen => chosen,
+        };
+        if backend == Backend::Uring {
+            sys::try_io_uring()?;
+        }
+        let core = Arc::new(Core::new(options.workers)?);
+        let reactor = Reactor::new(Arc::clone(&core))?;
+        let thread = workers::start_thread("cordboard", move || reactor.run())
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
+        Ok(Engine {
+            core,
+            backend,
+            reactor: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Starts a transfer and returns at once.
+    ///
+    /// A transfer whose descriptors are borrowed gets copies of them (`dup(2)`),
+    /// which share position and flags with the caller's and are closed at its
+    /// end.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::NoDescriptor`], [`Refusal::NoEngine`]; nothing has moved.
+    pub fn start(&self, transfer: Transfer<'static>) -> Result<Running, Failure> {
+        self.admit(transfer).map_err(Failure::refused)
+    }
+
+    fn admit(&self, mut transfer: Transfer<'static>) -> Result<Running, Refusal> {
+        let refused = |errno| Refusal::NoEngine { errno };
+        if self.core.is_inherited() {
+            return Err(refused(Errno::ECHILD));
+        }
+        if self.core.is_stopping() {
+            return Err(refused(Errno::ESHUTDOWN));
+        }
+        let none_left = |errno| Refusal::NoDescriptor { errno };
+        transfer.own().map_err(none_left)?;
+        let wake = match &transfer.control {
+            Some(control) => Some(duplicate(control.wake_fd()).map_err(none_left)?),
+            None => None,
+        };
+        transfer.set_up(self.backend);
+        let live = Live::new(&transfer);
+        let id = self.core.next_id();
+        let shared = Shared::new(id, live, Arc::clone(self.core.inbox()));
+        let job = Job {
+            transfer,
+            course: Course::begin(self.core.clock().now()),
+            need: None,
+            awake: Awake::default(),
+            queued: false,
+            ending: None,
+            alarm: Alarm::default(),
+            watched: Watched::default(),
+            wake,
+            ticket: Ticket::new(Arc::clone(&shared), &self.core),
+        };
+        match self.core.inbox().push(Message::Run(Box::new(job))) {
+            Ok(()) => Ok(Running::new(shared)),
+            Err(_) => Err(refused(Errno::ESHUTDOWN)),
+        }
+    }
+
+    /// Cancels what runs, waits until every outcome has been delivered, and
+    /// ends the threads. Later starts are refused with `ESHUTDOWN`.
+    ///
+    /// On one of the engine's own threads, as in an
+    /// [`on_end`](Running::on_end), it returns without waiting. In a child of
+    /// `fork(2)` it does nothing.
+    pub fn shutdown(&self) {
+        if self.core.is_inherited() {
+            return;
+        }
+        self.core.stop();
+        if workers::is_inside() {
+            return;
+        }
+        let thread = (self.reactor.lock())
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+            self.core.pool().close();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("backend", &self.backend)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The process's own engine.
+fn default_engine() -> Result<&'static Engine, Refusal> {
+    static ENGINE: PerProcess<Engine> = PerProcess::new();
+    ENGINE.get(|| Engine::new(Options::default()).map_err(|errno| Refusal::NoEngine { errno }))
+}
+
+impl Transfer<'static> {
+    /// Starts it on the process's own [`Engine`] and returns at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::start`].
+    pub fn start(self) -> Result<Running, Failure> {
+        default_engine().map_err(Failure::refused)?.start(self)
+    }
+}
+
+/// Starts moving what `request` says from `source` to `sink`, and returns at
+/// once. Both descriptors may be closed then: the transfer has its own.
+///
+/// # Errors
+///
+/// A [`Refusal`] in a [`Failure`]; nothing has moved.
+pub fn start(source: impl AsFd, sink: impl AsFd, request: Request) -> Result<Running, Failure> {
+    let copy = |fd: std::os::fd::BorrowedFd<'_>, side: Side| {
+        duplicate(fd).map_err(|errno| {
+            Failure::refused(match errno {
+                Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
+                _ => Refusal::Unusable { side, errno },
+            })
+        })
+    };
+    let source = copy(source.as_fd(), Side::Source)?;
+    let sink = copy(sink.as_fd(), Side::Sink)?;
+    Transfer::owning(source, sink, request)?.start()
+}

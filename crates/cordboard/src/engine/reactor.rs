@@ -1,0 +1,285 @@
+//! The one thread that waits for all transfers of an engine, and takes the
+//! steps of those that never wait inside the kernel: a step each, in turn.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+
+use super::core::Core;
+use super::job::{Job, Role};
+use super::message::Message;
+use super::timers::Timers;
+use super::workers::{Work, glance};
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::transfer::{Awake, Clock, Need, Next, Place, What};
+
+/// The token of the inbox's bell: no transfer's number comes so far.
+const BELL: EventData = EventData::new_u64(u64::MAX);
+/// Events that are fetched at a time.
+const EVENTS: usize = 256;
+
+/// The reactor's own state, which nobody else sees.
+pub(super) struct Reactor {
+    core: Arc<Core>,
+    /// The transfers that are here: asleep, or in the queue.
+    jobs: HashMap<u64, Box<Job>>,
+    queue: VecDeque<u64>,
+    timers: Timers,
+    messages: Vec<Message>,
+}
+
+impl Reactor {
+    pub(super) fn new(core: Arc<Core>) -> Result<Reactor, Errno> {
+        epoll::add(core.epoll(), core.inbox().bell(), BELL, EventFlags::IN)?;
+        Ok(Reactor {
+            core,
+            jobs: HashMap::new(),
+            queue: VecDeque::new(),
+            timers: Timers::default(),
+            messages: Vec::new(),
+        })
+    }
+
+    /// Until the engine has shut down.
+    pub(super) fn run(mut self) {
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        while !self.core.is_done() {
+            let nothing_new = self.read_messages();
+            self.ring_alarms();
+            // Those that are in the queue now; what they put there waits.
+            for _ in 0..self.queue.len() {
+                if let Some(id) = self.queue.pop_front() {
+                    self.turn(id);
+                }
+            }
+            let now = self.core.clock().now();
+            let timeout = if !nothing_new || !self.queue.is_empty() {
+                Some(Duration::ZERO)
+            } else {
+                self.timers.next().map(|at| at.saturating_sub(now))
+            };
+            self.wait(timeout, &mut events);
+        }
+    }
+
+    /// True if there were none.
+    fn read_messages(&mut self) -> bool {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.core.inbox().take(&mut messages);
+        let none = messages.is_empty();
+        for message in messages.drain(..) {
+            match message {
+                Message::Run(job) => self.admit(job),
+                Message::Look(id) => self.wake(id),
+                Message::Stop => {
+                    let all: Vec<u64> = self.jobs.keys().copied().collect();
+                    all.into_iter().for_each(|id| self.wake(id));
+                }
+            }
+        }
+        self.messages = messages;
+        none
+    }
+
+    fn admit(&mut self, mut job: Box<Job>) {
+        job.transfer.place = Place::Reactor;
+        match job.need {
+            Some(need) => self.park(job, need),
+            None => self.enqueue(job),
+        }
+    }
+
+    fn enqueue(&mut self, mut job: Box<Job>) {
+        job.queued = true;
+        self.queue.push_back(job.id());
+        self.jobs.insert(job.id(), job);
+    }
+
+    /// Not to sleep on, for a reason that the transfer finds out.
+    fn wake(&mut self, id: u64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.awake.woken = true;
+            self.rouse(id);
+        }
+    }
+
+    /// Into the queue, if it is not there.
+    fn rouse(&mut self, id: u64) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && !job.queued
+        {
+            job.queued = true;
+            self.queue.push_back(id);
+        }
+    }
+
+    fn ring_alarms(&mut self) {
+        if self.timers.next().is_none() {
+            return;
+        }
+        let now = self.core.clock().now();
+        while let Some((entry, id)) = self.timers.pop(now) {
+            if let Some(job) = self.jobs.get_mut(&id)
+                && self.timers.is_due(id, &mut job.alarm, entry)
+            {
+                self.rouse(id);
+            }
+        }
+    }
+
+    /// One transfer's turn: what its wait has come to, and one step.
+    fn turn(&mut self, id: u64) {
+        let Some(mut job) = self.jobs.remove(&id) else {
+            return;
+        };
+        job.queued = false;
+        self.timers.arm(id, &mut job.alarm, None);
+        if job.ending.is_some() {
+            return self.end(job);
+        }
+        loop {
+            let steps = job.need.is_none();
+            if steps && job.transfer.home() == Place::Worker {
+                return self.core.submit(Work::Piece(job));
+            }
+            match self.core.advance(&mut job) {
+                Next::Step if steps => return self.enqueue(job),
+                Next::Step => {}
+                Next::Wait(need) => return self.park(job, need),
+                Next::Elsewhere => return self.core.submit(Work::Piece(job)),
+                Next::End(turn) => {
+                    job.ending = Some(turn);
+                    return self.end(job);
+                }
+            }
+        }
+    }
+
+    /// Puts a transfer to sleep until what it needs is there.
+    fn park(&mut self, mut job: Box<Job>, need: Need) {
+        job.need = Some(need);
+        // A blocking descriptor is polled before each use, ready or not.
+        if !job.transfer.tells_by_itself(&need)
+            && let Some(awake) = glance(&mut job, &need)
+        {
+            job.awake = awake;
+            return self.enqueue(job);
+        }
+        job.transfer.rest();
+        let now = self.core.clock().now();
+        let until = need.timeout.map(|timeout| now.saturating_add(timeout));
+        self.timers.arm(job.id(), &mut job.alarm, until);
+        self.watch(&mut job, &need);
+        // It may have been cancelled on its way here, when nobody saw it.
+        if job.is_cancelled() {
+            job.awake.woken = true;
+        }
+        if job.awake == Awake::default() {
+            self.jobs.insert(job.id(), job);
+        } else {
+            self.enqueue(job);
+        }
+    }
+
+    fn watch(&mut self, job: &mut Job, need: &Need) {
+        let interest = need.interest(&job.transfer);
+        let (ready, watch) = (interest.ready.is_some(), interest.watch.is_some());
+        let main = match need.what {
+            What::Side(Side::Source) => Role::Source,
+            What::Side(Side::Sink) => Role::Sink,
+            What::Completions => Role::Completions,
+            What::Rest(_) => Role::Wake,
+        };
+        if ready {
+            match job.watch(main) {
+                Ok(()) => {}
+                // A file or a device without poll: always ready, as poll(2)
+                // has it.
+                Err(Errno::EPERM) => job.awake.ready = true,
+                Err(_) => self.unwatched(job),
+            }
+        }
+        if watch && job.watch(Role::Sink).is_err() {
+            self.unwatched(job);
+        }
+        if job.wake.is_some() && job.watch(Role::Wake).is_err() {
+            self.unwatched(job);
+        }
+    }
+
+    /// ENOSPC, the user's share of watches (`/proc/sys/fs/epoll`), or ENOMEM:
+    /// it is looked at every so often instead.
+    fn unwatched(&mut self, job: &mut Job) {
+        const EVERY: Duration = Duration::from_millis(5);
+        let soon = self.core.clock().now() + EVERY;
+        let at = job.alarm.at.map_or(soon, |at| at.min(soon));
+        self.timers.arm(job.id(), &mut job.alarm, Some(at));
+    }
+
+    /// Settles, here if that cannot take long.
+    fn end(&mut self, mut job: Box<Job>) {
+        if job.transfer.completions().is_some() {
+            // Only this thread may ask for what is still on its way.
+            if job.transfer.winds_down() {
+                let need = Need {
+                    what: What::Completions,
+                    timeout: None,
+                };
+                job.need = Some(need);
+                self.watch(&mut job, &need);
+                self.jobs.insert(job.id(), job);
+                return;
+            }
+            job.transfer.quiesce();
+        }
+        if job.transfer.waits_at_the_end() {
+            self.core.submit(Work::Settle(job));
+        } else {
+            job.finish();
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut [MaybeUninit<Event>]) {
+        // Rounded up: whole milliseconds are what old kernels have
+        // (epoll_pwait2 is of Linux 5.11), and too early is for nothing.
+        let timeout = timeout.map(|timeout| {
+            let millis = timeout.as_nanos().div_ceil(1_000_000);
+            let millis = i64::try_from(millis).unwrap_or(i64::MAX).min(86_400_000);
+            Timespec {
+                tv_sec: millis / 1000,
+                tv_nsec: (millis % 1000 * 1_000_000) as _,
+            }
+        });
+        let Ok((events, _)) = epoll::wait(self.core.epoll(), events, timeout.as_ref()) else {
+            // EINTR alone, and no signal comes here but a debugger's.
+            return;
+        };
+        let mut roused: Vec<u64> = Vec::new();
+        for event in events.iter() {
+            let (data, flags) = (event.data, event.flags);
+            if data == BELL {
+                self.core.inbox().bell().clear();
+                continue;
+            }
+            let (id, role) = Role::from_token(data);
+            if let Some(job) = self.jobs.get_mut(&id)
+                && job.hears(role, flags)
+            {
+                roused.push(id);
+            }
+        }
+        roused.into_iter().for_each(|id| self.rouse(id));
+    }
+}
+
+impl Drop for Reactor {
+    /// Nobody waits for what comes too late: it is told so at once.
+    fn drop(&mut self) {
+        drop(self.core.inbox().close());
+    }
+}

@@ -1,0 +1,215 @@
+//! The handle of one transfer that runs on an engine.
+
+use std::future::Future;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::completion::{Completion, Ending, Taken};
+use super::inbox::Inbox;
+use super::message::Message;
+use super::status::{Live, Status};
+use crate::errno::Errno;
+use crate::transfer::{Outcome, Report};
+
+impl Ending for Outcome {
+    type Report = Report;
+
+    fn report(&self) -> &Report {
+        &self.report
+    }
+}
+
+/// What a transfer on an engine and its handle have in common.
+pub(super) struct Shared {
+    pub(super) id: u64,
+    /// The process that it runs in.
+    process: u32,
+    pub(super) live: Live,
+    pub(super) completion: Completion<Outcome>,
+    inbox: Arc<Inbox<Message>>,
+}
+
+impl Shared {
+    pub(super) fn new(id: u64, live: Live, inbox: Arc<Inbox<Message>>) -> Arc<Shared> {
+        Arc::new(Shared {
+            id,
+            process: std::process::id(),
+            live,
+            completion: Completion::new(),
+            inbox,
+        })
+    }
+
+    /// The counts, for an outcome that nobody else can tell of.
+    pub(super) fn lost(&self, errno: Errno) -> Outcome {
+        let status = self.live.look(true);
+        let mut report = Report::nothing(None, Some(errno));
+        report.read = status.read;
+        report.written = status.written;
+        report.stranded = status.in_transit();
+        report.elapsed = status.elapsed;
+        Outcome {
+            report,
+            stranded: None,
+        }
+    }
+}
+
+/// One transfer that runs on an [`Engine`](super::Engine): to be waited for, as
+/// a [`Future`] by any executor or by [`Running::wait`], polled by descriptor,
+/// looked at, cancelled, or [let go](Running::detach).
+///
+/// Dropped, it cancels the transfer: what the sink takes at once of what had
+/// been read is still written, a seekable source is rewound, and the rest is
+/// lost with the outcome that nobody asked for. [`Running::cancel`] followed by
+/// [`Running::wait`] loses nothing.
+///
+/// It belongs to the process that started it. In a child of `fork(2)` the
+/// transfer does not run (it goes on in the parent), and every way of waiting
+/// says so at once: `ECHILD`, with the counts at the moment of the fork.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::io::{Read, Write};
+/// let (source, mut feed) = std::io::pipe()?;
+/// let (mut end, sink) = std::io::pipe()?;
+/// let running = cordboard::start(&source, &sink, cordboard::Request::default())?;
+/// feed.write_all(b"number, please")?;
+/// drop((feed, sink));
+/// let mut text = String::new();
+/// end.read_to_string(&mut text)?;
+/// assert_eq!(text, "number, please");
+/// assert_eq!(running.wait().report.written, 14);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping it cancels the transfer"]
+pub struct Running {
+    shared: Arc<Shared>,
+    /// Its end is not the transfer's.
+    released: bool,
+}
+
+impl Running {
+    pub(super) fn new(shared: Arc<Shared>) -> Running {
+        Running {
+            shared,
+            released: false,
+        }
+    }
+
+    /// It is not this process that runs the transfer.
+    fn is_orphan(&self) -> bool {
+        self.shared.process != std::process::id()
+    }
+
+    fn orphan(&self) -> Outcome {
+        self.shared.lost(Errno::ECHILD)
+    }
+
+    /// The transfer at this moment.
+    pub fn status(&self) -> Status {
+        let ended = self.is_orphan() || self.shared.completion.has_ended();
+        self.shared.live.look(ended)
+    }
+
+    /// Ends it with [`Ended::Cancelled`](crate::Ended::Cancelled), soon: a
+    /// piece of a file copy that is under way is finished first. Returns at
+    /// once; the outcome is there for whoever waits.
+    pub fn cancel(&self) {
+        if !self.is_orphan() && self.shared.completion.cancel() {
+            // An engine that has shut down has ended it already.
+            let _ = self.shared.inbox.push(Message::Look(self.shared.id));
+        }
+    }
+
+    /// The outcome, once, if it has ended.
+    pub fn try_wait(&self) -> Option<Outcome> {
+        if self.is_orphan() {
+            return Some(self.orphan());
+        }
+        self.shared.completion.try_take()
+    }
+
+    /// Waits for its end. What [`Running::try_wait`] has given away comes
+    /// without the stranded bytes.
+    pub fn wait(mut self) -> Outcome {
+        self.released = true;
+        if self.is_orphan() {
+            return self.orphan();
+        }
+        whole(self.shared.completion.wait())
+    }
+
+    /// A descriptor that polls readable (`POLLIN`) once it has ended, and stays
+    /// so: for an event loop. Read nothing from it. `eventfd(2)`, made at the
+    /// first call.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor was to be had. `ECHILD`: it
+    /// is the parent's.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
+        if self.is_orphan() {
+            return Err(Errno::ECHILD);
+        }
+        Ok(self.shared.completion.bell()?.as_fd())
+    }
+
+    /// Calls this at the end, before anybody else is told: on one of the
+    /// engine's threads, which it must not keep; or at once and here, if the
+    /// transfer has ended. Several are called in their order.
+    pub fn on_end(&self, callback: impl FnOnce(&Report) + Send + 'static) {
+        if self.is_orphan() {
+            callback(&self.orphan().report);
+        } else {
+            self.shared.completion.on_end(Box::new(callback));
+        }
+    }
+
+    /// Lets it run on without a handle. What was registered with
+    /// [`Running::on_end`] is still called.
+    pub fn detach(mut self) {
+        self.released = true;
+    }
+}
+
+fn whole(taken: Taken<Outcome>) -> Outcome {
+    match taken {
+        Taken::Whole(outcome) => outcome,
+        Taken::Again(report) => Outcome {
+            report,
+            stranded: None,
+        },
+    }
+}
+
+impl Future for Running {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        if self.is_orphan() {
+            return Poll::Ready(self.orphan());
+        }
+        match self.shared.completion.poll(context.waker()) {
+            Some(taken) => Poll::Ready(whole(taken)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.released && !self.is_orphan() && !self.shared.completion.has_ended() {
+            self.cancel();
+        }
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Running").field(&self.status()).finish()
+    }
+}

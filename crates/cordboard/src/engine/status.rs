@@ -1,0 +1,121 @@
+//! What a running transfer shows of itself.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::route::PathName;
+use crate::transfer::Transfer;
+
+/// A transfer at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// Bytes taken from the source so far.
+    pub read: u64,
+    /// Bytes the sink accepted so far.
+    pub written: u64,
+    /// Reads that are on their way, or wait for their turn.
+    pub pending_reads: u32,
+    /// Writes that are on their way, or wait for the sink.
+    pub pending_writes: u32,
+    /// The path in use; the last one, of a transfer that has ended.
+    pub path: PathName,
+    /// Since the start, and to the end where it has come.
+    pub elapsed: Duration,
+    /// It has ended.
+    pub ended: bool,
+}
+
+impl Status {
+    /// Bytes taken from the source that the sink has not accepted yet.
+    pub fn in_transit(&self) -> u64 {
+        self.read - self.written
+    }
+
+    /// Bytes a second that the sink has accepted, from the start on.
+    pub fn rate(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 {
+            self.written as f64 / seconds
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The counts that one thread writes and all may read.
+#[derive(Debug)]
+pub(super) struct Live {
+    start: Instant,
+    read: AtomicU64,
+    written: AtomicU64,
+    pending_reads: AtomicU32,
+    pending_writes: AtomicU32,
+    path: AtomicU8,
+    /// Nanoseconds from start to end; 0 until then.
+    elapsed: AtomicU64,
+}
+
+impl Live {
+    pub(super) fn new(transfer: &Transfer<'_>) -> Live {
+        let live = Live {
+            start: Instant::now(),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            pending_reads: AtomicU32::new(0),
+            pending_writes: AtomicU32::new(0),
+            path: AtomicU8::new(0),
+            elapsed: AtomicU64::new(0),
+        };
+        live.show(transfer);
+        live
+    }
+
+    /// After each step.
+    pub(super) fn show(&self, transfer: &Transfer<'_>) {
+        let (reads, writes) = transfer.pending();
+        self.pending_reads.store(reads, Ordering::Relaxed);
+        self.pending_writes.store(writes, Ordering::Relaxed);
+        self.path.store(transfer.path() as u8, Ordering::Relaxed);
+        self.count(transfer.counts());
+    }
+
+    fn count(&self, (read, written): (u64, u64)) {
+        // In this order, and looked at in the other: nobody sees more written
+        // than read.
+        self.read.store(read, Ordering::Release);
+        self.written.store(written, Ordering::Release);
+    }
+
+    /// The last counts.
+    pub(super) fn end(&self, read: u64, written: u64, elapsed: Duration) {
+        self.pending_reads.store(0, Ordering::Relaxed);
+        self.pending_writes.store(0, Ordering::Relaxed);
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.elapsed.store(nanos.max(1), Ordering::Relaxed);
+        // What went back to the source counts as not read: fewer than before.
+        self.count((read, written));
+    }
+
+    pub(super) fn look(&self, ended: bool) -> Status {
+        let written = self.written.load(Ordering::Acquire);
+        let read = self.read.load(Ordering::Acquire).max(written);
+        let path = usize::from(self.path.load(Ordering::Relaxed));
+        Status {
+            read,
+            written,
+            pending_reads: self.pending_reads.load(Ordering::Relaxed),
+            pending_writes: self.pending_writes.load(Ordering::Relaxed),
+            path: PathName::ALL
+                .iter()
+                .copied()
+                .find(|p| *p as usize == path)
+                .unwrap_or(PathName::ReadWrite),
+            elapsed: match self.elapsed.load(Ordering::Relaxed) {
+                0 => self.start.elapsed(),
+                nanos => Duration::from_nanos(nanos),
+            },
+            ended,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! One step of a transfer: the path at work, and the hand-over to the next.
+
+use std::os::fd::BorrowedFd;
+
+use super::turn::{Need, Turn, What};
+use super::{Ended, Transfer};
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
+use crate::path::{self, Verdict};
+use crate::route::{Declined, PathName, Why};
+
+/// The thread that takes a transfer's steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The caller's: it takes all of them.
+    Anywhere,
+    /// An engine's one thread that waits for all its transfers, and must never
+    /// wait for one of them.
+    Reactor,
+    /// One of those that may wait inside the kernel.
+    Worker,
+}
+
+/// The next path is for another thread.
+struct NotHere;
+
+impl Transfer<'_> {
+    /// One step of the current path; of the next one, where it declines.
+    pub(crate) fn step(&mut self) -> Turn {
+        loop {
+            if self.flow.left == 0 && !self.holds() {
+                return Turn::Done(Ended::Size);
+            }
+            if let Err(errno) = self.walk_holes() {
+                return Turn::Failed(Some(Side::Sink), Some(errno));
+            }
+            if self.flow.left == 0 && !self.holds() {
+                continue;
+            }
+            let name = match self.current_path() {
+                Ok(Some(name)) => name,
+                Ok(None) => return self.out_of_paths(),
+                Err(NotHere) => return Turn::Elsewhere,
+            };
+            let Some((_, path)) = &mut self.current else {
+                return self.out_of_paths();
+            };
+            let before = self.flow.read;
+            if name != PathName::Clone
+                && let Some(ahead) = &mut self.ahead
+                && !ahead.advance(&self.flow)
+            {
+                self.ahead = None;
+            }
+            let verdict = path.step(&mut self.flow);
+            if self.flow.read > before && !self.used.contains(&name) {
+                self.used.push(name);
+            }
+            match verdict {
+                Verdict::Moved(n) => return Turn::Moved(n),
+                Verdict::Blocked(side) => return Turn::Blocked(side),
+                Verdict::Pending => return Turn::Pending,
+                Verdict::Failed(side, errno) => return Turn::Failed(Some(side), Some(errno)),
+                Verdict::Declined(why) => self.hand_over(name, why),
+                Verdict::Ended if path.knows_the_end() => return self.end(name),
+                // A first 0 can mean "not by this path": on procfs, on FUSE.
+                Verdict::Ended => match self.flow.source_goes_on() {
+                    Ok(Some(true)) => self.hand_over(name, "it ended before the source".into()),
+                    Ok(_) => return self.end(name),
+                    Err(errno) => return Turn::Failed(Some(Side::Source), Some(errno)),
+                },
+            }
+        }
+    }
+
+    fn end(&mut self, name: PathName) -> Turn {
+        if self.used.is_empty() {
+            self.used.push(name);
+        }
+        Turn::Done(Ended::Eof)
+    }
+
+    /// The path at work has something in hand that the sink has not taken.
+    pub(super) fn holds(&self) -> bool {
+        self.current.as_ref().is_some_and(|(_, path)| path.holds())
+    }
+
+    /// Readable when what the kernel does for the path at work is done.
+    pub(crate) fn completions(&self) -> Option<BorrowedFd<'_>> {
+        (self.current.as_ref()).and_then(|(_, path)| path.completions())
+    }
+
+    /// Skips a hole on both sides, where the sink shall have it too.
+    fn walk_holes(&mut self) -> Result<(), Errno> {
+        if self.holds() {
+            return Ok(());
+        }
+        let Some(walk) = &mut self.walk else {
+            return Ok(());
+        };
+        // A clone keeps holes by itself, and wants the file whole.
+        let clone_next = self.current.is_none()
+            && (self.route.choices.get(self.next)).is_some_and(|c| c.path == PathName::Clone);
+        if clone_next || matches!(self.current, Some((PathName::Clone, _))) {
+            return Ok(());
+        }
+        if !walk.advance(&mut self.flow)? {
+            self.walk = None;
+            self.flow.span = u64::MAX;
+        }
+        Ok(())
+    }
+
+    /// Where its next step is to be taken, if an engine runs it.
+    pub(crate) fn home(&self) -> Place {
+        let next = self.route.choices.get(self.next).map(|choice| choice.path);
+        match self.current.as_ref().map(|(name, _)| *name).or(next) {
+            Some(path) if path::keeps_to_one_thread(path) => Place::Reactor,
+            _ if self.never_waits() => Place::Reactor,
+            _ => Place::Worker,
+        }
+    }
+
+    /// No call of its paths waits inside the kernel: both sides are pipes or
+    /// sockets, which are polled.
+    pub(crate) fn never_waits(&self) -> bool {
+        let never = |kind: Kind| kind.is_pipe() || kind.is_socket();
+        never(self.flow.source.kind()) && never(self.flow.sink.kind())
+    }
+
+    /// The path at work; starts the next one of the route if there is none.
+    fn current_path(&mut self) -> Result<Option<PathName>, NotHere> {
+        loop {
+            if let Some((name, _)) = &self.current {
+                return Ok(Some(*name));
+            }
+            let Some(choice) = self.route.choices.get(self.next).copied() else {
+                return Ok(None);
+            };
+            if self.place != Place::Anywhere && self.place != self.home() {
+                return Err(NotHere);
+            }
+            self.next += 1;
+            match path::start(choice.path, &mut self.flow) {
+                Ok(path) => self.current = Some((choice.path, path)),
+                Err(why) => self.declined.push(Declined {
+                    path: choice.path,
+                    why,
+                }),
+            }
+        }
+    }
+
+    fn hand_over(&mut self, name: PathName, why: Why) {
+        debug_assert!(!self.holds(), "{name} declined with something in hand");
+        if let Some((_, mut path)) = self.current.take() {
+            path.finish(&mut self.flow);
+        }
+        self.declined.push(Declined { path: name, why });
+    }
+
+    fn out_of_paths(&self) -> Turn {
+        let errno = match self.declined.last() {
+            Some(Declined {
+                why: Why::Errno(errno),
+                ..
+            }) => *errno,
+            _ => Errno::EOPNOTSUPP,
+        };
+        Turn::Failed(None, Some(errno))
+    }
+
+    /// Reads and writes that are on their way.
+    pub(crate) fn pending(&self) -> (u32, u32) {
+        (self.current.as_ref()).map_or((0, 0), |(_, path)| path.pending())
+    }
+
+    /// It goes to sleep: with nothing in hand, it needs no memory meanwhile.
+    pub(crate) fn rest(&mut self) {
+        if let Some((_, path)) = &mut self.current
+            && !path.holds()
+        {
+            path.rest();
+        }
+    }
+
+    /// Whether a step that was blocked has asked the descriptor itself: a
+    /// blocking one is not asked, as long as `poll(2)` has not found it ready.
+    pub(crate) fn tells_by_itself(&self, need: &Need) -> bool {
+        let (end, ready) = match need.what {
+            What::Side(Side::Source) => (&self.flow.source, &self.flow.source_ready),
+            What::Side(Side::Sink) => (&self.flow.sink, &self.flow.sink_ready),
+            What::Rest(_) | What::Completions => return true,
+        };
+        let spliced = matches!(self.current, Some((PathName::Splice, _)));
+        ready.never_waits || (end.kind().is_pipe() && spliced)
+    }
+
+    /// The path at work, or the one it begins with.
+    pub(crate) fn path(&self) -> PathName {
+        (self.current.as_ref()).map_or(self.route.choices[0].path, |(name, _)| *name)
+    }
+}

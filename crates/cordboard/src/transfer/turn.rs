@@ -1,0 +1,266 @@
+//! What a transfer does next, whoever runs it: the synchronous driver on its
+//! caller's thread, or an engine. Only the waiting itself is theirs.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::wait::{Awake, Clock, Interest};
+use super::{Control, Ended, Progress, Transfer};
+use crate::endpoint::Side;
+use crate::errno::Errno;
+
+/// A step as the transfer's runner sees it: hand-overs between paths are over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Moved(u64),
+    Blocked(Side),
+    /// Wait for [`Transfer::completions`].
+    Pending,
+    /// The next path is for another of the engine's threads: see
+    /// [`Place`](super::Place).
+    Elsewhere,
+    Done(Ended),
+    Failed(Option<Side>, Option<Errno>),
+}
+
+/// What the runner is to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Take another step; others may have their turn first.
+    Step,
+    /// Wait, and come back with [`Course::resume`].
+    Wait(Need),
+    /// Take another step on another of the engine's threads.
+    Elsewhere,
+    /// Settle.
+    End(Turn),
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// This side becoming ready.
+    Side(Side),
+    /// Time: this side has claimed to be ready too often without being so.
+    Rest(Side),
+    /// The kernel, which is at work on the transfer's behalf.
+    Completions,
+}
+
+/// One wait of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) what: What,
+    /// It goes on then at the latest. `None`: no need to.
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl Need {
+    /// The descriptors that go with it.
+    pub(crate) fn interest<'a>(&self, transfer: &'a Transfer<'_>) -> Interest<'a> {
+        let flow = &transfer.flow;
+        let (ready, watch) = match self.what {
+            What::Side(Side::Sink) => (Some((flow.sink_fd(), true)), false),
+            // While the source is silent, a sink that dies must not go unnoticed.
+            What::Side(Side::Source) => (Some((flow.source_fd(), false)), transfer.watches_sink()),
+            What::Rest(_) => (None, false),
+            What::Completions => (transfer.completions().map(|fd| (fd, false)), false),
+        };
+        Interest {
+            ready,
+            watch: watch.then_some(flow.sink_fd()),
+            wake: transfer.control.as_ref().map(Control::wake_fd),
+        }
+    }
+
+    /// The side whose fault it is if the wait itself fails.
+    pub(crate) fn side(&self) -> Option<Side> {
+        match self.what {
+            What::Side(side) | What::Rest(side) => Some(side),
+            What::Completions => None,
+        }
+    }
+}
+
+/// Ready according to `poll(2)`, and not so according to the call: so many
+/// times in a row are a coincidence, more are a descriptor that would keep
+/// the processor busy for nothing, and is then asked again after a rest.
+const SPURIOUS: u32 = 32;
+const REST: Duration = Duration::from_millis(5);
+
+/// How a transfer has fared so far, as far as its runner needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Course {
+    pub(crate) start: Duration,
+    last_progress: Duration,
+    spurious: u32,
+}
+
+impl Course {
+    pub(crate) fn begin(now: Duration) -> Course {
+        Course {
+            start: now,
+            last_progress: now,
+            spurious: 0,
+        }
+    }
+
+    /// One step, and what follows from it.
+    pub(crate) fn step(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        cancelled: bool,
+        clock: &mut dyn Clock,
+    ) -> Next {
+        if cancelled || transfer.control.as_ref().is_some_and(Control::is_cancelled) {
+            return Next::End(Turn::Done(Ended::Cancelled));
+        }
+        let before = transfer.flow.read + transfer.flow.written;
+        match transfer.step() {
+            Turn::Moved(_) => {
+                // Bytes that are only gathered so far are progress too.
+                if transfer.flow.read + transfer.flow.written > before {
+                    self.spurious = 0;
+                    transfer.start_writeback();
+                    if transfer.is_timed() {
+                        self.last_progress = clock.now();
+                    }
+                }
+                self.tell(transfer, clock);
+                Next::Step
+            }
+            Turn::Blocked(side) => self.blocked(transfer, side, clock),
+            Turn::Pending => Next::Wait(Need {
+                what: What::Completions,
+                timeout: transfer.interval(),
+            }),
+            Turn::Elsewhere => Next::Elsewhere,
+            end => Next::End(end),
+        }
+    }
+
+    fn blocked(&self, transfer: &Transfer<'_>, side: Side, clock: &mut dyn Clock) -> Next {
+        let need = self.ask(transfer, side, clock);
+        if transfer.request.idle.is_some() && self.idle_left(transfer, clock).is_zero() {
+            return Next::End(Turn::Done(Ended::Idle));
+        }
+        if self.spurious <= SPURIOUS {
+            return Next::Wait(need);
+        }
+        Next::Wait(Need {
+            what: What::Rest(side),
+            timeout: Some(need.timeout.map_or(REST, |t| t.min(REST))),
+        })
+    }
+
+    fn ask(&self, transfer: &Transfer<'_>, side: Side, clock: &mut dyn Clock) -> Need {
+        let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
+        Need {
+            what: What::Side(side),
+            timeout: [idle, transfer.interval()].into_iter().flatten().min(),
+        }
+    }
+
+    /// Until the transfer counts as idle.
+    fn idle_left(&self, transfer: &Transfer<'_>, clock: &mut dyn Clock) -> Duration {
+        let idle = transfer.request.idle.unwrap_or(Duration::MAX);
+        (self.last_progress.saturating_add(idle)).saturating_sub(clock.now())
+    }
+
+    /// The wait is over.
+    pub(crate) fn resume(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        need: Need,
+        awake: Awake,
+        clock: &mut dyn Clock,
+    ) -> Next {
+        if awake.woken
+            && let Some(control) = &transfer.control
+        {
+            control.clear_wake();
+        }
+        match need.what {
+            What::Rest(side) if !awake.woken => return Next::Wait(self.ask(transfer, side, clock)),
+            What::Rest(_) | What::Completions => {}
+            What::Side(side) => {
+                // A source that has something to say comes first: it may be its
+                // end, and then nobody needs the sink any more.
+                if !awake.ready
+                    && (awake.error || awake.hang_up)
+                    && let Some(errno) = death(transfer, awake.hang_up)
+                {
+                    return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                }
+                if awake.ready {
+                    transfer.flow.mark_ready(side);
+                }
+                // A sink with something in its error queue wakes us as often as
+                // one that lies about being ready.
+                let for_nothing = awake.ready || awake.error || awake.hang_up;
+                self.spurious = if for_nothing { self.spurious + 1 } else { 0 };
+            }
+        }
+        self.tell(transfer, clock);
+        Next::Step
+    }
+
+    fn tell(&self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
+        if transfer.observer.is_some() {
+            let progress = transfer.progress(clock.now().saturating_sub(self.start));
+            if let Some(observer) = &mut transfer.observer {
+                observer.progress(&progress);
+            }
+        }
+    }
+}
+
+impl Transfer<'_> {
+    fn is_timed(&self) -> bool {
+        self.request.idle.is_some()
+    }
+
+    /// How long the observer lets it wait without a call.
+    pub(super) fn interval(&self) -> Option<Duration> {
+        self.observer.as_ref().and_then(|o| o.interval())
+    }
+
+    fn watches_sink(&self) -> bool {
+        let kind = self.flow.sink.kind();
+        kind.is_pipe() || kind.is_stream_socket()
+    }
+
+    fn start_writeback(&mut self) {
+        let (sink, written) = (self.flow.sink_fd(), self.flow.written);
+        if let Some(writeback) = &mut self.writeback
+            && !writeback.advance(sink, written)
+        {
+            self.writeback = None;
+        }
+    }
+
+    fn progress(&self, elapsed: Duration) -> Progress {
+        Progress {
+            read: self.flow.read,
+            written: self.flow.written,
+            path: self.path(),
+            elapsed,
+        }
+    }
+}
+
+/// What an error or a hang-up on a sink that nobody writes to means.
+fn death(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
+    if transfer.flow.sink.kind().is_pipe() {
+        // POLLERR on a write end: there is no reader any more.
+        return Some(Errno::EPIPE);
+    }
+    let sink: BorrowedFd<'_> = transfer.flow.sink_fd();
+    match rustix::net::sockopt::socket_error(sink) {
+        Ok(Err(errno)) | Err(errno) => Some(errno.into()),
+        // Both directions are shut down.
+        Ok(Ok(())) if hang_up => Some(Errno::EPIPE),
+        // Something in the error queue that is no error.
+        Ok(Ok(())) => None,
+    }
+}

@@ -1,0 +1,284 @@
+//! The ways to run a transfer on an engine, and to know that it has ended.
+
+mod common;
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use common::{any, content, file_with, only, pattern, watchdog};
+use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::engine::{Backend, Options};
+use cordboard::{Control, Ended, Engine, Errno, Request, Running, Size, Stranded, Transfer, start};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// A pipe's two ends as the test has them, and a transfer between two pipes.
+struct Pipes {
+    feed: std::io::PipeWriter,
+    end: std::io::PipeReader,
+    running: Running,
+}
+
+fn pipes(request: Request) -> Pipes {
+    let (source, feed) = std::io::pipe().unwrap();
+    let (end, sink) = std::io::pipe().unwrap();
+    let running = start(&source, &sink, request).unwrap();
+    Pipes { feed, end, running }
+}
+
+impl Pipes {
+    /// Feeds it and ends it; what came out.
+    fn through(mut self, bytes: &[u8]) -> (Vec<u8>, Running) {
+        self.feed.write_all(bytes).unwrap();
+        drop(self.feed);
+        let mut out = Vec::new();
+        // Ends once the transfer has closed its own copy of the sink.
+        self.end.read_to_end(&mut out).unwrap();
+        (out, self.running)
+    }
+}
+
+fn is_readable(fd: BorrowedFd<'_>, timeout: Option<&Timespec>) -> bool {
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut fds, timeout).unwrap();
+    fds[0].revents().contains(PollFlags::IN)
+}
+
+/// The least there is of an executor.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_thread_waits() {
+    let _dog = watchdog("a_thread_waits");
+    let (out, running) = pipes(any()).through(b"number, please");
+    let report = running.wait().report;
+    assert_eq!(out, b"number, please");
+    assert_eq!((report.ended, report.written), (Ended::Eof, 14));
+    assert_eq!(report.path, [Splice]);
+}
+
+#[test]
+fn a_future_under_a_bare_executor() {
+    let _dog = watchdog("a_future_under_a_bare_executor");
+    let pipes = pipes(any());
+    let running = std::thread::spawn(move || block_on(pipes.running));
+    let (mut feed, mut end) = (pipes.feed, pipes.end);
+    feed.write_all(b"number, please").unwrap();
+    drop(feed);
+    assert_eq!(running.join().unwrap().report.written, 14);
+    let mut out = String::new();
+    end.read_to_string(&mut out).unwrap();
+    assert_eq!(out, "number, please");
+}
+
+#[test]
+fn a_descriptor_to_poll() {
+    let _dog = watchdog("a_descriptor_to_poll");
+    let pipes = pipes(any());
+    let fd = pipes.running.fd().unwrap().try_clone_to_owned().unwrap();
+    assert!(!is_readable(fd.as_fd(), Some(&Timespec::default())));
+    let (_, running) = pipes.through(b"x");
+    assert!(is_readable(fd.as_fd(), None));
+    // It stays so, and is so from the start where it is asked for late.
+    assert!(running.try_wait().is_some());
+    assert!(is_readable(
+        running.fd().unwrap(),
+        Some(&Timespec::default())
+    ));
+    let (_, late) = self::pipes(any()).through(b"x");
+    let late_end = late.status();
+    while !late.status().ended {
+        std::thread::yield_now();
+    }
+    assert!(late_end.written <= 1);
+    assert!(is_readable(late.fd().unwrap(), Some(&Timespec::default())));
+}
+
+#[test]
+fn callbacks_before_and_after_the_end() {
+    let _dog = watchdog("callbacks_before_and_after_the_end");
+    let (sender, told) = mpsc::channel();
+    let pipes = pipes(any());
+    for n in 0..3 {
+        let sender = sender.clone();
+        (pipes.running).on_end(move |report| sender.send((n, report.written)).unwrap());
+    }
+    // One that panics stops neither the others nor the engine.
+    pipes
+        .running
+        .on_end(|_| std::panic::resume_unwind(Box::new(())));
+    let (_, running) = pipes.through(b"abc");
+    assert_eq!(told.recv().unwrap(), (0, 3));
+    assert_eq!(told.recv().unwrap(), (1, 3));
+    assert_eq!(told.recv().unwrap(), (2, 3));
+    assert_eq!(block_on(running).report.written, 3);
+    let (_, running) = self::pipes(any()).through(b"abcd");
+    while running.try_wait().is_none() {
+        std::thread::yield_now();
+    }
+    running.on_end(move |report| sender.send((9, report.written)).unwrap());
+    assert_eq!(told.recv().unwrap(), (9, 4));
+    // Given away already: the account comes again, without what was stranded.
+    assert_eq!(running.wait().report.written, 4);
+}
+
+#[test]
+fn files_on_the_workers() {
+    let _dog = watchdog("files_on_the_workers");
+    let data = pattern(3_000_000);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    let running = start(&source, &sink, any()).unwrap();
+    let report = running.wait().report;
+    assert_eq!((report.ended, report.written), (Ended::Eof, 3_000_000));
+    assert!(content(&sink) == data);
+    // By size, at offsets: neither position is used.
+    let request = Request {
+        size: Size::Bytes(1000),
+        source_offset: Some(5),
+        sink_offset: Some(7),
+        ..any()
+    };
+    let sink = tempfile::tempfile().unwrap();
+    let running = Transfer::new(source.as_fd(), sink.as_fd(), request.clone());
+    drop(running);
+    let report = start(&source, &sink, request).unwrap().wait().report;
+    assert_eq!((report.ended, report.written), (Ended::Size, 1000));
+    assert!(content(&sink)[7..] == data[5..1005]);
+}
+
+#[test]
+fn cancelled_with_bytes_in_hand() {
+    let _dog = watchdog("cancelled_with_bytes_in_hand");
+    let data = pattern(400_000);
+    for (path, how) in [(Splice, 0), (ReadWrite, 0), (Splice, 1), (ReadWrite, 1)] {
+        let (source, feed) = std::os::unix::net::UnixStream::pair().unwrap();
+        // Nobody reads: it fills up, and the transfer holds the rest.
+        let (_end, sink) = std::os::unix::net::UnixStream::pair().unwrap();
+        let control = Control::new().unwrap();
+        let (from, to): (OwnedFd, OwnedFd) = (source.try_clone().unwrap().into(), sink.into());
+        let transfer = Transfer::owning(from, to, only(&[path])).unwrap();
+        let running = transfer.control(&control).start().unwrap();
+        feed.set_nonblocking(true).unwrap();
+        let mut fed = 0;
+        while running.status().in_transit() == 0 {
+            fed += (&feed).write(&data[fed..]).unwrap_or(0);
+        }
+        match how {
+            0 => running.cancel(),
+            _ => control.cancel(),
+        }
+        let outcome = running.wait();
+        let report = outcome.report;
+        assert_eq!(report.ended, Ended::Cancelled);
+        assert!(report.stranded > 0, "{report:?}");
+        assert_eq!(report.read, report.written + report.stranded);
+        let stranded = common::handed_back(outcome.stranded);
+        let (written, read) = (report.written as usize, report.read as usize);
+        assert!(stranded == data[written..read]);
+    }
+}
+
+#[test]
+fn dropped_it_ends_and_detached_it_does_not() {
+    let _dog = watchdog("dropped_it_ends_and_detached_it_does_not");
+    let Pipes {
+        feed: _feed,
+        mut end,
+        running,
+    } = pipes(any());
+    drop(running);
+    let mut out = Vec::new();
+    // The feed is open still: only cancelling closes the sink.
+    assert_eq!(end.read_to_end(&mut out).unwrap(), 0);
+    let Pipes {
+        mut feed,
+        mut end,
+        running,
+    } = pipes(any());
+    let (sender, told) = mpsc::channel();
+    running.on_end(move |report| sender.send(report.written).unwrap());
+    running.detach();
+    feed.write_all(b"on and on").unwrap();
+    drop(feed);
+    end.read_to_end(&mut out).unwrap();
+    assert_eq!((out.as_slice(), told.recv()), (&b"on and on"[..], Ok(9)));
+}
+
+#[test]
+fn an_engine_that_shuts_down_delivers_every_outcome() {
+    let _dog = watchdog("an_engine_that_shuts_down_delivers_every_outcome");
+    let engine = Engine::new(Options {
+        backend: Backend::Epoll,
+        workers: 2,
+    })
+    .unwrap();
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (end, sink) = std::os::unix::net::UnixStream::pair().unwrap();
+    feed.write_all(b"hello").unwrap();
+    let transfer = |request| {
+        let copies = (
+            source.try_clone().unwrap().into(),
+            sink.try_clone().unwrap().into(),
+        );
+        Transfer::owning(copies.0, copies.1, request).unwrap()
+    };
+    let idle: Vec<Running> = (0..20)
+        .map(|_| engine.start(transfer(any())).unwrap())
+        .collect();
+    (&end).read_exact(&mut [0; 5]).unwrap();
+    engine.shutdown();
+    let mut written = 0;
+    for running in idle {
+        let outcome = running.try_wait().expect("delivered");
+        assert_eq!(outcome.report.ended, Ended::Cancelled);
+        written += outcome.report.written;
+    }
+    assert_eq!(written, 5);
+    let late = engine.start(transfer(any())).unwrap_err();
+    assert_eq!(late.report.errno, Some(Errno::ESHUTDOWN));
+    assert_eq!(late.to_string(), "the engine has shut down");
+}
+
+#[test]
+fn stranded_bytes_go_to_whoever_takes_the_outcome_first() {
+    let _dog = watchdog("stranded_bytes_go_to_whoever_takes_the_outcome_first");
+    let (source, feed) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (dead, peer) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(peer);
+    let running = start(&source, &dead, only(&[ReadWrite])).unwrap();
+    // The dead sink may be noticed before there is a byte, or after.
+    let _ = (&feed).write_all(b"lost?");
+    drop(feed);
+    let outcome = loop {
+        if let Some(outcome) = running.try_wait() {
+            break outcome;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(outcome.report.errno, Some(Errno::EPIPE));
+    assert_eq!(outcome.report.read, outcome.report.stranded);
+    if outcome.report.read > 0 {
+        assert!(matches!(outcome.stranded, Some(Stranded::Buffer(b)) if b == b"lost?"));
+    }
+    let again = running.wait();
+    assert!(again.stranded.is_none() && again.report == outcome.report);
+}

@@ -1,0 +1,182 @@
+//! The end of a transfer against every way of asking for it.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::thread;
+
+use super::in_every_order;
+use crate::completion::{Completion, Ending, Taken};
+use crate::sync::Bell;
+
+#[derive(Debug, PartialEq)]
+struct Outcome(u32);
+
+impl Ending for Outcome {
+    type Report = u32;
+
+    fn report(&self) -> &u32 {
+        &self.0
+    }
+}
+
+type Shared = Arc<Completion<Outcome>>;
+
+fn ends(completion: &Shared) -> thread::JoinHandle<()> {
+    let completion = Arc::clone(completion);
+    thread::spawn(move || completion.end(Outcome(7)))
+}
+
+fn is_whole(taken: &Taken<Outcome>) -> bool {
+    match taken {
+        Taken::Whole(outcome) => outcome.0 == 7,
+        Taken::Again(report) => {
+            assert_eq!(*report, 7);
+            false
+        }
+    }
+}
+
+struct Alarm(Bell);
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.0.ring();
+    }
+}
+
+/// Polls until it has ended, asleep in between.
+fn polled(completion: &Shared) -> Taken<Outcome> {
+    let alarm = Arc::new(Alarm(Bell::new().unwrap()));
+    let waker = Waker::from(Arc::clone(&alarm));
+    loop {
+        if let Some(taken) = completion.poll(&waker) {
+            return taken;
+        }
+        alarm.0.wait();
+        alarm.0.clear();
+    }
+}
+
+#[test]
+fn whoever_waits_hears_of_it() {
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let end = ends(&completion);
+        assert!(is_whole(&completion.wait()));
+        end.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_is_woken() {
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let end = ends(&completion);
+        assert!(is_whole(&polled(&completion)));
+        end.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_that_was_handed_on_is_woken_where_it_is_now() {
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let end = ends(&completion);
+        let before = Waker::from(Arc::new(Alarm(Bell::new().unwrap())));
+        if completion.poll(&before).is_none() {
+            assert!(is_whole(&polled(&completion)));
+        }
+        end.join().unwrap();
+    });
+}
+
+#[test]
+fn one_of_many_gets_the_whole() {
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let wholes = Arc::new(AtomicUsize::new(0));
+        let waits = {
+            let (completion, wholes) = (Arc::clone(&completion), Arc::clone(&wholes));
+            thread::spawn(move || {
+                wholes.fetch_add(usize::from(is_whole(&completion.wait())), Ordering::SeqCst);
+            })
+        };
+        let tries = {
+            let (completion, wholes) = (Arc::clone(&completion), Arc::clone(&wholes));
+            thread::spawn(move || {
+                let got = completion.try_take().is_some();
+                wholes.fetch_add(usize::from(got), Ordering::SeqCst);
+            })
+        };
+        let end = ends(&completion);
+        let here = is_whole(&polled(&completion));
+        wholes.fetch_add(usize::from(here), Ordering::SeqCst);
+        for thread in [waits, tries, end] {
+            thread.join().unwrap();
+        }
+        assert_eq!(wholes.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn the_descriptor_is_readable_whenever_it_was_made() {
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let asks = Arc::clone(&completion);
+        let other = thread::spawn(move || asks.bell().unwrap().wait());
+        let end = ends(&completion);
+        completion.bell().unwrap().wait();
+        assert!(completion.has_ended(), "rung before the end");
+        assert!(completion.try_take().is_some());
+        other.join().unwrap();
+        end.join().unwrap();
+        assert!(completion.bell().unwrap().is_rung(), "and stays so");
+    });
+}
+
+#[test]
+fn every_callback_is_called_once() {
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let calls = Arc::new(AtomicUsize::new(0));
+        let registers = |completion: &Shared| {
+            let (completion, calls) = (Arc::clone(completion), Arc::clone(&calls));
+            thread::spawn(move || {
+                let within = Arc::clone(&completion);
+                completion.on_end(Box::new(move |report| {
+                    // What a callback may ask cannot lock up.
+                    within.has_ended();
+                    calls.fetch_add(*report as usize, Ordering::SeqCst);
+                }));
+            })
+        };
+        let threads = [
+            registers(&completion),
+            registers(&completion),
+            ends(&completion),
+        ];
+        let taken = is_whole(&completion.wait());
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(taken);
+        assert_eq!(calls.load(Ordering::SeqCst), 14);
+    });
+}
+
+#[test]
+fn the_first_to_cancel_is_told_so() {
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let other = Arc::clone(&completion);
+        let cancels = thread::spawn(move || usize::from(other.cancel()));
+        let end = ends(&completion);
+        let firsts = usize::from(completion.cancel()) + cancels.join().unwrap();
+        assert_eq!((firsts, completion.is_cancelled()), (1, true));
+        // Dropped before or after the end: the outcome goes with the last.
+        drop(completion);
+        end.join().unwrap();
+    });
+}

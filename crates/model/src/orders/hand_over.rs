@@ -1,0 +1,122 @@
+//! A transfer goes to and fro between the reactor and a worker while somebody
+//! cancels it: the reactor never sleeps on it.
+
+use std::sync::Arc;
+
+use shuttle::thread;
+
+use super::in_every_order;
+use crate::inbox::Inbox;
+use crate::sync::{AtomicBool, Bell, Ordering};
+
+/// What a reactor with one transfer does: the order of its steps is that of
+/// `engine/reactor.rs`.
+fn reactor(inbox: &Inbox<Message>, cancelled: &AtomicBool, rounds: usize) {
+    let mut messages = Vec::new();
+    let mut here = false;
+    let mut seen = 0;
+    loop {
+        inbox.take(&mut messages);
+        let none = messages.is_empty();
+        for message in messages.drain(..) {
+            match message {
+                Message::Run => {
+                    seen += 1;
+                    // Parked; it may have been cancelled on its way.
+                    here = true;
+                    if cancelled.load(Ordering::Acquire) {
+                        return;
+                    }
+                }
+                Message::Look if here && cancelled.load(Ordering::Acquire) => return,
+                Message::Look => {}
+            }
+        }
+        assert!(seen <= rounds);
+        if none {
+            inbox.bell().wait();
+            inbox.bell().clear();
+        }
+    }
+}
+
+enum Message {
+    Run,
+    Look,
+}
+
+#[test]
+fn a_cancel_meets_a_transfer_on_its_way_back() {
+    in_every_order(|| {
+        let inbox = Arc::new(Inbox::new().unwrap());
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let worker = {
+            let inbox = Arc::clone(&inbox);
+            thread::spawn(move || assert!(inbox.push(Message::Run).is_ok()))
+        };
+        let canceller = {
+            let (inbox, cancelled) = (Arc::clone(&inbox), Arc::clone(&cancelled));
+            thread::spawn(move || {
+                cancelled.store(true, Ordering::Release);
+                assert!(inbox.push(Message::Look).is_ok());
+            })
+        };
+        reactor(&inbox, &cancelled, 1);
+        worker.join().unwrap();
+        canceller.join().unwrap();
+    });
+}
+
+#[test]
+fn every_message_arrives_and_none_comes_after_the_last() {
+    in_every_order(|| {
+        let inbox = Arc::new(Inbox::<u32>::new().unwrap());
+        let senders: Vec<_> = (0..2)
+            .map(|sender| {
+                let inbox = Arc::clone(&inbox);
+                thread::spawn(move || {
+                    assert!(inbox.push(sender * 10).is_ok());
+                    assert!(inbox.push(sender * 10 + 1).is_ok());
+                })
+            })
+            .collect();
+        let (mut all, mut some) = (Vec::new(), Vec::new());
+        while all.len() < 4 {
+            inbox.take(&mut some);
+            if some.is_empty() {
+                inbox.bell().wait();
+                inbox.bell().clear();
+            }
+            all.append(&mut some);
+        }
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        assert!(inbox.close().is_empty());
+        assert_eq!(inbox.push(99), Err(99));
+        // Each sender's in their order.
+        let of = |sender| all.iter().copied().filter(move |m| m / 10 == sender);
+        assert!(of(0).eq([0, 1]) && of(1).eq([10, 11]), "{all:?}");
+    });
+}
+
+/// A message that comes while the reader closes is either read or given back.
+#[test]
+fn a_message_is_never_lost_at_the_end() {
+    in_every_order(|| {
+        let inbox = Arc::new(Inbox::<u32>::new().unwrap());
+        let done = Arc::new(Bell::new().unwrap());
+        let sender = {
+            let (inbox, done) = (Arc::clone(&inbox), Arc::clone(&done));
+            thread::spawn(move || {
+                let given_back = inbox.push(1).is_err();
+                done.ring();
+                given_back
+            })
+        };
+        let last = inbox.close().len();
+        let given_back = sender.join().unwrap();
+        assert!(done.is_rung());
+        assert_eq!(last + usize::from(given_back), 1);
+    });
+}

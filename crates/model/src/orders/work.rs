@@ -1,0 +1,96 @@
+//! Work, and threads that come and go with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::rand::Rng;
+use shuttle::sync::Mutex;
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::thread;
+
+use super::in_every_order;
+use crate::queue::{Pushed, Queue};
+
+struct Pool {
+    queue: Queue<u32>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    done: AtomicUsize,
+}
+
+impl Pool {
+    fn new(most: usize) -> Arc<Pool> {
+        Arc::new(Pool {
+            queue: Queue::new(most),
+            threads: Mutex::new(Vec::new()),
+            done: AtomicUsize::new(0),
+        })
+    }
+
+    /// As `engine/workers.rs` does it. `fails`: a thread is not always had.
+    fn submit(self: &Arc<Self>, item: u32, fails: bool) {
+        match self.queue.push(item).unwrap() {
+            Pushed::Queued => {}
+            Pushed::StartOne if fails && shuttle::rand::thread_rng().gen_bool(0.5) => {
+                for _ in self.queue.not_started() {
+                    self.done.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+            Pushed::StartOne => {
+                let pool = Arc::clone(self);
+                let thread = thread::spawn(move || pool.run());
+                self.threads.lock().unwrap().push(thread);
+            }
+        }
+    }
+
+    fn run(&self) {
+        while let Some(mut item) = self.queue.next(Duration::from_secs(1)) {
+            // A piece, and the rest behind the others.
+            while item >= 10 {
+                item = self.queue.trade(item - 10);
+            }
+            self.done.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Waits for the threads, which leave once there is nothing to do.
+    fn finish(&self) {
+        self.queue.close();
+        loop {
+            let Some(thread) = self.threads.lock().unwrap().pop() else {
+                return;
+            };
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn all_is_done(most: usize, fails: bool) {
+    in_every_order(move || {
+        let pool = Pool::new(most);
+        let other = Arc::clone(&pool);
+        let submits = thread::spawn(move || {
+            other.submit(1, fails);
+            other.submit(21, fails);
+        });
+        pool.submit(12, fails);
+        submits.join().unwrap();
+        pool.finish();
+        assert_eq!(pool.done.load(Ordering::SeqCst), 3);
+    });
+}
+
+#[test]
+fn by_one_thread_that_may_be_leaving() {
+    all_is_done(1, false);
+}
+
+#[test]
+fn by_two_threads() {
+    all_is_done(2, false);
+}
+
+#[test]
+fn where_threads_are_not_always_had() {
+    all_is_done(2, true);
+}

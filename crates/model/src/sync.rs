@@ -1,0 +1,88 @@
+//! What the engine's `sync.rs` has, made of the scheduler's parts.
+
+use std::time::Duration;
+
+pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+
+use shuttle::rand::Rng;
+
+pub(crate) type Errno = std::convert::Infallible;
+
+/// A flag that can be waited for, in the place of an eventfd.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    rung: Mutex<bool>,
+    changed: shuttle::sync::Condvar,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Result<Bell, Errno> {
+        Ok(Bell {
+            rung: Mutex::new(false),
+            changed: shuttle::sync::Condvar::new(),
+        })
+    }
+
+    pub(crate) fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    /// As `poll(2)` without a timeout.
+    pub(crate) fn wait(&self) {
+        let rung = self.rung.lock().unwrap();
+        drop(self.changed.wait_while(rung, |rung| !*rung).unwrap());
+    }
+
+    pub(crate) fn clear(&self) {
+        *self.rung.lock().unwrap() = false;
+    }
+
+    pub(crate) fn is_rung(&self) -> bool {
+        *self.rung.lock().unwrap()
+    }
+}
+
+/// The scheduler's, of which some waits time out.
+#[derive(Debug)]
+pub(crate) struct Condvar(shuttle::sync::Condvar);
+
+pub(crate) struct TimedOut(bool);
+
+impl TimedOut {
+    pub(crate) fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+type Waited<T> = Result<T, std::sync::PoisonError<T>>;
+
+impl Condvar {
+    pub(crate) fn new() -> Condvar {
+        Condvar(shuttle::sync::Condvar::new())
+    }
+
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> Waited<MutexGuard<'a, T>> {
+        self.0.wait(guard)
+    }
+
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        _: Duration,
+    ) -> Waited<(MutexGuard<'a, T>, TimedOut)> {
+        if shuttle::rand::thread_rng().gen_bool(0.5) {
+            return Ok((guard, TimedOut(true)));
+        }
+        Ok((self.0.wait(guard).unwrap(), TimedOut(false)))
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
