@@ -8,6 +8,7 @@ mod baselines;
 mod cli;
 mod experiments;
 mod harness;
+mod paper;
 
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
 //! Not a baseline: the library, called from a process of ours.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use cordboard::Size;
+use cordboard::{Request, Size, Transfer};
 
 use crate::harness::sys::inherited;
 
@@ -21,6 +21,19 @@ pub fn splice(from: &str, to: &str) -> Result<()> {
         None => File::create(to)?.into(),
     };
     cordboard::splice(&source, &sink, Size::Eof)?;
+    Ok(())
+}
+
+/// One file to another, on the medium when it has ended.
+pub fn copy_synced(from: &str, to: &str) -> Result<()> {
+    let (source, sink) = (File::open(from)?, File::create(to)?);
+    let request = Request {
+        sync: true,
+        ..Request::default()
+    };
+    Transfer::new(source.as_fd(), sink.as_fd(), request)?
+        .run()
+        .into_result()?;
     Ok(())
 }
 

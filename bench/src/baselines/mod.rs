@@ -4,9 +4,11 @@
 
 mod cat_ways;
 mod copy_ways;
+mod direct_ways;
 mod library;
 mod relay_ways;
 mod sinks;
+mod synced;
 
 pub use relay_ways::sent;
 
@@ -47,6 +49,13 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
             args.word(2)?,
             args.optional(3)?,
         ),
+        "copy-direct" => direct_ways::file(
+            args.word(0)?,
+            args.word(1)?,
+            args.number(2)?,
+            args.number(3)?,
+        ),
+        "then-fsync" => synced::then_fsync(args.word(0)?, &args.0[1..]),
         "copy-all" => copy_ways::all(args.word(0)?, args.word(1)?, args.word(2)?),
         "relay-read-write" => relay_ways::read_write(args.number(0)?),
         "relay-splice" => relay_ways::splice(args.number(0)?),
@@ -55,6 +64,7 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
         "sink-read" => sinks::read(),
         "sink-splice" => sinks::splice(),
         "sink-digest" => sinks::digest(),
+        "library-synced" => library::copy_synced(args.word(0)?, args.word(1)?),
         "library" => library::splice(args.word(0)?, args.word(1)?),
         _ => bail!("no baseline is called {name}"),
     }

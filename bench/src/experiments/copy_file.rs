@@ -183,9 +183,9 @@ fn once(source: &Path, sink: &Path, case: Case, turn: &Turn<'_>) -> Result<Sampl
     Ok(Sample {
         wall,
         cpu,
-        others: Default::default(),
         bytes: std::fs::metadata(sink)?.len(),
         digest,
+        ..Sample::default()
     })
 }
 

@@ -4,6 +4,7 @@ mod cat;
 mod copy_file;
 mod one_byte;
 mod pairs;
+mod paper_tables;
 mod pipeline;
 mod relay;
 mod small_files;
@@ -32,6 +33,8 @@ pub const ALL: &[Experiment] = &[
     relay::EXPERIMENT,
     one_byte::EXPERIMENT,
     pairs::EXPERIMENT,
+    paper_tables::table1::EXPERIMENT,
+    paper_tables::table2::EXPERIMENT,
 ];
 
 /// The contestants that are there; says which are not.

@@ -55,9 +55,9 @@ fn run(bench: &mut Bench) -> Result<()> {
         Ok(Sample {
             wall,
             cpu: finished.cpu,
-            others: Default::default(),
             bytes: arrived.bytes,
             digest: Some(arrived.digest),
+            ..Sample::default()
         })
     })?;
     bench.targets.push(Target {

@@ -112,5 +112,6 @@ pub fn pipeline(
         others: read.cpu,
         bytes,
         digest,
+        ..Sample::default()
     })
 }

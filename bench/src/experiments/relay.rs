@@ -129,5 +129,6 @@ fn once(tools: &Tools, size: u64, turn: &Turn<'_>) -> Result<Sample> {
         others: sink.cpu + source.cpu,
         bytes: words.next().context("the sink said nothing")??,
         digest: words.next().transpose()?,
+        ..Sample::default()
     })
 }

@@ -169,9 +169,9 @@ fn once(source: &Path, sink: &Path, turn: &Turn<'_>) -> Result<Sample> {
     Ok(Sample {
         wall,
         cpu: finished.cpu,
-        others: Default::default(),
         bytes: arrived.bytes,
         digest: Some(arrived.digest),
+        ..Sample::default()
     })
 }
 

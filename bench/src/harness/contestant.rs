@@ -53,6 +53,13 @@ impl Contestant {
         }
     }
 
+    /// The same under another name.
+    #[must_use]
+    pub fn called(mut self, name: &str) -> Contestant {
+        name.clone_into(&mut self.name);
+        self
+    }
+
     /// Program and arguments with the placeholders filled in.
     pub fn words(&self, fill: &[(&str, OsString)]) -> Vec<OsString> {
         let mut words = vec![self.program.clone().into_os_string()];

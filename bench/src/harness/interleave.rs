@@ -201,7 +201,6 @@ fn checked(
 mod tests {
     use super::*;
     use crate::harness::contestant::Role;
-    use crate::harness::cpu::Cpu;
 
     #[test]
     fn everybody_has_a_turn_in_every_round() {
@@ -233,12 +232,11 @@ mod tests {
         };
         let sample = |bytes, digest| Sample {
             wall: 1.0,
-            cpu: Cpu::default(),
-            others: Cpu::default(),
             bytes,
             digest: Some(digest),
+            ..Sample::default()
         };
-        let run = |s: Sample| checked(&turn, &setting, &mut |_| Ok(s));
+        let run = |s: Sample| checked(&turn, &setting, &mut |_| Ok(s.clone()));
         assert!(run(sample(2, 9)).is_ok());
         assert!(run(sample(1, 9)).unwrap_err().is::<WrongBytes>());
         assert!(run(sample(2, 8)).unwrap_err().is::<WrongBytes>());

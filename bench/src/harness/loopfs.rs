@@ -90,6 +90,13 @@ impl LoopFs {
     pub fn path(&self) -> &Path {
         &self.mount
     }
+
+    /// `MAJOR:MINOR` of the loop device.
+    pub fn device_number(&self) -> Result<String> {
+        use rustix::fs::{major, minor, stat};
+        let number = stat(&self.device).context("the loop device")?.st_rdev;
+        Ok(format!("{}:{}", major(number), minor(number)))
+    }
 }
 
 impl Drop for LoopFs {

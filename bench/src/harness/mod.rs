@@ -1,20 +1,24 @@
 //! What the experiments have in common.
 
 pub mod contestant;
+pub mod cores;
 pub mod cpu;
 pub mod digest;
 pub mod env;
 pub mod files;
 pub mod interleave;
 pub mod launch;
+pub mod load;
 pub mod loopfs;
 pub mod profile;
 pub mod record;
+pub mod ring;
 pub mod series;
 pub mod stats;
 pub mod summary;
 pub mod sys;
 pub mod target;
+pub mod throttle;
 pub mod tools;
 
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use super::Bench;
 use super::env::Environment;
+use super::series::Sample;
 
 /// Writes `raw.csv`, `env.json` and `summary.md` of a run; says where.
 pub fn keep(
@@ -48,7 +49,7 @@ pub fn runs() -> PathBuf {
 
 fn raw(name: &str, bench: &Bench) -> String {
     let mut out = "experiment,setting,contestant,role,round,place,bytes,wall_s,user_s,system_s,\
-                   others_user_s,others_system_s,instructions\n"
+                   others_user_s,others_system_s,instructions,figures\n"
         .to_owned();
     for result in &bench.results {
         for series in &result.series {
@@ -56,7 +57,7 @@ fn raw(name: &str, bench: &Bench) -> String {
             for (round, (place, s)) in series.samples.iter().enumerate() {
                 let _ = writeln!(
                     out,
-                    "{name},{},{},{},{},{place},{},{:.9},{:.6},{:.6},{:.6},{:.6},{count}",
+                    "{name},{},{},{},{},{place},{},{:.9},{:.6},{:.6},{:.6},{:.6},{count},{}",
                     quoted(&result.name),
                     quoted(&series.name),
                     series.role.name(),
@@ -67,11 +68,18 @@ fn raw(name: &str, bench: &Bench) -> String {
                     s.cpu.system,
                     s.others.user,
                     s.others.system,
+                    quoted(&figures(s)),
                 );
             }
         }
     }
     out
+}
+
+/// `name=value;name=value`, in full precision.
+fn figures(sample: &Sample) -> String {
+    let pairs = sample.figures.iter().map(|(n, v)| format!("{n}={v}"));
+    pairs.collect::<Vec<_>>().join(";")
 }
 
 fn quoted(text: &str) -> String {
@@ -84,11 +92,17 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use super::*;
 
     #[test]
     fn commas_are_quoted() {
         assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
         assert_eq!(quoted("plain"), "plain");
+    }
+
+    #[test]
+    fn figures_keep_their_names_and_all_their_digits() {
+        let sample = Sample::default().with("p50 us", 1.0625).with("F", 2.0);
+        assert_eq!(figures(&sample), "p50 us=1.0625;F=2");
     }
 }

@@ -5,7 +5,7 @@ use super::cpu::Cpu;
 use super::stats::Spread;
 
 /// One measurement.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct Sample {
     /// Seconds from the start until the last byte was where it should be.
     pub wall: f64,
@@ -17,6 +17,17 @@ pub struct Sample {
     pub bytes: u64,
     /// Their digest, in a verifying run.
     pub digest: Option<u64>,
+    /// What else an experiment measures, each by the name of its column.
+    pub figures: Vec<(String, f64)>,
+}
+
+impl Sample {
+    /// With one more figure.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: f64) -> Sample {
+        self.figures.push((name.into(), value));
+        self
+    }
 }
 
 /// All measurements of one contestant in one setting.
@@ -58,6 +69,12 @@ impl Series {
         self.samples.iter().map(|(_, s)| s.others.total()).collect()
     }
 
+    /// The values of a figure of this name.
+    pub fn figure(&self, name: &str) -> Vec<f64> {
+        let all = self.samples.iter().flat_map(|(_, s)| &s.figures);
+        all.filter(|(n, _)| n == name).map(|(_, v)| *v).collect()
+    }
+
     /// The median of the wall seconds.
     pub fn median(&self) -> Option<f64> {
         Spread::of(&self.walls()).map(|s| s.median)
@@ -79,6 +96,18 @@ impl SettingResult {
     /// The measurements of this contestant.
     pub fn of(&self, name: &str) -> Option<&Series> {
         self.series.iter().find(|s| s.name == name)
+    }
+
+    /// The names of the figures that anybody has, in the order of the samples.
+    pub fn figure_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        let samples = self.series.iter().flat_map(|s| &s.samples);
+        for (name, _) in samples.flat_map(|(_, s)| &s.figures) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
     }
 
     /// The fastest of those that satisfy `who`.

@@ -46,6 +46,29 @@ pub fn ratio_of_medians(a: &[f64], b: &[f64]) -> Option<f64> {
     (b > 0.0).then(|| a / b)
 }
 
+/// The value that this share of the measurements does not exceed: `0.99` for
+/// the 99th percentile. `None` of nothing.
+pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (!sorted.is_empty()).then(|| quantile(&sorted, share))
+}
+
+/// Jain's index of fairness: 1 if all got the same, 1/n if one got all.
+/// R. Jain, D. Chiu and W. Hawe, DEC-TR-301, 1984. `None` if nobody got any.
+pub fn jain(shares: &[f64]) -> Option<f64> {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|x| x * x).sum();
+    (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
+}
+
+/// How many times the least share is in the most.
+pub fn most_to_least(shares: &[f64]) -> Option<f64> {
+    let most = shares.iter().copied().max_by(f64::total_cmp)?;
+    let least = shares.iter().copied().min_by(f64::total_cmp)?;
+    (least > 0.0).then(|| most / least)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +105,35 @@ mod tests {
             ratio_of_medians(&[2.0, 2.0, 90.0], &[1.0, 1.0, 1.0]),
             Some(2.0)
         );
+    }
+
+    #[test]
+    fn percentiles() {
+        let values: Vec<f64> = (0..=100).rev().map(f64::from).collect();
+        assert_eq!(percentile(&values, 0.99), Some(99.0));
+        assert_eq!(percentile(&values, 0.5), Some(50.0));
+        assert_eq!(percentile(&[4.0], 0.99), Some(4.0));
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn the_index_of_fairness_as_its_authors_give_it() {
+        assert_eq!(jain(&[1.0; 256]), Some(1.0));
+        // Who shares with k of n gets k/n: the report's "discriminates".
+        assert_eq!(jain(&[5.0, 5.0, 0.0, 0.0, 0.0]), Some(0.4));
+        assert_eq!(jain(&[0.0, 7.0, 0.0, 0.0]), Some(0.25));
+        // Independent of the scale.
+        let (a, b) = (jain(&[1.0, 2.0, 3.0]), jain(&[8.0, 16.0, 24.0]));
+        assert_eq!(a, b);
+        assert_eq!(a, Some(36.0 / 42.0));
+        assert_eq!(jain(&[0.0, 0.0]), None);
+        assert_eq!(jain(&[]), None);
+    }
+
+    #[test]
+    fn the_most_against_the_least() {
+        assert_eq!(most_to_least(&[2.0, 8.0, 4.0]), Some(4.0));
+        assert_eq!(most_to_least(&[0.0, 8.0]), None);
+        assert_eq!(most_to_least(&[]), None);
     }
 }

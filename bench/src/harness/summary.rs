@@ -87,7 +87,7 @@ fn columns(result: &SettingResult) -> Vec<(String, Cell<'_>)> {
     let spread = |s: &Series| Spread::of(&s.walls());
     let reference = result.series.iter().find(|s| s.role == Role::Reference);
     let best = result.best(|s| s.role == Role::Baseline);
-    vec![
+    let mut columns: Vec<(String, Cell<'_>)> = vec![
         (
             "median ms".to_owned(),
             Box::new(move |s| Some(format!("{:.2}", spread(s)?.median * 1e3))),
@@ -117,7 +117,24 @@ fn columns(result: &SettingResult) -> Vec<(String, Cell<'_>)> {
             "instructions".to_owned(),
             Box::new(|s| s.instructions.map(|n| n.to_string())),
         ),
-    ]
+    ];
+    for name in result.figure_names() {
+        let title = name.clone();
+        let cell = move |s: &Series| Some(figure(Spread::of(&s.figure(&name))?.median));
+        columns.push((title, Box::new(cell)));
+    }
+    columns
+}
+
+/// Three digits that count, and no more zeros than the number has.
+pub fn figure(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
 }
 
 fn verdicts(bench: &Bench) -> String {
@@ -140,4 +157,15 @@ fn verdicts(bench: &Bench) -> String {
         );
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::figure;
+
+    #[test]
+    fn three_digits_count() {
+        let shown: Vec<String> = [0.0, 0.0123, 1.651, 81.44, 3343.2].map(figure).into();
+        assert_eq!(shown, ["0", "0.012", "1.65", "81.4", "3343"]);
+    }
 }

@@ -1,4 +1,4 @@
-//! The only room of the benches with `unsafe`: waiting with an account of the
+//! With `ring`, the only room of the benches with `unsafe`: waiting with an account of the
 //! processor time, handing descriptors to a child, and a private mount table.
 
 use std::io;

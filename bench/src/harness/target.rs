@@ -1,15 +1,17 @@
 //! What is required, and whether it was reached.
 
 use super::series::{Series, SettingResult};
-use super::stats::ratio_of_medians;
+use super::stats::{Spread, ratio_of_medians};
 
 /// Against whom ours is held.
 #[derive(Debug, Clone)]
 pub enum Against {
-    /// The fastest of these that took part.
+    /// The best of these that took part, by what is compared.
     Best(&'static [&'static str]),
-    /// Nobody: a number of seconds.
+    /// Nobody: the bound is a number of seconds.
     Seconds,
+    /// Nobody: the bound is the figure itself.
+    Nobody,
 }
 
 /// What is compared.
@@ -21,6 +23,10 @@ pub enum Measure {
     Processor,
     /// Wall seconds: the less the better.
     Wall,
+    /// A figure of this name: the more the better.
+    More(&'static str),
+    /// A figure of this name: the less the better.
+    Less(&'static str),
 }
 
 /// A requirement. It is printed, never asserted.
@@ -34,7 +40,7 @@ pub struct Target {
     pub against: Against,
     /// What is compared.
     pub measure: Measure,
-    /// For a rate at least this ratio, for seconds at most.
+    /// The more the better: at least this; the less the better: at most.
     pub bound: f64,
 }
 
@@ -58,14 +64,20 @@ impl Target {
             Measure::Rate => ("≥", "rate"),
             Measure::Processor => ("≤", "processor time"),
             Measure::Wall => ("≤", "wall time"),
+            Measure::More(figure) => ("≥", figure),
+            Measure::Less(figure) => ("≤", figure),
         };
         let (required, reached) = match &self.against {
             Against::Seconds => (
                 format!("{} {sign} {} s {unit}", self.ours, self.bound),
                 ours.and_then(Series::median),
             ),
+            Against::Nobody => (
+                format!("{} {sign} {} {unit}", self.ours, self.bound),
+                ours.and_then(|s| Some(Spread::of(&self.measured(s))?.median)),
+            ),
             Against::Best(names) => {
-                let other = setting.and_then(|s| s.best(|o| names.contains(&o.name.as_str())));
+                let other = setting.and_then(|s| self.best(s, names));
                 let who = match (names.len(), other) {
                     (1, _) => names[0].to_owned(),
                     (_, Some(other)) => {
@@ -86,8 +98,8 @@ impl Target {
             required,
             reached,
             met: reached.map(|r| match self.measure {
-                Measure::Rate => r >= self.bound,
-                Measure::Processor | Measure::Wall => r <= self.bound,
+                Measure::Rate | Measure::More(_) => r >= self.bound,
+                Measure::Processor | Measure::Wall | Measure::Less(_) => r <= self.bound,
             }),
         }
     }
@@ -95,9 +107,29 @@ impl Target {
     fn ratio(&self, ours: &Series, other: &Series) -> Option<f64> {
         match self.measure {
             Measure::Rate => ratio_of_medians(&other.walls(), &ours.walls()),
-            Measure::Wall => ratio_of_medians(&ours.walls(), &other.walls()),
-            Measure::Processor => ratio_of_medians(&ours.cpus(), &other.cpus()),
+            _ => ratio_of_medians(&self.measured(ours), &self.measured(other)),
         }
+    }
+
+    /// What is compared, as measured; a rate by its wall time.
+    fn measured(&self, series: &Series) -> Vec<f64> {
+        match self.measure {
+            Measure::Rate | Measure::Wall => series.walls(),
+            Measure::Processor => series.cpus(),
+            Measure::More(name) | Measure::Less(name) => series.figure(name),
+        }
+    }
+
+    /// The best of these by what is compared.
+    fn best<'r>(&self, setting: &'r SettingResult, names: &[&str]) -> Option<&'r Series> {
+        let those = setting.series.iter();
+        let those = those.filter(|s| names.contains(&s.name.as_str()));
+        let known = those.filter_map(|s| Some((Spread::of(&self.measured(s))?.median, s)));
+        let best = match self.measure {
+            Measure::More(_) => known.max_by(|a, b| a.0.total_cmp(&b.0)),
+            _ => known.min_by(|a, b| a.0.total_cmp(&b.0)),
+        };
+        best.map(|(_, series)| series)
     }
 }
 
@@ -115,9 +147,9 @@ mod tests {
                 user: 0.0,
                 system: wall,
             },
-            others: Cpu::default(),
             bytes: 1,
-            digest: None,
+            figures: vec![("share".to_owned(), 1.0 / wall)],
+            ..Sample::default()
         };
         Series {
             name: name.to_owned(),
@@ -155,6 +187,17 @@ mod tests {
         assert_eq!((v.reached, v.met), (Some(8.0), Some(true)));
         let v = judged(Measure::Processor, Against::Best(&["fast"]), 1.1);
         assert_eq!((v.reached, v.met), (Some(0.5), Some(true)));
+    }
+
+    #[test]
+    fn a_figure_is_compared_by_its_name() {
+        let against = || Against::Best(&["slow", "fast"]);
+        let v = judged(Measure::More("share"), against(), 1.9);
+        assert_eq!((v.reached, v.met), (Some(2.0), Some(true)));
+        let v = judged(Measure::Less("share"), Against::Nobody, 0.9);
+        assert_eq!((v.reached, v.met), (Some(1.0), Some(false)));
+        let v = judged(Measure::More("unheard of"), against(), 0.0);
+        assert_eq!((v.reached, v.met), (None, None));
     }
 
     #[test]

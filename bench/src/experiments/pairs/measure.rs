@@ -243,9 +243,8 @@ impl Setup {
         Ok(Sample {
             wall,
             cpu: Cpu { user: 0.0, system },
-            others: Cpu::default(),
             bytes: written,
-            digest: None,
+            ..Sample::default()
         })
     }
 }

@@ -1,0 +1,104 @@
+//! Who copies: every one has the bytes on the medium when it ends.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::devices::Place;
+use crate::experiments::present;
+use crate::harness::contestant::{Contestant, Role};
+use crate::harness::interleave::Turn;
+use crate::harness::tools::Tools;
+use crate::harness::{Bench, files};
+
+/// Ours.
+pub const OURS: &str = "cordboard copy";
+/// The library, called from a process of ours.
+pub const LIBRARY: &str = "library";
+/// The papers' CP.
+pub const CP: &str = "cp";
+/// Whoever ours has to be as fast as.
+pub const OTHERS: &[&str] = &[CP, "dd 128K", "dd 1M", "read-write", "copy_file_range"];
+
+/// The contestants that are there.
+pub fn contestants(bench: &mut Bench) -> Vec<Contestant> {
+    let tools = bench.tools.clone();
+    let dd = |name: &str, args: &str| {
+        let args = format!("if={{src}} of={{dst}} conv=fsync status=none {args}");
+        Some(tools.peer("dd", &args)?.called(name))
+    };
+    let mut all = vec![
+        (OURS, Some(tools.ours(OURS, "copy --sync {src} {dst}"))),
+        (LIBRARY, Some(library(&tools))),
+        (
+            CP,
+            tools.gnu("cp", "{src} {dst}").map(|c| synced(&tools, c)),
+        ),
+        ("read-write", Some(by_hand(&tools, "read-write"))),
+        (
+            "direct 4x1M",
+            Some(direct(&tools, "direct 4x1M", 1 << 20, 4)),
+        ),
+    ];
+    if !bench.options.quick {
+        all.extend([
+            ("copy_file_range", Some(by_hand(&tools, "copy_file_range"))),
+            (
+                "direct 8x512K",
+                Some(direct(&tools, "direct 8x512K", 512 << 10, 8)),
+            ),
+            ("dd", dd("dd 128K", "bs=128K")),
+            ("dd", dd("dd 1M", "bs=1M")),
+            ("dd", dd("dd direct 1M", "bs=1M iflag=direct oflag=direct")),
+        ]);
+    }
+    present(bench, all)
+}
+
+fn library(tools: &Tools) -> Contestant {
+    let args = "baseline library-synced {src} {dst}";
+    Contestant::new(LIBRARY, Role::Ours, &tools.bench, args)
+}
+
+fn by_hand(tools: &Tools, way: &str) -> Contestant {
+    synced(
+        tools,
+        tools.baseline(way, &format!("copy {way} {{src}} {{dst}}")),
+    )
+}
+
+fn direct(tools: &Tools, name: &str, block: usize, depth: usize) -> Contestant {
+    let args = format!("copy-direct {{src}} {{dst}} {block} {depth}");
+    synced(tools, tools.baseline(name, &args))
+}
+
+/// The same, with `fsync` of the copy at the end, in the contestant's own time.
+fn synced(tools: &Tools, contestant: Contestant) -> Contestant {
+    let mut args: Vec<String> = ["baseline", "then-fsync", "{dst}"]
+        .map(str::to_owned)
+        .into();
+    args.push(contestant.program.to_string_lossy().into_owned());
+    args.extend(contestant.args);
+    Contestant {
+        program: tools.bench.clone(),
+        args,
+        ..contestant
+    }
+}
+
+/// A cold source, no copy, and nothing left to write; but the programs are there.
+pub fn prepare(place: &Place, turn: &Turn<'_>, quick: bool) -> Result<()> {
+    files::remove(&place.sink);
+    if !quick {
+        files::settle(place.sink_directory())?;
+    }
+    files::chill(&place.source, !quick)?;
+    files::warm(&turn.contestant.program)?;
+    for word in &turn.contestant.args {
+        let program = Path::new(word);
+        if program.is_absolute() && program.is_file() {
+            files::warm(program)?;
+        }
+    }
+    Ok(())
+}

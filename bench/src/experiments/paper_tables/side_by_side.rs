@@ -1,0 +1,105 @@
+//! Our figures beside the papers'.
+
+use std::fmt::Write as _;
+
+use super::copiers::{CP, LIBRARY, OURS};
+use super::devices::Device;
+use super::table1::PERCENT;
+use crate::harness::Bench;
+use crate::harness::series::{Series, SettingResult};
+use crate::harness::stats::Spread;
+use crate::paper::{self, Row};
+
+/// Table 1 in both papers' forms.
+pub fn availability(bench: &Bench) -> String {
+    let mut out = "## Beside the papers' table 1\n\n\
+        | device | scp is | % of idle, CP | % of idle, SCP | improvement | F_cp | F_scp | I |\n\
+        |---|---|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    for device in Device::ALL {
+        if let Some(row) = paper::row(device.name()) {
+            out += &availability_of_the_papers(row);
+        }
+        for (result, ours) in of_device(bench, device) {
+            let percent = |who: &str| Some(Spread::of(&result.of(who)?.figure(PERCENT))?.median);
+            let (Some(cp), Some(scp)) = (percent(CP), percent(ours)) else {
+                continue;
+            };
+            let factor = paper::improvement(scp, cp).unwrap_or(f64::NAN);
+            let slowdown = |percent: f64| paper::slowdown(percent / 100.0).unwrap_or(f64::NAN);
+            let _ = writeln!(
+                out,
+                "| {} | {ours} | {cp:.1} % | {scp:.1} % | {:.1} % | {:.2} | {:.2} | {factor:.2} |",
+                device.name(),
+                paper::percent_more(factor),
+                slowdown(cp),
+                slowdown(scp),
+            );
+        }
+    }
+    out
+}
+
+fn availability_of_the_papers(row: Row) -> String {
+    let Row {
+        device,
+        percent_cp,
+        percent_scp,
+        improvement,
+        f_cp,
+        f_scp,
+        i,
+        ..
+    } = row;
+    format!(
+        "| {device} | *the papers'* | {percent_cp:.1} % | {percent_scp:.1} % | \
+         {improvement:.1} % | {f_cp:.1} | {f_scp:.1} | {i:.1} |\n"
+    )
+}
+
+/// Table 2.
+pub fn throughput(bench: &Bench) -> String {
+    let mut out = "## Beside the papers' table 2\n\n\
+        | device | scp is | SCP MB/s | CP MB/s | SCP over CP |\n\
+        |---|---|--:|--:|--:|\n"
+        .to_owned();
+    for device in Device::ALL {
+        if let Some(row) = paper::row(device.name()) {
+            let _ = writeln!(
+                out,
+                "| {} | *the papers'* | {:.2} | {:.2} | {:.1} % |",
+                row.device,
+                row.rate_scp / 1e3,
+                row.rate_cp / 1e3,
+                row.faster
+            );
+        }
+        for (result, ours) in of_device(bench, device) {
+            let rate = |who: &str| {
+                let median = result.of(who).and_then(Series::median)?;
+                Some(result.bytes as f64 / 1e6 / median)
+            };
+            let (Some(cp), Some(scp)) = (rate(CP), rate(ours)) else {
+                continue;
+            };
+            let factor = paper::improvement(scp, cp).unwrap_or(f64::NAN);
+            let more = paper::percent_more(factor);
+            let name = device.name();
+            let _ = writeln!(
+                out,
+                "| {name} | {ours} | {scp:.2} | {cp:.2} | {more:.1} % |"
+            );
+        }
+    }
+    out
+}
+
+/// The results on this device, for each of ours.
+fn of_device(
+    bench: &Bench,
+    device: Device,
+) -> impl Iterator<Item = (&SettingResult, &'static str)> {
+    let results = bench.results.iter();
+    let results = results.filter(move |r| r.name == device.name());
+    results.flat_map(|r| [OURS, LIBRARY].map(|ours| (r, ours)))
+}

@@ -1,0 +1,99 @@
+//! Table 1: how much of the processor a copy leaves to a program beside it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::copiers::{CP, LIBRARY, OURS};
+use super::devices::{Device, Place};
+use super::side_by_side;
+use crate::experiments::Experiment;
+use crate::harness::Bench;
+use crate::harness::cores::{self, Busy};
+use crate::harness::interleave::Turn;
+use crate::harness::load::Load;
+use crate::harness::series::Sample;
+use crate::harness::target::{Against, Measure, Target};
+use crate::paper;
+
+/// In the registry.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "table1",
+    about: "CPU availability: how fast a test program runs on the core on which a file is copied.",
+    run,
+};
+
+/// The column of the conference paper's form.
+pub const PERCENT: &str = "% of idle";
+/// The column of the report's.
+pub const SLOWDOWN: &str = "F";
+/// Before and after each copy, the test program is measured alone so long.
+const ALONE: Duration = Duration::from_millis(250);
+const ALONE_QUICK: Duration = Duration::from_millis(20);
+
+fn run(bench: &mut Bench) -> Result<()> {
+    let core = *cores::allowed()?.last().context("no core")?;
+    let alone = if bench.options.quick {
+        ALONE_QUICK
+    } else {
+        ALONE
+    };
+    let load = Load::start(core)?;
+    super::on_every_device(bench, |place, turn| once(place, turn, &load, alone))?;
+    drop(load);
+    bench.notes.push(side_by_side::availability(bench));
+    bench.notes.push(NOTE.to_owned());
+    bench
+        .targets
+        .extend(Device::ALL.into_iter().flat_map(targets));
+    Ok(())
+}
+
+const NOTE: &str = "The test program and the copy, with all its threads, are on one core. \
+    % of idle: operations of the test program while the copy ran, against those it does alone \
+    just before and after, in the same time; F is its reciprocal, and lost is how much of its \
+    time a gigabyte has cost it. Its core and the other cores: seconds that they were busy with \
+    anything but the test program, so also with the kernel's own threads (writeback, loop \
+    devices, io_uring's workers), which may run anywhere and are in nobody's processor time.";
+
+/// One copy beside the test program.
+fn once(place: &Place, turn: &Turn<'_>, load: &Load, alone: Duration) -> Result<Sample> {
+    let idle_before = load.during(alone).rate();
+    let busy = Busy::now()?;
+    let mark = load.mark();
+    let started = Instant::now();
+    let running = cores::on_core(load.core(), || super::start(place, turn))??;
+    let sample = super::finish(running, started)?;
+    let work = load.mark().since(&mark);
+    let (here, elsewhere) = Busy::now()?.since(&busy, load.core());
+    let idle = (idle_before + load.during(alone).rate()) / 2.0;
+
+    let gigabytes = std::fs::metadata(&place.sink)?.len() as f64 / 1e9;
+    let share = paper::availability(work.operations, work.seconds, idle).context("no time")?;
+    let slowdown = paper::slowdown(share).context("the test program did not get to run")?;
+    Ok(sample
+        .with(PERCENT, share * 100.0)
+        .with(SLOWDOWN, slowdown)
+        .with("lost s/GB", (1.0 - share) * work.seconds / gigabytes)
+        .with("its core s/GB", (here - work.processor) / gigabytes)
+        .with("other cores s/GB", elsewhere / gigabytes))
+}
+
+fn targets(device: Device) -> Vec<Target> {
+    let target = |ours, against, bound| Target {
+        setting: device.name().to_owned(),
+        ours,
+        against,
+        measure: Measure::More(PERCENT),
+        bound,
+    };
+    let one = |ours| match device {
+        Device::Ram => vec![target(ours, Against::Best(&[CP]), 1.65)],
+        Device::Disk => vec![
+            target(ours, Against::Nobody, 90.0),
+            target(ours, Against::Best(&[CP]), 1.65),
+        ],
+        Device::Rz58 | Device::Rz56 => vec![target(ours, Against::Nobody, 97.0)],
+    };
+    [OURS, LIBRARY].into_iter().flat_map(one).collect()
+}

@@ -1,0 +1,163 @@
+//! The figures of Fall and Pasquale's experiments, and what they are made of:
+//! "Exploiting In-Kernel Data Paths to Improve I/O Throughput and CPU
+//! Availability", as printed by the conference (USENIX, Winter 1993) and as a
+//! technical report (UCSD, November 1992).
+
+/// One line of both papers' tables 1 and 2: an 8 MB file copied between two
+/// devices of this kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The kind of device.
+    pub device: &'static str,
+    /// Percent of the idle rate at which the test program runs beside `cp`.
+    pub percent_cp: f64,
+    /// The same beside `scp`, the copy program made with splice.
+    pub percent_scp: f64,
+    /// Improvement of `scp` over `cp`, in percent.
+    pub improvement: f64,
+    /// The report's form: slowdown beside `cp`,
+    pub f_cp: f64,
+    /// beside `scp`,
+    pub f_scp: f64,
+    /// and the improvement factor.
+    pub i: f64,
+    /// Throughput of `cp`, KB/s.
+    pub rate_cp: f64,
+    /// Throughput of `scp`, KB/s.
+    pub rate_scp: f64,
+    /// Percent by which `scp` is faster, as the conference printed it.
+    pub faster: f64,
+}
+
+/// The tables.
+pub const ROWS: [Row; 3] = [
+    Row {
+        device: "RAM",
+        percent_cp: 49.3,
+        percent_scp: 81.4,
+        improvement: 65.1,
+        f_cp: 2.0,
+        f_scp: 1.2,
+        i: 1.7,
+        rate_cp: 1884.0,
+        rate_scp: 3343.0,
+        faster: 77.7,
+    },
+    Row {
+        device: "RZ58",
+        percent_cp: 63.6,
+        percent_scp: 84.2,
+        improvement: 32.4,
+        f_cp: 1.6,
+        f_scp: 1.2,
+        i: 1.3,
+        rate_cp: 545.0,
+        rate_scp: 587.0,
+        faster: 7.3,
+    },
+    Row {
+        device: "RZ56",
+        percent_cp: 63.8,
+        percent_scp: 79.8,
+        improvement: 25.1,
+        f_cp: 1.6,
+        f_scp: 1.3,
+        i: 1.2,
+        rate_cp: 371.0,
+        rate_scp: 368.0,
+        faster: 0.0,
+    },
+];
+
+/// The size of the file.
+pub const FILE: u64 = 8 << 20;
+/// Bytes a second between medium and drive: the RZ58 gives 3.1 to 3.9 MB/s,
+pub const RZ58_RATE: u64 = 3_500_000;
+/// the RZ56 1.66 MB/s.
+pub const RZ56_RATE: u64 = 1_660_000;
+
+/// What the papers say of this kind of device.
+pub fn row(device: &str) -> Option<Row> {
+    ROWS.into_iter().find(|row| row.device == device)
+}
+
+/// How fast the test program runs, of the rate at which it runs alone: its
+/// operations in `seconds`, against those of an idle machine. 1 is undisturbed.
+pub fn availability(operations: f64, seconds: f64, idle_rate: f64) -> Option<f64> {
+    (seconds > 0.0 && idle_rate > 0.0).then(|| operations / seconds / idle_rate)
+}
+
+/// The report's slowdown F: how many times as long the same operations take.
+pub fn slowdown(availability: f64) -> Option<f64> {
+    (availability > 0.0).then(|| 1.0 / availability)
+}
+
+/// The report's improvement I of one way over another: how many times as fast
+/// the test program runs beside it. `F_cp / F_scp`.
+pub fn improvement(ours: f64, theirs: f64) -> Option<f64> {
+    (theirs > 0.0).then(|| ours / theirs)
+}
+
+/// A factor as the percentage by which it is more than 1.
+pub fn percent_more(factor: f64) -> f64 {
+    (factor - 1.0) * 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digits(value: f64, after_point: usize) -> String {
+        format!("{value:.after_point$}")
+    }
+
+    #[test]
+    fn the_conference_paper_s_table_1_comes_out() {
+        for row in ROWS {
+            let factor = improvement(row.percent_scp, row.percent_cp).unwrap();
+            assert_eq!(
+                digits(percent_more(factor), 1),
+                digits(row.improvement, 1),
+                "{}",
+                row.device
+            );
+        }
+    }
+
+    #[test]
+    fn the_report_s_table_1_is_the_same_one_in_its_form() {
+        for row in ROWS {
+            for (percent, f) in [(row.percent_cp, row.f_cp), (row.percent_scp, row.f_scp)] {
+                // So many operations in the time in which an idle machine does 100.
+                let share = availability(percent, 1.0, 100.0).unwrap();
+                assert_eq!(digits(slowdown(share).unwrap(), 1), digits(f, 1));
+            }
+            let i = row.f_cp / row.f_scp;
+            assert_eq!(digits(i, 1), digits(row.i, 1), "{}", row.device);
+        }
+    }
+
+    #[test]
+    fn table_2_comes_out() {
+        // The conference printed MB/s with two digits, and made its percentages of those.
+        for row in ROWS {
+            let printed = |rate: f64| (rate / 10.0).round() / 100.0;
+            let factor = improvement(printed(row.rate_scp), printed(row.rate_cp)).unwrap();
+            assert_eq!(
+                digits(percent_more(factor), 1),
+                digits(row.faster, 1),
+                "{}",
+                row.device
+            );
+        }
+    }
+
+    #[test]
+    fn of_nothing_there_is_nothing_to_say() {
+        assert_eq!(availability(5.0, 0.0, 1.0), None);
+        assert_eq!(availability(5.0, 1.0, 0.0), None);
+        assert_eq!(slowdown(0.0), None);
+        assert_eq!(improvement(1.0, 0.0), None);
+        assert_eq!(row("RZ57").map(|r| r.f_cp), None);
+    }
+}
