@@ -5,12 +5,17 @@
 mod cat_ways;
 mod copy_ways;
 mod direct_ways;
+mod engine_ways;
+pub mod latency;
 mod library;
+pub mod many;
 mod relay_ways;
 mod sinks;
 mod synced;
 
 pub use relay_ways::sent;
+
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -57,6 +62,24 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
         ),
         "then-fsync" => synced::then_fsync(args.word(0)?, &args.0[1..]),
         "copy-all" => copy_ways::all(args.word(0)?, args.word(1)?, args.word(2)?),
+        "latency" => latency::run(args.word(0)?, args.number(1)?),
+        "many-files" => {
+            let sync = args.0.get(3).is_some_and(|word| word == "sync");
+            many::files::run(args.word(0)?, args.word(1)?, args.word(2)?, sync)
+        }
+        "many-pipes" => {
+            let verify = args.0.get(3).is_some_and(|word| word == "verify");
+            many::pipes::run(
+                args.word(0)?,
+                args.number(1)?,
+                args.word(2)?.parse()?,
+                verify,
+            )
+        }
+        "many-idle" => {
+            let silence = Duration::from_millis(args.word(3)?.parse()?);
+            many::idle::run(args.word(0)?, args.number(1)?, args.number(2)?, silence)
+        }
         "relay-read-write" => relay_ways::read_write(args.number(0)?),
         "relay-splice" => relay_ways::splice(args.number(0)?),
         "relay-source" => relay_ways::source(args.number(0)?),

@@ -2,6 +2,8 @@
 
 mod cat;
 mod copy_file;
+mod latency;
+mod many;
 mod one_byte;
 mod pairs;
 mod paper_tables;
@@ -35,6 +37,8 @@ pub const ALL: &[Experiment] = &[
     pairs::EXPERIMENT,
     paper_tables::table1::EXPERIMENT,
     paper_tables::table2::EXPERIMENT,
+    many::EXPERIMENT,
+    latency::EXPERIMENT,
 ];
 
 /// The contestants that are there; says which are not.

@@ -5,6 +5,7 @@ pub mod cores;
 pub mod cpu;
 pub mod digest;
 pub mod env;
+pub mod figures;
 pub mod files;
 pub mod interleave;
 pub mod launch;
@@ -20,6 +21,7 @@ pub mod sys;
 pub mod target;
 pub mod throttle;
 pub mod tools;
+pub mod usage;
 
 use std::path::{Path, PathBuf};
 

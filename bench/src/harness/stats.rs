@@ -37,6 +37,9 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     let at = q * (sorted.len() - 1) as f64;
     let below = at.floor() as usize;
     let above = at.ceil() as usize;
+    if sorted[below] == sorted[above] {
+        return sorted[below]; // also where both are infinite
+    }
     sorted[below] + (sorted[above] - sorted[below]) * (at - below as f64)
 }
 
@@ -114,6 +117,8 @@ mod tests {
         assert_eq!(percentile(&values, 0.5), Some(50.0));
         assert_eq!(percentile(&[4.0], 0.99), Some(4.0));
         assert_eq!(percentile(&[], 0.5), None);
+        let endless = [f64::INFINITY; 2];
+        assert_eq!(percentile(&endless, 0.5), Some(f64::INFINITY));
     }
 
     #[test]

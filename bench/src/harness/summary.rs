@@ -130,6 +130,7 @@ fn columns(result: &SettingResult) -> Vec<(String, Cell<'_>)> {
 pub fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
+        f64::INFINITY => "∞".to_owned(),
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
         v if v >= 1.0 => format!("{value:.2}"),

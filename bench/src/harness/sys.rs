@@ -38,6 +38,26 @@ pub fn wait_with_usage(pid: u32) -> io::Result<(ExitStatus, Cpu)> {
     }
 }
 
+/// How often threads of this process have gone to sleep. `getrusage(2)`.
+pub fn voluntary_switches() -> io::Result<i64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to live, writable memory of the right type.
+    if unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed is a valid rusage, and getrusage has filled it in.
+    let usage = unsafe { usage.assume_init() };
+    Ok(usage.ru_nvcsw)
+}
+
+/// What a pipe can hold; `None` if that number is no pipe (any more). `fcntl(2)`.
+pub fn pipe_capacity(number: i32) -> Option<usize> {
+    // SAFETY: F_GETPIPE_SZ takes a plain number, changes nothing and fails
+    // with EBADF for what is none.
+    let capacity = unsafe { libc::fcntl(number, libc::F_GETPIPE_SZ) };
+    usize::try_from(capacity).ok()
+}
+
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// From now on `SIGINT` and `SIGTERM` only ask for an early end, so that

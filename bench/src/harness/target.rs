@@ -1,5 +1,6 @@
 //! What is required, and whether it was reached.
 
+use super::contestant::Role;
 use super::series::{Series, SettingResult};
 use super::stats::{Spread, ratio_of_medians};
 
@@ -8,6 +9,8 @@ use super::stats::{Spread, ratio_of_medians};
 pub enum Against {
     /// The best of these that took part, by what is compared.
     Best(&'static [&'static str]),
+    /// The best baseline.
+    Baselines,
     /// Nobody: the bound is a number of seconds.
     Seconds,
     /// Nobody: the bound is the figure itself.
@@ -76,14 +79,12 @@ impl Target {
                 format!("{} {sign} {} {unit}", self.ours, self.bound),
                 ours.and_then(|s| Some(Spread::of(&self.measured(s))?.median)),
             ),
-            Against::Best(names) => {
-                let other = setting.and_then(|s| self.best(s, names));
-                let who = match (names.len(), other) {
-                    (1, _) => names[0].to_owned(),
-                    (_, Some(other)) => {
-                        format!("the best of {} ({})", names.join(", "), other.name)
-                    }
-                    (_, None) => format!("the best of {}", names.join(", ")),
+            Against::Best(_) | Against::Baselines => {
+                let other = setting.and_then(|s| self.best(s));
+                let who = match (&self.against, other) {
+                    (Against::Best([name]), _) => (*name).to_owned(),
+                    (_, Some(other)) => format!("{} ({})", self.rivals(), other.name),
+                    (_, None) => self.rivals(),
                 };
                 let ratio = ours
                     .zip(other)
@@ -120,10 +121,21 @@ impl Target {
         }
     }
 
-    /// The best of these by what is compared.
-    fn best<'r>(&self, setting: &'r SettingResult, names: &[&str]) -> Option<&'r Series> {
+    /// Against whom, in words.
+    fn rivals(&self) -> String {
+        match &self.against {
+            Against::Best(names) => format!("the best of {}", names.join(", ")),
+            _ => "the best baseline".to_owned(),
+        }
+    }
+
+    /// The best of those it is held against, by what is compared.
+    fn best<'r>(&self, setting: &'r SettingResult) -> Option<&'r Series> {
         let those = setting.series.iter();
-        let those = those.filter(|s| names.contains(&s.name.as_str()));
+        let those = those.filter(|s| match &self.against {
+            Against::Best(names) => names.contains(&s.name.as_str()),
+            _ => s.role == Role::Baseline,
+        });
         let known = those.filter_map(|s| Some((Spread::of(&self.measured(s))?.median, s)));
         let best = match self.measure {
             Measure::More(_) => known.max_by(|a, b| a.0.total_cmp(&b.0)),
@@ -136,7 +148,6 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::contestant::Role;
     use crate::harness::cpu::Cpu;
     use crate::harness::series::Sample;
 
@@ -153,7 +164,11 @@ mod tests {
         };
         Series {
             name: name.to_owned(),
-            role: Role::Peer,
+            role: if name == "slow" {
+                Role::Baseline
+            } else {
+                Role::Peer
+            },
             samples: vec![(0, sample)],
             instructions: None,
         }
@@ -194,6 +209,8 @@ mod tests {
         let against = || Against::Best(&["slow", "fast"]);
         let v = judged(Measure::More("share"), against(), 1.9);
         assert_eq!((v.reached, v.met), (Some(2.0), Some(true)));
+        let v = judged(Measure::More("share"), Against::Baselines, 9.0);
+        assert_eq!((v.reached, v.met), (Some(8.0), Some(false)));
         let v = judged(Measure::Less("share"), Against::Nobody, 0.9);
         assert_eq!((v.reached, v.met), (Some(1.0), Some(false)));
         let v = judged(Measure::More("unheard of"), against(), 0.0);

@@ -1,7 +1,7 @@
 //! The papers' two tables, on the papers' devices.
 
 mod copiers;
-mod devices;
+pub mod devices;
 mod side_by_side;
 pub mod table1;
 pub mod table2;

@@ -1,0 +1,210 @@
+//! From pipe to pipe, all at once. One thread is at all the other ends: it
+//! fills from a file's pages and empties into `/dev/null`, both by splice, so
+//! that it is in the way as little as can be.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
+
+use super::ways::{One, Way};
+use super::{Memory, say_fairness};
+use crate::harness::figures::say;
+use crate::harness::files::Noise;
+use crate::harness::usage::Usage;
+
+/// What is sent again and again.
+const PIECE: usize = 1 << 20;
+const EVENTS: usize = 128;
+
+/// The outer ends of one pair.
+struct Outer {
+    fill: Option<OwnedFd>,
+    drain: Option<OwnedFd>,
+    filled: u64,
+    drained: u64,
+}
+
+/// Moves `bytes` through each of `n` pairs; `verify` looks at every byte.
+pub fn run(way: &str, n: usize, bytes: u64, verify: bool) -> Result<()> {
+    let way = Way::named(way)?;
+    let mut outer = Vec::new();
+    let mut inner = Vec::new();
+    for _ in 0..n {
+        let (source, fill) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (drain, sink) = pipe_with(PipeFlags::CLOEXEC)?;
+        outer.push(Outer {
+            fill: Some(fill),
+            drain: Some(drain),
+            filled: 0,
+            drained: 0,
+        });
+        inner.push((source, sink));
+    }
+    let mut ends = Ends::new(bytes, verify)?;
+    let memory = Memory::now()?;
+    let (mine, all) = (Usage::of_thread()?, Usage::of_process()?);
+    let started = Instant::now();
+    let mut running = Vec::new();
+    for (source, sink) in inner {
+        running.push(One::start(way, source, sink, false, None)?);
+    }
+    let (progress, ended) = ends.serve(&mut outer, started, || memory.say_pipes(n))?;
+    let wall = started.elapsed().as_secs_f64();
+    for one in running {
+        let written = one.wait()?;
+        ensure!(written == bytes, "{written} bytes of {bytes}");
+    }
+    let (mine, all) = (Usage::of_thread()? - mine, Usage::of_process()? - all);
+    say("bytes", (n as u64 * bytes) as f64);
+    say("wall", wall);
+    say("cpu", all.cpu - mine.cpu);
+    memory.say_resident(n)?;
+    say_fairness(&progress, &ended);
+    say("wake-ups", all.switches - mine.switches);
+    Ok(())
+}
+
+/// The thread at the ends.
+struct Ends {
+    file: File,
+    piece: Vec<u8>,
+    null: File,
+    bytes: u64,
+    verify: bool,
+    room: Vec<u8>,
+}
+
+/// How far each was when the first one ended, and when each has ended.
+type Race = (Vec<f64>, Vec<f64>);
+
+impl Ends {
+    fn new(bytes: u64, verify: bool) -> Result<Ends> {
+        let mut piece = vec![0; PIECE];
+        Noise::new(bytes).fill(&mut piece);
+        let mut file = File::from(memfd_create("piece", MemfdFlags::CLOEXEC)?);
+        file.write_all(&piece)?;
+        Ok(Ends {
+            file,
+            piece,
+            null: OpenOptions::new().write(true).open("/dev/null")?,
+            bytes,
+            verify,
+            room: vec![0; 64 << 10],
+        })
+    }
+
+    /// Fills and empties until all have ended; `at_half` is for when half of
+    /// everything is through.
+    fn serve(
+        &mut self,
+        outer: &mut [Outer],
+        started: Instant,
+        at_half: impl FnOnce() -> Result<()>,
+    ) -> Result<Race> {
+        let ready = epoll::create(CreateFlags::CLOEXEC)?;
+        for (pair, number) in outer.iter().zip(0u64..) {
+            let (fill, drain) = (pair.fill.as_ref(), pair.drain.as_ref());
+            let (fill, drain) = fill.zip(drain).context("open")?;
+            epoll::add(
+                &ready,
+                fill,
+                EventData::new_u64(number * 2),
+                EventFlags::OUT,
+            )?;
+            epoll::add(
+                &ready,
+                drain,
+                EventData::new_u64(number * 2 + 1),
+                EventFlags::IN,
+            )?;
+        }
+        let half = outer.len() as u64 * self.bytes / 2;
+        let mut at_half = Some(at_half);
+        let mut drained = 0;
+        let mut progress = Vec::new();
+        let mut ended = Vec::new();
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        while ended.len() < outer.len() {
+            events.clear();
+            epoll::wait(&ready, rustix::buffer::spare_capacity(&mut events), None)?;
+            for event in &events {
+                let number = usize::try_from(event.data.u64())?;
+                let pair = &mut outer[number / 2];
+                if number % 2 == 0 {
+                    self.fill(pair)?;
+                    continue;
+                }
+                let before = pair.drained;
+                let has_ended = self.drain(pair)?;
+                drained += pair.drained - before;
+                if has_ended {
+                    ended.push(started.elapsed().as_secs_f64());
+                    if progress.is_empty() {
+                        progress = outer.iter().map(|o| o.drained as f64).collect();
+                    }
+                }
+                if drained >= half
+                    && let Some(tell) = at_half.take()
+                {
+                    tell()?;
+                }
+            }
+        }
+        Ok((progress, ended))
+    }
+
+    /// As much as fits; closes when that was all. Closing takes it off `epoll`.
+    fn fill(&self, pair: &mut Outer) -> Result<()> {
+        let Some(fill) = &pair.fill else {
+            return Ok(());
+        };
+        let mut position = pair.filled % PIECE as u64;
+        let most = (PIECE as u64 - position).min(self.bytes - pair.filled);
+        let most = usize::try_from(most)?;
+        let flags = SpliceFlags::NONBLOCK;
+        match rustix::pipe::splice(&self.file, Some(&mut position), fill, None, most, flags) {
+            Ok(n) => pair.filled += n as u64,
+            Err(Errno::AGAIN) => {}
+            Err(error) => return Err(error).context("filling"),
+        }
+        if pair.filled == self.bytes {
+            pair.fill = None;
+        }
+        Ok(())
+    }
+
+    /// As much as is there; says whether that was the end.
+    fn drain(&mut self, pair: &mut Outer) -> Result<bool> {
+        let Some(drain) = &pair.drain else {
+            return Ok(false);
+        };
+        let moved = if self.verify {
+            let n = rustix::io::read(drain, &mut self.room)?;
+            let at = usize::try_from(pair.drained % PIECE as u64)?;
+            let expected = self.piece[at..].iter().chain(&self.piece).take(n);
+            ensure!(self.room[..n].iter().eq(expected), "something else came");
+            n
+        } else {
+            let flags = SpliceFlags::NONBLOCK;
+            match rustix::pipe::splice(drain, None, &self.null, None, PIECE, flags) {
+                Err(Errno::AGAIN) => return Ok(false),
+                moved => moved.context("emptying")?,
+            }
+        };
+        pair.drained += moved as u64;
+        if moved > 0 {
+            return Ok(false);
+        }
+        let (came, sent) = (pair.drained, self.bytes);
+        ensure!(came == sent, "{came} bytes came of {sent}");
+        pair.drain = None;
+        Ok(true)
+    }
+}

@@ -1,0 +1,128 @@
+//! A transfer on the engine, or a thread that copies.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow, bail};
+use cordboard::{Request, Running, Size};
+use rustix::pipe::SpliceFlags;
+
+const BLOCK: usize = 128 << 10;
+const SPLICE_BLOCK: usize = 1 << 20;
+/// A thread that copies needs next to none.
+const STACK: usize = 64 << 10;
+
+/// Who does it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Engine,
+    ThreadsReadWrite,
+    ThreadsSplice,
+}
+
+impl Way {
+    pub fn named(name: &str) -> Result<Way> {
+        Ok(match name {
+            "engine" => Way::Engine,
+            "threads" => Way::ThreadsReadWrite,
+            "threads-splice" => Way::ThreadsSplice,
+            _ => bail!("no way is called {name}"),
+        })
+    }
+}
+
+/// One that runs.
+pub enum One {
+    Engine(Running),
+    Thread(JoinHandle<Result<u64>>, Arc<AtomicU64>),
+}
+
+/// What is done when one has ended.
+pub type AtEnd = Box<dyn FnOnce() + Send>;
+
+impl One {
+    /// Starts it; the descriptors are its own.
+    pub fn start(
+        way: Way,
+        source: OwnedFd,
+        sink: OwnedFd,
+        sync: bool,
+        at_end: Option<AtEnd>,
+    ) -> Result<One> {
+        if way == Way::Engine {
+            let request = Request {
+                size: Size::Eof,
+                sync,
+                ..Request::default()
+            };
+            let running = cordboard::start(source.as_fd(), sink.as_fd(), request)?;
+            if let Some(at_end) = at_end {
+                running.on_end(move |_| at_end());
+            }
+            return Ok(One::Engine(running));
+        }
+        let written = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&written);
+        let work = move || {
+            let sink = File::from(sink);
+            match way {
+                Way::ThreadsSplice => splice(&source, &sink, &count)?,
+                _ => read_write(&source, &sink, &count)?,
+            }
+            if sync {
+                sink.sync_all()?;
+            }
+            drop(sink);
+            if let Some(at_end) = at_end {
+                at_end();
+            }
+            Ok(count.load(Ordering::Relaxed))
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
+        Ok(One::Thread(thread.context("a thread")?, written))
+    }
+
+    /// Bytes its sink has accepted.
+    pub fn written(&self) -> u64 {
+        match self {
+            One::Engine(running) => running.status().written,
+            One::Thread(_, written) => written.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits for its end and says how many bytes that were.
+    pub fn wait(self) -> Result<u64> {
+        match self {
+            One::Engine(running) => Ok(running.wait().into_result()?.written),
+            One::Thread(thread, _) => thread.join().map_err(|_| anyhow!("it panicked"))?,
+        }
+    }
+}
+
+fn read_write(source: &OwnedFd, mut sink: &File, count: &AtomicU64) -> Result<()> {
+    // Not zeroed ahead of its use: what is never filled takes no memory.
+    let mut buffer = Vec::with_capacity(BLOCK);
+    loop {
+        buffer.clear();
+        let n = rustix::io::read(source, rustix::buffer::spare_capacity(&mut buffer))?;
+        if n == 0 {
+            return Ok(());
+        }
+        sink.write_all(&buffer)?;
+        count.fetch_add(n as u64, Ordering::Relaxed);
+    }
+}
+
+fn splice(source: &OwnedFd, sink: &File, count: &AtomicU64) -> Result<()> {
+    let none = SpliceFlags::empty();
+    loop {
+        match rustix::pipe::splice(source, None, sink, None, SPLICE_BLOCK, none)? {
+            0 => return Ok(()),
+            n => count.fetch_add(n as u64, Ordering::Relaxed),
+        };
+    }
+}

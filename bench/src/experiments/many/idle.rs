@@ -1,0 +1,88 @@
+//! Pipe pairs with a few bytes now and then.
+
+use anyhow::Result;
+use rustix::process::{Resource, getrlimit};
+
+use super::{ENGINE, THREADS, by_bench};
+use crate::baselines::many::{DESCRIPTORS, MESSAGE};
+use crate::harness::contestant::Role;
+use crate::harness::digest::Content;
+use crate::harness::interleave::{Setting, Turn};
+use crate::harness::launch::Job;
+use crate::harness::series::Sample;
+use crate::harness::target::{Against, Measure, Target};
+use crate::harness::{Bench, figures};
+
+const PAIRS: u64 = 10_000;
+const PAIRS_QUICK: u64 = 100;
+const ROUNDS: usize = 3;
+/// An idle transfer: at most 2 KiB of memory beyond its pipe, and no wake-ups.
+const RESIDENT: f64 = 2048.0;
+
+/// As many as the limits leave room for.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let wanted = bench.size(PAIRS, PAIRS_QUICK);
+    let pairs = wanted.min(most());
+    if pairs < wanted {
+        bench.skip(
+            &format!("{wanted} idle pairs"),
+            format!("the limit of descriptors leaves room for {pairs}"),
+        );
+    }
+    let (messages, silence) = if bench.options.quick {
+        (200, 100)
+    } else {
+        (20_000, 3000)
+    };
+    let contestants = [
+        (ENGINE, Role::Ours, "engine"),
+        (THREADS, Role::Baseline, "threads"),
+    ]
+    .map(|(name, role, way)| {
+        let args = format!("many-idle {way} {pairs} {messages} {silence}");
+        by_bench(&bench.tools, name, role, &args)
+    });
+    let setting = Setting {
+        name: format!("idle pipes ×{pairs}"),
+        // Every message is compared by the contestant itself.
+        expected: Content {
+            bytes: (messages * MESSAGE) as u64,
+            digest: 0,
+        },
+        rounds: ROUNDS,
+    };
+    bench.measure(&setting, &contestants, once)?;
+    for (figure, bound) in [("idle RSS B each", RESIDENT), ("idle wake-ups", 0.0)] {
+        bench.targets.push(Target {
+            setting: setting.name.clone(),
+            ours: ENGINE,
+            against: Against::Nobody,
+            measure: Measure::Less(figure),
+            bound,
+        });
+    }
+    bench.notes.push(format!(
+        "Idle pipes: {silence} ms of silence, then {messages} messages of {MESSAGE} bytes, one \
+         after the other through pairs that lie far apart; a message's time is from its write \
+         to the end of the read at the other end."
+    ));
+    Ok(())
+}
+
+/// Root raises the limit as far as need be.
+fn most() -> u64 {
+    if rustix::process::geteuid().is_root() {
+        return PAIRS;
+    }
+    let hard = getrlimit(Resource::Nofile).maximum;
+    hard.map_or(PAIRS, |hard| hard.saturating_sub(100) / DESCRIPTORS)
+}
+
+fn once(turn: &Turn<'_>) -> Result<Sample> {
+    let (finished, _) = Job::new(&turn.words(&[]))?.keep_output().run()?;
+    let sample = Sample {
+        digest: Some(0),
+        ..Sample::default()
+    };
+    figures::heard(sample, &finished.output)
+}
