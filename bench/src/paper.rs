@@ -92,6 +92,43 @@ pub fn slowdown(availability: f64) -> Option<f64> {
     (availability > 0.0).then(|| 1.0 / availability)
 }
 
+/// A copy beside the test program.
+#[derive(Debug, Clone, Copy)]
+pub struct Beside {
+    /// [`availability`] while it runs.
+    pub availability: f64,
+    /// How many seconds it runs.
+    pub seconds: f64,
+}
+
+impl Beside {
+    /// How much the test program does meanwhile, in seconds of an idle machine.
+    pub fn done(self) -> f64 {
+        self.availability * self.seconds
+    }
+
+    /// How long the test program takes for a fixed number of operations, which
+    /// an idle machine does in `work` seconds, with one copy beside it that
+    /// starts when it does. Once the copy has ended it has the processor to
+    /// itself; a copy that lasts longer is as long beside it as it takes.
+    pub fn takes(self, work: f64) -> f64 {
+        let left = work - self.done();
+        if left >= 0.0 {
+            self.seconds + left
+        } else {
+            work / self.availability
+        }
+    }
+
+    /// The report's improvement I over `cp`: for the operations that the test
+    /// program does while `cp` copies the file, `T_cp / T`. Two copies that
+    /// both have their share of the processor as long as they last differ in
+    /// how long that is.
+    pub fn improvement_over(self, cp: Beside) -> Option<f64> {
+        improvement(cp.seconds, self.takes(cp.done()))
+    }
+}
+
 /// The report's improvement I of one way over another: how many times as fast
 /// the test program runs beside it. `F_cp / F_scp`.
 pub fn improvement(ours: f64, theirs: f64) -> Option<f64> {
@@ -150,6 +187,41 @@ mod tests {
                 row.device
             );
         }
+    }
+
+    #[test]
+    fn with_copies_that_last_equally_long_it_is_the_papers_formula() {
+        for row in ROWS {
+            let beside = |percent: f64| Beside {
+                availability: percent / 100.0,
+                seconds: 1e9,
+            };
+            let (cp, scp) = (beside(row.percent_cp), beside(row.percent_scp));
+            let factor = scp.improvement_over(cp).unwrap();
+            assert_eq!(digits(percent_more(factor), 1), digits(row.improvement, 1));
+            assert_eq!(cp.improvement_over(cp), Some(1.0));
+        }
+    }
+
+    #[test]
+    fn who_is_done_sooner_leaves_the_rest_of_the_time_alone() {
+        let cp = Beside {
+            availability: 0.5,
+            seconds: 4.0,
+        };
+        // As greedy, but for half a second: 0.25 of 2 are done, 1.75 remain.
+        let quick = Beside {
+            availability: 0.5,
+            seconds: 0.5,
+        };
+        assert_eq!(quick.takes(cp.done()), 2.25);
+        assert_eq!(quick.improvement_over(cp), Some(4.0 / 2.25));
+        // Slower than cp, and no less greedy: no better.
+        let slow = Beside {
+            availability: 0.5,
+            seconds: 9.0,
+        };
+        assert_eq!(slow.improvement_over(cp), Some(1.0));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod target;
 pub mod throttle;
 pub mod tools;
 pub mod usage;
+pub mod workqueues;
 
 use std::path::{Path, PathBuf};
 

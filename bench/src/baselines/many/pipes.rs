@@ -100,13 +100,13 @@ impl Ends {
         })
     }
 
-    /// Fills and empties until all have ended; `at_half` is for when half of
+    /// Fills and empties until all have ended; `at_eighth` is for when an eighth of
     /// everything is through.
     fn serve(
         &mut self,
         outer: &mut [Outer],
         started: Instant,
-        at_half: impl FnOnce() -> Result<()>,
+        at_eighth: impl FnOnce() -> Result<()>,
     ) -> Result<Race> {
         let ready = epoll::create(CreateFlags::CLOEXEC)?;
         for (pair, number) in outer.iter().zip(0u64..) {
@@ -125,8 +125,8 @@ impl Ends {
                 EventFlags::IN,
             )?;
         }
-        let half = outer.len() as u64 * self.bytes / 2;
-        let mut at_half = Some(at_half);
+        let early = outer.len() as u64 * self.bytes / 8;
+        let mut at_eighth = Some(at_eighth);
         let mut drained = 0;
         let mut progress = Vec::new();
         let mut ended = Vec::new();
@@ -150,8 +150,8 @@ impl Ends {
                         progress = outer.iter().map(|o| o.drained as f64).collect();
                     }
                 }
-                if drained >= half
-                    && let Some(tell) = at_half.take()
+                if drained >= early
+                    && let Some(tell) = at_eighth.take()
                 {
                     tell()?;
                 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{ENGINE, THREADS, by_bench};
+use super::{ENGINE, THREADS, as_fast_as_by_hand, by_bench};
 use crate::experiments::present;
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::digest::Content;
@@ -41,6 +41,7 @@ pub fn run(bench: &mut Bench, count: usize) -> Result<()> {
             once(&source, &sink, turn)
         })?;
         files::remove(&sink);
+        bench.targets.push(as_fast_as_by_hand(&setting.name));
     }
     files::remove(&source);
     Ok(())

@@ -10,6 +10,7 @@ use anyhow::Result;
 use super::Experiment;
 use crate::harness::Bench;
 use crate::harness::contestant::{Contestant, Role};
+use crate::harness::target::{Against, Measure, Target};
 use crate::harness::tools::Tools;
 
 /// In the registry.
@@ -28,7 +29,7 @@ const THREADS_SPLICE: &str = "threads splice";
 
 fn run(bench: &mut Bench) -> Result<()> {
     let counts: &[usize] = if bench.options.quick {
-        &[1, 16]
+        &[8]
     } else {
         &[1, 4, 16, 64, 256]
     };
@@ -49,6 +50,17 @@ const NOTE: &str = "RSS each: the peak of the process's memory over what it was 
     the bench's own. Fairness: Jain's index and the ratio of the most to the least of what each \
     had moved when the first one ended; end spread: from the first end to the last one, of the \
     whole time.";
+
+/// No slower than what can be had by hand.
+fn as_fast_as_by_hand(setting: &str) -> Target {
+    Target {
+        setting: setting.to_owned(),
+        ours: ENGINE,
+        against: Against::Baselines,
+        measure: Measure::Rate,
+        bound: 0.95,
+    }
+}
 
 /// One of ours or of our baselines, in a process of the bench.
 fn by_bench(tools: &Tools, name: &str, role: Role, args: &str) -> Contestant {

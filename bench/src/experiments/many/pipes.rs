@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{ENGINE, THREADS, THREADS_SPLICE, by_bench};
+use super::{ENGINE, THREADS, THREADS_SPLICE, as_fast_as_by_hand, by_bench};
 use crate::harness::contestant::Role;
 use crate::harness::digest::Content;
 use crate::harness::interleave::{Setting, Turn};
@@ -33,7 +33,9 @@ pub fn run(bench: &mut Bench, count: usize) -> Result<()> {
         },
         rounds: ROUNDS,
     };
-    bench.measure(&setting, &contestants, once)
+    bench.measure(&setting, &contestants, once)?;
+    bench.targets.push(as_fast_as_by_hand(&setting.name));
+    Ok(())
 }
 
 fn once(turn: &Turn<'_>) -> Result<Sample> {

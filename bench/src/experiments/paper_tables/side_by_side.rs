@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::copiers::{CP, LIBRARY, OURS};
 use super::devices::Device;
-use super::table1::PERCENT;
+use super::table1::{IMPROVEMENT, PERCENT};
 use crate::harness::Bench;
 use crate::harness::series::{Series, SettingResult};
 use crate::harness::stats::Spread;
@@ -13,7 +13,7 @@ use crate::paper::{self, Row};
 /// Table 1 in both papers' forms.
 pub fn availability(bench: &Bench) -> String {
     let mut out = "## Beside the papers' table 1\n\n\
-        | device | scp is | % of idle, CP | % of idle, SCP | improvement | F_cp | F_scp | I |\n\
+        | device | scp is | % of idle, CP | % of idle, SCP | F_cp | F_scp | improvement | I |\n\
         |---|---|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for device in Device::ALL {
@@ -21,19 +21,22 @@ pub fn availability(bench: &Bench) -> String {
             out += &availability_of_the_papers(row);
         }
         for (result, ours) in of_device(bench, device) {
-            let percent = |who: &str| Some(Spread::of(&result.of(who)?.figure(PERCENT))?.median);
-            let (Some(cp), Some(scp)) = (percent(CP), percent(ours)) else {
+            let median = |who: &str, figure: &str| {
+                let values = result.of(who)?.figure(figure);
+                Some(Spread::of(&values)?.median)
+            };
+            let (Some(cp), Some(scp)) = (median(CP, PERCENT), median(ours, PERCENT)) else {
                 continue;
             };
-            let factor = paper::improvement(scp, cp).unwrap_or(f64::NAN);
+            let factor = median(ours, IMPROVEMENT).unwrap_or(f64::NAN);
             let slowdown = |percent: f64| paper::slowdown(percent / 100.0).unwrap_or(f64::NAN);
             let _ = writeln!(
                 out,
-                "| {} | {ours} | {cp:.1} % | {scp:.1} % | {:.1} % | {:.2} | {:.2} | {factor:.2} |",
+                "| {} | {ours} | {cp:.1} % | {scp:.1} % | {:.2} | {:.2} | {:.1} % | {factor:.2} |",
                 device.name(),
-                paper::percent_more(factor),
                 slowdown(cp),
                 slowdown(scp),
+                paper::percent_more(factor),
             );
         }
     }
@@ -53,7 +56,7 @@ fn availability_of_the_papers(row: Row) -> String {
     } = row;
     format!(
         "| {device} | *the papers'* | {percent_cp:.1} % | {percent_scp:.1} % | \
-         {improvement:.1} % | {f_cp:.1} | {f_scp:.1} | {i:.1} |\n"
+         {f_cp:.1} | {f_scp:.1} | {improvement:.1} % | {i:.1} |\n"
     )
 }
 
