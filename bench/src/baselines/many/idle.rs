@@ -4,9 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Memory;
 use super::ways::{One, Way};
@@ -16,18 +15,19 @@ use crate::harness::usage::{Usage, resident};
 
 /// Bytes of a message.
 pub const MESSAGE: usize = 16;
-/// Descriptors of a pair: two pipes, the engine's own of the inner ends, and
-/// room for a private pipe.
-pub const DESCRIPTORS: u64 = 8;
+/// Descriptors of a pair: the outer ends, and the inner ones of whoever moves.
+pub const DESCRIPTORS: u64 = 4;
+/// For everything else.
+pub const SPARE: u64 = 100;
 /// For all to be asleep.
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// Starts `n`, lets them be for `silence`, and sends `messages`.
 pub fn run(way: &str, n: usize, messages: usize, silence: Duration) -> Result<()> {
     let way = Way::named(way)?;
-    allow_descriptors(n as u64 * DESCRIPTORS + 100)?;
     let mut outer = Vec::new();
     let mut inner = Vec::new();
+    let mut running = Vec::with_capacity(n);
     for _ in 0..n {
         let (source, fill) = pipe_with(PipeFlags::CLOEXEC)?;
         let (drain, sink) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -36,14 +36,12 @@ pub fn run(way: &str, n: usize, messages: usize, silence: Duration) -> Result<()
     }
     let memory = Memory::now()?;
     let started = Instant::now();
-    let mut running = Vec::with_capacity(n);
+    // Each one's descriptors are closed here as soon as it has its own.
     for (source, sink) in inner {
         running.push(One::start(way, source, sink, false, None)?);
     }
-    say(
-        "start µs each",
-        started.elapsed().as_secs_f64() * 1e6 / n as f64,
-    );
+    let starting = started.elapsed().as_secs_f64();
+    say("start µs each", starting * 1e6 / n as f64);
 
     std::thread::sleep(SETTLING);
     let of_others = || -> Result<Usage> { Ok(Usage::of_process()? - Usage::of_thread()?) };
@@ -117,18 +115,6 @@ fn end(outer: Vec<(OwnedFd, OwnedFd)>, running: Vec<One>, messages: usize) -> Re
         ensure!(rustix::io::read(&drain, &mut [0; 1])? == 0, "more came");
     }
     Ok(())
-}
-
-fn allow_descriptors(wanted: u64) -> Result<()> {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|now| now >= wanted) {
-        return Ok(());
-    }
-    let raised = Rlimit {
-        current: Some(wanted),
-        maximum: limit.maximum.map(|hard| hard.max(wanted)),
-    };
-    setrlimit(Resource::Nofile, raised).with_context(|| format!("{wanted} descriptors"))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::harness::figures::say;
 use crate::harness::stats::{jain, most_to_least};
 use crate::harness::usage;
 
-pub use idle::{DESCRIPTORS, MESSAGE};
+pub use idle::{DESCRIPTORS, MESSAGE, SPARE};
 
 /// Memory before anything was started.
 struct Memory {

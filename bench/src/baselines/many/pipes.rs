@@ -26,7 +26,10 @@ const EVENTS: usize = 128;
 /// The outer ends of one pair.
 struct Outer {
     fill: Option<OwnedFd>,
-    drain: Option<OwnedFd>,
+    drain: OwnedFd,
+    has_ended: bool,
+    /// So that this pipe is counted as long as the others are.
+    _source: OwnedFd,
     filled: u64,
     drained: u64,
 }
@@ -41,7 +44,9 @@ pub fn run(way: &str, n: usize, bytes: u64, verify: bool) -> Result<()> {
         let (drain, sink) = pipe_with(PipeFlags::CLOEXEC)?;
         outer.push(Outer {
             fill: Some(fill),
-            drain: Some(drain),
+            drain,
+            has_ended: false,
+            _source: rustix::io::dup(&source)?,
             filled: 0,
             drained: 0,
         });
@@ -110,8 +115,7 @@ impl Ends {
     ) -> Result<Race> {
         let ready = epoll::create(CreateFlags::CLOEXEC)?;
         for (pair, number) in outer.iter().zip(0u64..) {
-            let (fill, drain) = (pair.fill.as_ref(), pair.drain.as_ref());
-            let (fill, drain) = fill.zip(drain).context("open")?;
+            let fill = pair.fill.as_ref().context("open")?;
             epoll::add(
                 &ready,
                 fill,
@@ -120,7 +124,7 @@ impl Ends {
             )?;
             epoll::add(
                 &ready,
-                drain,
+                &pair.drain,
                 EventData::new_u64(number * 2 + 1),
                 EventFlags::IN,
             )?;
@@ -145,6 +149,7 @@ impl Ends {
                 let has_ended = self.drain(pair)?;
                 drained += pair.drained - before;
                 if has_ended {
+                    epoll::delete(&ready, &pair.drain)?;
                     ended.push(started.elapsed().as_secs_f64());
                     if progress.is_empty() {
                         progress = outer.iter().map(|o| o.drained as f64).collect();
@@ -182,9 +187,10 @@ impl Ends {
 
     /// As much as is there; says whether that was the end.
     fn drain(&mut self, pair: &mut Outer) -> Result<bool> {
-        let Some(drain) = &pair.drain else {
+        if pair.has_ended {
             return Ok(false);
-        };
+        }
+        let drain = &pair.drain;
         let moved = if self.verify {
             let n = rustix::io::read(drain, &mut self.room)?;
             let at = usize::try_from(pair.drained % PIECE as u64)?;
@@ -204,7 +210,7 @@ impl Ends {
         }
         let (came, sent) = (pair.drained, self.bytes);
         ensure!(came == sent, "{came} bytes came of {sent}");
-        pair.drain = None;
+        pair.has_ended = true;
         Ok(true)
     }
 }

@@ -1,10 +1,10 @@
 //! Pipe pairs with a few bytes now and then.
 
 use anyhow::Result;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{ENGINE, THREADS, by_bench};
-use crate::baselines::many::{DESCRIPTORS, MESSAGE};
+use crate::baselines::many::{DESCRIPTORS, MESSAGE, SPARE};
 use crate::harness::contestant::Role;
 use crate::harness::digest::Content;
 use crate::harness::interleave::{Setting, Turn};
@@ -22,7 +22,7 @@ const RESIDENT: f64 = 2048.0;
 /// As many as the limits leave room for.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let wanted = bench.size(PAIRS, PAIRS_QUICK);
-    let pairs = wanted.min(most());
+    let pairs = room_for(wanted);
     if pairs < wanted {
         bench.skip(
             &format!("{wanted} idle pairs"),
@@ -69,13 +69,24 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Root raises the limit as far as need be.
-fn most() -> u64 {
-    if rustix::process::geteuid().is_root() {
-        return PAIRS;
+/// Raises the limit of descriptors as far as need be and may be, for the
+/// contestants too; says for how many pairs it is enough.
+fn room_for(pairs: u64) -> u64 {
+    let wanted = pairs * DESCRIPTORS + SPARE;
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.map_or(wanted, |hard| hard.max(wanted));
+    // Above what was the hard one: needs CAP_SYS_RESOURCE.
+    for maximum in [Some(hard), limit.maximum] {
+        let current = maximum.map_or(wanted, |most| most.min(wanted));
+        let current = limit.current.map(|now| now.max(current));
+        if setrlimit(Resource::Nofile, Rlimit { current, maximum }).is_ok() {
+            break;
+        }
     }
-    let hard = getrlimit(Resource::Nofile).maximum;
-    hard.map_or(PAIRS, |hard| hard.saturating_sub(100) / DESCRIPTORS)
+    let allowed = getrlimit(Resource::Nofile).current;
+    allowed.map_or(pairs, |allowed| {
+        pairs.min(allowed.saturating_sub(SPARE) / DESCRIPTORS)
+    })
 }
 
 fn once(turn: &Turn<'_>) -> Result<Sample> {
