@@ -1,6 +1,7 @@
 //! Finding out what a descriptor is. Nothing is changed by looking.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FileType, OFlags};
 use rustix::net::{AddressFamily, SocketType};
@@ -92,9 +93,11 @@ pub(super) fn facts(
             facts.position = position(fd);
         }
         FileType::Fifo => {
-            // A pipe that was never named lives on pipefs.
-            let unnamed = filesystem(fd).is_some_and(|fs| fs.0 == PIPEFS_MAGIC);
-            facts.kind = if unnamed { Kind::Pipe } else { Kind::Fifo };
+            facts.kind = if is_unnamed(fd, stat.st_dev) {
+                Kind::Pipe
+            } else {
+                Kind::Fifo
+            };
             facts.id = Some(id);
         }
         FileType::Socket => socket(fd, &mut facts),
@@ -133,6 +136,20 @@ fn writable(flags: OFlags) -> bool {
 
 fn position(fd: BorrowedFd<'_>) -> Option<u64> {
     rustix::fs::tell(fd).ok()
+}
+
+/// A pipe without a name is on pipefs, which is mounted once and for ever: its
+/// device number is asked for once a process.
+fn is_unnamed(fd: BorrowedFd<'_>, device: u64) -> bool {
+    static PIPEFS: AtomicU64 = AtomicU64::new(u64::MAX);
+    if PIPEFS.load(Ordering::Relaxed) == device {
+        return true;
+    }
+    let unnamed = filesystem(fd).is_some_and(|fs| fs.0 == PIPEFS_MAGIC);
+    if unnamed {
+        PIPEFS.store(device, Ordering::Relaxed);
+    }
+    unnamed
 }
 
 fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
