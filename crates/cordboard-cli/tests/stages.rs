@@ -274,3 +274,68 @@ fn what_cannot_be_read_back_is_not_written() {
     ];
     call(args).fails(1, &["cannot be read back", "leave --verify out"]);
 }
+
+/// Copies while the sink is changed behind the command's back: it is stopped
+/// where it waits for the device, and a byte is overwritten meanwhile.
+fn corrupted(route: &str) -> Option<Run> {
+    use std::os::unix::fs::FileExt;
+    let dir = dir();
+    let source = file(&dir, "s", &vec![7; 100_000]);
+    let (sink, log) = (dir.path().join("d"), dir.path().join("log"));
+    let strace = std::process::Command::new("strace")
+        .arg("-o")
+        .arg(&log)
+        .args(["-e", "inject=fdatasync:signal=STOP"])
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .args(["copy", "--json", "--verify", route])
+        .args([&source, &sink])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(strace) = strace else {
+        eprintln!("SKIPPED: a sink that is changed meanwhile needs strace");
+        return None;
+    };
+    let told = |what: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(what));
+    let stopped = until("the stop", || {
+        // Where tracing is not allowed, strace ends at once.
+        (told("stopped by SIGSTOP") || told("exited with") || zombie(strace.id()))
+            .then(|| told("stopped by SIGSTOP"))
+    });
+    if !stopped {
+        eprintln!("SKIPPED: not traced: {}", end(strace).stderr());
+        return None;
+    }
+    let changed = std::fs::File::options().write(true).open(&sink).unwrap();
+    changed.write_all_at(b"A", 70_000).unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", strace.id());
+    let child = std::fs::read_to_string(children).unwrap();
+    signal(child.trim().parse().unwrap(), rustix::process::Signal::CONT);
+    Some(end(strace))
+}
+
+/// It has ended, and nobody has waited for it yet.
+fn zombie(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next();
+    state.is_some_and(|rest| rest.starts_with('Z'))
+}
+
+#[test]
+fn a_byte_that_is_wrong_on_the_disk_is_found() {
+    for (route, help) in [
+        ("--route=read/write", "may be failing"),
+        ("--route=copy_file_range", "--without copy_file_range"),
+    ] {
+        let Some(run) = corrupted(route) else { return };
+        let found = "differs from the source at byte 70000: expected 0x07, found 0x41";
+        run.fails(1, &["not verified", found, help]);
+        let json = run.json();
+        assert_eq!(
+            (&json["failed"], &json["errno"]),
+            (&"sink".into(), &"EIO".into())
+        );
+        assert!(json.get("verified").is_none());
+    }
+}

@@ -256,8 +256,7 @@ impl fmt::Display for Failure {
                 report.read
             );
         }
-        let faults = report.stages.iter().filter_map(|s| s.fault.as_ref());
-        for fault in faults.take(1) {
+        if let Some(fault) = report.stages.iter().find_map(|s| s.fault.as_ref()) {
             return write!(f, "{fault}; {} bytes written", report.written);
         }
         match report.failed {

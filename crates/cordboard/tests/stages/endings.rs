@@ -238,3 +238,20 @@ fn a_source_that_fails() {
     assert_eq!(report.errno, Some(Errno::ECONNRESET), "{report:?}");
     assert_eq!(unpacked(&all), &b"hello"[..report.read as usize]);
 }
+
+/// With nothing to read for a while, what was read is made complete.
+#[test]
+fn an_idle_source_leaves_a_complete_frame() {
+    let _dog = watchdog("an_idle_source_leaves_a_complete_frame");
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"hello").unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    let request = Request {
+        idle: Some(std::time::Duration::from_millis(5)),
+        ..any()
+    };
+    let outcome = run(&reader, &sink, request, &["zstd"]);
+    let (report, all) = made("idle", outcome, &content(&sink));
+    assert_eq!((report.ended, report.read), (Ended::Idle, 5), "{report:?}");
+    assert_eq!(unpacked(&all), b"hello");
+}
