@@ -167,3 +167,27 @@ fn nothing_becomes_an_empty_frame() {
         assert!(unpacked(&got).is_empty());
     }
 }
+
+/// The same beside the caller, which need not wait.
+#[test]
+fn on_an_engine() {
+    let _dog = watchdog("on_an_engine");
+    let data = data(2_000_000);
+    for from in SOURCES {
+        let source = Source::new(from, &data);
+        let sink = Sink::new(To::Pipe, usize::MAX);
+        let [from, to] = [&source.fd, &sink.fd].map(|fd| fd.try_clone().unwrap());
+        let running = Transfer::owning(from, to, any())
+            .and_then(|t| t.stage(Stage::blake3()))
+            .and_then(|t| t.stage(Stage::zstd(1).unwrap()))
+            .and_then(Transfer::start)
+            .unwrap();
+        let report = running.wait().into_result().unwrap();
+        by_user_space(&report, &["blake3", "zstd"]);
+        assert_eq!(report.read, data.len() as u64);
+        assert_eq!(report.stages[0].digest, digest("blake3", &data));
+        let got = sink.got();
+        assert_eq!(report.written, got.len() as u64);
+        assert!(unpacked(&got) == data);
+    }
+}
