@@ -10,6 +10,7 @@ use crate::flags::Cat;
 use crate::problem::Problem;
 use crate::request;
 use crate::session::Session;
+use crate::stages;
 
 /// Runs it.
 pub fn run(flags: &Cat, session: &mut Session) {
@@ -28,6 +29,7 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
         // Holes in standard output would show only where it is an empty file.
         ..request::from(&flags.range, &flags.common.paths, Sparse::Auto)?
     };
+    stages::check(&flags.common.stages, &request)?;
     let standard = [OsString::from("-")];
     let files = match flags.files.as_slice() {
         [] => &standard,
@@ -39,10 +41,7 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
     }
     let sink = endpoint::sink(&Name::Standard, "-", false)?;
     for (name, file) in names {
-        let left = flags
-            .range
-            .size
-            .map(|n| n.saturating_sub(session.written()));
+        let left = flags.range.size.map(|n| n.saturating_sub(session.read()));
         if session.stopped() || left == Some(0) {
             break;
         }

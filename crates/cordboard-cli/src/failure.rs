@@ -19,9 +19,11 @@ pub fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> 
 /// A failure in the midst of a transfer.
 pub fn failed(operand: String, report: &Report) -> Problem {
     let side = report.failed.unwrap_or(Side::Source);
-    let meaning = match report.errno {
-        Some(errno) => errno.to_string(),
-        None => "it failed".to_owned(),
+    let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
+    let meaning = match (fault, report.errno) {
+        (Some(fault), _) => fault,
+        (None, Some(errno)) => errno.to_string(),
+        (None, None) => "it failed".to_owned(),
     };
     let mut text = format!("{meaning} at the {side}, after {} bytes", report.written);
     if report.stranded > 0 {

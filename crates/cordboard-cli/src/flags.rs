@@ -121,6 +121,10 @@ pub struct Copy {
     /// Keep mode, times, owner and extended attributes
     #[arg(short, long)]
     pub preserve: bool,
+    /// Read back what was written, from the device where it can be, and
+    /// compare; a difference is a failure
+    #[arg(long)]
+    pub verify: bool,
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,
@@ -215,12 +219,43 @@ pub struct Paths {
     pub stable: bool,
 }
 
+/// What is done to the bytes on their way: they then pass through user space,
+/// and no path of the kernel's is taken.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Stages {
+    /// Print a hash of the contents on standard error, as the usual sum tools
+    /// do; may be given several times. Every byte is read for it: no clone
+    #[arg(long, value_name = "HASH", value_enum)]
+    pub hash: Vec<Hash>,
+    /// Compress to zstd, at this level: 1 is fast, 3 the default, 19 dense
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "3", value_parser = clap::value_parser!(i32).range(-7..=22))]
+    pub zstd: Option<i32>,
+    /// Decompress zstd data
+    #[arg(long)]
+    pub unzstd: bool,
+}
+
+/// What the contents can be hashed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Hash {
+    /// Of 32 bits, as of gzip and crc32(1).
+    Crc32,
+    /// Of 64 bits, the fastest, as of xxhsum -H3.
+    Xxh3,
+    /// Of 256 bits, safe against adversaries, as of b3sum(1).
+    Blake3,
+}
+
 /// What every command that moves bytes has.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
     /// Shared flags.
     #[command(flatten)]
     pub paths: Paths,
+    /// Shared flags.
+    #[command(flatten)]
+    pub stages: Stages,
     /// Draw progress: auto does so on a terminal
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub progress: When,

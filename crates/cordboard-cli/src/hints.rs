@@ -59,6 +59,7 @@ pub fn hint(errno: Errno, side: Side, doing: Doing) -> Option<&'static str> {
         (Errno::ESPIPE, Source, _) => "only files have offsets: leave --offset out",
         (Errno::EIO, Source, _) => "the device or its link failed; dmesg may say more",
         (Errno::EIO, Sink, _) => "the device or its link failed; dmesg may say more",
+        (Errno::EBADMSG, Source, Moving) => "what was made of the bytes before it is written",
         (Errno::ENODATA, Source, Moving) => "it was made shorter while it was read",
         (Errno::EPROTOTYPE, ..) => {
             "the socket there is of another type (stream, datagram, seqpacket)"

@@ -17,6 +17,7 @@ mod request;
 mod session;
 mod signals;
 mod splice;
+mod stages;
 #[allow(unsafe_code)]
 mod sys;
 mod units;

@@ -8,10 +8,14 @@ use crate::units;
 /// A [`Report`] that others are added to. Of many transfers, `ended` is the
 /// worst of all, the failure is the first, and `elapsed` is the sum until the
 /// command knows better.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
 pub struct Account {
-    /// The sum.
+    /// The sum; of the stages, all of them in their order.
+    #[serde(flatten)]
     pub total: Report,
+    /// Bytes that were read back and found to be the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<u64>,
 }
 
 impl Account {
@@ -22,6 +26,7 @@ impl Account {
         self.total.stranded += report.stranded;
         self.total.truncated += report.truncated;
         self.total.elapsed += report.elapsed;
+        self.total.stages.extend_from_slice(&report.stages);
         for path in &report.path {
             if !self.total.path.contains(path) {
                 self.total.path.push(*path);
@@ -75,6 +80,9 @@ impl Account {
             line += " by ";
             line += &self.paths();
         }
+        if self.verified.is_some() {
+            line += ", verified";
+        }
         line
     }
 
@@ -86,7 +94,7 @@ impl Account {
 
     /// The JSON line, with its line feed.
     pub fn json(&self) -> String {
-        let mut line = serde_json::to_string(&self.total).expect("plain data");
+        let mut line = serde_json::to_string(self).expect("plain data");
         line.push('\n');
         line
     }

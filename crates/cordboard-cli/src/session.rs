@@ -5,15 +5,15 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use cordboard::{Control, Ended, Errno, Report, Request, Side, Transfer};
+use cordboard::{Control, Ended, Errno, Failure, PathName, Report, Request, Side, Stage, Transfer};
 
 use crate::failure::{failed, operand, refused};
-use crate::flags::{Common, When};
+use crate::flags::{Common, Stages, When};
 use crate::hints::Doing;
 use crate::problem::{Problem, one_line};
 use crate::progress::Watch;
 use crate::report::Account;
-use crate::{signals, units};
+use crate::{signals, stages, units};
 
 /// Runs longer than this get a summary on a terminal.
 const QUICK: Duration = Duration::from_millis(300);
@@ -25,6 +25,8 @@ pub const CAT: &str = "written";
 pub struct Session {
     verb: &'static str,
     json: bool,
+    stages: Stages,
+    verify: bool,
     always: bool,
     usage: bool,
     transfers: u64,
@@ -54,6 +56,8 @@ impl Session {
         Ok(Session {
             verb,
             json: common.json,
+            stages: common.stages.clone(),
+            verify: false,
             always: common.progress == When::Always,
             usage: false,
             transfers: 0,
@@ -73,13 +77,15 @@ impl Session {
         total: Option<u64>,
     ) -> Result<Report, Problem> {
         let name = |side| operand(side, source_name, sink_name);
-        let transfer = match Transfer::new(source, sink, request) {
+        let transfer = match self.staged(source, sink, request)? {
             Ok(transfer) => transfer,
             Err(failure) => {
                 self.account.add(&failure.report);
                 return Err(refused(name(failure.report.failed), &failure));
             }
         };
+        // How many bytes will be written is not known where they change.
+        let total = total.filter(|_| !self.stages.transform());
         // Lines of progress among what is written would spoil both.
         if self.watch.draws() && !self.always && rustix::termios::isatty(sink) {
             self.watch.mute();
@@ -89,11 +95,57 @@ impl Session {
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;
         self.account.add(&report);
+        if !matches!(report.ended, Ended::Error | Ended::Cancelled) {
+            for line in stages::sums(&self.stages, &report, &source_name.to_string()) {
+                self.say(&line);
+            }
+        }
         match report.ended {
             Ended::Error => Err(failed(name(report.failed), &report)),
             Ended::Cancelled => Err(Problem::interrupted()),
             _ => Ok(report),
         }
+    }
+
+    /// A transfer with its stages in it.
+    fn staged<'a>(
+        &self,
+        source: BorrowedFd<'a>,
+        sink: BorrowedFd<'a>,
+        request: Request,
+    ) -> Result<Result<Transfer<'a>, Failure>, Problem> {
+        let mut all = stages::build(&self.stages)?;
+        let transfer = match Transfer::new(source, sink, request) {
+            Ok(transfer) => transfer,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let first = transfer.route().choices[0].path;
+        if self.verify && (self.stages.any() || first == PathName::ReadWrite) {
+            // It costs next to nothing, and the source is not read twice.
+            all.push(Stage::xxh3());
+        }
+        Ok(all.into_iter().try_fold(transfer, Transfer::stage))
+    }
+
+    /// Transfers will be verified: where their bytes pass through user space,
+    /// the last stage is to be an xxh3 of what is written.
+    pub fn verify(&mut self, verify: bool) {
+        self.verify = verify;
+    }
+
+    /// What is written is not what is read.
+    pub fn transforms(&self) -> bool {
+        self.stages.transform()
+    }
+
+    /// Adds bytes that were read back and found to be the same.
+    pub fn verified(&mut self, bytes: u64) {
+        *self.account.verified.get_or_insert(0) += bytes;
+    }
+
+    /// The handle that ends whatever is running.
+    pub fn control(&self) -> &'static Control {
+        self.control
     }
 
     /// Whether a request would be taken up; nothing moves.
@@ -103,7 +155,7 @@ impl Session {
         (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
         request: &Request,
     ) -> Result<(), Problem> {
-        match Transfer::new(source, sink, request.clone()) {
+        match self.staged(source, sink, request.clone())? {
             Ok(_) => Ok(()),
             Err(failure) => {
                 self.account.add(&failure.report);
@@ -138,6 +190,11 @@ impl Session {
             self.account.end(Ended::Cancelled);
         }
         stopped
+    }
+
+    /// Bytes read so far, in all.
+    pub fn read(&self) -> u64 {
+        self.account.total.read
     }
 
     /// Bytes written so far, in all.

@@ -11,6 +11,7 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::request;
 use crate::session::Session;
+use crate::stages;
 
 /// Runs it; returns the exit status.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -31,6 +32,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
             flags.writing.sparse.into(),
         )?
     };
+    stages::check(&flags.common.stages, &request)?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
     let sink = endpoint::sink(
         &sink_name,

@@ -83,6 +83,8 @@ impl fmt::Debug for Errno {
     }
 }
 
+impl std::error::Error for Errno {}
+
 impl From<rustix::io::Errno> for Errno {
     fn from(errno: rustix::io::Errno) -> Errno {
         Errno(errno.raw_os_error())

@@ -56,6 +56,7 @@ pub mod errno;
 mod path;
 mod pipe;
 pub mod route;
+pub mod stage;
 #[allow(unsafe_code)]
 mod sys;
 pub mod transfer;
@@ -64,6 +65,7 @@ pub use endpoint::{Endpoint, Kind, Side};
 pub use engine::{Engine, Running, Status, start};
 pub use errno::Errno;
 pub use route::{PathName, Route, Switches};
+pub use stage::{Stage, StageReport};
 pub use transfer::{
     Control, Ended, Failure, Observer, Outcome, Progress, Refusal, Report, Request, Size, Sparse,
     Stranded, Transfer, splice,

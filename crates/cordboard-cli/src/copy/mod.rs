@@ -7,6 +7,7 @@ mod one;
 mod parent;
 mod place;
 mod tree;
+mod verify;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,6 +22,7 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::request;
 use crate::session::Session;
+use crate::stages;
 pub use parent::sync_parent;
 use place::Place;
 
@@ -32,6 +34,7 @@ struct Job<'s> {
     preserve: bool,
     append: bool,
     sync: bool,
+    verify: bool,
     /// There is but one file, so that its size is that of all.
     alone: bool,
     /// The request was found to be one that is taken up.
@@ -65,6 +68,8 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             flags.writing.sparse.into(),
         )?
     };
+    stages::check(&flags.common.stages, &request)?;
+    session.verify(flags.verify);
     let mut job = Job {
         session,
         request,
@@ -72,6 +77,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         preserve: flags.preserve,
         append: flags.writing.append,
         sync: flags.writing.sync,
+        verify: flags.verify,
         alone: sources.len() == 1 && !flags.recursive,
         checked: false,
         written: (sources.len() > 1 && flags.recursive).then(BTreeSet::new),

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::retry_on_intr;
 
 use super::place::Place;
-use super::{Job, just_copied, kind, special};
+use super::{Job, just_copied, kind, special, verify};
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::signals::{interruptible, stop};
@@ -48,6 +48,9 @@ impl Job<'_> {
             return Err(special(from.path, kind(&stat)));
         }
         let made = self.make(to, &stat, (from, source.as_fd()))?;
+        if self.verify {
+            verify::can_be_read_back(made.fd.as_fd(), to)?;
+        }
         let mut request = Request {
             sync: self.sync && !self.preserve,
             ..self.request.clone()
@@ -59,6 +62,7 @@ impl Job<'_> {
             request.sink_offset = Some(0);
         }
         let total = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
+        let total = total.filter(|_| !self.session.transforms());
         let others = self.session.written();
         let moved = self
             .session
@@ -68,7 +72,10 @@ impl Job<'_> {
                 request,
                 total.filter(|_| self.alone),
             )
-            .and_then(|_| {
+            .and_then(|report| {
+                if self.verify {
+                    self.verified((source.as_fd(), from), (made.fd.as_fd(), to), &report)?;
+                }
                 if self.preserve {
                     self.keep(source.as_fd(), made.fd.as_fd(), &stat, to)?;
                     if self.sync {

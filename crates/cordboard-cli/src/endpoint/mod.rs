@@ -11,6 +11,6 @@ mod standard;
 mod unix;
 
 pub use name::{Name, parse};
-pub use open::{Opened, same_file, sink, source};
+pub use open::{Opened, STANDARD_INPUT, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};
 pub use standard::look as look_at_standard;

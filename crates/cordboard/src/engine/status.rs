@@ -27,9 +27,11 @@ pub struct Status {
 }
 
 impl Status {
-    /// Bytes taken from the source that the sink has not accepted yet.
+    /// Bytes taken from the source that the sink has not accepted yet; none,
+    /// where a stage makes more bytes of fewer. The two are not the same bytes
+    /// then.
     pub fn in_transit(&self) -> u64 {
-        self.read - self.written
+        self.read.saturating_sub(self.written)
     }
 
     /// Bytes a second that the sink has accepted, from the start on.
@@ -47,6 +49,8 @@ impl Status {
 #[derive(Debug)]
 pub(super) struct Live {
     start: Instant,
+    /// More can be written than read.
+    transforms: bool,
     read: AtomicU64,
     written: AtomicU64,
     pending_reads: AtomicU32,
@@ -60,6 +64,7 @@ impl Live {
     pub(super) fn new(transfer: &Transfer<'_>) -> Live {
         let live = Live {
             start: Instant::now(),
+            transforms: transfer.transforms(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             pending_reads: AtomicU32::new(0),
@@ -99,7 +104,10 @@ impl Live {
 
     pub(super) fn look(&self, ended: bool) -> Status {
         let written = self.written.load(Ordering::Acquire);
-        let read = self.read.load(Ordering::Acquire).max(written);
+        let mut read = self.read.load(Ordering::Acquire);
+        if !self.transforms {
+            read = read.max(written);
+        }
         let path = usize::from(self.path.load(Ordering::Relaxed));
         Status {
             read,

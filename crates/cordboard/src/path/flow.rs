@@ -9,6 +9,7 @@ use super::Verdict;
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
 use crate::route::Backend;
+use crate::stage::Stages;
 
 /// Where a side reads or writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) to: Cursor,
     /// Bytes of the request that may still be read.
     pub(crate) left: u64,
+    /// Nothing is left, for it was cancelled or idle.
+    pub(crate) cut_short: bool,
     /// Bytes that this step may read, where a hole comes after them.
     pub(crate) span: u64,
     /// Taken from the source so far.
@@ -95,6 +98,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) seek_zeros: bool,
     /// How the kernel is given work that it does on its own.
     pub(crate) backend: Backend,
+    /// What sits between reading and writing.
+    pub(crate) stages: Stages,
 }
 
 impl<'fd> Flow<'fd> {
@@ -128,6 +133,19 @@ impl<'fd> Flow<'fd> {
     /// So many bytes went into the sink.
     pub(crate) fn gave(&mut self, bytes: u64) {
         self.written += bytes;
+    }
+
+    /// The sink accepted these.
+    pub(crate) fn delivered(&mut self, bytes: &[u8]) {
+        self.stages.inspect(bytes);
+        self.gave(bytes.len() as u64);
+    }
+
+    /// The source's next bytes are a hole, and so are the sink's.
+    pub(crate) fn skipped(&mut self, hole: u64) {
+        self.took(hole);
+        self.stages.inspect_zeros(hole);
+        self.gave(hole);
     }
 
     /// One call of the kernel's took so many bytes from the source and gave

@@ -13,6 +13,7 @@ mod flow;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
 pub(crate) mod splice;
+mod staged;
 mod stream;
 
 pub(crate) use flow::{Cursor, Flow, Ready};
@@ -140,7 +141,10 @@ pub(crate) fn start(path: PathName, flow: &mut Flow<'_>) -> Result<Box<dyn Step 
         PathName::Sendfile => Box::new(sendfile::Sendfile::default()),
         PathName::Splice => Box::new(splice::Splice::start(flow)?),
         PathName::Datagram => Box::new(datagram::Datagram::start(flow)?),
-        PathName::ReadWrite => Box::new(read_write::ReadWrite::start(flow)?),
+        PathName::ReadWrite => match flow.stages.lend() {
+            Some(chain) => Box::new(staged::Staged::start(flow, chain)?),
+            None => Box::new(read_write::ReadWrite::start(flow)?),
+        },
     })
 }
 

@@ -40,6 +40,24 @@ pub struct Route {
     pub(crate) order: [PathName; 6],
 }
 
+impl Route {
+    /// Leaves the path whose bytes stages can work on.
+    pub(crate) fn keep_to_user_space(&mut self) {
+        self.choices.retain(|choice| {
+            let kept = choice.path == PathName::ReadWrite;
+            if !kept {
+                self.excluded.push(Declined {
+                    path: choice.path,
+                    why: Why::from("stages work on the bytes in user space"),
+                });
+            }
+            kept
+        });
+        let rank = |path| self.order.iter().position(|other| *other == path);
+        self.excluded.sort_by_key(|declined| rank(declined.path));
+    }
+}
+
 /// Everything the route depends on. Begin with [`Pair::new`], and change what
 /// differs.
 #[derive(Debug, Clone, Copy)]
@@ -288,6 +306,23 @@ mod tests {
         let route = route(&pair, &ALL[3], Switches::all());
         let paths: Vec<_> = route.choices.iter().map(|c| c.path).collect();
         assert_eq!(paths, [PathName::ReadWrite]);
+    }
+
+    #[test]
+    fn stages_leave_the_path_through_user_space() {
+        every_pair(|_, _, route| {
+            let mut staged = route.clone();
+            staged.keep_to_user_space();
+            let left: Vec<_> = staged.choices.iter().map(|c| c.path).collect();
+            assert_eq!(left, [PathName::ReadWrite]);
+            let all = PathName::ALL.len() - 1;
+            assert_eq!(staged.excluded.len(), all);
+            for choice in &route.choices {
+                let why = staged.excluded.iter().find(|d| d.path == choice.path);
+                let told = why.is_some_and(|d| d.why.to_string().contains("in user space"));
+                assert!(told || choice.path == PathName::ReadWrite);
+            }
+        });
     }
 
     #[test]

@@ -110,9 +110,11 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes taken from the source that the sink has not accepted yet.
+    /// Bytes taken from the source that the sink has not accepted yet; none,
+    /// where a stage makes more bytes of fewer. The two are not the same bytes
+    /// then.
     pub fn in_transit(&self) -> u64 {
-        self.read - self.written
+        self.read.saturating_sub(self.written)
     }
 }
 

@@ -79,16 +79,23 @@ impl Transfer<'_> {
             verdict.fail(Side::Sink, errno.into());
         }
         let declined = self.declined();
+        // Of other bytes than were read, where stages change them.
+        let handed_back = match &stranded {
+            Some(Stranded::Buffer(bytes)) if self.flow.stages.transforms() => bytes.len() as u64,
+            _ if self.flow.stages.transforms() => 0,
+            _ => self.flow.read - self.flow.written,
+        };
         let report = Report {
             read: self.flow.read,
             written: self.flow.written,
-            stranded: self.flow.read - self.flow.written,
+            stranded: handed_back,
             ended: verdict.ended,
             failed: verdict.failed,
             errno: verdict.errno,
             path: self.used,
             declined,
             truncated: self.flow.truncated,
+            stages: self.flow.stages.report(),
             elapsed: waiter.now().saturating_sub(start),
         };
         Outcome { report, stranded }
@@ -122,6 +129,7 @@ impl Transfer<'_> {
     /// Passes on what is in hand as long as the sink takes it at once.
     fn drain(&mut self, waiter: &mut dyn Waiter, verdict: &mut Verdict) {
         let left = std::mem::take(&mut self.flow.left);
+        self.flow.cut_short = true;
         self.flow.may_sleep = false;
         self.flow.source_ready.may_sleep = false;
         self.flow.sink_ready.may_sleep = false;
@@ -160,7 +168,9 @@ impl Transfer<'_> {
         if self.flow.source.kind().is_cached() && self.flow.move_source(-(held as i64)).is_ok() {
             path.forget();
             self.flow.read -= held;
-            return None;
+            if !path.holds() {
+                return None;
+            }
         }
         path.strand()
     }

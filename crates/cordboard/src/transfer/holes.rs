@@ -7,6 +7,10 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow};
 
+/// Bytes of a hole in one step where a stage looks at its zeros: few enough
+/// that cancelling comes through.
+const LOOKED_AT: u64 = 16 << 20;
+
 /// Makes the sink's next `length` bytes a hole and moves past them. `false`
 /// if that is not to be had, so that zeros have to be written.
 ///
@@ -54,7 +58,8 @@ impl Walk {
     }
 
     /// Where a hole comes next, skips it on both sides; limits the step to the
-    /// data before the next one. `false`: no walking here, all is data.
+    /// data before the next one; to none, where more of the hole is left.
+    /// `false`: no walking here, all is data.
     pub(crate) fn advance(&mut self, flow: &mut Flow<'_>) -> Result<bool, Errno> {
         let Some(offset) = flow.source_offset() else {
             return Ok(false);
@@ -64,14 +69,21 @@ impl Walk {
                 Some(extent) => extent,
                 None => return Ok(false),
             };
-            let hole = data.saturating_sub(offset).min(flow.left);
+            let mut hole = data.saturating_sub(offset).min(flow.left);
+            let whole = !flow.stages.look() || hole <= LOOKED_AT;
+            if !whole {
+                hole = LOOKED_AT;
+            }
             if hole > 0 {
                 if !make(flow, hole)? {
                     return Ok(false);
                 }
                 flow.move_source(hole as i64)?;
-                flow.took(hole);
-                flow.gave(hole);
+                flow.skipped(hole);
+            }
+            if !whole {
+                flow.span = 0;
+                return Ok(true);
             }
             self.data_until = end;
             flow.span = end - data;

@@ -12,6 +12,7 @@ mod plan;
 mod refuse;
 mod report;
 mod request;
+mod stages;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use crate::endpoint::{Endpoint, Facts, Kind};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Ready, Step};
 use crate::route::{Backend, Declined, PathName, Route};
+use crate::stage::Stages;
 use crate::sys::lend;
 
 /// All the state of one transfer.
@@ -286,6 +288,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
             Size::Eof => u64::MAX,
             Size::Bytes(n) => n,
         },
+        cut_short: false,
         span: u64::MAX,
         read: 0,
         written: 0,
@@ -299,6 +302,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
             && sink.kind().is_file()
             && !sink.facts().append,
         backend: Backend::default(),
+        stages: Stages::default(),
     }
 }
 

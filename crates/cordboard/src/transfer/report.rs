@@ -8,6 +8,7 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::OwnedPipe;
 use crate::route::{Declined, PathName};
+use crate::stage::StageReport;
 
 /// Why a transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +49,9 @@ impl fmt::Display for Ended {
 ///
 /// `read == written + stranded`, always: bytes that were taken from a
 /// seekable source and could not be written are given back by rewinding it,
-/// and then count as not read.
+/// and then count as not read. Where a stage changes the bytes, `read` counts
+/// those of before, `written` and `stranded` those of behind it: see
+/// [`stage`](crate::stage).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
@@ -72,6 +75,9 @@ pub struct Report {
     /// Datagrams that the kernel cut because they were longer than the
     /// receive buffer: none in practice, an error where it happens.
     pub truncated: u64,
+    /// What each stage has done, in their order. If there is any, all bytes
+    /// passed through user space.
+    pub stages: Vec<StageReport>,
     /// Wall time from start to end.
     pub elapsed: Duration,
 }
@@ -89,6 +95,7 @@ impl Default for Report {
             path: Vec::new(),
             declined: Vec::new(),
             truncated: 0,
+            stages: Vec::new(),
             elapsed: Duration::ZERO,
         }
     }
@@ -110,8 +117,8 @@ impl Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let fields = if self.truncated > 0 { 10 } else { 9 };
-        let mut out = serializer.serialize_struct("Report", fields)?;
+        let more = usize::from(self.truncated > 0) + usize::from(!self.stages.is_empty());
+        let mut out = serializer.serialize_struct("Report", 9 + more)?;
         out.serialize_field("read", &self.read)?;
         out.serialize_field("written", &self.written)?;
         out.serialize_field("stranded", &self.stranded)?;
@@ -126,6 +133,9 @@ impl serde::Serialize for Report {
         out.serialize_field("declined", &self.declined)?;
         if self.truncated > 0 {
             out.serialize_field("truncated", &self.truncated)?;
+        }
+        if !self.stages.is_empty() {
+            out.serialize_field("stages", &self.stages)?;
         }
         out.serialize_field("seconds", &self.elapsed.as_secs_f64())?;
         out.end()
@@ -246,6 +256,9 @@ impl fmt::Display for Failure {
                 report.read
             );
         }
+        if let Some(fault) = report.stages.iter().find_map(|s| s.fault.as_ref()) {
+            return write!(f, "{fault}; {} bytes written", report.written);
+        }
         match report.failed {
             Some(side) => write!(f, "the {side} failed")?,
             None => f.write_str("the transfer failed")?,
@@ -350,6 +363,23 @@ pub enum Refusal {
         /// The paths that were allowed, and what excludes each.
         declined: Vec<Declined>,
     },
+    /// A stage that changes the bytes, and an endpoint whose messages end
+    /// where they end.
+    #[error("the {side} is a {kind}, and {stage} would run its messages together: use a stream")]
+    StagedMessages {
+        /// Which descriptor.
+        side: Side,
+        /// What it is.
+        kind: crate::endpoint::Kind,
+        /// The stage.
+        stage: &'static str,
+    },
+    /// A stage that changes the bytes of a file on the way into itself.
+    #[error("source and sink are the same file, which {stage} cannot replace while it reads it")]
+    StagedOntoItself {
+        /// The stage.
+        stage: &'static str,
+    },
     /// `CORDBOARD_ROUTE` or `CORDBOARD_WITHOUT` holds a word that is no path.
     #[error("{0}")]
     BadSwitch(#[from] crate::route::BadSwitch),
@@ -401,7 +431,8 @@ impl Refusal {
             | Refusal::WrongMode { side }
             | Refusal::Directory { side }
             | Refusal::Listening { side }
-            | Refusal::NotSeekable { side, .. } => Some(*side),
+            | Refusal::NotSeekable { side, .. }
+            | Refusal::StagedMessages { side, .. } => Some(*side),
             Refusal::AppendOffset | Refusal::NotSyncable { .. } => Some(Side::Sink),
             _ => None,
         }

@@ -31,8 +31,12 @@ impl Transfer<'_> {
             if self.flow.left == 0 && !self.holds() {
                 return Turn::Done(Ended::Size);
             }
+            let before = self.flow.read;
             if let Err(errno) = self.walk_holes() {
                 return Turn::Failed(Some(Side::Sink), Some(errno));
+            }
+            if self.flow.span == 0 && self.flow.read > before {
+                return Turn::Moved(self.flow.read - before);
             }
             if self.flow.left == 0 && !self.holds() {
                 continue;
@@ -82,7 +86,11 @@ impl Transfer<'_> {
 
     /// The path at work has something in hand that the sink has not taken.
     pub(super) fn holds(&self) -> bool {
-        self.current.as_ref().is_some_and(|(_, path)| path.holds())
+        match &self.current {
+            Some((_, path)) => path.holds(),
+            // Of nothing, too, there is something to be made: an empty frame.
+            None => self.flow.stages.transforms() && self.next < self.route.choices.len(),
+        }
     }
 
     /// Readable when what the kernel does for the path at work is done.
@@ -121,11 +129,12 @@ impl Transfer<'_> {
         }
     }
 
-    /// No call of its paths waits inside the kernel: both sides are pipes or
-    /// sockets, which are polled.
+    /// No step of its paths takes long: both sides are pipes or sockets, which
+    /// are polled, and no stage has to think in between.
     pub(crate) fn never_waits(&self) -> bool {
         let never = |kind: Kind| kind.is_pipe() || kind.is_socket();
-        never(self.flow.source.kind()) && never(self.flow.sink.kind())
+        let polled = never(self.flow.source.kind()) && never(self.flow.sink.kind());
+        polled && !self.flow.stages.transforms()
     }
 
     /// The path at work; starts the next one of the route if there is none.

@@ -40,6 +40,17 @@ pub fn content(mut file: &File) -> Vec<u8> {
     all
 }
 
+/// All that a descriptor still gives.
+pub fn content_of(fd: impl Into<OwnedFd>) -> Vec<u8> {
+    let mut all = Vec::new();
+    File::from(fd.into()).read_to_end(&mut all).unwrap();
+    all
+}
+
+pub fn rewind(mut file: &File) {
+    file.rewind().unwrap();
+}
+
 pub fn position(mut file: &File) -> u64 {
     file.stream_position().unwrap()
 }

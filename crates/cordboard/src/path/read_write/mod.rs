@@ -4,20 +4,18 @@
 
 mod aligned;
 mod counter;
+mod intake;
 mod numbers;
+mod outlet;
 mod zeros;
 
-use std::os::fd::OwnedFd;
+pub(super) use intake::Intake;
+pub(super) use outlet::Outlet;
 
-use rustix::io::ReadWriteFlags;
-use rustix::net::SendFlags;
-
-use self::numbers::{NUMBER, NUMBERS};
 use super::datagram::{self, One};
-use super::{Cursor, Flow, Step, Takes, Verdict, stream};
+use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::pipe::OwnedPipe;
 use crate::route::{Pair, Why};
 use crate::sys::Buffer;
 use crate::transfer::Stranded;
@@ -28,9 +26,6 @@ const FIRST: usize = 128 << 10;
 const LARGEST: usize = 256 << 10;
 /// Direct I/O waits for the device on each call, so larger ones pay.
 const DIRECT: usize = 1 << 20;
-/// What a pipe takes in one piece or not at all (`pipe(7)`); a blocking
-/// terminal or device is given no more at a time either.
-const PIECE: usize = 4096;
 /// Rounds of reading and writing in one step, as long as they are short: the
 /// records of a timer are 8 bytes.
 const ROUNDS: usize = 16;
@@ -78,14 +73,8 @@ pub(crate) struct ReadWrite {
     message: usize,
     /// The sink takes bytes in units, of what several reads may have given.
     joins: bool,
-    /// What else an event counter has.
-    more: numbers::More,
-    /// For reading a little from a pipe.
-    aside: Option<OwnedPipe>,
-    /// `RWF_NOWAIT` works on the sink.
-    nowait: bool,
-    source_twin: Option<OwnedFd>,
-    sink_twin: Option<OwnedFd>,
+    intake: Intake,
+    outlet: Outlet,
 }
 
 impl ReadWrite {
@@ -109,10 +98,7 @@ impl ReadWrite {
         if let Some(block) = flow.block {
             length = length.max(block.min(LARGEST_BLOCK));
         }
-        let joins = match aligned::unit(sink) {
-            1 if sink.kind == Kind::Eventfd => NUMBER,
-            unit => unit,
-        };
+        let joins = Outlet::unit(sink);
         let message = if sink.kind.is_datagram() {
             datagram::size_for(flow)
         } else {
@@ -138,11 +124,8 @@ impl ReadWrite {
             messages: source.kind.is_datagram(),
             message,
             joins: joins > 1,
-            more: numbers::More::default(),
-            aside: None,
-            nowait: true,
-            source_twin: None,
-            sink_twin: None,
+            intake: Intake::default(),
+            outlet: Outlet::new(),
         })
     }
 
@@ -152,13 +135,10 @@ impl ReadWrite {
 
     /// Less is held than the sink takes in one go.
     fn short(&self, flow: &Flow<'_>) -> bool {
-        let unit = aligned::unit(flow.sink.facts());
+        // Pieces of a stream are put together to whole blocks, or numbers.
+        let unit = Outlet::unit(flow.sink.facts());
         if unit > 1 {
             return self.pending() < unit;
-        }
-        if flow.sink.kind() == Kind::Eventfd {
-            // Pieces of a stream are put together to whole numbers.
-            return self.pending() < NUMBER;
         }
         // A message that came whole goes on whole.
         let exact = flow.block.is_some() && flow.sink.kind().is_datagram() && !self.messages;
@@ -212,92 +192,49 @@ impl ReadWrite {
             buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.pending());
         }
-        let room = buffer.len() - self.end;
-        let mut length = flow.want(room);
-        if kind.is_datagram() {
-            // A short read would lose the rest of it.
-            length = room;
-        } else if kind.is_record() {
-            // Nor is there half a record, whatever the block.
-            length = usize::try_from(flow.left).map_or(room, |left| left.min(room));
-        }
-        debug_assert!(room > 0, "no room to read into");
-        let done = if length == 0 {
-            // There is no file past 2^63-1.
-            Ok(0)
-        } else if kind.is_datagram() {
-            match datagram::receive_one(flow, &mut buffer[self.end..], flow.may_sleep) {
-                Ok(One::Here(received)) => {
-                    (self.segment, self.cut) = (received.segment, received.truncated);
-                    Ok(received.length)
-                }
-                Ok(One::TooLong) => {
-                    self.buffer = Some(buffer);
-                    flow.left = 0;
-                    return Err(Verdict::Moved(0));
-                }
-                Err(errno) => Err(errno),
-            }
+        debug_assert!(self.end < buffer.len(), "no room to read into");
+        let room = &mut buffer[self.end..];
+        let done = if kind.is_datagram() {
+            self.receive(flow, room)
         } else {
-            self.read(flow, &mut buffer[self.end..self.end + length])
+            self.read(flow, room)
         };
         self.buffer = Some(buffer);
-        match done {
-            // A sequenced-packet socket's is taken for the end, as by read(2).
-            Ok(0)
-                if kind.is_datagram()
-                    && kind != Kind::UnixSeqpacket
-                    && !datagram::reading_was_shut_down(flow) =>
-            {
-                self.empty_message = true;
-                Ok(())
-            }
-            Ok(0) => {
-                self.ended = true;
-                Ok(())
-            }
-            Ok(n) => {
-                self.full_reads = if n == length { self.full_reads + 1 } else { 0 };
-                self.end += n;
-                flow.took(n as u64);
-                if kind == Kind::Eventfd && !flow.sink.kind().is_datagram() {
-                    self.read_more(flow);
-                }
-                // Less than asked for, and just where a local file's size says
-                // that it ends: no need to hear it a second time.
-                self.ended = n < length && flow.is_at_size();
-                Ok(())
-            }
-            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
-            Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
-            // The next record is longer than what is left of the size: it
-            // stays, as a datagram would.
-            Err(Errno::EINVAL) if kind.is_record() && length < room => {
+        done
+    }
+
+    fn read(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
+        let got = self.intake.read(flow, room)?;
+        if got.bytes > 0 {
+            self.full_reads = if got.full { self.full_reads + 1 } else { 0 };
+        }
+        self.end += got.bytes;
+        self.ended = got.last;
+        Ok(())
+    }
+
+    /// One message: a short read would lose the rest of it.
+    fn receive(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
+        let received = match datagram::receive_one(flow, room, flow.may_sleep) {
+            Ok(One::Here(received)) => received,
+            Ok(One::TooLong) => {
                 flow.left = 0;
-                Err(Verdict::Moved(0))
+                return Err(Verdict::Moved(0));
             }
-            Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
-        }
-    }
-
-    fn read(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
-        let facts = flow.source.facts();
-        if facts.direct && facts.kind.is_cached() {
-            return aligned::read(flow, &mut self.source_twin, into);
-        }
-        stream::read(flow, into, &mut self.aside)
-    }
-
-    /// The numbers that an event counter has besides the first one.
-    fn read_more(&mut self, flow: &mut Flow<'_>) {
-        let Some(buffer) = &mut self.buffer else {
-            return;
+            Err(Errno::EINTR) => return Err(Verdict::Moved(0)),
+            Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
+            Err(errno) => return Err(Verdict::Failed(Side::Source, errno)),
         };
-        let room = flow.left.min((buffer.len() - self.end) as u64) as usize;
-        let into = &mut buffer[self.end..self.end + room];
-        let n = self.more.read(flow.source_fd(), into);
-        self.end += n;
-        flow.took(n as u64);
+        (self.segment, self.cut) = (received.segment, received.truncated);
+        self.end += received.length;
+        flow.took(received.length as u64);
+        if received.length == 0 {
+            // A sequenced-packet socket's is taken for the end, as by read(2).
+            let ended =
+                flow.source.kind() == Kind::UnixSeqpacket || datagram::reading_was_shut_down(flow);
+            (self.ended, self.empty_message) = (ended, !ended);
+        }
+        Ok(())
     }
 
     /// One write of what is held.
@@ -305,15 +242,14 @@ impl ReadWrite {
         if self.cut {
             return Verdict::Failed(Side::Source, Errno::EMSGSIZE);
         }
-        let kind = flow.sink.kind();
-        if !flow.may_write(kind.is_socket() || self.covers_waiting(flow)) {
+        if !self.outlet.is_open(flow) {
             return Verdict::Blocked(Side::Sink);
         }
         let Some(buffer) = self.buffer.take() else {
             return Verdict::Ended;
         };
         let mut bytes = &buffer[self.start..self.end];
-        if kind.is_datagram() {
+        if flow.sink.kind().is_datagram() {
             let most = if self.messages {
                 self.segment.unwrap_or(usize::MAX)
             } else {
@@ -321,83 +257,15 @@ impl ReadWrite {
             };
             bytes = &bytes[..bytes.len().min(most)];
         }
-        let done = if flow.seek_zeros {
-            zeros::write(flow, &mut self.sink_twin, bytes)
-        } else {
-            self.write(flow, bytes)
-        };
+        let done = self.outlet.write(flow, bytes);
         self.buffer = Some(buffer);
-        match done {
-            Ok(0) if self.pending() > 0 => Verdict::Failed(Side::Sink, Errno::EIO),
-            Ok(n) => {
-                self.empty_message = false;
-                self.start += n;
-                flow.gave(n as u64);
-                Verdict::Moved(n as u64)
-            }
-            Err(Errno::EINTR) => Verdict::Moved(0),
-            Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
-            // No such flag, no such call, or a filter that does not know it.
-            Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EPERM)
-                if self.nowait && self.covers_waiting(flow) =>
-            {
-                self.nowait = false;
-                Verdict::Moved(0)
-            }
-            Err(errno) => Verdict::Failed(Side::Sink, errno),
-        }
-    }
-
-    /// The write has a flag of its own against waiting: pipes take
-    /// `RWF_NOWAIT` (since Linux 5.1 or so).
-    fn covers_waiting(&self, flow: &Flow<'_>) -> bool {
-        self.nowait
-            && !flow.may_sleep
-            && flow.sink.kind().is_pipe()
-            && !flow.sink.facts().nonblocking
-    }
-
-    fn write(&mut self, flow: &mut Flow<'_>, bytes: &[u8]) -> Result<usize, Errno> {
-        let sink = flow.sink_fd();
-        let facts = flow.sink.facts();
-        if facts.kind.is_socket() {
-            let mut flags = SendFlags::NOSIGNAL;
-            if !flow.may_sleep {
-                flags |= SendFlags::DONTWAIT;
-            }
-            return Ok(rustix::net::send(sink, bytes, flags)?);
-        }
-        if aligned::unit(facts) > 1 {
-            return aligned::write(flow, &mut self.sink_twin, bytes);
-        }
-        if self.covers_waiting(flow) {
-            let parts = [std::io::IoSlice::new(bytes)];
-            // Offset -1: at the current position.
-            return Ok(rustix::io::pwritev2(
-                sink,
-                &parts,
-                u64::MAX,
-                ReadWriteFlags::NOWAIT,
-            )?);
-        }
-        let waits = !facts.nonblocking && !flow.may_sleep && facts.kind.can_block();
-        let bytes = if waits {
-            &bytes[..bytes.len().min(PIECE)]
-        } else {
-            bytes
+        let n = match done {
+            Ok(n) => n,
+            Err(verdict) => return verdict,
         };
-        if facts.kind == Kind::Eventfd {
-            if waits && !counter::takes(sink, bytes) {
-                return Err(Errno::EAGAIN);
-            }
-            return numbers::write(sink, bytes, if waits { 1 } else { NUMBERS });
-        }
-        let n = match flow.to {
-            Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset)?,
-            _ => rustix::io::write(sink, bytes)?,
-        };
-        flow.to.advance(n as u64);
-        Ok(n)
+        self.empty_message = false;
+        self.start += n;
+        Verdict::Moved(n as u64)
     }
 }
 
@@ -470,9 +338,6 @@ impl Drop for ReadWrite {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             buffer.recycle();
-        }
-        if let Some(pipe) = self.aside.take() {
-            pipe.release();
         }
     }
 }

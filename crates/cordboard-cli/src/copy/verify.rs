@@ -1,0 +1,284 @@
+//! `--verify`: what was written is read back and compared.
+//!
+//! Where the bytes passed through user space, what is read back must have the
+//! hash that was taken on the way. A clone, or a copy within the kernel, shows
+//! its bytes to nobody: both files are read, and compared. The sink is read
+//! from the device, not from the memory that was just written to, as far as
+//! the file system lets go of that.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use cordboard::{Errno, Report, Request, Side, Size, Stage, Switches, Transfer};
+use rustix::fs::{Advice, FileType, Mode, OFlags};
+
+use super::place::Place;
+use super::{Job, kind};
+use crate::hints::Doing;
+use crate::problem::Problem;
+use crate::signals::stop;
+
+/// Bytes of either file that are compared at a time.
+const PIECE: usize = 1 << 20;
+
+/// Refuses a sink that gives nothing back, before it is written to.
+pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Problem> {
+    let stat = rustix::fs::fstat(sink)
+        .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening))?;
+    if kind(&stat) == FileType::RegularFile {
+        return Ok(());
+    }
+    let text = "it is no regular file, and cannot be read back";
+    Err(Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text).help("leave --verify out"))
+}
+
+impl Job<'_> {
+    /// Compares what is in the sink with what was to be written.
+    pub fn verified(
+        &mut self,
+        (source, from): (BorrowedFd<'_>, &Place<'_>),
+        (sink, to): (BorrowedFd<'_>, &Place<'_>),
+        report: &Report,
+    ) -> Result<(), Problem> {
+        let failed = |e: Errno| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
+        let back = read_back(sink).map_err(failed)?;
+        let size = back.metadata().map_err(|e| failed(errno(&e)))?.len();
+        let Some(start) = size.checked_sub(report.written) else {
+            let text = format!("it holds {size} bytes, and {} were written", report.written);
+            return Err(wrong(to, report, text));
+        };
+        let plain = !self.session.transforms();
+        let on_the_way = report.stages.last().and_then(|s| s.digest.as_deref());
+        match on_the_way {
+            Some(expected) => {
+                let found = self.hash(&back, to, start, report.written)?;
+                if found != expected {
+                    let sums = format!("read back it has the xxh3 {found}, expected {expected}");
+                    let text = match plain {
+                        true => self.difference((source, from), &back, start, report)?,
+                        false => None,
+                    };
+                    return Err(wrong(to, report, text.unwrap_or(sums)));
+                }
+            }
+            None => {
+                if let Some(text) = self.difference((source, from), &back, start, report)? {
+                    return Err(wrong(to, report, text));
+                }
+            }
+        }
+        self.session.verified(report.written);
+        Ok(())
+    }
+
+    /// The hash of a range.
+    fn hash(&self, file: &File, to: &Place<'_>, start: u64, size: u64) -> Result<String, Problem> {
+        let call = |e: Errno| Problem::call(to.shown(), Side::Sink, e, Doing::Moving);
+        let nowhere = File::options().write(true).open("/dev/null");
+        let nowhere = nowhere
+            .map_err(|e| Problem::call("/dev/null", Side::Sink, errno(&e), Doing::Opening))?;
+        let request = Request {
+            size: Size::Bytes(size),
+            source_offset: Some(start),
+            // Whatever the paths of the copy itself were to be.
+            switches: Some(Switches::all()),
+            ..Request::default()
+        };
+        let report = Transfer::new(file.as_fd(), nowhere.as_fd(), request)
+            .and_then(|transfer| transfer.stage(Stage::xxh3()))
+            .and_then(|transfer| transfer.control(self.session.control()).run().into_result())
+            .map_err(|failure| call(failure.report.errno.unwrap_or(Errno::EIO)))?;
+        if stop().is_some() {
+            return Err(Problem::interrupted());
+        }
+        let digest = report.stages.into_iter().find_map(|stage| stage.digest);
+        digest.ok_or_else(|| call(Errno::EIO))
+    }
+
+    /// In words, the first byte that is not the same in both.
+    fn difference(
+        &self,
+        (source, from): (BorrowedFd<'_>, &Place<'_>),
+        back: &File,
+        start: u64,
+        report: &Report,
+    ) -> Result<Option<String>, Problem> {
+        let reading = |e: Errno| Problem::call(from.shown(), Side::Source, e, Doing::Moving);
+        let source = source
+            .try_clone_to_owned()
+            .map_err(|e| reading(errno(&e)))?;
+        let begin = self.request.source_offset.unwrap_or(0);
+        let sides = [(&File::from(source), begin), (back, start)];
+        let found = first_difference(sides, report.written).map_err(|e| match e {
+            Stop::Failed(e) => reading(e),
+            Stop::Interrupted => Problem::interrupted(),
+        })?;
+        Ok(found.map(|difference| difference.to_string()))
+    }
+}
+
+/// The sink, open for reading, with as little of it in memory as may be.
+fn read_back(sink: BorrowedFd<'_>) -> Result<File, Errno> {
+    // What is not written yet cannot be let go of.
+    rustix::io::retry_on_intr(|| rustix::fs::fdatasync(sink))?;
+    let path = format!("/proc/self/fd/{}", sink.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let back: OwnedFd = rustix::fs::open(path, flags, Mode::empty())?;
+    // Only a hint: a file system in memory has nowhere else to read it from.
+    let _ = rustix::fs::fadvise(&back, 0, None, Advice::DontNeed);
+    Ok(File::from(back))
+}
+
+/// Where two files are not the same.
+#[derive(Debug, PartialEq, Eq)]
+struct Difference {
+    at: u64,
+    expected: Option<u8>,
+    found: Option<u8>,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let byte = |byte: Option<u8>| byte.map_or("the end".to_owned(), |b| format!("{b:#04x}"));
+        let (expected, found) = (byte(self.expected), byte(self.found));
+        write!(
+            f,
+            "it differs from the source at byte {}: expected {expected}, found {found}",
+            self.at
+        )
+    }
+}
+
+/// Why comparing did not come to its end.
+#[derive(Debug, PartialEq, Eq)]
+enum Stop {
+    Failed(Errno),
+    Interrupted,
+}
+
+/// Compares so many bytes of two files, each from an offset on.
+fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Difference>, Stop> {
+    let mut buffers = [vec![0; PIECE], vec![0; PIECE]];
+    let mut at = 0;
+    while at < length {
+        if stop().is_some() {
+            return Err(Stop::Interrupted);
+        }
+        let want = usize::try_from(length - at).map_or(PIECE, |left| left.min(PIECE));
+        let mut got = [0; 2];
+        for ((file, start), (buffer, got)) in sides.iter().zip(buffers.iter_mut().zip(&mut got)) {
+            let read = fill(file, &mut buffer[..want], start + at);
+            *got = read.map_err(|e| Stop::Failed(errno(&e)))?;
+        }
+        let [expected, found] = [&buffers[0][..got[0]], &buffers[1][..got[1]]];
+        if expected != found {
+            let same = expected.iter().zip(found).take_while(|(a, b)| a == b);
+            let same = same.count();
+            return Ok(Some(Difference {
+                at: at + same as u64,
+                expected: expected.get(same).copied(),
+                found: found.get(same).copied(),
+            }));
+        }
+        if got[0] < want {
+            // Both end here, before all that was written.
+            return Ok(Some(Difference {
+                at: at + got[0] as u64,
+                expected: None,
+                found: None,
+            }));
+        }
+        at += want as u64;
+    }
+    Ok(None)
+}
+
+/// Reads all of this, or up to the end.
+fn fill(file: &File, into: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        match file.read_at(&mut into[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// The sink is not what it should be.
+fn wrong(to: &Place<'_>, report: &Report, text: String) -> Problem {
+    let paths: Vec<&str> = report.path.iter().map(|p| p.name()).collect();
+    let text = format!("not verified: {text}");
+    let help = match paths.last() {
+        Some(path) if *path != "read/write" => {
+            format!(
+                "copy it again, by another way: --without {}",
+                paths.join(",")
+            )
+        }
+        _ => "copy it again; the device or its memory may be failing".to_owned(),
+    };
+    Problem::refused(to.shown(), Side::Sink, Errno::EIO, text).help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn difference(a: &[u8], b: &[u8], length: u64) -> Option<Difference> {
+        first_difference([(&file(a), 0), (&file(b), 0)], length).unwrap()
+    }
+
+    #[test]
+    fn the_first_byte_that_differs_and_both_of_it() {
+        let mut all = vec![7u8; PIECE + 5000];
+        let same = all.clone();
+        assert_eq!(difference(&same, &all, all.len() as u64), None);
+        for at in [0, 4095, PIECE - 1, PIECE, PIECE + 4999] {
+            all[at] = 0x41;
+            let found = difference(&same, &all, all.len() as u64).unwrap();
+            assert_eq!(
+                found.to_string(),
+                format!("it differs from the source at byte {at}: expected 0x07, found 0x41")
+            );
+            assert_eq!(difference(&same, &all, at as u64), None, "not asked for");
+            all[at] = 7;
+        }
+    }
+
+    #[test]
+    fn one_that_ends_early() {
+        let found = difference(b"abcdef", b"abc", 6).unwrap().to_string();
+        assert!(found.ends_with("at byte 3: expected 0x64, found the end"));
+        let found = difference(b"abc", b"abcdef", 6).unwrap().to_string();
+        assert!(found.ends_with("at byte 3: expected the end, found 0x64"));
+        assert!(
+            difference(b"abc", b"abc", 6).is_some(),
+            "less than there was"
+        );
+    }
+
+    #[test]
+    fn each_side_has_an_offset_of_its_own() {
+        let sides = [(&file(b"__abc"), 2), (&file(b"-abc"), 1)];
+        assert_eq!(first_difference(sides, 3), Ok(None));
+        let sides = [(&file(b"__abc"), 2), (&file(b"-aXc"), 1)];
+        let found = first_difference(sides, 3).unwrap().unwrap();
+        assert_eq!((found.at, found.found), (1, Some(b'X')));
+    }
+}

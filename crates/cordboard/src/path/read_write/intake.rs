@@ -1,0 +1,104 @@
+//! One read of what is no datagram.
+
+use std::os::fd::OwnedFd;
+
+use super::aligned;
+use super::numbers::More;
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
+use crate::path::{Flow, Verdict, stream};
+use crate::pipe::OwnedPipe;
+
+/// What a read gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::path) struct Got {
+    /// So many bytes; of none, it was the end.
+    pub(in crate::path) bytes: usize,
+    /// All that was asked for.
+    pub(in crate::path) full: bool,
+    /// There is no more: no further read, a terminal's end of file must not
+    /// need to be typed twice.
+    pub(in crate::path) last: bool,
+}
+
+/// Reads a source, by the call that it takes.
+#[derive(Default)]
+pub(in crate::path) struct Intake {
+    /// What else an event counter has.
+    more: More,
+    /// For reading a little from a pipe.
+    aside: Option<OwnedPipe>,
+    twin: Option<OwnedFd>,
+}
+
+impl Intake {
+    /// Reads what the request still wants into this room, and counts it.
+    pub(in crate::path) fn read(
+        &mut self,
+        flow: &mut Flow<'_>,
+        room: &mut [u8],
+    ) -> Result<Got, Verdict> {
+        let record = flow.source.kind().is_record();
+        let length = if record {
+            // There is no half a record, whatever the block.
+            usize::try_from(flow.left).map_or(room.len(), |left| left.min(room.len()))
+        } else {
+            flow.want(room.len())
+        };
+        let done = match length {
+            // There is no file past 2^63-1.
+            0 => Ok(0),
+            length => self.call(flow, &mut room[..length]),
+        };
+        match done {
+            Ok(first) => {
+                flow.took(first as u64);
+                let bytes = first + self.more(flow, &mut room[first..]);
+                let full = first == length;
+                Ok(Got {
+                    bytes,
+                    full,
+                    // Less than asked for, and just where a local file's size
+                    // says that it ends: no need to hear it a second time.
+                    last: bytes == 0 || !full && flow.is_at_size(),
+                })
+            }
+            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
+            // The next record is longer than what is left of the size: it
+            // stays, as a datagram would.
+            Err(Errno::EINVAL) if record && length < room.len() => {
+                flow.left = 0;
+                Err(Verdict::Moved(0))
+            }
+            Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
+        }
+    }
+
+    /// The numbers that an event counter has besides the first one.
+    fn more(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> usize {
+        if flow.source.kind() != Kind::Eventfd || flow.sink.kind().is_datagram() {
+            return 0;
+        }
+        let most = usize::try_from(flow.left).map_or(room.len(), |left| left.min(room.len()));
+        let n = self.more.read(flow.source_fd(), &mut room[..most]);
+        flow.took(n as u64);
+        n
+    }
+
+    fn call(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+        let facts = flow.source.facts();
+        if facts.direct && facts.kind.is_cached() {
+            return aligned::read(flow, &mut self.twin, into);
+        }
+        stream::read(flow, into, &mut self.aside)
+    }
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        if let Some(pipe) = self.aside.take() {
+            pipe.release();
+        }
+    }
+}

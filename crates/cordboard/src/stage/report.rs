@@ -1,0 +1,37 @@
+//! What a stage has done, for the transfer's report.
+
+/// One stage's part of a [`Report`](crate::Report). That there is one means
+/// that the bytes passed through user space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StageReport {
+    /// Its name: `blake3`, `zstd`.
+    pub stage: &'static str,
+    /// Bytes it has seen, or taken in.
+    pub bytes_in: u64,
+    /// Bytes it gave: the same for one that only looks.
+    pub bytes_out: u64,
+    /// What a hash came to.
+    pub digest: Option<String>,
+    /// What was wrong with the bytes.
+    pub fault: Option<String>,
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for StageReport {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let more = usize::from(self.digest.is_some()) + usize::from(self.fault.is_some());
+        let mut out = serializer.serialize_struct("StageReport", 3 + more)?;
+        out.serialize_field("stage", self.stage)?;
+        out.serialize_field("in", &self.bytes_in)?;
+        out.serialize_field("out", &self.bytes_out)?;
+        if let Some(digest) = &self.digest {
+            out.serialize_field("digest", digest)?;
+        }
+        if let Some(fault) = &self.fault {
+            out.serialize_field("fault", fault)?;
+        }
+        out.end()
+    }
+}

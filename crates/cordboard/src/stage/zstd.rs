@@ -1,0 +1,196 @@
+//! Compression and decompression with Zstandard (RFC 8878).
+
+use std::borrow::Cow;
+use std::io;
+
+use zstd::stream::raw::{CParameter, Decoder, Encoder, Operation, OutBuffer};
+
+use super::{Fault, Finished, Passed, Transform};
+use crate::errno::Errno;
+
+/// To one frame, with the checksum of its contents that `zstd(1)` adds too.
+pub(super) struct Compress(Encoder<'static>);
+
+impl Compress {
+    pub(super) fn new(level: i32) -> Result<Compress, Errno> {
+        // zstd itself would take the nearest level there is.
+        if !zstd::compression_level_range().contains(&level) {
+            return Err(Errno::EINVAL);
+        }
+        let make = || {
+            let mut encoder = Encoder::new(level)?;
+            encoder.set_parameter(CParameter::ChecksumFlag(true))?;
+            Ok::<_, io::Error>(encoder)
+        };
+        make().map(Compress).map_err(|_| Errno::ENOMEM)
+    }
+}
+
+impl Transform for Compress {
+    fn name(&self) -> &'static str {
+        "zstd"
+    }
+
+    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+        let (passed, _) = run(&mut self.0, input, output)?;
+        Ok(passed)
+    }
+
+    fn finish(&mut self, output: &mut [u8]) -> Result<Finished, Fault> {
+        let mut out = OutBuffer::around(output);
+        let left = self.0.finish(&mut out, true).map_err(|e| fault(&e))?;
+        Ok(Finished {
+            made: out.pos(),
+            done: left == 0,
+        })
+    }
+}
+
+/// Of any number of frames but none, up to the end of the source.
+pub(super) struct Decompress {
+    decoder: Decoder<'static>,
+    /// In the midst of a frame; of the first one from the start on.
+    within: bool,
+    taken: u64,
+}
+
+impl Decompress {
+    pub(super) fn new() -> Result<Decompress, Errno> {
+        Ok(Decompress {
+            decoder: Decoder::new().map_err(|_| Errno::ENOMEM)?,
+            within: true,
+            taken: 0,
+        })
+    }
+}
+
+impl Transform for Decompress {
+    fn name(&self) -> &'static str {
+        "unzstd"
+    }
+
+    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+        let (passed, hint) = run(&mut self.decoder, input, output).map_err(|fault| {
+            let why = match self.within {
+                true if self.taken > 0 => {
+                    format!("damaged zstd data after {} bytes: {fault}", self.taken)
+                }
+                true => format!("this is no zstd data: {fault}"),
+                false => format!(
+                    "what follows the zstd data after {} bytes is none: {fault}",
+                    self.taken
+                ),
+            };
+            Fault {
+                why: why.into(),
+                ..fault
+            }
+        })?;
+        self.taken += passed.taken as u64;
+        // Asked in vain, it only says how long a next frame's header is.
+        if passed != Passed::default() {
+            self.within = hint > 0;
+        }
+        Ok(passed)
+    }
+
+    fn finish(&mut self, _output: &mut [u8]) -> Result<Finished, Fault> {
+        // All there was to come has come: the last call left output free.
+        if !self.within {
+            return Ok(Finished {
+                made: 0,
+                done: true,
+            });
+        }
+        let why = match self.taken {
+            0 => Cow::Borrowed("there is no zstd data: the source is empty"),
+            n => format!("zstd data that is cut off after {n} bytes").into(),
+        };
+        Err(Fault {
+            errno: Errno::EBADMSG,
+            why,
+        })
+    }
+
+    fn expands(&self) -> bool {
+        true
+    }
+}
+
+fn run(
+    operation: &mut impl Operation,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(Passed, usize), Fault> {
+    let done = operation
+        .run_on_buffers(input, output)
+        .map_err(|e| fault(&e))?;
+    let passed = Passed {
+        taken: done.bytes_read,
+        made: done.bytes_written,
+    };
+    Ok((passed, done.remaining))
+}
+
+fn fault(error: &io::Error) -> Fault {
+    Fault {
+        errno: Errno::EBADMSG,
+        why: error.to_string().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "cordboard" as `zstd(1)` writes it; a raw block, and the checksum.
+    #[test]
+    fn a_known_frame() {
+        let frame = zstd::encode_all(&b"cordboard"[..], 3).unwrap();
+        assert_eq!(frame[..4], [0x28, 0xb5, 0x2f, 0xfd], "the magic number");
+        let mut stage = Decompress::new().unwrap();
+        let mut out = [0; 64];
+        let passed = stage.transform(&frame, &mut out).unwrap();
+        assert_eq!((passed.taken, passed.made), (frame.len(), 9));
+        assert_eq!(&out[..9], b"cordboard");
+        let end = stage.finish(&mut out).unwrap();
+        assert!(end.done && end.made == 0);
+    }
+
+    #[test]
+    fn levels_that_do_not_exist() {
+        for level in [23, 100, i32::MIN] {
+            assert_eq!(Compress::new(level).err(), Some(Errno::EINVAL));
+        }
+        for level in [-7, 1, 3, 22] {
+            assert!(Compress::new(level).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_no_zstd_data_is_told_apart() {
+        let frame = zstd::encode_all(&[9; 5000][..], 3).unwrap();
+        let told = |bytes: &[u8]| {
+            let mut stage = Decompress::new().unwrap();
+            let mut at = 0;
+            while at < bytes.len() {
+                match stage.transform(&bytes[at..], &mut [0; 8192]) {
+                    Ok(passed) => at += passed.taken,
+                    Err(fault) => return fault.to_string(),
+                }
+            }
+            stage.finish(&mut [0; 10]).unwrap_err().to_string()
+        };
+        assert!(told(b"").contains("empty"));
+        assert!(told(b"plain text").contains("no zstd data"));
+        assert!(told(&frame[..frame.len() - 1]).contains("cut off"));
+        let twice = [&frame[..], &frame[..7]].concat();
+        assert!(told(&twice).contains("cut off"));
+        let behind = [&frame[..], b"garbage"].concat();
+        assert!(told(&behind).contains("what follows"));
+        let mut damaged = frame.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        damaged[6] ^= 0xff;
+        assert!(told(&damaged).contains("zstd data"));
+    }
+}
