@@ -59,6 +59,8 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// failure of the side whose call it was: there is no path after this one.
 pub(crate) struct ReadWrite {
     buffer: Option<Buffer>,
+    /// How long the buffer is to be, when there is none.
+    length: usize,
     start: usize,
     end: usize,
     /// A read has returned 0: no further read, a terminal's end of file must
@@ -128,6 +130,7 @@ impl ReadWrite {
         length = length.max(least);
         Ok(ReadWrite {
             buffer: Some(Buffer::at_most(length, least)?),
+            length,
             start: 0,
             end: 0,
             ended: false,
@@ -201,7 +204,12 @@ impl ReadWrite {
         if !flow.may_read(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
-        let mut buffer = self.buffer.take().ok_or(Verdict::Ended)?;
+        let mut buffer = match self.buffer.take() {
+            Some(buffer) => buffer,
+            // It was given up while there was nothing to do.
+            None => Buffer::with_capacity(self.length)
+                .map_err(|errno| Verdict::Failed(Side::Source, errno))?,
+        };
         if self.pending() == 0 {
             (self.start, self.end) = (0, 0);
             let files = flow.sink.kind().is_cached();
@@ -434,6 +442,16 @@ impl Step for ReadWrite {
         self.pending() > 0 || self.empty_message
     }
 
+    fn rest(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.length = buffer.len();
+            buffer.recycle();
+        }
+        if let Some(pipe) = self.aside.take() {
+            pipe.release();
+        }
+    }
+
     fn knows_the_end(&self) -> bool {
         true
     }
@@ -468,11 +486,6 @@ impl Step for ReadWrite {
 
 impl Drop for ReadWrite {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            buffer.recycle();
-        }
-        if let Some(pipe) = self.aside.take() {
-            pipe.release();
-        }
+        self.rest();
     }
 }
