@@ -181,6 +181,11 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.shutdown();
+        if self.core.is_inherited() {
+            // A thread of the parent's is not the child's to detach.
+            let thread = self.reactor.get_mut();
+            std::mem::forget(thread.unwrap_or_else(PoisonError::into_inner).take());
+        }
     }
 }
 
