@@ -5,7 +5,7 @@ mod common;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -88,6 +88,58 @@ fn a_future_under_a_bare_executor() {
     let mut out = String::new();
     end.read_to_string(&mut out).unwrap();
     assert_eq!(out, "number, please");
+}
+
+/// Two at once: the second ends first.
+async fn two(first: Running, second: Running, mut feeds: [std::io::PipeWriter; 2]) -> [u64; 2] {
+    feeds[1].write_all(b"second").unwrap();
+    let [feed, other] = feeds;
+    drop(other);
+    let second = second.await.report.written;
+    drop(feed);
+    [first.await.report.written, second]
+}
+
+fn two_on(run: impl FnOnce(Pin<Box<dyn Future<Output = [u64; 2]> + Send>>) -> [u64; 2]) {
+    let (first, second) = (pipes(any()), pipes(any()));
+    let ends = (first.end, second.end);
+    let future = two(first.running, second.running, [first.feed, second.feed]);
+    assert_eq!(run(Box::pin(future)), [0, 6]);
+    drop(ends);
+}
+
+#[test]
+fn futures_under_tokio() {
+    let _dog = watchdog("futures_under_tokio");
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    two_on(|future| {
+        let runtime = { runtime }.build().unwrap();
+        // As a task of its own too, which moves it.
+        runtime.block_on(async { tokio::spawn(future).await.unwrap() })
+    });
+}
+
+#[test]
+fn futures_under_smol() {
+    let _dog = watchdog("futures_under_smol");
+    two_on(|future| smol::block_on(async { smol::spawn(future).await }));
+    two_on(|future| block_on(future));
+}
+
+/// One that is given up, as by a timeout, cancels its transfer.
+#[test]
+fn a_future_that_is_dropped_cancels() {
+    let _dog = watchdog("a_future_that_is_dropped_cancels");
+    let Pipes {
+        feed: _feed,
+        mut end,
+        running,
+    } = pipes(any());
+    let done = smol::block_on(smol::future::or(async { Some(running.await) }, async {
+        None
+    }));
+    assert!(done.is_none());
+    assert_eq!(end.read_to_end(&mut Vec::new()).unwrap(), 0);
 }
 
 #[test]

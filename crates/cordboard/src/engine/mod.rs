@@ -67,7 +67,7 @@ impl Default for Options {
 
 /// Runs any number of transfers on a few threads of its own.
 ///
-/// Most programs need none: [`start`](crate::start) and [`Transfer::start`] use
+/// Most programs need none: [`start`] and [`Transfer::start`] use
 /// one that is there for the whole process, from its first use on. A child of
 /// `fork(2)` gets a fresh one.
 ///
@@ -181,6 +181,11 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.shutdown();
+        if self.core.is_inherited() {
+            // A thread of the parent's is not the child's to detach.
+            let thread = self.reactor.get_mut();
+            std::mem::forget(thread.unwrap_or_else(PoisonError::into_inner).take());
+        }
     }
 }
 

@@ -92,6 +92,8 @@ fn writable(sink: &Facts) -> Result<(), Why> {
 /// | 0 | ended, once a look at the source has found it so | urgent data stops it in the midst of TCP |
 pub(crate) struct Splice {
     private: Option<OwnedPipe>,
+    /// A private pipe stands between, or would if there were something in it.
+    through: bool,
     step: usize,
     moved: bool,
     /// The sink refused pages: the rest of the private pipe goes by copying.
@@ -111,6 +113,7 @@ impl Splice {
         };
         let mut splice = Splice {
             private: None,
+            through: false,
             step: pipe::LARGEST,
             moved: false,
             refused: None,
@@ -139,6 +142,7 @@ impl Splice {
                 splice.step = pipe::capacity(flow.sink_fd()).max(FILE_STEP);
                 // EMFILE here only means to do without.
                 splice.private = pipe::acquire(splice.step).ok();
+                splice.through = splice.private.is_some();
             }
             return Ok(splice);
         }
@@ -148,19 +152,25 @@ impl Splice {
             probe(flow, &pipe)?;
         }
         splice.private = Some(pipe);
+        splice.through = true;
         Ok(splice)
     }
 
     /// Source to private pipe. Only into an empty one, so that `EAGAIN` can
     /// only mean the source.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        let Some(pipe) = &mut self.private else {
-            return Ok(());
-        };
         let polled = flow.source_ready.marked;
         if !flow.may_read(false) {
             return Err(Verdict::Blocked(Side::Source));
         }
+        if self.private.is_none() {
+            // EMFILE: another path may do without one.
+            let pipe = pipe::acquire(self.step);
+            self.private = Some(pipe.map_err(|errno| Verdict::Declined(errno.into()))?);
+        }
+        let Some(pipe) = &mut self.private else {
+            return Err(Verdict::Moved(0));
+        };
         let length = flow.want(self.step);
         let source = flow.source_fd();
         let done = rustix::pipe::splice(
@@ -292,7 +302,7 @@ impl Splice {
 
 impl Step for Splice {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        if self.private.is_none() {
+        if !self.through {
             return self.direct(flow);
         }
         if self.held() == 0 {
@@ -310,6 +320,12 @@ impl Step for Splice {
 
     fn held(&self) -> u64 {
         self.private.as_ref().map_or(0, OwnedPipe::held) + self.spill.rest().len() as u64
+    }
+
+    fn rest(&mut self) {
+        if let Some(pipe) = self.private.take() {
+            pipe.release();
+        }
     }
 
     fn strand(&mut self) -> Option<Stranded> {
@@ -342,9 +358,7 @@ impl Step for Splice {
 
 impl Drop for Splice {
     fn drop(&mut self) {
-        if let Some(pipe) = self.private.take() {
-            pipe.release();
-        }
+        self.rest();
     }
 }
 

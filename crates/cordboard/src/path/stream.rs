@@ -22,7 +22,8 @@ pub(super) fn read(
         return Ok(rustix::net::recv(fd, into, flags)?.1);
     }
     if flow.source.kind().is_pipe() {
-        return pipe::read(fd, into, aside);
+        let may_wait = flow.may_sleep || flow.source.facts().nonblocking;
+        return pipe::read(fd, into, may_wait, aside);
     }
     let n = match flow.from {
         Cursor::At(offset) => rustix::io::pread(fd, into, offset)?,

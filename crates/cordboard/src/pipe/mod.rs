@@ -181,19 +181,23 @@ impl Grown {
 /// away what a short read leaves of a packet. A packet is a page at most; less
 /// is asked for by `splice(2)`, which leaves the rest where it is. The pipe
 /// that this takes is kept in `aside` for the next time.
+///
+/// Without `may_wait`, a pipe whose bytes another reader has taken meanwhile
+/// is `EAGAIN`, blocking or not.
 pub(crate) fn read(
     fd: BorrowedFd<'_>,
     into: &mut [u8],
+    may_wait: bool,
     aside: &mut Option<OwnedPipe>,
 ) -> Result<usize, Errno> {
     use rustix::pipe::{SpliceFlags, splice};
     const PACKET: usize = 4096;
     if into.len() >= PACKET {
-        return Ok(rustix::io::read(fd, into)?);
+        return take(fd, into, may_wait);
     }
     let Some(mut pipe) = aside.take().or_else(|| acquire(DEFAULT).ok()) else {
         // Without a second pipe only packets are at risk, and they are rare.
-        return Ok(rustix::io::read(fd, into)?);
+        return take(fd, into, may_wait);
     };
     let flags = SpliceFlags::NONBLOCK;
     let moved = splice(fd, None, pipe.writer(), None, into.len(), flags);
@@ -204,7 +208,7 @@ pub(crate) fn read(
             return match errno {
                 rustix::io::Errno::AGAIN | rustix::io::Errno::INTR => Err(errno.into()),
                 // Refused by a filter.
-                _ => Ok(rustix::io::read(fd, into)?),
+                _ => take(fd, into, may_wait),
             };
         }
     };
@@ -223,4 +227,36 @@ pub(crate) fn read(
     }
     *aside = Some(pipe);
     Ok(n)
+}
+
+/// `RWF_NOWAIT` (`preadv2(2)`), where the kernel takes it for pipes.
+fn take(fd: BorrowedFd<'_>, into: &mut [u8], may_wait: bool) -> Result<usize, Errno> {
+    use rustix::io::{Errno as Refused, IoSliceMut, ReadWriteFlags, preadv2};
+    if !may_wait {
+        let mut parts = [IoSliceMut::new(into)];
+        // Offset -1: where it stands.
+        match preadv2(fd, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) {
+            // No such flag, no such call, or a filter that does not know it.
+            Err(Refused::OPNOTSUPP | Refused::NOSYS | Refused::PERM) => {}
+            done => return Ok(done?),
+        }
+    }
+    Ok(rustix::io::read(fd, into)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_reader_has_taken_is_not_waited_for() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&writer, b"mine").unwrap();
+        rustix::io::read(&reader, &mut [0; 4]).unwrap();
+        for length in [1, 4096, 65536] {
+            let into = &mut vec![0; length];
+            let got = read(reader.as_fd(), into, false, &mut None);
+            assert_eq!(got, Err(Errno::EAGAIN));
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Datagrams in batches: `recvmmsg(2)` and `sendmmsg(2)`.
 
+use std::cell::RefCell;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -38,9 +39,18 @@ pub(crate) struct Batch {
 // references that outlive the call; between calls they are never read.
 unsafe impl Send for Batch {}
 
+thread_local! {
+    /// The last batch this thread gave back.
+    static SPARE: RefCell<Option<Batch>> = const { RefCell::new(None) };
+}
+
 impl Batch {
     /// For at most this many datagrams at a time.
     pub(crate) fn new(slots: usize) -> Batch {
+        let spare = SPARE.try_with(|spare| spare.take()).ok().flatten();
+        if let Some(spare) = spare.filter(|spare| spare.headers.len() == slots) {
+            return spare;
+        }
         // SAFETY: all-zero bytes are a valid mmsghdr.
         let header = unsafe { mem::zeroed() };
         let vector = libc::iovec {
@@ -52,6 +62,11 @@ impl Batch {
             vectors: vec![vector; slots],
             control: vec![[0; 32]; slots],
         }
+    }
+
+    /// Gives it back for this thread's next transfer.
+    pub(crate) fn recycle(self) {
+        let _ = SPARE.try_with(|spare| spare.replace(Some(self)));
     }
 
     /// Receives up to a batch of datagrams, each into a slot of `slot` bytes

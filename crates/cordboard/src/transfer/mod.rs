@@ -265,7 +265,11 @@ fn lend_both(owned: &[OwnedFd; 2]) -> [BorrowedFd<'static>; 2] {
 /// A second descriptor of the same thing, which is closed over `execve(2)`.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     // Not one of the first three, which others take for granted.
-    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
+    match rustix::io::fcntl_dupfd_cloexec(fd, 3) {
+        // fcntl(2): the limit is below even that.
+        Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
+        done => Ok(done?),
+    }
 }
 
 /// Where both sides stand, and what is left to do.

@@ -8,6 +8,7 @@ use super::super::{Cursor, Flow, Verdict};
 use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::sys::Batch;
 
 impl Datagram {
     pub(super) fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
@@ -56,7 +57,8 @@ impl Datagram {
         } else {
             let queued = self.queue[self.next..self.next + whole].iter();
             let parts = queued.map(|m| &buffer[m.start..m.start + m.length]);
-            match self.batch.send(fd, parts, wait) {
+            let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
+            match batch.send(fd, parts, wait) {
                 // Where only batches are refused, singly will do.
                 Err(Errno::ENOSYS | Errno::EPERM) => singly(),
                 sent => sent,

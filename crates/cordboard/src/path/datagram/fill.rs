@@ -5,7 +5,7 @@ use super::one::{next_length, receive_one};
 use super::{Datagram, Message, One, reading_was_shut_down};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::sys::Received;
+use crate::sys::{Batch, Received};
 
 /// Bytes that are joined for a stream before they are written, and datagrams.
 pub(super) const JOINED: usize = 64 << 10;
@@ -30,18 +30,11 @@ impl Datagram {
             }
             at_most = 1;
         }
-        let Some(mut buffer) = self.buffer.take() else {
-            return Err(Verdict::Ended);
-        };
+        let mut buffer = self.buffer()?;
         let wait = flow.may_sleep && !flow.source.facts().nonblocking;
-        let done = self.batch.receive(
-            fd,
-            &mut buffer,
-            self.slot,
-            at_most,
-            wait,
-            &mut self.received,
-        );
+        let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
+        let received = &mut self.received;
+        let done = batch.receive(fd, &mut buffer, self.slot, at_most, wait, received);
         self.buffer = Some(buffer);
         self.forget();
         done.map_err(failed)?;
@@ -62,9 +55,7 @@ impl Datagram {
     /// the largest datagram there can be, is spread over so many pages that
     /// touching them costs more than the calls it saves.
     pub(super) fn join(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        let Some(mut buffer) = self.buffer.take() else {
-            return Err(Verdict::Ended);
-        };
+        let mut buffer = self.buffer()?;
         self.forget();
         let mut verdict = None;
         let mut end = 0;
@@ -124,9 +115,7 @@ impl Datagram {
         if flow.left > 0 && !flow.may_read(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
-        let Some(mut buffer) = self.buffer.take() else {
-            return Err(Verdict::Ended);
-        };
+        let mut buffer = self.buffer()?;
         let (start, held) = self.tail;
         buffer.copy_within(start..start + held, 0);
         self.forget();

@@ -55,8 +55,11 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EMSGSIZE` | failed: the sink's limit; or, on the source, a datagram that was cut | |
 /// | `ECONNREFUSED` | failed on its side: nobody listens (any more) | `udp(7)` |
 pub(crate) struct Datagram {
-    batch: Batch,
+    /// Neither is there while there is nothing to do.
+    batch: Option<Batch>,
     buffer: Option<Buffer>,
+    slots: usize,
+    length: usize,
     slot: usize,
     received: Vec<Received>,
     queue: Vec<Message>,
@@ -102,14 +105,15 @@ impl Datagram {
         } else {
             (largest(source), SLOTS / 2)
         };
+        let length = slot * slots + if joins { JOINED } else { 0 };
         let mut datagram = Datagram {
-            batch: Batch::new(slots),
-            buffer: Some(Buffer::with_capacity(
-                slot * slots + if joins { JOINED } else { 0 },
-            )?),
+            batch: None,
+            buffer: Some(Buffer::with_capacity(length)?),
+            slots,
+            length,
             slot,
-            received: Vec::with_capacity(slots),
-            queue: Vec::with_capacity(slots),
+            received: Vec::new(),
+            queue: Vec::new(),
             next: 0,
             sent: 0,
             tail: (0, 0),
@@ -126,6 +130,15 @@ impl Datagram {
             datagram.tells_end = true;
         }
         Ok(datagram)
+    }
+
+    /// The buffer; another one, where it was given up.
+    fn buffer(&mut self) -> Result<Buffer, Verdict> {
+        match self.buffer.take() {
+            Some(buffer) => Ok(buffer),
+            None => Buffer::with_capacity(self.length)
+                .map_err(|errno| Verdict::Failed(Side::Source, errno)),
+        }
     }
 
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
@@ -176,6 +189,19 @@ impl Step for Datagram {
         self.next < self.queue.len() || self.tail.1 > 0
     }
 
+    fn rest(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            buffer.recycle();
+        }
+        if let Some(batch) = self.batch.take() {
+            batch.recycle();
+        }
+        if let Some(pipe) = self.aside.take() {
+            pipe.release();
+        }
+        (self.received, self.queue, self.next) = (Vec::new(), Vec::new(), 0);
+    }
+
     fn knows_the_end(&self) -> bool {
         true
     }
@@ -210,11 +236,6 @@ impl Step for Datagram {
 
 impl Drop for Datagram {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            buffer.recycle();
-        }
-        if let Some(pipe) = self.aside.take() {
-            pipe.release();
-        }
+        self.rest();
     }
 }

@@ -93,12 +93,17 @@ impl Intake {
         }
         stream::read(flow, into, &mut self.aside)
     }
+
+    /// Gives up what it can do without until it reads again.
+    pub(super) fn rest(&mut self) {
+        if let Some(pipe) = self.aside.take() {
+            pipe.release();
+        }
+    }
 }
 
 impl Drop for Intake {
     fn drop(&mut self) {
-        if let Some(pipe) = self.aside.take() {
-            pipe.release();
-        }
+        self.rest();
     }
 }

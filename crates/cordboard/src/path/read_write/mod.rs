@@ -54,6 +54,8 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// failure of the side whose call it was: there is no path after this one.
 pub(crate) struct ReadWrite {
     buffer: Option<Buffer>,
+    /// How long the buffer is to be, when there is none.
+    length: usize,
     start: usize,
     end: usize,
     /// A read has returned 0: no further read, a terminal's end of file must
@@ -114,6 +116,7 @@ impl ReadWrite {
         length = length.max(least);
         Ok(ReadWrite {
             buffer: Some(Buffer::at_most(length, least)?),
+            length,
             start: 0,
             end: 0,
             ended: false,
@@ -181,7 +184,12 @@ impl ReadWrite {
         if !flow.may_read(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
-        let mut buffer = self.buffer.take().ok_or(Verdict::Ended)?;
+        let mut buffer = match self.buffer.take() {
+            Some(buffer) => buffer,
+            // It was given up while there was nothing to do.
+            None => Buffer::with_capacity(self.length)
+                .map_err(|errno| Verdict::Failed(Side::Source, errno))?,
+        };
         if self.pending() == 0 {
             (self.start, self.end) = (0, 0);
             let files = flow.sink.kind().is_cached();
@@ -302,6 +310,14 @@ impl Step for ReadWrite {
         self.pending() > 0 || self.empty_message
     }
 
+    fn rest(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.length = buffer.len();
+            buffer.recycle();
+        }
+        self.intake.rest();
+    }
+
     fn knows_the_end(&self) -> bool {
         true
     }
@@ -336,8 +352,6 @@ impl Step for ReadWrite {
 
 impl Drop for ReadWrite {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            buffer.recycle();
-        }
+        self.rest();
     }
 }

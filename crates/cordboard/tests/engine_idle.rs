@@ -1,0 +1,225 @@
+//! What an idle transfer costs: little memory, and no wake-ups. A test binary
+//! of its own, for it counts every allocation.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{any, descriptors, only, watchdog};
+use cordboard::PathName::{Datagram, ReadWrite, Splice};
+use cordboard::engine::Options;
+use cordboard::{Ended, Engine, PathName, Request, Running, Transfer};
+
+/// Counts the bytes that are in use.
+struct Counting;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does everything.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Pairs that the limit of open files has room for, 10,000 at most: each takes
+/// four descriptors here, and two more of its transfer's.
+fn pairs() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let want = 10_000 * 6 + 1000;
+    let now = getrlimit(Resource::Nofile);
+    let most = now.maximum.unwrap_or(u64::MAX);
+    for limit in [want, most.min(want)] {
+        let raised = Rlimit {
+            current: Some(limit),
+            maximum: Some(most.max(limit)),
+        };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            break;
+        }
+    }
+    let current = getrlimit(Resource::Nofile).current.unwrap_or(want);
+    usize::try_from(current.saturating_sub(1000) / 6)
+        .unwrap()
+        .min(10_000)
+}
+
+/// Until every transfer has gone to sleep: each has asked its source once, and
+/// the reactor sleeps.
+fn asleep() {
+    let mut before = u64::MAX;
+    loop {
+        let switches = reactor_switches();
+        if switches == before && reactor_sleeps() {
+            return;
+        }
+        before = switches;
+        std::thread::yield_now();
+    }
+}
+
+fn reactor_file(name: &str) -> String {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let reactor = tasks.map(|task| task.unwrap().path()).find(|task| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == "cordboard")
+    });
+    std::fs::read_to_string(reactor.expect("one reactor").join(name)).unwrap()
+}
+
+/// How often the reactor has gone to sleep.
+fn reactor_switches() -> u64 {
+    let status = reactor_file("status");
+    let line = status
+        .lines()
+        .find(|l| l.starts_with("voluntary_ctxt_switches"));
+    line.unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+fn reactor_sleeps() -> bool {
+    let stat = reactor_file("stat");
+    stat.rsplit(") ").next().unwrap().starts_with('S')
+}
+
+#[test]
+fn ten_thousand_idle_pipe_pairs() {
+    let _dog = watchdog("ten_thousand_idle_pipe_pairs");
+    if !common::alone("ten_thousand_idle_pipe_pairs") {
+        return;
+    }
+    let pairs = pairs();
+    let engine = Engine::new(Options::default()).unwrap();
+    let all: Vec<_> = (0..pairs)
+        .map(|_| (std::io::pipe().unwrap(), std::io::pipe().unwrap()))
+        .collect();
+    let (memory, open) = (IN_USE.load(Ordering::Relaxed), descriptors());
+    let mut running: Vec<Running> = Vec::with_capacity(pairs);
+    let handles = pairs * size_of::<Running>();
+    for ((source, _), (_, sink)) in &all {
+        let transfer = Transfer::owning(
+            source.try_clone().unwrap().into(),
+            sink.try_clone().unwrap().into(),
+            any(),
+        );
+        running.push(engine.start(transfer.unwrap()).unwrap());
+    }
+    asleep();
+    let each = (IN_USE.load(Ordering::Relaxed) - memory - handles) / pairs;
+    eprintln!("{pairs} idle transfers: {each} bytes each");
+    assert!(each <= 2048, "{each}");
+    assert_eq!(descriptors(), open + 2 * pairs);
+    // Time passes, as the reactor's of another engine tells.
+    let before = reactor_switches();
+    let spent = passes(Duration::from_millis(50));
+    assert!(spent >= Duration::from_millis(50));
+    assert_eq!(reactor_switches(), before, "somebody was woken");
+    // They have not gone numb.
+    let ((_, feed), _) = &all[pairs / 2];
+    let mut feed = feed;
+    feed.write_all(b"x").unwrap();
+    while running[pairs / 2].status().written == 0 {
+        std::thread::yield_now();
+    }
+    drop(all);
+    engine.shutdown();
+    for running in running {
+        let ended = running.wait().report.ended;
+        assert!(
+            matches!(ended, Ended::Cancelled | Ended::Error | Ended::Eof),
+            "{ended}"
+        );
+    }
+    assert_eq!(descriptors(), open - 4 * pairs);
+}
+
+/// A synchronous transfer that is idle for so long.
+fn passes(time: Duration) -> Duration {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let request = Request {
+        idle: Some(time),
+        ..any()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    transfer.run().report.elapsed
+}
+
+/// Whatever path waits, it gives up its buffers and private pipes meanwhile.
+#[test]
+fn no_path_keeps_what_it_does_not_need() {
+    let _dog = watchdog("no_path_keeps_what_it_does_not_need");
+    if !common::alone("no_path_keeps_what_it_does_not_need") {
+        return;
+    }
+    const PAIRS: usize = 100;
+    for path in [Splice, ReadWrite, Datagram] {
+        let engine = Engine::new(Options::default()).unwrap();
+        let all: Vec<_> = (0..PAIRS).map(|_| pair(path)).collect();
+        let (memory, open) = (IN_USE.load(Ordering::Relaxed), descriptors());
+        let mapped = mapped();
+        let start = |(source, sink): &(Ends, Ends)| {
+            let transfer = Transfer::owning(
+                source.1.try_clone().unwrap(),
+                sink.0.try_clone().unwrap(),
+                only(&[path]),
+            );
+            engine.start(transfer.unwrap()).unwrap()
+        };
+        let running: Vec<Running> = all.iter().map(start).collect();
+        // Each carries something, and sleeps again.
+        for (source, sink) in &all {
+            rustix::io::write(&source.0, b"hello").unwrap();
+            rustix::io::read(&sink.1, &mut [0; 16]).unwrap();
+        }
+        asleep();
+        let each = (IN_USE.load(Ordering::Relaxed) - memory) / PAIRS;
+        assert!(each <= 2600, "{path}: {each} bytes");
+        // The pool keeps a few pipes.
+        assert!(descriptors() <= open + 2 * PAIRS + 16, "{path}");
+        assert!(self::mapped() < mapped + PAIRS, "{path}: mappings are kept");
+        drop(running);
+    }
+}
+
+type Ends = (std::os::fd::OwnedFd, std::os::fd::OwnedFd);
+
+fn pair(path: PathName) -> (Ends, Ends) {
+    let ends = || -> Ends {
+        if path == Datagram {
+            let (a, b) = UnixDatagram::pair().unwrap();
+            (a.into(), b.into())
+        } else {
+            let (a, b) = UnixStream::pair().unwrap();
+            (a.into(), b.into())
+        }
+    };
+    (ends(), ends())
+}
+
+/// Mappings of this process.
+fn mapped() -> usize {
+    std::fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .lines()
+        .count()
+}
