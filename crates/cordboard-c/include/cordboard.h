@@ -1,0 +1,458 @@
+/* cordboard: any descriptor to any descriptor.
+ *
+ * Made from the Rust sources by cbindgen (crates/cordboard-c/tests/header.rs):
+ * change those, not this. The page to read first is docs/c.md.
+ *
+ * Every call may be made from any thread. None may be made in a signal
+ * handler. Link with `pkg-config --cflags --libs cordboard`. */
+
+#ifndef CORDBOARD_H
+#define CORDBOARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+// `cord_splice` until the source ends.
+#define CORD_EOF SIZE_MAX
+
+// Initialisers. In C, a compound literal of one is a value as well:
+// `(struct cord_request)CORD_REQUEST_INIT(from, to)`.
+#define CORD_REQUEST_INIT(source, sink)                                        \
+    {sizeof(struct cord_request), (source), (sink), CORD_ALL, CORD_HERE,       \
+     CORD_HERE, 0, 0, 0, NULL}
+#define CORD_REPORT_INIT                                                       \
+    {sizeof(struct cord_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
+#define CORD_STATUS_INIT                                                       \
+    {sizeof(struct cord_status), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
+
+// The same in `cord_request.size`.
+#define CORD_ALL UINT64_MAX
+
+// In `cord_request.source_offset` and `sink_offset`: where the descriptor
+// stands, and moving that place along.
+#define CORD_HERE -1
+
+// A flag of `cord_request`: a snapshot. Paths that hand the page cache's own
+// pages on are left out, so that later writes to the source cannot show.
+#define CORD_STABLE 1
+
+// A flag of `cord_request`: `fsync(2)` the sink at the end. Its result counts.
+#define CORD_SYNC 2
+
+// A flag of `cord_request`: blocks of zeros become holes, where the sink is a
+// file.
+#define CORD_SPARSE 4
+
+// A flag of `cord_request`: every byte is written, the source's holes too.
+#define CORD_DENSE 8
+
+// Why a transfer ended: the source ended.
+#define CORD_ENDED_EOF 1
+
+// Why a transfer ended: its size was reached.
+#define CORD_ENDED_SIZE 2
+
+// Why a transfer ended: nothing had moved for the time of `idle_ms`.
+#define CORD_ENDED_IDLE 3
+
+// Why a transfer ended: it was cancelled.
+#define CORD_ENDED_CANCELLED 4
+
+// Why a transfer ended: a failure, which `failed` and `error` tell of.
+#define CORD_ENDED_ERROR 5
+
+// The side that failed: none, or neither.
+#define CORD_NEITHER 0
+
+// The side that failed: the source.
+#define CORD_SOURCE 1
+
+// The side that failed: the sink.
+#define CORD_SINK 2
+
+// A handle on one transfer: a number that is looked up, so that one which was
+// closed, or never was, is `EBADF`. The numbers are not used twice in a
+// process. 0 is `CORD_LAST`; -1 is what `cord_start` returns on failure.
+typedef int64_t cord_transfer;
+
+// What to move. Begin with `struct cord_request r = CORD_REQUEST_INIT(src,
+// dst);`, which means all there is, from where both stand.
+struct cord_request {
+    // `sizeof(struct cord_request)`.
+    size_t struct_size;
+    // Descriptor to read from. It is duplicated: the caller may close it.
+    int source;
+    // Descriptor to write to. The same.
+    int sink;
+    // Bytes, or `CORD_ALL` to the source's end.
+    uint64_t size;
+    // Byte of the source to begin at, its own position being left alone; or
+    // `CORD_HERE`.
+    int64_t source_offset;
+    // The same for the sink.
+    int64_t sink_offset;
+    // Bytes moved by one step at most, and the size of each datagram where a
+    // stream goes to a datagram socket. 0: whatever suits.
+    uint64_t block;
+    // End, without an error, when nothing has moved for so many
+    // milliseconds. 0: never.
+    uint64_t idle_ms;
+    // `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE` or `CORD_DENSE`, or'ed.
+    uint64_t flags;
+    // The paths that may be used, names separated by commas, as in the
+    // variable `CORDBOARD_ROUTE`. NULL: as the environment says.
+    const char *paths;
+};
+
+// The account of a transfer that has ended. `read == written + stranded`,
+// always. Begin with `struct cord_report r = CORD_REPORT_INIT;`.
+struct cord_report {
+    // `sizeof(struct cord_report)`.
+    size_t struct_size;
+    // Bytes taken from the source.
+    uint64_t read;
+    // Bytes that the sink accepted.
+    uint64_t written;
+    // Bytes taken from the source that the sink did not accept and that could
+    // not be put back: `cord_stranded` hands them over.
+    uint64_t stranded;
+    // Datagrams that the kernel cut short. 0 in practice.
+    uint64_t truncated;
+    // Wall time from start to end, in nanoseconds.
+    uint64_t elapsed_ns;
+    // Why it ended: `CORD_ENDED_EOF` and its like.
+    int ended;
+    // Which side failed: `CORD_SOURCE`, `CORD_SINK` or `CORD_NEITHER`.
+    int failed;
+    // The errno it failed with, or 0.
+    int error;
+    // 0.
+    int reserved;
+    // The paths that carried it, in the order of their first use, separated
+    // by commas: `"clone"`, `"splice,read/write"`.
+    char path[96];
+};
+
+// A transfer's state while it runs. Begin with `struct cord_status s =
+// CORD_STATUS_INIT;`.
+struct cord_status {
+    // `sizeof(struct cord_status)`.
+    size_t struct_size;
+    // Bytes taken from the source so far.
+    uint64_t read;
+    // Bytes that the sink accepted so far.
+    uint64_t written;
+    // Bytes between the two: `read - written`.
+    uint64_t in_transit;
+    // Bytes written per second since the start.
+    uint64_t rate;
+    // Since the start, in nanoseconds.
+    uint64_t elapsed_ns;
+    // Reads in the kernel's hands.
+    uint32_t pending_reads;
+    // Writes in the kernel's hands.
+    uint32_t pending_writes;
+    // 1 once it has ended, 0 before.
+    int ended;
+    // 0.
+    int reserved;
+    // The path in use, or the last one.
+    char path[32];
+};
+
+// Called once when a transfer has ended, with what was given to `cord_on_end`.
+// It runs on a thread of the library, with all signals blocked (or on the
+// caller's, where the end came first), and should be short. It must not
+// throw, and must not wait for another transfer.
+typedef void (*cord_callback)(cord_transfer transfer,
+                              const struct cord_report *report,
+                              void *user);
+
+// Wherever a handle is asked for: the last `cord_splice` or `cord_run` that
+// this thread waited for.
+#define CORD_LAST 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// cord_splice - move bytes from any descriptor to any other
+//
+// Moves `size` bytes, or with `CORD_EOF` all there are, from where `src`
+// stands to where `dst` stands, by the fastest way this kernel has for the
+// pair. Fewer come where `src` ends before. Both positions move along. It
+// waits on descriptors with O_NONBLOCK too, and goes on after a signal's
+// handler. No SIGPIPE and no SIGXFSZ are raised.
+//
+// If either descriptor has FASYNC (O_ASYNC) set, it returns 0 as soon as the
+// transfer has started, and SIGIO tells of the end: the signal of F_SETSIG,
+// if one was set, to the owner of F_SETOWN, or to the calling process where
+// there is none. See docs/c.md, "The paper's way". `cord_last` tells how it
+// went.
+//
+// # Returns
+//
+// Bytes written (SSIZE_MAX for more), or -1 and errno. What had been moved
+// before a failure is in `cord_try(CORD_LAST, &report)`, and bytes that were
+// read and not written are had with `cord_stranded(CORD_LAST, ...)`.
+//
+// # Errors
+//
+// * EBADF: not open, or not for this direction.
+// * EISDIR: a directory.
+// * EINVAL: a listening socket; source and sink are one file or one open
+//   description in a way that has no end, or that overlaps; a word in
+//   CORDBOARD_ROUTE or CORDBOARD_WITHOUT that names no path.
+//   With FASYNC, an end that is an error is told by the signal.
+// * EPIPE, ECONNRESET: nobody reads the sink any more.
+// * ENODATA: the source was truncated while it was read.
+// * EOPNOTSUPP: the switches leave no path for this pair.
+// * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
+//   EFBIG, EDQUOT, and so on.
+ssize_t cord_splice(int src, int dst, size_t size);
+
+// cord_last - the handle of an asynchronous cord_splice
+//
+// The latest that was started from or to the descriptor of this number, while
+// it runs and after. The library keeps it until the next one on both its
+// numbers, or until `cord_close`. Not to be called in a signal handler.
+//
+// # Returns
+//
+// A handle, or -1 and errno.
+//
+// # Errors
+//
+// * ENOENT: there is none, or it was closed.
+cord_transfer cord_last(int fd);
+
+// cord_run - carry out a request, and wait for its end
+//
+// As cord_splice, with everything that a request can say, and never
+// asynchronous: FASYNC is not looked at. `report` may be NULL; it is filled
+// in after a failure too.
+//
+// # Returns
+//
+// 0, or -1 and errno. An end by `idle_ms` is none of both sides' failure: 0.
+//
+// # Errors
+//
+// * EFAULT: `request` is NULL.
+// * EINVAL: a `struct_size` that no version had; an unknown flag, offset or
+//   path.
+// * E2BIG: a field that this version does not know is not 0.
+// * ESPIPE: an offset for what cannot seek.
+// * EOVERFLOW: an offset past 2^63-1.
+// * All of cord_splice's.
+int cord_run(const struct cord_request *request, struct cord_report *report);
+
+// cord_start - begin a transfer that runs by itself
+//
+// Both descriptors are duplicated. The caller owns the handle and gives it
+// back with `cord_close` or `cord_detach`.
+//
+// # Returns
+//
+// A handle, or -1 and errno.
+//
+// # Errors
+//
+// Those of cord_run that need nothing to be moved, and
+//
+// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread.
+cord_transfer cord_start(const struct cord_request *request);
+
+// cord_wait - wait for a transfer's end
+//
+// After it the callbacks of the transfer have returned. The handle stays open.
+// Any number of threads may wait. `report` may be NULL.
+//
+// # Returns
+//
+// 0 however it ended: see `report->ended` and `report->error`. -1 and errno
+// where it could not be waited for.
+//
+// # Errors
+//
+// * EBADF: no open handle of this process.
+// * EDEADLK: called in a callback.
+// * EINVAL: a `struct_size` that no version had.
+// * EMFILE, ENFILE, ENOMEM: no descriptor to wait with.
+int cord_wait(cord_transfer transfer, struct cord_report *report);
+
+// cord_try - the account of a transfer, if it has ended
+//
+// Never waits. `report` may be NULL.
+//
+// # Returns
+//
+// 1 if it has ended, 0 if it still runs, -1 and errno.
+//
+// # Errors
+//
+// * EBADF: no open handle of this process.
+// * EINVAL: a `struct_size` that no version had.
+int cord_try(cord_transfer transfer, struct cord_report *report);
+
+// cord_get_status - how far a transfer has come
+//
+// # Returns
+//
+// 0, or -1 and errno.
+//
+// # Errors
+//
+// * EBADF: no open handle of this process; CORD_LAST, which has ended.
+// * EFAULT: `status` is NULL.
+// * EINVAL: a `struct_size` that no version had.
+int cord_get_status(cord_transfer transfer, struct cord_status *status);
+
+// cord_fd - a descriptor to wait for the end with poll(2)
+//
+// It polls readable once the transfer has ended, and stays so. It belongs to
+// the handle: not to be read, nor closed.
+//
+// # Returns
+//
+// The descriptor, or -1 and errno.
+//
+// # Errors
+//
+// * EBADF: no open handle of this process.
+// * EMFILE, ENFILE, ENOMEM: no descriptor is to be had.
+int cord_fd(cord_transfer transfer);
+
+// cord_on_end - have a function called at the end
+//
+// Once, on a thread of the library before anyone who waits is told; at once
+// and on the calling thread, if the end has come. It is called even where the
+// handle is closed meanwhile. The report is valid for the call.
+//
+// # Returns
+//
+// 0, or -1 and errno.
+//
+// # Errors
+//
+// * EBADF: no open handle of this process.
+// * EFAULT: `callback` is NULL.
+int cord_on_end(cord_transfer transfer, cord_callback callback, void *user);
+
+// cord_cancel - end a transfer early
+//
+// Returns at once; the end comes as any other, with an exact account. What
+// has ended already stays as it is.
+//
+// # Returns
+//
+// 0, or -1 and errno.
+//
+// # Errors
+//
+// * EBADF: no open handle of this process.
+int cord_cancel(cord_transfer transfer);
+
+// cord_stranded - bytes that were read from the source and not written
+//
+// As read(2): the next of them, at most `size`. Datagrams come one a call and
+// whole, be it with no bytes.
+//
+// # Returns
+//
+// Bytes, or -1 and errno.
+//
+// # Errors
+//
+// * ENODATA: nothing is left, or nothing ever was.
+// * EMSGSIZE: the next datagram has more than `size` bytes. It stays.
+// * EBUSY: the transfer still runs.
+// * EDEADLK: called in a callback.
+// * EBADF: no open handle of this process.
+// * EFAULT: `buffer` is NULL and `size` is not 0.
+ssize_t cord_stranded(cord_transfer transfer, void *buffer, size_t size);
+
+// cord_json - the whole account as one line of JSON
+//
+// The same as the command's `--json`, which has the paths that were not taken
+// and why. As snprintf(3): at most `size` bytes with the ending 0.
+//
+// # Returns
+//
+// The length of the whole text, without its 0, or -1 and errno.
+//
+// # Errors
+//
+// * EBUSY: the transfer still runs.
+// * EDEADLK: called in a callback.
+// * EBADF: no open handle of this process.
+// * EFAULT: `buffer` is NULL and `size` is not 0.
+ssize_t cord_json(cord_transfer transfer, char *buffer, size_t size);
+
+// cord_close - give a handle back; a transfer that still runs is cancelled
+//
+// Stranded bytes that nobody has read are dropped with it: wait and read them
+// first, where they matter.
+//
+// # Returns
+//
+// 0, or -1 and errno.
+//
+// # Errors
+//
+// * EBADF: no open handle of this process.
+int cord_close(cord_transfer transfer);
+
+// cord_detach - give a handle back and let the transfer go on to its end
+//
+// # Returns
+//
+// 0, or -1 and errno.
+//
+// # Errors
+//
+// * EBADF: no open handle of this process.
+int cord_detach(cord_transfer transfer);
+
+// cord_set_flags - fcntl(fd, F_SETFL, flags) that keeps FASYNC on every file
+//
+// Linux leaves O_ASYNC out on regular files, without an error. This remembers
+// it, so that cord_splice is asynchronous from and to such a file as well.
+// (The file's F_SETSIG becomes SIGIO, if it was 0; F_SETSIG with 0 ends it
+// too.) While an asynchronous splice runs, the flag is kept for its end.
+//
+// # Returns
+//
+// 0, or -1 and errno.
+//
+// # Errors
+//
+// Those of fcntl(2): EBADF, EINVAL, EPERM.
+int cord_set_flags(int fd, int flags);
+
+// cord_get_flags - fcntl(fd, F_GETFL) that shows FASYNC as cord_splice sees it
+//
+// # Returns
+//
+// The flags, or -1 and errno.
+//
+// # Errors
+//
+// * EBADF: not an open descriptor.
+int cord_get_flags(int fd);
+
+// cord_error - what this thread's last failed call has to say
+//
+// Which side failed and why, and what to do about it: more than errno can
+// tell. Valid until the next call of this thread that fails. Never NULL.
+const char *cord_error(void);
+
+// cord_version - the version of the library, `"0.1.0"`
+const char *cord_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* CORDBOARD_H */

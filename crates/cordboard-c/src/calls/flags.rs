@@ -1,0 +1,42 @@
+//! FASYNC where Linux does not keep it.
+
+use std::ffi::c_int;
+
+use crate::guard::guard;
+use crate::{fasync, sys};
+
+/// cord_set_flags - fcntl(fd, F_SETFL, flags) that keeps FASYNC on every file
+///
+/// Linux leaves O_ASYNC out on regular files, without an error. This remembers
+/// it, so that cord_splice is asynchronous from and to such a file as well.
+/// (The file's F_SETSIG becomes SIGIO, if it was 0; F_SETSIG with 0 ends it
+/// too.) While an asynchronous splice runs, the flag is kept for its end.
+///
+/// # Returns
+///
+/// 0, or -1 and errno.
+///
+/// # Errors
+///
+/// Those of fcntl(2): EBADF, EINVAL, EPERM.
+#[unsafe(no_mangle)]
+pub extern "C" fn cord_set_flags(fd: c_int, flags: c_int) -> c_int {
+    guard(-1, || {
+        fasync::set_flags(sys::lend(fd)?, flags)?;
+        Ok(0)
+    })
+}
+
+/// cord_get_flags - fcntl(fd, F_GETFL) that shows FASYNC as cord_splice sees it
+///
+/// # Returns
+///
+/// The flags, or -1 and errno.
+///
+/// # Errors
+///
+/// * EBADF: not an open descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn cord_get_flags(fd: c_int) -> c_int {
+    guard(-1, || Ok(fasync::flags(sys::lend(fd)?)?))
+}

@@ -1,0 +1,98 @@
+//! A whole request, waited for or not.
+
+use std::ffi::c_int;
+
+use cordboard::Request;
+
+use super::splice::synchronous;
+use crate::guard::{Problem, guard};
+use crate::table::table;
+use crate::types::{cord_report, cord_request, cord_transfer};
+use crate::{convert, outcome, sys};
+
+/// cord_run - carry out a request, and wait for its end
+///
+/// As cord_splice, with everything that a request can say, and never
+/// asynchronous: FASYNC is not looked at. `report` may be NULL; it is filled
+/// in after a failure too.
+///
+/// # Returns
+///
+/// 0, or -1 and errno. An end by `idle_ms` is none of both sides' failure: 0.
+///
+/// # Errors
+///
+/// * EFAULT: `request` is NULL.
+/// * EINVAL: a `struct_size` that no version had; an unknown flag, offset or
+///   path.
+/// * E2BIG: a field that this version does not know is not 0.
+/// * ESPIPE: an offset for what cannot seek.
+/// * EOVERFLOW: an offset past 2^63-1.
+/// * All of cord_splice's.
+///
+/// # Safety
+///
+/// `request` and `report` are valid for as many bytes as their `struct_size`
+/// says, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cord_run(request: *const cord_request, report: *mut cord_report) -> c_int {
+    guard(-1, || {
+        // SAFETY: as the caller promises.
+        let (from, request) = unsafe { read(request)? };
+        if !report.is_null() {
+            // Not found out after all has been moved.
+            // SAFETY: as the caller promises.
+            unsafe { sys::check(report)? };
+        }
+        let result = synchronous(from.source, from.sink, request);
+        if !report.is_null() {
+            outcome::with_last(|last| {
+                // SAFETY: as the caller promises.
+                unsafe { sys::give(report, &convert::report(&last.report)) }.map_err(Problem::from)
+            })?;
+        }
+        result.map(|_| 0)
+    })
+}
+
+/// cord_start - begin a transfer that runs by itself
+///
+/// Both descriptors are duplicated. The caller owns the handle and gives it
+/// back with `cord_close` or `cord_detach`.
+///
+/// # Returns
+///
+/// A handle, or -1 and errno.
+///
+/// # Errors
+///
+/// Those of cord_run that need nothing to be moved, and
+///
+/// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread.
+///
+/// # Safety
+///
+/// `request` is valid for as many bytes as its `struct_size` says, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cord_start(request: *const cord_request) -> cord_transfer {
+    guard(-1, || {
+        // SAFETY: as the caller promises.
+        let (from, request) = unsafe { read(request)? };
+        let (source, sink) = (sys::lend(from.source)?, sys::lend(from.sink)?);
+        let running =
+            cordboard::start(source, sink, request).map_err(|failure| Problem::from(&failure))?;
+        Ok(table().insert(running, |_| {}))
+    })
+}
+
+/// # Safety
+///
+/// As of the calls above.
+unsafe fn read(request: *const cord_request) -> Result<(cord_request, Request), Problem> {
+    // SAFETY: as the caller promises.
+    let from = unsafe { sys::take(request)? };
+    // SAFETY: a string or NULL, as the caller promises with the request.
+    let paths = unsafe { sys::text(from.paths)? };
+    let request = convert::request(&from, paths)?;
+    Ok((from, request))
+}

@@ -1,0 +1,123 @@
+//! The one call.
+
+use std::ffi::c_int;
+
+use cordboard::{Errno, Failure, Outcome, Request, Size, Transfer};
+use libc::ssize_t;
+
+use crate::guard::{Problem, guard};
+use crate::outcome::{Finished, keep};
+use crate::table::table;
+use crate::types::{CORD_EOF, cord_transfer};
+use crate::{fasync, sys};
+
+/// cord_splice - move bytes from any descriptor to any other
+///
+/// Moves `size` bytes, or with `CORD_EOF` all there are, from where `src`
+/// stands to where `dst` stands, by the fastest way this kernel has for the
+/// pair. Fewer come where `src` ends before. Both positions move along. It
+/// waits on descriptors with O_NONBLOCK too, and goes on after a signal's
+/// handler. No SIGPIPE and no SIGXFSZ are raised.
+///
+/// If either descriptor has FASYNC (O_ASYNC) set, it returns 0 as soon as the
+/// transfer has started, and SIGIO tells of the end: the signal of F_SETSIG,
+/// if one was set, to the owner of F_SETOWN, or to the calling process where
+/// there is none. See docs/c.md, "The paper's way". `cord_last` tells how it
+/// went.
+///
+/// # Returns
+///
+/// Bytes written (SSIZE_MAX for more), or -1 and errno. What had been moved
+/// before a failure is in `cord_try(CORD_LAST, &report)`, and bytes that were
+/// read and not written are had with `cord_stranded(CORD_LAST, ...)`.
+///
+/// # Errors
+///
+/// * EBADF: not open, or not for this direction.
+/// * EISDIR: a directory.
+/// * EINVAL: a listening socket; source and sink are one file or one open
+///   description in a way that has no end, or that overlaps; a word in
+///   CORDBOARD_ROUTE or CORDBOARD_WITHOUT that names no path.
+///   With FASYNC, an end that is an error is told by the signal.
+/// * EPIPE, ECONNRESET: nobody reads the sink any more.
+/// * ENODATA: the source was truncated while it was read.
+/// * EOPNOTSUPP: the switches leave no path for this pair.
+/// * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
+///   EFBIG, EDQUOT, and so on.
+#[unsafe(no_mangle)]
+pub extern "C" fn cord_splice(src: c_int, dst: c_int, size: usize) -> ssize_t {
+    guard(-1, || {
+        let request = Request {
+            size: match size {
+                CORD_EOF => Size::Eof,
+                bytes => Size::Bytes(bytes as u64),
+            },
+            ..Request::default()
+        };
+        match fasync::asked(src, dst)? {
+            None => {
+                synchronous(src, dst, request).map(|n| isize::try_from(n).unwrap_or(isize::MAX))
+            }
+            Some(asked) => {
+                let running = cordboard::start(sys::lend(src)?, sys::lend(dst)?, request)
+                    .map_err(|failure| Problem::from(&failure))?;
+                let id = table().insert(running, move |report| fasync::tell(asked, report));
+                table().remember([src, dst], id);
+                Ok(0)
+            }
+        }
+    })
+}
+
+/// Runs it on this thread, and keeps how it went for `CORD_LAST`.
+pub(super) fn synchronous(src: c_int, dst: c_int, request: Request) -> Result<u64, Problem> {
+    let outcome = match Transfer::new(sys::lend(src)?, sys::lend(dst)?, request) {
+        Ok(transfer) => transfer.run(),
+        Err(failure) => {
+            let problem = Problem::from(&failure);
+            keep(Finished::new(*failure.report, None));
+            return Err(problem);
+        }
+    };
+    ended(outcome)
+}
+
+/// Bytes written, or the failure that it ended with.
+fn ended(outcome: Outcome) -> Result<u64, Problem> {
+    let (report, stranded, problem) = match outcome.into_result() {
+        Ok(report) => (report, None, None),
+        Err(failure) => {
+            let problem = Problem::from(&failure);
+            let Failure {
+                report, stranded, ..
+            } = failure;
+            (*report, stranded, Some(problem))
+        }
+    };
+    let written = report.written;
+    keep(Finished::new(report, stranded));
+    problem.map_or(Ok(written), Err)
+}
+
+/// cord_last - the handle of an asynchronous cord_splice
+///
+/// The latest that was started from or to the descriptor of this number, while
+/// it runs and after. The library keeps it until the next one on both its
+/// numbers, or until `cord_close`. Not to be called in a signal handler.
+///
+/// # Returns
+///
+/// A handle, or -1 and errno.
+///
+/// # Errors
+///
+/// * ENOENT: there is none, or it was closed.
+#[unsafe(no_mangle)]
+pub extern "C" fn cord_last(fd: c_int) -> cord_transfer {
+    guard(-1, || {
+        if fd < 0 {
+            return Err(Errno::EBADF.into());
+        }
+        table().latest(fd)
+    })
+}

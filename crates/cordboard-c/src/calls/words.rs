@@ -1,0 +1,21 @@
+//! Words.
+
+use std::ffi::c_char;
+
+use crate::guard::words;
+
+/// cord_error - what this thread's last failed call has to say
+///
+/// Which side failed and why, and what to do about it: more than errno can
+/// tell. Valid until the next call of this thread that fails. Never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn cord_error() -> *const c_char {
+    words()
+}
+
+/// cord_version - the version of the library, `"0.1.0"`
+#[unsafe(no_mangle)]
+pub extern "C" fn cord_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}

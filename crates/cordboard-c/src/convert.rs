@@ -1,0 +1,204 @@
+//! Between C's structures and the library's.
+
+use std::ffi::{c_char, c_int};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use cordboard::{Ended, Errno, PathName, Report, Request, Side, Size, Sparse, Status, Switches};
+
+use crate::guard::Problem;
+use crate::types::*;
+
+/// The library's request for C's.
+///
+/// # Errors
+///
+/// `EINVAL` for a flag, an offset or a path that there is not.
+#[allow(
+    clippy::needless_update,
+    reason = "a field that is added later has a default that changes nothing"
+)]
+pub(crate) fn request(from: &cord_request, paths: Option<&str>) -> Result<Request, Problem> {
+    const KNOWN: u64 = CORD_STABLE | CORD_SYNC | CORD_SPARSE | CORD_DENSE;
+    let invalid = |words: &str| Problem::new(Errno::EINVAL, words);
+    if from.flags & !KNOWN != 0 {
+        return Err(invalid("a flag that this version does not know"));
+    }
+    let sparse = match (from.flags & CORD_SPARSE != 0, from.flags & CORD_DENSE != 0) {
+        (false, false) => Sparse::Auto,
+        (true, false) => Sparse::Always,
+        (false, true) => Sparse::Never,
+        (true, true) => return Err(invalid("CORD_SPARSE and CORD_DENSE exclude each other")),
+    };
+    let offset = |at: i64| match (at, u64::try_from(at)) {
+        (CORD_HERE, _) => Ok(None),
+        (_, Ok(at)) => Ok(Some(at)),
+        _ => Err(invalid("an offset is 0 or more, or CORD_HERE")),
+    };
+    let switches = match paths {
+        Some(paths) => Some(
+            Switches::parse(paths, "")
+                .map_err(|bad| Problem::new(Errno::EINVAL, bad.to_string()))?,
+        ),
+        None => None,
+    };
+    Ok(Request {
+        size: match from.size {
+            CORD_ALL => Size::Eof,
+            bytes => Size::Bytes(bytes),
+        },
+        source_offset: offset(from.source_offset)?,
+        sink_offset: offset(from.sink_offset)?,
+        block: NonZeroUsize::new(usize::try_from(from.block).unwrap_or(usize::MAX)),
+        idle: (from.idle_ms > 0).then(|| Duration::from_millis(from.idle_ms)),
+        stable: from.flags & CORD_STABLE != 0,
+        sync: from.flags & CORD_SYNC != 0,
+        sparse,
+        switches,
+        ..Request::default()
+    })
+}
+
+/// C's report for the library's.
+pub(crate) fn report(from: &Report) -> cord_report {
+    cord_report {
+        struct_size: size_of::<cord_report>(),
+        read: from.read,
+        written: from.written,
+        stranded: from.stranded,
+        truncated: from.truncated,
+        elapsed_ns: nanoseconds(from.elapsed),
+        ended: match from.ended {
+            Ended::Eof => CORD_ENDED_EOF,
+            Ended::Size => CORD_ENDED_SIZE,
+            Ended::Idle => CORD_ENDED_IDLE,
+            Ended::Cancelled => CORD_ENDED_CANCELLED,
+            _ => CORD_ENDED_ERROR,
+        },
+        failed: match from.failed {
+            None => CORD_NEITHER,
+            Some(Side::Source) => CORD_SOURCE,
+            Some(Side::Sink) => CORD_SINK,
+        },
+        error: from.errno.map_or(0, Errno::raw),
+        reserved: 0,
+        path: names(&from.path),
+    }
+}
+
+/// C's status for the library's.
+pub(crate) fn status(from: &Status) -> cord_status {
+    cord_status {
+        struct_size: size_of::<cord_status>(),
+        read: from.read,
+        written: from.written,
+        in_transit: from.in_transit(),
+        rate: from.rate() as u64,
+        elapsed_ns: nanoseconds(from.elapsed),
+        pending_reads: from.pending_reads,
+        pending_writes: from.pending_writes,
+        ended: c_int::from(from.ended),
+        reserved: 0,
+        path: names(&[from.path]),
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Names separated by commas, ended by 0, and cut where they would not fit.
+pub(crate) fn names<const ROOM: usize>(paths: &[PathName]) -> [c_char; ROOM] {
+    let names: Vec<&str> = paths.iter().map(|path| path.name()).collect();
+    let mut out = [0; ROOM];
+    for (to, from) in out[..ROOM - 1].iter_mut().zip(names.join(",").bytes()) {
+        *to = from as c_char;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> cord_request {
+        cord_request {
+            struct_size: size_of::<cord_request>(),
+            source: 0,
+            sink: 1,
+            size: CORD_ALL,
+            source_offset: CORD_HERE,
+            sink_offset: CORD_HERE,
+            block: 0,
+            idle_ms: 0,
+            flags: 0,
+            paths: std::ptr::null(),
+        }
+    }
+
+    #[test]
+    fn the_plain_request_is_the_default() {
+        let made = request(&plain(), None).unwrap();
+        assert_eq!(format!("{made:?}"), format!("{:?}", Request::default()));
+    }
+
+    #[test]
+    fn each_field_arrives() {
+        let full = cord_request {
+            size: 5,
+            source_offset: 0,
+            sink_offset: 7,
+            block: 512,
+            idle_ms: 1500,
+            flags: CORD_STABLE | CORD_SYNC | CORD_DENSE,
+            ..plain()
+        };
+        let made = request(&full, Some("splice,read/write")).unwrap();
+        assert_eq!(made.size, Size::Bytes(5));
+        assert_eq!((made.source_offset, made.sink_offset), (Some(0), Some(7)));
+        assert_eq!(made.block.map(usize::from), Some(512));
+        assert_eq!(made.idle, Some(Duration::from_millis(1500)));
+        assert!(made.stable && made.sync);
+        assert_eq!(made.sparse, Sparse::Never);
+        let only = Switches::only(&[PathName::Splice, PathName::ReadWrite]);
+        assert_eq!(made.switches, Some(only));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in [
+            cord_request {
+                flags: 1 << 40,
+                ..plain()
+            },
+            cord_request {
+                flags: CORD_SPARSE | CORD_DENSE,
+                ..plain()
+            },
+            cord_request {
+                sink_offset: -2,
+                ..plain()
+            },
+        ] {
+            assert_eq!(request(&bad, None).unwrap_err().errno, Errno::EINVAL);
+        }
+        assert_eq!(
+            request(&plain(), Some("teleport")).unwrap_err().errno,
+            Errno::EINVAL
+        );
+    }
+
+    #[test]
+    fn every_path_fits_into_a_report() {
+        let text = |name: &[c_char]| -> String {
+            name.iter()
+                .take_while(|c| **c != 0)
+                .map(|c| *c as u8 as char)
+                .collect()
+        };
+        let all = names::<96>(PathName::ALL);
+        let expected: Vec<&str> = PathName::ALL.iter().map(|path| path.name()).collect();
+        assert_eq!(text(&all), expected.join(","));
+        assert_eq!(text(&names::<4>(&[PathName::Clone])), "clo");
+    }
+}

@@ -1,0 +1,108 @@
+//! The paper's own way: a descriptor with FASYNC makes `cord_splice` return
+//! at once, and a signal tells of the end.
+//!
+//! On Linux the kernel sends that signal too, whenever such a descriptor
+//! becomes ready. So the flag is taken off for the length of the transfer
+//! (`taken`), and put back before the end is told: the one signal in between
+//! is the end's. Regular files do not keep the flag at all; `marks` keeps it
+//! for those who set it with `cord_set_flags`.
+
+mod marks;
+mod taken;
+
+use std::os::fd::{BorrowedFd, RawFd};
+
+use cordboard::{Errno, Report};
+
+pub(crate) use taken::{Asked, Taken};
+
+use crate::sys::{self, Owner, Target};
+
+/// `F_GETFL`, with `O_ASYNC` where it is only remembered.
+pub(crate) fn flags(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
+    let flags = sys::flags(fd)?;
+    if flags & libc::O_ASYNC == 0 && (taken::is_taken(fd) || marks::is_marked(fd)) {
+        return Ok(flags | libc::O_ASYNC);
+    }
+    Ok(flags)
+}
+
+/// `F_SETFL`, which also takes `O_ASYNC` on and off where the kernel ignores
+/// it, or where it is off for the length of a transfer.
+pub(crate) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Result<(), Errno> {
+    let wanted = flags & libc::O_ASYNC != 0;
+    if taken::want_back(fd, wanted) {
+        return sys::set_flags(fd, flags & !libc::O_ASYNC);
+    }
+    sys::set_flags(fd, flags)?;
+    let kept = sys::flags(fd)? & libc::O_ASYNC != 0;
+    match (wanted, kept) {
+        (true, false) => marks::mark(fd),
+        (false, _) => marks::unmark(fd),
+        (true, true) => Ok(()),
+    }
+}
+
+/// Puts the flags back and sends the signal: the transfer's end.
+pub(crate) fn tell(asked: Asked, report: &Report) {
+    let target = target(&asked, report);
+    asked.put_back();
+    // Whoever was to be told may have gone; nobody else is waiting for it.
+    let _ = sys::notify(&target);
+}
+
+/// Whom to tell, and how, as the descriptor says by now: as the kernel, which
+/// looks when something happens. Of two the one that has an owner, the source
+/// first. Nobody's is the calling process's, as the paper has it.
+fn target(asked: &Asked, report: &Report) -> Target {
+    let owned = |side: &taken::Side| sys::owner(side.fd()).ok().flatten();
+    let (side, owner) = asked
+        .sides()
+        .find_map(|side| owned(side).map(|owner| (side, owner)))
+        .unwrap_or_else(|| {
+            (
+                asked.first(),
+                Owner::Process(std::process::id() as libc::pid_t),
+            )
+        });
+    let error = report.errno.map_or(0, Errno::raw);
+    let band = if side.is_source {
+        libc::POLLIN
+    } else {
+        libc::POLLOUT
+    };
+    let band = if error == 0 {
+        band
+    } else {
+        band | libc::POLLERR
+    };
+    Target {
+        owner,
+        signal: match sys::signal(side.fd()) {
+            Ok(signal) if signal > 0 => signal,
+            _ => libc::SIGIO,
+        },
+        number: side.number,
+        band: band.into(),
+        error,
+    }
+}
+
+/// Whether either asks for it, and if so takes the flag off for the time.
+///
+/// # Errors
+///
+/// `EBADF`: not an open descriptor.
+pub(crate) fn asked(source: RawFd, sink: RawFd) -> Result<Option<Asked>, Errno> {
+    let mut asked = None;
+    for (number, is_source) in [(source, true), (sink, false)] {
+        let fd = sys::lend(number)?;
+        let flags = sys::flags(fd)?;
+        if flags & libc::O_ASYNC != 0 || taken::is_taken(fd) || marks::is_marked(fd) {
+            asked
+                .get_or_insert_with(Asked::default)
+                .take(fd, flags, is_source)?;
+        }
+    }
+    Ok(asked)
+}

@@ -1,0 +1,183 @@
+//! What is left of a transfer that has ended: its account, and the bytes that
+//! were read and not written, to be read back.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use cordboard::{Errno, Outcome, Report, Stranded};
+
+use crate::guard::Problem;
+
+/// A transfer that has ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) report: Report,
+    remains: Remains,
+}
+
+impl Finished {
+    pub(crate) fn new(report: Report, stranded: Option<Stranded>) -> Finished {
+        Finished {
+            report,
+            remains: Remains::new(stranded),
+        }
+    }
+
+    /// The next of what was stranded; `ENODATA` after the last.
+    pub(crate) fn stranded(&mut self, room: &mut [MaybeUninit<u8>]) -> Result<usize, Problem> {
+        self.remains.read(room)
+    }
+
+    /// The report as the command's JSON line has it.
+    pub(crate) fn json(&self) -> Result<String, Problem> {
+        serde_json::to_string(&self.report)
+            .map_err(|error| Problem::new(Errno::EINVAL, error.to_string()))
+    }
+}
+
+impl From<Outcome> for Finished {
+    fn from(outcome: Outcome) -> Finished {
+        Finished::new(outcome.report, outcome.stranded)
+    }
+}
+
+#[derive(Debug)]
+enum Remains {
+    Nothing,
+    Pipe(OwnedFd),
+    Bytes(VecDeque<u8>),
+    Datagrams(VecDeque<Vec<u8>>),
+}
+
+impl Remains {
+    fn new(stranded: Option<Stranded>) -> Remains {
+        match stranded {
+            Some(Stranded::Pipe(pipe)) => Remains::Pipe(pipe),
+            Some(Stranded::Buffer(bytes)) => Remains::Bytes(bytes.into()),
+            Some(Stranded::Datagrams(datagrams)) => Remains::Datagrams(datagrams.into()),
+            _ => Remains::Nothing,
+        }
+    }
+
+    fn read(&mut self, room: &mut [MaybeUninit<u8>]) -> Result<usize, Problem> {
+        let read = match self {
+            Remains::Nothing => None,
+            // Its write end is closed: this never waits.
+            Remains::Pipe(_) if room.is_empty() => Some(0),
+            Remains::Pipe(pipe) => {
+                let read = rustix::io::retry_on_intr(|| {
+                    rustix::io::read(&*pipe, &mut *room).map(|(read, _)| read.len())
+                });
+                Some(read.map_err(Errno::from)?).filter(|n| *n > 0)
+            }
+            Remains::Bytes(bytes) if bytes.is_empty() => None,
+            Remains::Bytes(bytes) => {
+                let length = bytes.len().min(room.len());
+                fill(room, bytes.drain(..length));
+                Some(length)
+            }
+            Remains::Datagrams(datagrams) => match datagrams.front() {
+                None => None,
+                Some(first) if first.len() > room.len() => {
+                    return Err(Problem::new(
+                        Errno::EMSGSIZE,
+                        format!("the next datagram has {} bytes", first.len()),
+                    ));
+                }
+                Some(_) => datagrams.pop_front().map(|first| {
+                    let length = first.len();
+                    fill(room, first);
+                    length
+                }),
+            },
+        };
+        read.ok_or_else(|| Problem::new(Errno::ENODATA, "nothing more was stranded"))
+    }
+}
+
+fn fill(room: &mut [MaybeUninit<u8>], bytes: impl IntoIterator<Item = u8>) {
+    for (to, from) in room.iter_mut().zip(bytes) {
+        to.write(from);
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Finished>> = const { RefCell::new(None) };
+}
+
+/// Keeps what this thread waited for: `CORD_LAST`.
+pub(crate) fn keep(finished: Finished) {
+    // A thread whose locals are gone already asks for nothing more.
+    let _ = LAST.try_with(|last| last.replace(Some(finished)));
+}
+
+/// What this thread last waited for.
+///
+/// # Errors
+///
+/// `EBADF` where it has not waited for any.
+pub(crate) fn with_last<T>(
+    f: impl FnOnce(&mut Finished) -> Result<T, Problem>,
+) -> Result<T, Problem> {
+    LAST.try_with(|last| match &mut *last.borrow_mut() {
+        Some(finished) => f(finished),
+        None => Err(Problem::new(
+            Errno::EBADF,
+            "CORD_LAST: this thread has run no transfer",
+        )),
+    })
+    .unwrap_or(Err(Errno::EBADF.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(finished: &mut Finished, most: usize) -> Result<Vec<u8>, Errno> {
+        let mut room = vec![MaybeUninit::new(0); most];
+        let length = finished.stranded(&mut room).map_err(|p| p.errno)?;
+        // SAFETY: initialised above.
+        #[allow(unsafe_code)]
+        let bytes = room[..length].iter().map(|b| unsafe { b.assume_init() });
+        Ok(bytes.collect())
+    }
+
+    fn finished(stranded: Stranded) -> Finished {
+        Finished::new(Report::default(), Some(stranded))
+    }
+
+    #[test]
+    fn every_kind_of_remains_is_read_to_its_end() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&writer, b"abc").unwrap();
+        drop(writer);
+        for mut stream in [
+            finished(Stranded::Pipe(reader)),
+            finished(Stranded::Buffer(b"abc".to_vec())),
+        ] {
+            assert_eq!(read(&mut stream, 2).as_deref(), Ok(&b"ab"[..]));
+            assert_eq!(read(&mut stream, 0).as_deref(), Ok(&b""[..]));
+            assert_eq!(read(&mut stream, 2).as_deref(), Ok(&b"c"[..]));
+            assert_eq!(read(&mut stream, 2), Err(Errno::ENODATA));
+        }
+        let three = vec![b"abc".to_vec(), Vec::new(), b"d".to_vec()];
+        let mut datagrams = finished(Stranded::Datagrams(three));
+        assert_eq!(
+            read(&mut datagrams, 2),
+            Err(Errno::EMSGSIZE),
+            "it stays whole"
+        );
+        for expected in [&b"abc"[..], b"", b"d"] {
+            assert_eq!(read(&mut datagrams, 8).as_deref(), Ok(expected));
+        }
+        assert_eq!(read(&mut datagrams, 8), Err(Errno::ENODATA));
+    }
+
+    #[test]
+    fn a_thread_that_ran_nothing_has_no_last() {
+        let other = std::thread::spawn(|| with_last(|_| Ok(())).map_err(|p| p.errno));
+        assert_eq!(other.join().unwrap(), Err(Errno::EBADF));
+    }
+}

@@ -1,0 +1,247 @@
+//! Handles: numbers that are looked up.
+//!
+//! A number is never used twice, so one that was closed is found out. Each
+//! process has a table of its own: what a parent had started is the parent's,
+//! and its handles are `EBADF` in a child.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cordboard::{Errno, Report, Running};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::fasync::Taken;
+use crate::guard::Problem;
+use crate::outcome::Finished;
+use crate::types::cord_transfer;
+
+/// Device and inode.
+pub(crate) type FileId = (u64, u64);
+
+/// One transfer that runs, or ran, by itself.
+pub(crate) struct Slot {
+    pub(crate) running: Running,
+    /// Set first of all that its end brings about.
+    told: OnceLock<Report>,
+    finished: Mutex<Option<Finished>>,
+}
+
+impl Slot {
+    /// The account, once it has ended.
+    pub(crate) fn report(&self) -> Option<&Report> {
+        self.told.get()
+    }
+
+    /// Waits for the end, and for its callbacks.
+    ///
+    /// # Errors
+    ///
+    /// `EDEADLK` in a callback; `EMFILE`, `ENFILE` and `ENOMEM` where there is
+    /// no descriptor to wait with.
+    pub(crate) fn wait(&self) -> Result<(), Problem> {
+        if TELLING.get() {
+            return Err(Problem::new(
+                Errno::EDEADLK,
+                "a callback cannot wait: the library's own thread runs it",
+            ));
+        }
+        let bell = self.running.fd()?;
+        let mut fds = [PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(Errno::from)?;
+        Ok(())
+    }
+
+    /// What is left of it, its stranded bytes too.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while it runs, and as [`Slot::wait`].
+    pub(crate) fn finished<T>(
+        &self,
+        f: impl FnOnce(&mut Finished) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        if self.report().is_none() {
+            return Err(Problem::new(Errno::EBUSY, "the transfer is still running"));
+        }
+        self.wait()?;
+        let mut finished = lock(&self.finished);
+        if finished.is_none() {
+            *finished = self.running.try_wait().map(Finished::from);
+        }
+        match &mut *finished {
+            Some(finished) => f(finished),
+            None => Err(Errno::EBUSY.into()),
+        }
+    }
+}
+
+thread_local! {
+    /// This thread is telling of an end.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a callback, in which nothing can be waited for.
+pub(crate) fn telling(callback: impl FnOnce()) {
+    let before = TELLING.replace(true);
+    callback();
+    TELLING.set(before);
+}
+
+/// The handles of one process.
+pub(crate) struct Table {
+    process: u32,
+    slots: Mutex<HashMap<cord_transfer, Arc<Slot>>>,
+    /// Let go, and kept until their end, since to drop one is to cancel it.
+    detached: Mutex<HashMap<cord_transfer, Arc<Slot>>>,
+    /// The latest asynchronous `cord_splice` from or to each number.
+    splices: Mutex<HashMap<RawFd, cord_transfer>>,
+    /// FASYNC, off for the length of a transfer.
+    pub(crate) taken: Mutex<Vec<Taken>>,
+    /// FASYNC on files that the kernel does not keep it for.
+    pub(crate) marked: Mutex<HashSet<FileId>>,
+    /// The parent's, whose locks somebody may have held at the fork.
+    _parent: Option<&'static Table>,
+}
+
+/// This process's table.
+pub(crate) fn table() -> &'static Table {
+    static CURRENT: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
+    let process = std::process::id();
+    loop {
+        let found = CURRENT.load(Ordering::Acquire);
+        let parent = crate::sys::leaked(found);
+        match parent {
+            Some(table) if table.process == process => return table,
+            _ => {}
+        }
+        let fresh = Box::into_raw(Box::new(Table {
+            process,
+            slots: Mutex::default(),
+            detached: Mutex::default(),
+            splices: Mutex::default(),
+            taken: Mutex::default(),
+            marked: Mutex::new(parent.map(marked_by).unwrap_or_default()),
+            _parent: parent,
+        }));
+        let set = CURRENT.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire);
+        if set.is_err() {
+            crate::sys::unleak(fresh);
+        }
+    }
+}
+
+/// What a parent had marked is marked in its child. (Unless another thread was
+/// changing it at the moment of the fork.)
+fn marked_by(parent: &'static Table) -> HashSet<FileId> {
+    (parent.marked.try_lock()).map_or_else(|_| HashSet::new(), |marked| marked.clone())
+}
+
+impl Table {
+    /// A handle for it. `at_end` is called once with the account, after the
+    /// handle has it and before anybody is told.
+    pub(crate) fn insert(
+        &'static self,
+        running: Running,
+        at_end: impl FnOnce(&Report) + Send + 'static,
+    ) -> cord_transfer {
+        static NEXT: AtomicI64 = AtomicI64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let slot = Arc::new(Slot {
+            running,
+            told: OnceLock::new(),
+            finished: Mutex::default(),
+        });
+        lock(&self.slots).insert(id, Arc::clone(&slot));
+        let told = Arc::downgrade(&slot);
+        slot.running.on_end(move |report| {
+            if let Some(slot) = told.upgrade() {
+                let _ = slot.told.set(report.clone());
+            }
+            at_end(report);
+        });
+        id
+    }
+
+    /// # Errors
+    ///
+    /// `EBADF`: closed, or never was, or another process's.
+    pub(crate) fn get(&self, id: cord_transfer) -> Result<Arc<Slot>, Problem> {
+        lock(&self.slots)
+            .get(&id)
+            .cloned()
+            .ok_or_else(|| unknown(id))
+    }
+
+    /// Closes a handle; what still runs is cancelled.
+    pub(crate) fn close(&self, id: cord_transfer) -> Result<(), Problem> {
+        let slot = lock(&self.slots).remove(&id).ok_or_else(|| unknown(id))?;
+        // Somebody else may wait for it at this moment, and keep it.
+        slot.running.cancel();
+        Ok(())
+    }
+
+    /// Closes a handle; what still runs goes on to its end.
+    pub(crate) fn detach(&'static self, id: cord_transfer) -> Result<(), Problem> {
+        let slot = lock(&self.slots).remove(&id).ok_or_else(|| unknown(id))?;
+        lock(&self.detached).insert(id, Arc::clone(&slot));
+        slot.running.on_end(move |_| {
+            let ended = lock(&self.detached).remove(&id);
+            // Not under the lock.
+            drop(ended);
+        });
+        Ok(())
+    }
+
+    /// Remembers an asynchronous `cord_splice` by its numbers. The one before
+    /// it is let go once neither of its numbers leads to it.
+    pub(crate) fn remember(&'static self, numbers: [RawFd; 2], id: cord_transfer) {
+        let mut splices = lock(&self.splices);
+        let before = numbers.map(|number| splices.insert(number, id));
+        let unreachable: Vec<cord_transfer> = before
+            .into_iter()
+            .flatten()
+            .filter(|before| *before != id && !splices.values().any(|left| left == before))
+            .collect();
+        drop(splices);
+        for before in unreachable {
+            // It may have been closed by its handle.
+            let _ = self.detach(before);
+        }
+    }
+
+    /// The latest asynchronous `cord_splice` from or to this number.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: there is none, or it was closed.
+    pub(crate) fn latest(&self, number: RawFd) -> Result<cord_transfer, Problem> {
+        let id = lock(&self.splices).get(&number).copied();
+        id.filter(|id| lock(&self.slots).contains_key(id))
+            .ok_or_else(|| {
+                Problem::new(
+                    Errno::ENOENT,
+                    format!("no asynchronous splice was started on descriptor {number}"),
+                )
+            })
+    }
+}
+
+impl Slot {
+    /// The number of the descriptor that is readable once it has ended.
+    pub(crate) fn descriptor(&self) -> Result<RawFd, Problem> {
+        Ok(self.running.fd()?.as_raw_fd())
+    }
+}
+
+fn unknown(id: cord_transfer) -> Problem {
+    Problem::new(Errno::EBADF, format!("there is no transfer {id}"))
+}
+
+/// A lock; what a panic left behind one is still a table.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

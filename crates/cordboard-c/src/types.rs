@@ -1,0 +1,162 @@
+//! What C sees: the structures and constants of `cordboard.h`.
+//!
+//! Every structure begins with its own size, which the caller fills in (the
+//! `_INIT` macros do). One that has grown since the caller was built is filled
+//! in as far as the caller knows it, and what the caller has not heard of is 0.
+
+#![allow(non_camel_case_types)]
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// A handle on one transfer: a number that is looked up, so that one which was
+/// closed, or never was, is `EBADF`. The numbers are not used twice in a
+/// process. 0 is `CORD_LAST`; -1 is what `cord_start` returns on failure.
+pub type cord_transfer = i64;
+
+/// Wherever a handle is asked for: the last `cord_splice` or `cord_run` that
+/// this thread waited for.
+pub const CORD_LAST: cord_transfer = 0;
+
+/// `cord_splice` until the source ends. (The header has it by hand: cbindgen
+/// does not know the value.)
+///
+/// cbindgen:ignore
+pub const CORD_EOF: usize = usize::MAX;
+
+/// The same in `cord_request.size`.
+pub const CORD_ALL: u64 = u64::MAX;
+
+/// In `cord_request.source_offset` and `sink_offset`: where the descriptor
+/// stands, and moving that place along.
+pub const CORD_HERE: i64 = -1;
+
+/// A flag of `cord_request`: a snapshot. Paths that hand the page cache's own
+/// pages on are left out, so that later writes to the source cannot show.
+pub const CORD_STABLE: u64 = 1;
+
+/// A flag of `cord_request`: `fsync(2)` the sink at the end. Its result counts.
+pub const CORD_SYNC: u64 = 2;
+
+/// A flag of `cord_request`: blocks of zeros become holes, where the sink is a
+/// file.
+pub const CORD_SPARSE: u64 = 4;
+
+/// A flag of `cord_request`: every byte is written, the source's holes too.
+pub const CORD_DENSE: u64 = 8;
+
+/// Why a transfer ended: the source ended.
+pub const CORD_ENDED_EOF: c_int = 1;
+/// Why a transfer ended: its size was reached.
+pub const CORD_ENDED_SIZE: c_int = 2;
+/// Why a transfer ended: nothing had moved for the time of `idle_ms`.
+pub const CORD_ENDED_IDLE: c_int = 3;
+/// Why a transfer ended: it was cancelled.
+pub const CORD_ENDED_CANCELLED: c_int = 4;
+/// Why a transfer ended: a failure, which `failed` and `error` tell of.
+pub const CORD_ENDED_ERROR: c_int = 5;
+
+/// The side that failed: none, or neither.
+pub const CORD_NEITHER: c_int = 0;
+/// The side that failed: the source.
+pub const CORD_SOURCE: c_int = 1;
+/// The side that failed: the sink.
+pub const CORD_SINK: c_int = 2;
+
+/// What to move. Begin with `struct cord_request r = CORD_REQUEST_INIT(src,
+/// dst);`, which means all there is, from where both stand.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct cord_request {
+    /// `sizeof(struct cord_request)`.
+    pub struct_size: usize,
+    /// Descriptor to read from. It is duplicated: the caller may close it.
+    pub source: c_int,
+    /// Descriptor to write to. The same.
+    pub sink: c_int,
+    /// Bytes, or `CORD_ALL` to the source's end.
+    pub size: u64,
+    /// Byte of the source to begin at, its own position being left alone; or
+    /// `CORD_HERE`.
+    pub source_offset: i64,
+    /// The same for the sink.
+    pub sink_offset: i64,
+    /// Bytes moved by one step at most, and the size of each datagram where a
+    /// stream goes to a datagram socket. 0: whatever suits.
+    pub block: u64,
+    /// End, without an error, when nothing has moved for so many
+    /// milliseconds. 0: never.
+    pub idle_ms: u64,
+    /// `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE` or `CORD_DENSE`, or'ed.
+    pub flags: u64,
+    /// The paths that may be used, names separated by commas, as in the
+    /// variable `CORDBOARD_ROUTE`. NULL: as the environment says.
+    pub paths: *const c_char,
+}
+
+/// The account of a transfer that has ended. `read == written + stranded`,
+/// always. Begin with `struct cord_report r = CORD_REPORT_INIT;`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct cord_report {
+    /// `sizeof(struct cord_report)`.
+    pub struct_size: usize,
+    /// Bytes taken from the source.
+    pub read: u64,
+    /// Bytes that the sink accepted.
+    pub written: u64,
+    /// Bytes taken from the source that the sink did not accept and that could
+    /// not be put back: `cord_stranded` hands them over.
+    pub stranded: u64,
+    /// Datagrams that the kernel cut short. 0 in practice.
+    pub truncated: u64,
+    /// Wall time from start to end, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Why it ended: `CORD_ENDED_EOF` and its like.
+    pub ended: c_int,
+    /// Which side failed: `CORD_SOURCE`, `CORD_SINK` or `CORD_NEITHER`.
+    pub failed: c_int,
+    /// The errno it failed with, or 0.
+    pub error: c_int,
+    /// 0.
+    pub reserved: c_int,
+    /// The paths that carried it, in the order of their first use, separated
+    /// by commas: `"clone"`, `"splice,read/write"`.
+    pub path: [c_char; 96],
+}
+
+/// A transfer's state while it runs. Begin with `struct cord_status s =
+/// CORD_STATUS_INIT;`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct cord_status {
+    /// `sizeof(struct cord_status)`.
+    pub struct_size: usize,
+    /// Bytes taken from the source so far.
+    pub read: u64,
+    /// Bytes that the sink accepted so far.
+    pub written: u64,
+    /// Bytes between the two: `read - written`.
+    pub in_transit: u64,
+    /// Bytes written per second since the start.
+    pub rate: u64,
+    /// Since the start, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Reads in the kernel's hands.
+    pub pending_reads: u32,
+    /// Writes in the kernel's hands.
+    pub pending_writes: u32,
+    /// 1 once it has ended, 0 before.
+    pub ended: c_int,
+    /// 0.
+    pub reserved: c_int,
+    /// The path in use, or the last one.
+    pub path: [c_char; 32],
+}
+
+/// Called once when a transfer has ended, with what was given to `cord_on_end`.
+/// It runs on a thread of the library, with all signals blocked (or on the
+/// caller's, where the end came first), and should be short. It must not
+/// throw, and must not wait for another transfer.
+pub type cord_callback = Option<
+    unsafe extern "C" fn(transfer: cord_transfer, report: *const cord_report, user: *mut c_void),
+>;

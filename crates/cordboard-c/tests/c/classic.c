@@ -1,0 +1,56 @@
+/* cordboard/classic.h beside the system's own declarations. */
+#include "check.h"
+
+#include <cordboard/classic.h>
+/* Again, after: their guards hold. */
+#include <fcntl.h>
+#include <sys/time.h>
+
+int main(void)
+{
+    watchdog();
+    struct itimerval none = {{0, 0}, {0, 0}}, before;
+    CHECK(setitimer(ITIMER_PROF, &none) == 0);
+    CHECK(setitimer(ITIMER_PROF, &none, &before) == 0);
+
+    int from = make_file("abc"), to = make_file("");
+    CHECK(splice(from, to, SPLICE_EOF) == 3);
+    CHECK(lseek(from, 0, SEEK_SET) == 0);
+
+    /* What is no flag is the system's own. */
+    struct flock lock;
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = F_WRLCK;
+    CHECK(fcntl(from, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK);
+    CHECK(fcntl(from, F_GETFD) == FD_CLOEXEC);
+    CHECK(fcntl(from, F_SETFD, 0) == 0 && fcntl(from, F_GETFD) == 0);
+    CHECK(fcntl(from, F_SETOWN, -getpgrp()) == 0);
+    CHECK(fcntl(from, F_SETOWN, 0) == 0);
+    int copy = fcntl(from, F_DUPFD_CLOEXEC, 100);
+    CHECK(copy >= 100 && close(copy) == 0);
+
+    CHECK((fcntl(from, F_GETFL) & FASYNC) == 0);
+    CHECK(fcntl(from, F_SETFL, fcntl(from, F_GETFL) | FASYNC | O_APPEND) == 0);
+    CHECK((fcntl(from, F_GETFL) & (FASYNC | O_APPEND)) == (FASYNC | O_APPEND));
+    sigset_t told;
+    sigemptyset(&told);
+    sigaddset(&told, SIGIO);
+    CHECK(sigprocmask(SIG_BLOCK, &told, NULL) == 0);
+    CHECK(splice(from, to, SPLICE_EOF) == 0);
+    CHECK(sigwaitinfo(&told, NULL) == SIGIO);
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_try(cord_last(from), &report) == 1 && report.written == 3);
+
+#ifdef _GNU_SOURCE
+    /* The kernel's is still to be had. */
+    struct channel a = make_pipe();
+    loff_t start = 0;
+    CHECK((splice)(from, &start, a.in, NULL, 3, 0) == 3);
+    expect(a.out, "abc");
+    close(a.in);
+    close(a.out);
+#endif
+    close(from);
+    close(to);
+    return 0;
+}

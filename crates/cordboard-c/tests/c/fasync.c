@@ -1,0 +1,210 @@
+/* The paper's way: FASYNC, SIGIO, F_SETSIG. */
+#include "signals.h"
+
+/* Waits until so much has arrived. */
+static void until_written(cord_transfer t, uint64_t bytes)
+{
+    struct cord_status status = CORD_STATUS_INIT;
+    do {
+        CHECK(cord_get_status(t, &status) == 0);
+        sched_yield();
+    } while (status.written < bytes);
+}
+
+/* SIGIO to this process, once, with the flag back where it was. */
+static void plain(void)
+{
+    struct channel a = make_pipe();
+    int file = make_file("");
+    CHECK(fcntl(a.out, F_SETOWN, getpid()) == 0);
+    set_fasync(a.out);
+    CHECK(cord_splice(a.out, file, CORD_EOF) == 0);
+    cord_transfer t = cord_last(a.out);
+    CHECK(t > 0 && cord_last(file) == t);
+    CHECK(!has_fasync(a.out));
+    CHECK((cord_get_flags(a.out) & O_ASYNC) != 0);
+    /* The kernel would tell of each of these. */
+    for (int i = 1; i <= 100; i++) {
+        put(a.in, "abc");
+        until_written(t, (uint64_t)i * 3);
+    }
+    CHECK(none_pending());
+    close(a.in);
+    siginfo_t info = next_signal();
+    CHECK(info.si_signo == SIGIO && info.si_code == SI_SIGIO);
+    CHECK(info.si_fd == a.out && info.si_band == POLLIN && info.si_errno == 0);
+    CHECK(has_fasync(a.out));
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_try(t, &report) == 1 && report.written == 300);
+    CHECK(cord_last(a.out) == t);
+    CHECK(cord_close(t) == 0);
+    FAILS(ENOENT, cord_last(a.out));
+    CHECK(none_pending());
+    close(a.out);
+    close(file);
+}
+
+/* The sink asks for it, and for another signal. */
+static void over_a_socket(void)
+{
+    struct channel a = make_pipe();
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    CHECK(fcntl(ends[0], F_SETSIG, SIGRTMIN + 1) == 0);
+    CHECK(fcntl(ends[0], F_SETOWN, getpid()) == 0);
+    set_fasync(ends[0]);
+    CHECK(cord_splice(a.out, ends[0], 6) == 0);
+    put(a.in, "abc");
+    expect(ends[1], "abc");
+    CHECK(none_pending());
+    put(a.in, "def");
+    siginfo_t info = next_signal();
+    CHECK(info.si_signo == SIGRTMIN + 1 && info.si_code == SI_SIGIO);
+    CHECK(info.si_fd == ends[0] && info.si_band == POLLOUT);
+    CHECK(info.si_errno == 0 && none_pending());
+    expect(ends[1], "def");
+    close(ends[0]);
+    close(ends[1]);
+    close(a.in);
+    close(a.out);
+}
+
+/* An end that is an error. */
+static void broken_sink(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    CHECK(fcntl(b.in, F_SETSIG, SIGRTMIN) == 0);
+    CHECK(fcntl(b.in, F_SETOWN, getpid()) == 0);
+    set_fasync(b.in);
+    CHECK(cord_splice(a.out, b.in, CORD_EOF) == 0);
+    put(a.in, "abc");
+    expect(b.out, "abc");
+    close(b.out);
+    put(a.in, "def");
+    siginfo_t info = next_signal();
+    CHECK(info.si_signo == SIGRTMIN && info.si_fd == b.in);
+    CHECK(info.si_band == (POLLOUT | POLLERR) && info.si_errno == EPIPE);
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_wait(cord_last(b.in), &report) == 0);
+    CHECK(report.failed == CORD_SINK && report.error == EPIPE);
+    CHECK(report.written == 3 && has_fasync(b.in));
+    CHECK(none_pending());
+    close(b.in);
+    close(a.in);
+    close(a.out);
+}
+
+/* What is refused is refused at once, and leaves the flag as it was. */
+static void refused(void)
+{
+    struct channel a = make_pipe();
+    set_fasync(a.out);
+    FAILS(EBADF, cord_splice(a.out, a.out, CORD_EOF));
+    FAILS(EBADF, cord_splice(a.out, -1, CORD_EOF));
+    FAILS(EBADF, cord_splice(-1, a.in, CORD_EOF));
+    CHECK(has_fasync(a.out));
+    FAILS(ENOENT, cord_last(a.out));
+    FAILS(EBADF, cord_last(-1));
+    CHECK(none_pending());
+    close(a.in);
+    close(a.out);
+}
+
+/* Two on one descriptor: the flag comes back with the last. */
+static void shared(void)
+{
+    struct channel a = make_pipe(), b = make_pipe(), sink = make_pipe();
+    set_fasync(sink.in);
+    CHECK(fcntl(sink.in, F_SETSIG, SIGRTMIN) == 0);
+    CHECK(cord_splice(a.out, sink.in, CORD_EOF) == 0);
+    /* The flag is off, and still this is asynchronous. */
+    CHECK(!has_fasync(sink.in));
+    CHECK(cord_splice(b.out, sink.in, CORD_EOF) == 0);
+    cord_transfer first = cord_last(a.out), second = cord_last(b.out);
+    CHECK(first != second && cord_last(sink.in) == second);
+    put(a.in, "abc");
+    expect(sink.out, "abc");
+    close(a.in);
+    next_signal();
+    CHECK(!has_fasync(sink.in) && none_pending());
+    CHECK(cord_try(first, NULL) == 1 && cord_try(second, NULL) == 0);
+    put(b.in, "def");
+    expect(sink.out, "def");
+    close(b.in);
+    next_signal();
+    CHECK(has_fasync(sink.in) && none_pending());
+    close(a.out);
+    close(b.out);
+    close(sink.in);
+    close(sink.out);
+}
+
+/* A program that takes it off meanwhile is believed. */
+static void taken_off(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    set_fasync(a.out);
+    CHECK(cord_splice(a.out, b.in, 3) == 0);
+    CHECK(cord_set_flags(a.out, 0) == 0);
+    CHECK((cord_get_flags(a.out) & O_ASYNC) == 0);
+    put(a.in, "abc");
+    next_signal();
+    CHECK(!has_fasync(a.out));
+    put(a.in, "def");
+    CHECK(cord_splice(a.out, b.in, 3) == 3);
+    expect(b.out, "abcdef");
+    CHECK(none_pending());
+    close(a.in);
+    close(a.out);
+    close(b.in);
+    close(b.out);
+}
+
+/* Regular files do not keep FASYNC; cord_set_flags does it for them. */
+static void files(void)
+{
+    int from = make_file("abc"), to = make_file("");
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", from);
+    CHECK(fcntl(from, F_SETFL, O_ASYNC) == 0 && !has_fasync(from));
+    CHECK(cord_set_flags(from, O_ASYNC) == 0 && !has_fasync(from));
+    CHECK((cord_get_flags(from) & O_ASYNC) != 0);
+    CHECK(cord_splice(from, to, CORD_EOF) == 0);
+    siginfo_t info = next_signal();
+    CHECK(info.si_signo == SIGIO && info.si_fd == from);
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_try(cord_last(from), &report) == 1 && report.written == 3);
+    /* It goes with the open description: a duplicate has it... */
+    int copy = dup(from);
+    CHECK((cord_get_flags(copy) & O_ASYNC) != 0);
+    close(copy);
+    /* ... the same file, opened again, has not. */
+    int again = open(name, O_RDONLY);
+    CHECK(again >= 0 && (cord_get_flags(again) & O_ASYNC) == 0);
+    CHECK(cord_splice(again, to, CORD_EOF) == 3);
+    close(again);
+    CHECK(cord_set_flags(from, 0) == 0);
+    CHECK((cord_get_flags(from) & O_ASYNC) == 0 && fcntl(from, F_GETSIG) == 0);
+    CHECK(lseek(from, 0, SEEK_SET) == 0);
+    CHECK(cord_splice(from, to, CORD_EOF) == 3);
+    CHECK(none_pending());
+    FAILS(EBADF, cord_set_flags(-1, O_ASYNC));
+    FAILS(EBADF, cord_get_flags(12345));
+    close(from);
+    close(to);
+}
+
+int main(void)
+{
+    watchdog();
+    listen_to_signals();
+    /* First, while no number has had a splice. */
+    refused();
+    plain();
+    over_a_socket();
+    broken_sink();
+    shared();
+    taken_off();
+    files();
+    return 0;
+}

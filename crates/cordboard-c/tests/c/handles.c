@@ -1,0 +1,212 @@
+/* Handles: start, look, wait, poll, call back, cancel, close, and after. */
+#include "check.h"
+
+static void to_the_end(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    cord_transfer t = cord_start(&request);
+    CHECK(t > 0);
+    /* They are duplicated. */
+    close(a.out);
+    close(b.in);
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_try(t, &report) == 0);
+    FAILS(EBUSY, cord_json(t, NULL, 0));
+    struct pollfd bell = {cord_fd(t), POLLIN, 0};
+    CHECK(bell.fd >= 0 && poll(&bell, 1, 0) == 0);
+    put(a.in, "abc");
+    expect(b.out, "abc");
+    struct cord_status status = CORD_STATUS_INIT;
+    do {
+        CHECK(cord_get_status(t, &status) == 0);
+        CHECK(status.in_transit == status.read - status.written);
+        sched_yield();
+    } while (status.written < 3);
+    CHECK(status.written == 3 && !status.ended && status.path[0]);
+    close(a.in);
+    CHECK(poll(&bell, 1, -1) == 1 && bell.revents == POLLIN);
+    CHECK(cord_try(t, &report) == 1);
+    CHECK(report.written == 3 && report.ended == CORD_ENDED_EOF);
+    /* It stays so. */
+    report.written = 0;
+    CHECK(cord_wait(t, &report) == 0 && report.written == 3);
+    CHECK(cord_wait(t, NULL) == 0);
+    CHECK(poll(&bell, 1, 0) == 1);
+    CHECK(cord_get_status(t, &status) == 0 && status.ended && status.written == 3);
+    char line[512];
+    CHECK(cord_json(t, line, sizeof line) > 0 && strstr(line, "\"ended\":\"eof\""));
+    FAILS(ENODATA, cord_stranded(t, line, sizeof line));
+    CHECK(cord_close(t) == 0);
+    CHECK(read(b.out, line, 1) == 0);
+    close(b.out);
+}
+
+struct told {
+    cord_transfer transfer;
+    uint64_t written;
+    int times, waited, error;
+};
+
+static void tell(cord_transfer t, const struct cord_report *report, void *user)
+{
+    struct told *told = (struct told *)user;
+    told->transfer = t;
+    told->written = report->written;
+    told->times += 1;
+    told->waited = cord_wait(t, NULL);
+    told->error = errno;
+}
+
+static void callbacks(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    request.size = 2;
+    cord_transfer t = cord_start(&request);
+    struct told before, after;
+    memset(&before, 0, sizeof before);
+    memset(&after, 0, sizeof after);
+    CHECK(cord_on_end(t, tell, &before) == 0);
+    put(a.in, "abc");
+    CHECK(cord_wait(t, NULL) == 0);
+    CHECK(before.times == 1 && before.transfer == t && before.written == 2);
+    CHECK(before.waited == -1 && before.error == EDEADLK);
+    CHECK(cord_on_end(t, tell, &after) == 0);
+    CHECK(after.times == 1 && after.written == 2);
+    FAILS(EFAULT, cord_on_end(t, NULL, NULL));
+    CHECK(cord_close(t) == 0);
+    expect(a.out, "c");
+    close(a.in);
+    close(a.out);
+    close(b.in);
+    close(b.out);
+}
+
+/* Cancelled with bytes in hand: they are handed over. */
+static void stranded(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    char fill[4096];
+    memset(fill, 'x', sizeof fill);
+    CHECK(fcntl(b.in, F_SETFL, O_NONBLOCK) == 0);
+    while (write(b.in, fill, sizeof fill) > 0)
+        continue;
+    put(a.in, "abcdef");
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    request.paths = "read/write";
+    cord_transfer t = cord_start(&request);
+    struct cord_status status = CORD_STATUS_INIT;
+    do {
+        CHECK(cord_get_status(t, &status) == 0);
+        sched_yield();
+    } while (status.read < 6);
+    CHECK(status.in_transit == 6);
+    FAILS(EBUSY, cord_stranded(t, fill, 1));
+    CHECK(cord_cancel(t) == 0);
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_wait(t, &report) == 0);
+    CHECK(report.ended == CORD_ENDED_CANCELLED && report.error == 0);
+    CHECK(report.read == 6 && report.written == 0 && report.stranded == 6);
+    CHECK(cord_cancel(t) == 0);
+    FAILS(EFAULT, cord_stranded(t, NULL, 1));
+    CHECK(cord_stranded(t, fill, 4) == 4 && memcmp(fill, "abcd", 4) == 0);
+    CHECK(cord_stranded(t, fill, 4) == 2 && memcmp(fill, "ef", 2) == 0);
+    FAILS(ENODATA, cord_stranded(t, fill, 4));
+    CHECK(cord_close(t) == 0);
+    close(a.in);
+    close(a.out);
+    close(b.in);
+    close(b.out);
+}
+
+static void nobody(cord_transfer t)
+{
+    struct cord_report report = CORD_REPORT_INIT;
+    struct cord_status status = CORD_STATUS_INIT;
+    char byte;
+    FAILS(EBADF, cord_wait(t, &report));
+    FAILS(EBADF, cord_try(t, &report));
+    FAILS(EBADF, cord_get_status(t, &status));
+    FAILS(EBADF, cord_fd(t));
+    FAILS(EBADF, cord_on_end(t, tell, NULL));
+    FAILS(EBADF, cord_cancel(t));
+    FAILS(EBADF, cord_stranded(t, &byte, 1));
+    FAILS(EBADF, cord_json(t, NULL, 0));
+    FAILS(EBADF, cord_close(t));
+    FAILS(EBADF, cord_detach(t));
+}
+
+static void closed(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    cord_transfer t = cord_start(&request);
+    CHECK(cord_close(t) == 0);
+    nobody(t);
+    nobody(-1);
+    nobody(INT64_MIN);
+    nobody(INT64_MAX);
+    /* This thread has run none. */
+    nobody(CORD_LAST);
+    /* A new one has a new number. */
+    cord_transfer other = cord_start(&request);
+    CHECK(other > 0 && other != t);
+    FAILS(EFAULT, cord_get_status(other, NULL));
+    struct cord_report report = CORD_REPORT_INIT;
+    report.struct_size = 1;
+    close(a.in);
+    CHECK(cord_wait(other, NULL) == 0);
+    FAILS(EINVAL, cord_wait(other, &report));
+    FAILS(EINVAL, cord_try(other, &report));
+    CHECK(cord_close(other) == 0);
+    FAILS(EFAULT, cord_start(NULL));
+    request.sink = -1;
+    FAILS(EBADF, cord_start(&request));
+    request.sink = a.out;
+    FAILS(EBADF, cord_start(&request));
+    close(a.out);
+    close(b.in);
+    close(b.out);
+}
+
+/* Closing cancels, letting go does not. */
+static void let_go(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    cord_transfer t = cord_start(&request);
+    CHECK(cord_detach(t) == 0);
+    nobody(t);
+    close(a.out);
+    close(b.in);
+    put(a.in, "abc");
+    expect(b.out, "abc");
+    close(a.in);
+    char byte;
+    CHECK(read(b.out, &byte, 1) == 0);
+    close(b.out);
+
+    a = make_pipe();
+    b = make_pipe();
+    struct cord_request again = CORD_REQUEST_INIT(a.out, b.in);
+    t = cord_start(&again);
+    close(a.out);
+    close(b.in);
+    CHECK(cord_close(t) == 0);
+    /* Its end closes the descriptors, though the source goes on. */
+    CHECK(read(b.out, &byte, 1) == 0);
+    close(a.in);
+    close(b.out);
+}
+
+int main(void)
+{
+    watchdog();
+    closed();
+    to_the_end();
+    callbacks();
+    stranded();
+    let_go();
+    return 0;
+}

@@ -1,0 +1,156 @@
+/* cord_splice and cord_run: counts, ends, refusals, no SIGPIPE. */
+#include "check.h"
+
+static void counts(void)
+{
+    int from = make_file("number, please"), to = make_file("");
+    CHECK(cord_splice(from, to, 6) == 6);
+    CHECK(cord_splice(from, to, CORD_EOF) == 8);
+    CHECK(cord_splice(from, to, CORD_EOF) == 0);
+    CHECK(lseek(to, 0, SEEK_SET) == 0);
+    expect(to, "number, please");
+    close(from);
+    close(to);
+}
+
+static void sizes(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    put(a.in, "abc");
+    CHECK(cord_splice(a.out, b.in, 0) == 0);
+    CHECK(cord_splice(a.out, b.in, 1) == 1);
+    close(a.in);
+    /* More than there is, and more than a result could say. */
+    CHECK(cord_splice(a.out, b.in, SIZE_MAX - 1) == 2);
+    expect(b.out, "abc");
+    close(a.out);
+    close(b.in);
+    close(b.out);
+}
+
+static void refusals(void)
+{
+    struct channel a = make_pipe();
+    int file = make_file("abc"), folder = open("/", O_RDONLY | O_DIRECTORY);
+    FAILS(EBADF, cord_splice(-1, a.in, 1));
+    FAILS(EBADF, cord_splice(a.out, -1, 1));
+    FAILS(EBADF, cord_splice(a.out, 12345, 1));
+    FAILS(EBADF, cord_splice(12345, a.in, 1));
+    FAILS(EBADF, cord_splice(INT32_MIN, INT32_MAX, 1));
+    /* The wrong way round. */
+    FAILS(EBADF, cord_splice(a.in, a.in, 1));
+    CHECK(strstr(cord_error(), "not open for reading"));
+    FAILS(EBADF, cord_splice(a.out, a.out, 1));
+    CHECK(strstr(cord_error(), "not open for writing"));
+    FAILS(EISDIR, cord_splice(folder, a.in, 1));
+    FAILS(EINVAL, cord_splice(file, file, CORD_EOF));
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_try(CORD_LAST, &report) == 1);
+    CHECK(report.ended == CORD_ENDED_ERROR && report.error == EINVAL);
+    close(folder);
+    close(file);
+    close(a.in);
+    close(a.out);
+}
+
+/* A closed reader is an errno, and SIGPIPE, which would end us, not raised. */
+static void broken_pipe(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    put(a.in, "abc");
+    close(b.out);
+    FAILS(EPIPE, cord_splice(a.out, b.in, 3));
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_try(CORD_LAST, &report) == 1);
+    CHECK(report.failed == CORD_SINK && report.error == EPIPE);
+    CHECK(report.written == 0 && report.read == report.stranded);
+    /* What was not written is still there: handed back, or in the source. */
+    char found[8];
+    size_t have = 0;
+    ssize_t n;
+    while ((n = cord_stranded(CORD_LAST, found + have, 1)) > 0)
+        have += (size_t)n;
+    CHECK(n == -1 && errno == ENODATA && have == report.stranded);
+    if (have < 3)
+        expect(a.out, "abc" + have);
+    CHECK(memcmp(found, "abc", have) == 0);
+    close(a.in);
+    close(a.out);
+    close(b.in);
+}
+
+static void requests(void)
+{
+    int from = make_file("0123456789"), to = make_file("");
+    struct cord_request request = CORD_REQUEST_INIT(from, to);
+    request.source_offset = 4;
+    request.size = 3;
+    request.flags = CORD_SYNC;
+    request.paths = "read/write";
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_run(&request, &report) == 0);
+    CHECK(report.read == 3 && report.written == 3 && report.stranded == 0);
+    CHECK(report.ended == CORD_ENDED_SIZE && report.failed == CORD_NEITHER);
+    CHECK(strcmp(report.path, "read/write") == 0);
+    CHECK(lseek(from, 0, SEEK_CUR) == 0);
+    CHECK(lseek(to, 0, SEEK_SET) == 0);
+    expect(to, "456");
+
+    char line[512];
+    ssize_t length = cord_json(CORD_LAST, line, sizeof line);
+    CHECK(length > 0 && (size_t)length == strlen(line));
+    CHECK(strstr(line, "\"written\":3,\"stranded\":0,\"ended\":\"size\""));
+    CHECK(cord_json(CORD_LAST, line, 3) == length && strlen(line) == 2);
+    CHECK(cord_json(CORD_LAST, NULL, 0) == length);
+
+    FAILS(EFAULT, cord_run(NULL, NULL));
+    FAILS(EFAULT, cord_json(CORD_LAST, NULL, 1));
+    request.struct_size = 0;
+    FAILS(EINVAL, cord_run(&request, &report));
+    request.struct_size = sizeof request;
+    report.struct_size = 7;
+    FAILS(EINVAL, cord_run(&request, &report));
+    request.flags = UINT64_C(1) << 63;
+    FAILS(EINVAL, cord_run(&request, NULL));
+    request.flags = 0;
+    request.paths = "teleport";
+    FAILS(EINVAL, cord_run(&request, NULL));
+    CHECK(strstr(cord_error(), "`teleport` is no path"));
+    request.paths = NULL;
+    struct channel a = make_pipe();
+    request.sink = a.in;
+    request.sink_offset = 1;
+    report.struct_size = sizeof report;
+    FAILS(ESPIPE, cord_run(&request, &report));
+    CHECK(report.failed == CORD_SINK && report.error == ESPIPE);
+    close(a.in);
+    close(a.out);
+    close(from);
+    close(to);
+}
+
+/* Older and newer programs: the structures are shorter or longer. */
+static void versions(void)
+{
+    struct {
+        struct cord_request known;
+        uint64_t later;
+    } newer = {CORD_REQUEST_INIT(-1, -1), 0};
+    newer.known.struct_size = sizeof newer;
+    FAILS(EBADF, cord_run(&newer.known, NULL));
+    newer.later = 1;
+    FAILS(E2BIG, cord_run(&newer.known, NULL));
+    CHECK(strcmp(cord_version(), "0.1.0") == 0);
+}
+
+int main(void)
+{
+    watchdog();
+    counts();
+    sizes();
+    refusals();
+    broken_pipe();
+    requests();
+    versions();
+    return 0;
+}

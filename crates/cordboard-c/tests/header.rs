@@ -1,0 +1,78 @@
+//! `include/cordboard.h` is what the sources generate.
+
+use std::path::Path;
+
+/// To write it anew: `CORDBOARD_BLESS=1 cargo test -p cordboard-c --test header`.
+#[test]
+fn the_header_is_what_the_sources_generate() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
+    let mut made = Vec::new();
+    cbindgen::Builder::new()
+        .with_crate(root)
+        .with_config(config)
+        .generate()
+        .expect("cbindgen reads the sources")
+        .write(&mut made);
+    // A Rust section on `unsafe` says nothing to C.
+    let made = without_safety(&String::from_utf8(made).unwrap());
+    assert!(made.is_ascii(), "a C compiler may not know UTF-8");
+    let header = root.join("include/cordboard.h");
+    if std::env::var_os("CORDBOARD_BLESS").is_some() {
+        std::fs::write(&header, &made).unwrap();
+    }
+    let committed = std::fs::read_to_string(&header).unwrap_or_default();
+    assert!(
+        made == committed,
+        "include/cordboard.h is not what the sources generate: \
+         run `CORDBOARD_BLESS=1 cargo test -p cordboard-c --test header`"
+    );
+}
+
+/// Leaves out the comments' sections "# Safety".
+fn without_safety(header: &str) -> String {
+    let mut out: Vec<&str> = Vec::new();
+    let mut inside = false;
+    for line in header.lines() {
+        let comment = line.trim_start().strip_prefix("//");
+        inside = match comment.map(str::trim) {
+            Some("# Safety") => {
+                // The empty comment line before it.
+                while out.last().is_some_and(|line| line.trim() == "//") {
+                    out.pop();
+                }
+                true
+            }
+            Some(text) => inside && !text.starts_with("# "),
+            None => false,
+        };
+        if !inside {
+            out.push(line);
+        }
+    }
+    out.join("\n") + "\n"
+}
+
+/// Every call that the header declares has a version, and nothing else has.
+#[test]
+fn the_versions_are_those_of_the_header() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let map = read("cordboard.map");
+    let versioned: Vec<&str> = map
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';'))
+        .filter(|name| name.starts_with("cord_"))
+        .collect();
+    let header = read("include/cordboard.h");
+    let mut declared: Vec<&str> = header
+        .lines()
+        .filter(|line| !line.starts_with("//") && !line.starts_with("typedef"))
+        .filter_map(|line| line.split_once('('))
+        .filter_map(|(before, _)| before.rsplit([' ', '*']).next())
+        .filter(|name| name.starts_with("cord_"))
+        .collect();
+    declared.sort_unstable();
+    assert_eq!(versioned, declared);
+    assert!(declared.len() > 15, "{declared:?}");
+}

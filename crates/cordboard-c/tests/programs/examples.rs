@@ -1,0 +1,216 @@
+//! The papers' programs: they compile as printed, and every byte arrives.
+
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{CWD, FileType, Mode};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use testkit::pattern;
+
+use super::prefix::here;
+use super::program::Program;
+
+/// One picture of the player's.
+const FRAME: usize = 64 * 48;
+/// 24 whole pictures and a short one.
+const VIDEO: usize = 24 * FRAME + 700;
+/// More than any pipe holds, so that it cannot be through before somebody
+/// takes it.
+const AUDIO: usize = 2 << 20;
+
+/// Sound and pictures, each from another place of the pattern.
+const AUDIO_AT: u64 = 0;
+const VIDEO_AT: u64 = 500_009;
+
+/// A folder with a movie.
+fn movie() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(folder.path().join(name), bytes);
+    write("movie.audio", pattern::bytes(AUDIO_AT, AUDIO)).unwrap();
+    write("movie.video", pattern::bytes(VIDEO_AT, VIDEO)).unwrap();
+    folder
+}
+
+fn fifo(path: &Path) {
+    rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+/// The player in that folder, at a rate that makes no test slow.
+fn player(program: &Program, folder: &Path) -> Command {
+    let mut command = program.plain();
+    command.current_dir(folder).arg("500");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn ends_well(child: std::process::Child) {
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{}: {said}", out.status);
+    let told = String::from_utf8_lossy(&out.stdout);
+    assert!(
+        told.starts_with(&format!("audio: {AUDIO} bytes by ")),
+        "{told}"
+    );
+}
+
+/// The audio's reader takes nothing before all pictures have arrived: a player
+/// whose audio is not asynchronous never shows the first.
+#[test]
+fn the_player_shows_pictures_while_the_audio_waits() {
+    let Some(program) = Program::example("player") else {
+        return;
+    };
+    let _watched = testkit::watchdog::watch("the player, FIFO and sequenced packets");
+    let folder = movie();
+    let speaker = folder.path().join("speaker");
+    fifo(&speaker);
+    let (screen, dac) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::empty(),
+        None,
+    )
+    .unwrap();
+    // The test's own end is not the child's.
+    rustix::io::fcntl_setfd(&screen, rustix::io::FdFlags::CLOEXEC).unwrap();
+    let mut command = player(&program, folder.path());
+    command.env("SPEAKER", &speaker);
+    command.env("VIDEO_DAC", format!("fd:{}", dac.as_raw_fd()));
+    let child = command.spawn().unwrap();
+    drop(dac);
+    // Opening waits for the player's, and then takes nothing.
+    let mut audio = std::fs::File::open(&speaker).unwrap();
+    // One message is one picture.
+    let mut at = 0;
+    let mut message = vec![0u8; 2 * FRAME];
+    while at < VIDEO {
+        let (length, _) = rustix::net::recv(&screen, &mut message[..], RecvFlags::empty()).unwrap();
+        assert_eq!(length, FRAME.min(VIDEO - at), "a whole picture, at {at}");
+        assert_eq!(
+            pattern::check(VIDEO_AT + at as u64, &message[..length]),
+            Ok(())
+        );
+        at += length;
+    }
+    let mut heard = Vec::new();
+    audio.read_to_end(&mut heard).unwrap();
+    assert_eq!(heard.len(), AUDIO);
+    assert_eq!(pattern::check(AUDIO_AT, &heard), Ok(()));
+    ends_well(child);
+    let rest = rustix::net::recv(&screen, &mut message[..], RecvFlags::empty());
+    assert_eq!(
+        rest.map(|(length, _)| length),
+        Ok(0),
+        "nothing after the last"
+    );
+}
+
+/// Sound into a socket, pictures onto a terminal whose reader is slow.
+#[test]
+fn the_player_plays_to_a_socket_and_a_terminal() {
+    let Some(program) = Program::example("player") else {
+        return;
+    };
+    let _watched = testkit::watchdog::watch("the player, socket and terminal");
+    let folder = movie();
+    let (mut ear, speaker) = std::os::unix::net::UnixStream::pair().unwrap();
+    let speaker = OwnedFd::from(speaker);
+    rustix::io::fcntl_setfd(&speaker, rustix::io::FdFlags::empty()).unwrap();
+    let (master, terminal) = terminal();
+    let mut command = player(&program, folder.path());
+    command.env("SPEAKER", format!("fd:{}", speaker.as_raw_fd()));
+    command.env("VIDEO_DAC", &terminal);
+    // Its opening a terminal is not to make it ours.
+    command.process_group(0);
+    let child = command.spawn().unwrap();
+    drop(speaker);
+    let listener = std::thread::spawn(move || {
+        let mut heard = Vec::new();
+        ear.read_to_end(&mut heard).unwrap();
+        heard
+    });
+    // A terminal passes on what it has in small pieces: slow enough.
+    let mut seen = vec![0u8; VIDEO];
+    let mut at = 0;
+    while at < VIDEO {
+        let end = VIDEO.min(at + 61);
+        at += rustix::io::read(&master, &mut seen[at..end]).unwrap();
+    }
+    assert_eq!(pattern::check(VIDEO_AT, &seen), Ok(()));
+    let heard = listener.join().unwrap();
+    assert_eq!(heard.len(), AUDIO);
+    assert_eq!(pattern::check(AUDIO_AT, &heard), Ok(()));
+    ends_well(child);
+}
+
+/// A terminal that changes nothing of what it passes on, held open here.
+fn terminal() -> (OwnedFd, std::ffi::OsString) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let mut raw = tcgetattr(&master).unwrap();
+    raw.make_raw();
+    tcsetattr(&master, OptionalActions::Now, &raw).unwrap();
+    let name = std::os::unix::ffi::OsStringExt::from_vec(name.into_bytes());
+    (master, name)
+}
+
+/// Between its two lines it is the figure, word for word. (The comments are
+/// our own.)
+#[test]
+fn the_figure_is_as_printed() {
+    const PRINTED: &str = r#"
+        int audiofile, videofile; int audio_dev, video_dev;
+        audiofile = open("movie.audio", O_RDONLY);
+        videofile = open("movie.video", O_RDONLY);
+        audio_dev = open("/dev/speaker", O_WRONLY);
+        video_dev = open("/dev/video_dac", O_WRONLY);
+        fcntl(audiofile, F_SETFL, FASYNC);
+        splice(audiofile, audio_dev, SPLICE_EOF);
+        setitimer(ITIMER_REAL, &inter_frame_time);
+        do { rval = splice(videofile, video_dev, sizeof(video_frame)); pause();
+        } while (rval > 0);
+    "#;
+    let text = std::fs::read_to_string(here().join("examples/player.c")).unwrap();
+    let (_, text) = text.split_once("/* ---- Figure 1 begins ---- */").unwrap();
+    let (figure, _) = text.split_once("/* ---- Figure 1 ends ---- */").unwrap();
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(figure), words(PRINTED));
+}
+
+#[test]
+fn scp_copies() {
+    let Some(program) = Program::example("scp") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let bytes = pattern::bytes(7, 3_000_017);
+    std::fs::write(&from, &bytes).unwrap();
+    std::fs::write(&to, b"what was there before").unwrap();
+    let copy = program.plain().args([&from, &to]).output().unwrap();
+    assert!(copy.status.success(), "{copy:?}");
+    assert!(std::fs::read(&to).unwrap() == bytes);
+    // Failures are told with the side that failed.
+    let full = program
+        .plain()
+        .arg(&from)
+        .arg("/dev/full")
+        .output()
+        .unwrap();
+    assert_eq!(full.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&full.stderr);
+    assert!(
+        said.ends_with("/dev/full: No space left on device\n"),
+        "{said}"
+    );
+    let none = program.plain().arg("none").arg(&to).output().unwrap();
+    assert_eq!(none.status.code(), Some(1));
+}

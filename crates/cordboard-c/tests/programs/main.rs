@@ -1,0 +1,58 @@
+//! The library as a C program has it: installed into a prefix by `make`, found
+//! by pkg-config, compiled against by the system's compiler with every warning
+//! an error, and run under valgrind, or with the compiler's own checks where
+//! there is none.
+
+mod examples;
+mod install;
+mod prefix;
+mod program;
+
+use program::{Language, Program};
+
+/// One test in C, as C and, compiled only, as C++. Those that fork are not
+/// asked for leaks.
+fn passes(name: &str, leaks: bool) {
+    let Some(program) = Program::test(name, Language::C) else {
+        return;
+    };
+    let run = program.checked(leaks).output().expect("it runs");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{name}: {}\n{said}", run.status);
+    Program::test(name, Language::Cpp);
+}
+
+#[test]
+fn splice() {
+    passes("splice", true);
+}
+
+#[test]
+fn handles() {
+    passes("handles", true);
+}
+
+#[test]
+fn fasync() {
+    passes("fasync", true);
+}
+
+#[test]
+fn owners() {
+    passes("owners", false);
+}
+
+#[test]
+fn many() {
+    passes("many", true);
+}
+
+#[test]
+fn fork() {
+    passes("fork", false);
+}
+
+#[test]
+fn classic() {
+    passes("classic", true);
+}

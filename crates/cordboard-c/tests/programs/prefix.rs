@@ -1,0 +1,117 @@
+//! The library, built once and installed into a prefix of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Tools that a C programmer has; without them nothing here can be tried.
+fn tools() -> Result<(), String> {
+    for tool in ["cc", "make", "pkg-config"] {
+        let found = Command::new(tool).arg("--version").output();
+        if !found.is_ok_and(|out| out.status.success()) {
+            return Err(format!("no {tool}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs a command to its end.
+#[track_caller]
+pub fn run(command: &mut Command) -> String {
+    let out = command.output().expect("it can be started");
+    assert!(
+        out.status.success(),
+        "{command:?}: {}\n{}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
+    String::from_utf8(out.stdout).expect("it prints text")
+}
+
+pub fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// `libcordboard_c.a` of this very code: cargo says where it is.
+fn archive() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "-p", "cordboard-c", "--lib", "--locked"])
+        .args(["--message-format", "json-render-diagnostics"])
+        .current_dir(here());
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    run(&mut build)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "cordboard_c")
+        .filter_map(|message| {
+            let names = message["filenames"].as_array()?.iter();
+            let names = names.filter_map(serde_json::Value::as_str);
+            names
+                .map(PathBuf::from)
+                .find(|p| p.extension() == Some("a".as_ref()))
+        })
+        .next_back()
+        .expect("cargo names the archive")
+}
+
+pub struct Prefix {
+    pub path: PathBuf,
+    pub archive: PathBuf,
+}
+
+impl Prefix {
+    /// `make` in the crate, with what it needs to leave cargo alone.
+    pub fn make(&self, target: &str, variables: &[(&str, &Path)]) {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(here()).arg(target);
+        make.arg(format!("ARCHIVE={}", self.archive.display()));
+        for (name, value) in variables {
+            make.arg(format!("{name}={}", value.display()));
+        }
+        // Of an outer make.
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+        run(&mut make);
+    }
+
+    /// What pkg-config says; `--static` and its like go in front.
+    pub fn pkg_config(&self, arguments: &[&str]) -> Vec<String> {
+        let mut command = Command::new("pkg-config");
+        command
+            .env("PKG_CONFIG_PATH", self.path.join("lib/pkgconfig"))
+            .args(arguments)
+            .arg("cordboard");
+        let words = run(&mut command);
+        words.split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+/// The prefix, or `None` where the tools are missing, which is counted.
+pub fn prefix() -> Option<&'static Prefix> {
+    static PREFIX: OnceLock<Option<Prefix>> = OnceLock::new();
+    let made = PREFIX.get_or_init(|| {
+        if let Err(reason) = tools() {
+            testkit::skip::report("the C library", &reason);
+            return None;
+        }
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
+        std::fs::create_dir_all(&root).expect("there is room");
+        let prefix = Prefix {
+            path: root.join("prefix"),
+            archive: archive(),
+        };
+        // Another test process may be at it too.
+        let alone = std::fs::File::create(root.join("lock")).expect("there is room");
+        alone.lock().expect("files can be locked here");
+        prefix.make(
+            "install",
+            &[("PREFIX", &prefix.path), ("BUILD", &root.join("build"))],
+        );
+        Some(prefix)
+    });
+    made.as_ref()
+}

@@ -1,0 +1,123 @@
+//! Compiling and running one program in C.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::prefix::{Prefix, here, prefix, run};
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Language {
+    C,
+    Cpp,
+}
+
+pub struct Program {
+    path: PathBuf,
+}
+
+const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wshadow"];
+
+/// Misuse of memory, and leaks, are failures. What a running thread still has
+/// is "possibly lost" or "still reachable".
+const VALGRIND: &[&str] = &[
+    "--quiet",
+    "--error-exitcode=99",
+    "--errors-for-leak-kinds=definite",
+    "--show-leak-kinds=definite",
+];
+
+fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output();
+    found.is_ok_and(|out| out.status.success())
+}
+
+impl Program {
+    /// `tests/c/NAME.c`, or `None` where it cannot be compiled here.
+    pub fn test(name: &str, language: Language) -> Option<Program> {
+        let source = here().join("tests/c").join(name).with_extension("c");
+        Program::compile(prefix()?, &source, language, &["-D_GNU_SOURCE"])
+    }
+
+    /// `examples/NAME.c`, as any program outside this tree would be.
+    pub fn example(name: &str) -> Option<Program> {
+        let source = here().join("examples").join(name).with_extension("c");
+        Program::compile(prefix()?, &source, Language::C, &["-D_GNU_SOURCE"])
+    }
+
+    fn compile(
+        prefix: &Prefix,
+        source: &Path,
+        language: Language,
+        flags: &[&str],
+    ) -> Option<Program> {
+        let stem = source.file_stem()?.to_str()?;
+        let (compiler, standard, end) = match language {
+            Language::C => ("cc", "-std=c11", ""),
+            Language::Cpp => ("c++", "-std=c++11", "-cpp"),
+        };
+        if !has(compiler) {
+            testkit::skip::report("the C library from C++", "no c++");
+            return None;
+        }
+        // Tests of one process and of another may compile at the same time.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
+        let path = folder.join(format!("{stem}{end}-{}", std::process::id()));
+        let mut command = Command::new(compiler);
+        command
+            .args([standard, "-g", "-O1"])
+            .args(WARNINGS)
+            .args(flags);
+        if language == Language::Cpp {
+            command.args(["-x", "c++"]);
+        }
+        command
+            .arg("-o")
+            .arg(&path)
+            .arg(source)
+            .args(["-x", "none"]);
+        if !has("valgrind") && language == Language::C {
+            command.arg("-fsanitize=address,undefined");
+        }
+        command.args(prefix.pkg_config(&["--cflags", "--libs"]));
+        command.arg("-pthread");
+        command.arg(format!("-Wl,-rpath,{}", prefix.path.join("lib").display()));
+        run(&mut command);
+        Some(Program { path })
+    }
+
+    /// It, as it is.
+    pub fn plain(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command
+            .env_remove("CORDBOARD_ROUTE")
+            .env_remove("CORDBOARD_WITHOUT");
+        command
+    }
+
+    /// It, with its memory watched. In a child of fork(2) what the parent's
+    /// threads had on their stacks looks leaked: not to be asked for there.
+    pub fn checked(&self, leaks: bool) -> Command {
+        if !has("valgrind") {
+            testkit::skip::report("valgrind", "not installed; the compiler's checks instead");
+            return self.plain();
+        }
+        let mut command = Command::new("valgrind");
+        command
+            .args(VALGRIND)
+            .arg(if leaks {
+                "--leak-check=full"
+            } else {
+                "--leak-check=no"
+            })
+            .arg(&self.path)
+            .env_remove("CORDBOARD_ROUTE")
+            .env_remove("CORDBOARD_WITHOUT");
+        command
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
