@@ -123,7 +123,7 @@ fn futures_under_tokio() {
 fn futures_under_smol() {
     let _dog = watchdog("futures_under_smol");
     two_on(|future| smol::block_on(async { smol::spawn(future).await }));
-    two_on(|future| block_on(future));
+    two_on(block_on);
 }
 
 /// One that is given up, as by a timeout, cancels its transfer.

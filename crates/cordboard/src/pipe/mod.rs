@@ -193,11 +193,16 @@ pub(crate) fn read(
     use rustix::pipe::{SpliceFlags, splice};
     const PACKET: usize = 4096;
     if into.len() >= PACKET {
-        return take(fd, into, may_wait);
+        if may_wait {
+            return Ok(rustix::io::read(fd, into)?);
+        }
+        if let Some(done) = read_at_once(fd, into) {
+            return done;
+        }
     }
     let Some(mut pipe) = aside.take().or_else(|| acquire(DEFAULT).ok()) else {
         // Without a second pipe only packets are at risk, and they are rare.
-        return take(fd, into, may_wait);
+        return Ok(rustix::io::read(fd, into)?);
     };
     let flags = SpliceFlags::NONBLOCK;
     let moved = splice(fd, None, pipe.writer(), None, into.len(), flags);
@@ -208,7 +213,7 @@ pub(crate) fn read(
             return match errno {
                 rustix::io::Errno::AGAIN | rustix::io::Errno::INTR => Err(errno.into()),
                 // Refused by a filter.
-                _ => take(fd, into, may_wait),
+                _ => Ok(rustix::io::read(fd, into)?),
             };
         }
     };
@@ -229,19 +234,18 @@ pub(crate) fn read(
     Ok(n)
 }
 
-/// `RWF_NOWAIT` (`preadv2(2)`), where the kernel takes it for pipes.
-fn take(fd: BorrowedFd<'_>, into: &mut [u8], may_wait: bool) -> Result<usize, Errno> {
+/// `preadv2(2)` with `RWF_NOWAIT`. `None` where that is not to be had: before
+/// Linux 6.4 or so, and of any pipe that has been spliced, whose pages may be
+/// somebody's who is to be waited for (`pipe_clear_nowait`, fs/splice.c).
+fn read_at_once(fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
     use rustix::io::{Errno as Refused, IoSliceMut, ReadWriteFlags, preadv2};
-    if !may_wait {
-        let mut parts = [IoSliceMut::new(into)];
-        // Offset -1: where it stands.
-        match preadv2(fd, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) {
-            // No such flag, no such call, or a filter that does not know it.
-            Err(Refused::OPNOTSUPP | Refused::NOSYS | Refused::PERM) => {}
-            done => return Ok(done?),
-        }
+    let mut parts = [IoSliceMut::new(into)];
+    // Offset -1: where it stands.
+    match preadv2(fd, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) {
+        // No such flag, no such call, or a filter that does not know it.
+        Err(Refused::OPNOTSUPP | Refused::NOSYS | Refused::PERM) => None,
+        done => Some(done.map_err(Errno::from)),
     }
-    Ok(rustix::io::read(fd, into)?)
 }
 
 #[cfg(test)]
