@@ -19,7 +19,7 @@ pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, sam
 pub(crate) use durable::start_writeback;
 pub(crate) use lend::lend;
 pub(crate) use process::PerProcess;
-pub(crate) use signal::{Hold, NoSignals};
+pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{pass_credentials, path_mtu, send_room, unsent};
 pub(crate) use uring::try_io_uring;
 

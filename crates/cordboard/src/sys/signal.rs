@@ -36,6 +36,19 @@ impl Hold {
     }
 }
 
+impl Hold {
+    /// Ends it without asking what was raised, where nothing can have been.
+    pub(crate) fn end_quietly(self) {
+        let hold = std::mem::ManuallyDrop::new(self);
+        hold.restore();
+    }
+
+    fn restore(&self) {
+        // SAFETY: restores the mask that was read at the start.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         let now = pending();
@@ -51,8 +64,7 @@ impl Drop for Hold {
                 unsafe { libc::sigtimedwait(&one, ptr::null_mut(), &zero) };
             }
         }
-        // SAFETY: restores the mask that was read at the start.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+        self.restore();
     }
 }
 
@@ -80,6 +92,20 @@ impl Drop for NoSignals {
         // SAFETY: restores the mask that was read at the start.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
     }
+}
+
+/// Whether `SIGPIPE` is ignored, as it is in every Rust program unless it says
+/// otherwise. Then nothing needs to be held back from a pipe or a socket, and
+/// one call does for three.
+pub(crate) fn sigpipe_is_ignored() -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: nothing is set; the kernel fills the second in.
+    let done = unsafe { libc::sigaction(libc::SIGPIPE, ptr::null(), action.as_mut_ptr()) };
+    if done != 0 {
+        return false;
+    }
+    // SAFETY: filled in by the successful call above.
+    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 fn set(signals: &[libc::c_int]) -> libc::sigset_t {

@@ -6,7 +6,7 @@ use super::wait::{Awake, Waiter};
 use super::{Outcome, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::Hold;
+use crate::sys::{Hold, sigpipe_is_ignored};
 
 impl Transfer<'_> {
     /// Whether the thread may sleep inside system calls: nobody needs it back
@@ -30,7 +30,7 @@ impl Transfer<'_> {
         if kind.is_cached() {
             limited()
         } else {
-            kind.can_block()
+            kind.can_block() && !sigpipe_is_ignored()
         }
     }
 }

@@ -6,6 +6,7 @@ mod control;
 mod drive;
 mod durable;
 mod ending;
+mod express;
 pub(crate) mod holes;
 mod patience;
 mod plan;
@@ -322,11 +323,20 @@ pub fn splice(
     sink: impl AsFd,
     size: impl Into<Size>,
 ) -> Result<Report, Failure> {
+    let (source, sink, size) = (source.as_fd(), sink.as_fd(), size.into());
+    let first = match size {
+        Size::Bytes(size) => express::express(source, sink, size),
+        Size::Eof => express::Express::default(),
+    };
+    let size = match size {
+        Size::Bytes(size) if first.moved == size && size > 0 => return Ok(first.report()),
+        Size::Bytes(size) => Size::Bytes(size - first.moved),
+        Size::Eof => Size::Eof,
+    };
     let request = Request {
-        size: size.into(),
+        size,
         ..Request::default()
     };
-    Transfer::new(source.as_fd(), sink.as_fd(), request)?
-        .run()
-        .into_result()
+    let rest = Transfer::new(source, sink, request).and_then(|rest| rest.run().into_result());
+    first.before(rest)
 }
