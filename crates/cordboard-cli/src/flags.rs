@@ -207,8 +207,8 @@ pub struct Paths {
     /// Bytes moved by one step at most; for datagrams, the size of each
     #[arg(long, value_name = "N", value_parser = units::block)]
     pub block: Option<NonZeroUsize>,
-    /// Use only these paths: clone, copy_file_range, sendfile, splice,
-    /// datagram, read/write
+    /// Use only these paths: clone, direct, copy_file_range, sendfile,
+    /// splice, datagram, read/write
     #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = path)]
     pub route: Vec<PathName>,
     /// Do not use these paths

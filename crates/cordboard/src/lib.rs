@@ -67,6 +67,6 @@ pub use errno::Errno;
 pub use route::{PathName, Route, Switches};
 pub use stage::{Stage, StageReport};
 pub use transfer::{
-    Control, Ended, Failure, Observer, Outcome, Progress, Refusal, Report, Request, Size, Sparse,
-    Stranded, Transfer, splice,
+    Control, Direct, Ended, Failure, Observer, Outcome, Progress, Refusal, Report, Request, Size,
+    Sparse, Stranded, Transfer, Watermarks, splice,
 };

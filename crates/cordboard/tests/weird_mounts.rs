@@ -7,67 +7,14 @@ mod common;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
+use common::mount::Mount;
 use common::{any, content, only, pattern, position, run, watchdog};
 use cordboard::PathName::{Clone, CopyFileRange, ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, Errno, Request, Side};
 
 const MIB: usize = 1 << 20;
-
-/// A file system in a file in memory, gone with this value.
-struct Mount {
-    dir: tempfile::TempDir,
-}
-
-impl Mount {
-    fn run(command: &str, args: &[&str]) -> bool {
-        let done = Command::new(command).args(args).output();
-        done.is_ok_and(|output| output.status.success())
-    }
-
-    fn new(kind: &str, size: u64) -> Option<Mount> {
-        if !common::root() {
-            eprintln!("SKIPPED: mounting {kind} takes root");
-            return None;
-        }
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let (image, at) = (dir.path().join("image"), dir.path().join("at"));
-        std::fs::create_dir(&at).unwrap();
-        let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
-        let mounted = if kind == "tmpfs" {
-            let options = format!("size={size}");
-            Mount::run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", at])
-        } else {
-            File::create(image).unwrap().set_len(size).unwrap();
-            let force = if kind == "ext4" { "-F" } else { "-f" };
-            Mount::run(&format!("mkfs.{kind}"), &["-q", force, image])
-                && Mount::run("mount", &["-o", "loop", image, at])
-        };
-        if !mounted {
-            eprintln!("SKIPPED: {kind} cannot be made and mounted here");
-            return None;
-        }
-        Some(Mount { dir })
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("at")
-    }
-
-    fn file(&self, name: &str) -> File {
-        let mut options = File::options();
-        let options = options.read(true).write(true).create(true).truncate(true);
-        options.open(self.path().join(name)).unwrap()
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        Mount::run("umount", &["-l", self.path().to_str().unwrap()]);
-    }
-}
 
 #[test]
 fn a_clone_moves_both_positions_and_counts_exactly() {

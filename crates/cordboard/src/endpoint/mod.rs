@@ -66,8 +66,12 @@ pub struct Facts {
     pub block: u32,
     /// The file system it is on.
     pub filesystem: Option<Filesystem>,
-    /// What direct I/O asks for; set where [`Facts::direct`] is.
+    /// What direct I/O asks for; set where [`Facts::direct`] is, and where
+    /// direct I/O may be the way.
     pub alignment: Option<Alignment>,
+    /// Percent of what is to be read that is in the page cache; known only
+    /// where direct I/O may be the way, since Linux 6.5.
+    pub cached: Option<u8>,
 }
 
 impl Facts {
@@ -90,6 +94,7 @@ impl Facts {
             block: 4096,
             filesystem: None,
             alignment: None,
+            cached: None,
         }
     }
 
@@ -179,6 +184,14 @@ impl<'fd> Endpoint<'fd> {
     /// What is behind it.
     pub fn kind(&self) -> Kind {
         self.facts.kind
+    }
+
+    /// Asks for what direct I/O depends on: the alignment, and of a source of
+    /// which `known` bytes are to be read, how much is in the page cache.
+    pub(crate) fn look_closer(&mut self, known: Option<u64>) {
+        self.facts.alignment = self.direct_alignment();
+        let start = self.facts.position.unwrap_or(0);
+        self.facts.cached = known.and_then(|n| probe::cached_percent(self.fd, start, n));
     }
 
     /// The share of a file's pages that are in the page cache, 0 to 1.

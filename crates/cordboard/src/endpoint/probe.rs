@@ -39,6 +39,7 @@ pub(super) fn facts(
         block: u32::try_from(stat.st_blksize).unwrap_or(4096),
         filesystem: None,
         alignment: None,
+        cached: None,
     };
     let id = FileId {
         device: stat.st_dev,
@@ -207,6 +208,16 @@ pub(super) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<Alignment> {
             offset: 4096,
         }),
     }
+}
+
+/// Percent of a range's pages that are in the page cache, rounded up.
+pub(super) fn cached_percent(fd: BorrowedFd<'_>, start: u64, length: u64) -> Option<u8> {
+    if length == 0 {
+        return None;
+    }
+    let cached = sys::cached_pages(fd, start, length).ok()?;
+    let pages = length.div_ceil(rustix::param::page_size() as u64);
+    u8::try_from((cached * 100).div_ceil(pages).min(100)).ok()
 }
 
 pub(super) fn cached_share(fd: BorrowedFd<'_>, facts: &Facts) -> Option<f64> {

@@ -24,7 +24,6 @@ use std::thread::JoinHandle;
 
 pub use running::Running;
 pub use status::Status;
-#[allow(unused_imports, reason = "for a path whose calls wait in the kernel")]
 pub(crate) use workers::spawn;
 
 pub use crate::route::Backend;

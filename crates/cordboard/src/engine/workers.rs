@@ -31,7 +31,6 @@ pub(super) enum Work {
     /// The end of one.
     Settle(Box<Job>),
     /// Anything else.
-    #[allow(dead_code, reason = "see `spawn`")]
     Call(Box<dyn FnOnce() + Send>),
 }
 
@@ -197,7 +196,6 @@ pub(super) fn glance(job: &mut Job, need: &Need) -> Option<Awake> {
 /// Has a thread of the process's own do this, beside all engines: what waits in
 /// the kernel on behalf of a transfer that must not. The call comes back where
 /// no thread is to be had.
-#[allow(dead_code, reason = "for a path whose calls wait in the kernel")]
 pub(crate) fn spawn(call: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
     /// As many reads and writes as a transfer may have on their way.
     const THREADS: usize = 8;

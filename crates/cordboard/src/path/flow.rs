@@ -10,6 +10,7 @@ use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
 use crate::route::Backend;
 use crate::stage::Stages;
+use crate::transfer::Watermarks;
 
 /// Where a side reads or writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +95,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) watched: bool,
     /// Bytes a step, as the caller wants it.
     pub(crate) block: Option<usize>,
+    /// The caller's marks for blocks in flight; `None`: as the device shows.
+    pub(crate) watermarks: Option<Watermarks>,
     /// Blocks of zeros are to become holes.
     pub(crate) seek_zeros: bool,
     /// How the kernel is given work that it does on its own.

@@ -9,6 +9,7 @@
 pub(crate) mod clone;
 pub(crate) mod copy_file_range;
 pub(crate) mod datagram;
+pub(crate) mod direct;
 mod flow;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
@@ -82,6 +83,12 @@ pub(crate) trait Step {
         (0, u32::from(self.holds()))
     }
 
+    /// Bytes that have been read and are not counted so yet, because some
+    /// before them are still on their way.
+    fn uncounted(&self) -> u64 {
+        0
+    }
+
     /// The transfer goes to sleep with nothing in hand: gives up what memory
     /// and descriptors can be had again.
     fn rest(&mut self) {}
@@ -112,6 +119,7 @@ pub(crate) type Takes = Result<&'static str, Why>;
 pub(crate) fn takes(path: PathName, pair: &Pair<'_>, can: &Capabilities) -> Takes {
     match path {
         PathName::Clone => clone::takes(pair),
+        PathName::Direct => direct::takes(pair),
         PathName::CopyFileRange => copy_file_range::takes(pair, can),
         PathName::Sendfile => sendfile::takes(pair),
         PathName::Splice => splice::takes(pair, can),
@@ -124,6 +132,8 @@ pub(crate) fn takes(path: PathName, pair: &Pair<'_>, can: &Capabilities) -> Take
 /// the same thread.
 pub(crate) fn keeps_to_one_thread(path: PathName) -> bool {
     match path {
+        // Its ring belongs to the thread that made it.
+        PathName::Direct => true,
         PathName::Clone
         | PathName::CopyFileRange
         | PathName::Sendfile
@@ -137,6 +147,7 @@ pub(crate) fn keeps_to_one_thread(path: PathName) -> bool {
 pub(crate) fn start(path: PathName, flow: &mut Flow<'_>) -> Result<Box<dyn Step + Send>, Why> {
     Ok(match path {
         PathName::Clone => Box::new(clone::Clone::default()),
+        PathName::Direct => Box::new(direct::Direct::start(flow)?),
         PathName::CopyFileRange => Box::new(copy_file_range::CopyFileRange::default()),
         PathName::Sendfile => Box::new(sendfile::Sendfile::default()),
         PathName::Splice => Box::new(splice::Splice::start(flow)?),

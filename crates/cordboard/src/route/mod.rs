@@ -16,7 +16,7 @@ pub use switches::Switches;
 
 use crate::endpoint::{CloneAbility, Facts, Kind, Relation};
 use crate::path;
-use crate::transfer::{Request, Size};
+use crate::transfer::{Direct, Request, Size};
 
 /// A path of a route, with the reason it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Route {
     /// Not taken up, and why not; in the order in which they would have been
     /// tried.
     pub excluded: Vec<Declined>,
-    pub(crate) order: [PathName; 6],
+    pub(crate) order: [PathName; 7],
 }
 
 impl Route {
@@ -74,6 +74,8 @@ pub struct Pair<'a> {
     pub overlapping: bool,
     /// What was asked for.
     pub request: &'a Request,
+    /// Whether to go past the page cache, all told.
+    pub(crate) direct: Direct,
 }
 
 impl<'a> Pair<'a> {
@@ -85,6 +87,7 @@ impl<'a> Pair<'a> {
             relation: Relation::Strangers,
             overlapping: false,
             request,
+            direct: request.direct,
         }
     }
 
@@ -107,8 +110,20 @@ const TINY: u64 = 64 << 10;
 /// hardly more room.
 const VERY_TINY: u64 = 16 << 10;
 
+/// What was asked for; forced by the switches, it is asked for too.
+pub(crate) fn direct(request: &Request, switches: Switches) -> Direct {
+    match switches.forced() {
+        Some(PathName::Direct) => Direct::Always,
+        _ => request.direct,
+    }
+}
+
 /// Decides the route.
 pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
+    let pair = &Pair {
+        direct: direct(pair.request, switches),
+        ..*pair
+    };
     let mut route = Route {
         choices: Vec::new(),
         excluded: Vec::new(),
@@ -130,12 +145,29 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
     route
 }
 
+/// All paths: these first, the others as they suit most pairs.
+fn order(first: &[PathName]) -> [PathName; 7] {
+    use PathName::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
+    let mut all = [
+        Splice,
+        Sendfile,
+        ReadWrite,
+        CopyFileRange,
+        Clone,
+        Direct,
+        Datagram,
+    ];
+    // Stable: what is not named keeps its order.
+    all.sort_by_key(|path| first.iter().position(|p| p == path).unwrap_or(first.len()));
+    all
+}
+
 /// All paths, the best first.
-fn preference(pair: &Pair<'_>) -> [PathName; 6] {
-    use PathName::{Clone, CopyFileRange, Datagram, ReadWrite, Sendfile, Splice};
+fn preference(pair: &Pair<'_>) -> [PathName; 7] {
+    use PathName::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
     let (source, sink) = (pair.source, pair.sink);
     if source.kind.is_datagram() || sink.kind.is_datagram() {
-        return [Datagram, ReadWrite, Splice, Sendfile, CopyFileRange, Clone];
+        return order(&[Datagram, ReadWrite]);
     }
     if source.kind.is_cached() && sink.kind.is_cached() {
         // A file system that can share blocks, or have its server copy, is
@@ -144,18 +176,20 @@ fn preference(pair: &Pair<'_>) -> [PathName; 6] {
         let fs = sink.filesystem;
         let helps = fs.is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
         let up_to = |n| pair.known().is_some_and(|known| known <= n);
-        return if fs.is_some_and(|fs| fs.writes_small_files_faster()) && up_to(VERY_TINY) {
-            [ReadWrite, Clone, CopyFileRange, Sendfile, Splice, Datagram]
+        return if pair.direct == crate::transfer::Direct::Always {
+            order(&[Direct, Clone, ReadWrite, CopyFileRange, Sendfile])
+        } else if fs.is_some_and(|fs| fs.writes_small_files_faster()) && up_to(VERY_TINY) {
+            order(&[ReadWrite, Clone, Direct, CopyFileRange, Sendfile])
         } else if helps && !up_to(TINY) && sink.kind.is_file() {
-            [Clone, CopyFileRange, ReadWrite, Sendfile, Splice, Datagram]
+            order(&[Clone, Direct, CopyFileRange, ReadWrite, Sendfile])
         } else {
-            [Clone, ReadWrite, CopyFileRange, Sendfile, Splice, Datagram]
+            order(&[Clone, Direct, ReadWrite, CopyFileRange, Sendfile])
         };
     }
     match (source.kind, sink.kind) {
         // A device that discards: no byte needs to be touched.
         (Kind::File | Kind::Memfd | Kind::BlockDevice, Kind::CharDevice) => {
-            [Sendfile, Splice, ReadWrite, CopyFileRange, Clone, Datagram]
+            order(&[Sendfile, Splice])
         }
         // A local socket's reader copies out of a disk file's pages more
         // slowly than out of what was just copied for it (0.85 measured; 1.3
@@ -163,18 +197,14 @@ fn preference(pair: &Pair<'_>) -> [PathName; 6] {
         (Kind::File | Kind::BlockDevice, Kind::UnixStream)
             if !source.filesystem.is_some_and(|fs| fs.is_in_memory()) =>
         {
-            [ReadWrite, Splice, Sendfile, CopyFileRange, Clone, Datagram]
+            order(&[ReadWrite, Splice])
         }
         // A local socket's own pages make short segments.
-        (Kind::UnixStream, Kind::Tcp) => {
-            [ReadWrite, Splice, Sendfile, CopyFileRange, Clone, Datagram]
-        }
+        (Kind::UnixStream, Kind::Tcp) => order(&[ReadWrite, Splice]),
         // Made by the driver on demand: a buffer that stays in the processor's
         // cache is filled faster than fresh pages, unless a pipe wants pages.
-        (Kind::CharDevice, sink) if !sink.is_pipe() => {
-            [ReadWrite, Splice, Sendfile, CopyFileRange, Clone, Datagram]
-        }
-        _ => [Splice, Sendfile, ReadWrite, CopyFileRange, Clone, Datagram],
+        (Kind::CharDevice, sink) if !sink.is_pipe() => order(&[ReadWrite, Splice]),
+        _ => order(&[]),
     }
 }
 

@@ -12,6 +12,8 @@ use crate::errno::Errno;
 pub enum PathName {
     /// Share the blocks: `FICLONE`, `FICLONERANGE`.
     Clone,
+    /// Past the page cache: `O_DIRECT`, several blocks in flight.
+    Direct,
     /// `copy_file_range(2)`.
     CopyFileRange,
     /// `sendfile(2)`.
@@ -28,6 +30,7 @@ impl PathName {
     /// Every path there is.
     pub const ALL: &'static [PathName] = &[
         PathName::Clone,
+        PathName::Direct,
         PathName::CopyFileRange,
         PathName::Sendfile,
         PathName::Splice,
@@ -39,6 +42,7 @@ impl PathName {
     pub fn name(self) -> &'static str {
         match self {
             PathName::Clone => "clone",
+            PathName::Direct => "direct",
             PathName::CopyFileRange => "copy_file_range",
             PathName::Sendfile => "sendfile",
             PathName::Splice => "splice",
@@ -62,7 +66,7 @@ impl fmt::Display for PathName {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error(
-    "{origin}`{word}` is no path: use clone, copy_file_range, sendfile, splice, datagram or read/write"
+    "{origin}`{word}` is no path: use clone, direct, copy_file_range, sendfile, splice, datagram or read/write"
 )]
 pub struct BadSwitch {
     /// The word.
@@ -77,6 +81,7 @@ impl FromStr for PathName {
     fn from_str(word: &str) -> Result<PathName, BadSwitch> {
         match word.trim().to_ascii_lowercase().as_str() {
             "clone" | "reflink" => Ok(PathName::Clone),
+            "direct" | "o_direct" => Ok(PathName::Direct),
             "copy_file_range" | "copy-file-range" | "cfr" => Ok(PathName::CopyFileRange),
             "sendfile" => Ok(PathName::Sendfile),
             "splice" => Ok(PathName::Splice),

@@ -20,6 +20,9 @@ pub(crate) struct Buffer {
 // SAFETY: the mapping belongs to this value alone, as a Box<[u8]> would.
 unsafe impl Send for Buffer {}
 
+/// Bytes of a huge page on most machines; on others it is only an alignment.
+const HUGE: usize = 2 << 20;
+
 thread_local! {
     /// The last buffer this thread gave back: many small transfers in a row
     /// use one mapping.
@@ -44,6 +47,36 @@ impl Buffer {
             spare.length = length;
             return Ok(spare);
         }
+        Buffer::map(length)
+    }
+
+    /// The same, in huge pages where the kernel has some to spare: a device is
+    /// then told of a few long segments and not of hundreds of short ones,
+    /// past whose limit it splits what it is asked for. `madvise(2)`,
+    /// `MADV_HUGEPAGE`, since Linux 2.6.38.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::with_capacity`].
+    pub(crate) fn huge(length: usize) -> Result<Buffer, Errno> {
+        let whole = length.checked_next_multiple_of(HUGE).ok_or(Errno::ENOMEM)?;
+        let wide = Buffer::map(whole.checked_add(HUGE).ok_or(Errno::ENOMEM)?)?;
+        let gap = wide.start.as_ptr().align_offset(HUGE);
+        let (_, rest) = wide.divide(gap);
+        let (mut buffer, _) = rest.divide(whole);
+        // SAFETY: the range is this mapping, and no byte of it changes.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                buffer.start.as_ptr().cast(),
+                whole,
+                rustix::mm::Advice::LinuxHugepage,
+            )
+        };
+        buffer.length = length;
+        Ok(buffer)
+    }
+
+    fn map(length: usize) -> Result<Buffer, Errno> {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
         let start = unsafe {
             rustix::mm::mmap_anonymous(
@@ -80,6 +113,23 @@ impl Buffer {
         }
     }
 
+    /// Two mappings of one, the first of this length.
+    fn divide(self, at: usize) -> (Buffer, Buffer) {
+        let this = std::mem::ManuallyDrop::new(self);
+        let part = |start: usize, length: usize| Buffer {
+            // SAFETY: within the mapping or at its end.
+            start: unsafe { this.start.add(start) },
+            length,
+            mapped: length,
+        };
+        (part(0, at), part(at, this.mapped - at))
+    }
+
+    /// Where it begins, for whoever keeps account of who uses which part.
+    pub(super) fn as_raw(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
     /// Gives it back for this thread's next transfer.
     pub(crate) fn recycle(self) {
         // What a datagram batch needs is too much to keep for later.
@@ -108,6 +158,9 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if self.mapped == 0 {
+            return;
+        }
         // SAFETY: unmaps exactly what was mapped; nothing borrows it any more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.mapped) };
     }

@@ -1,6 +1,7 @@
 //! The calls that have no safe wrapper elsewhere, and a page-aligned buffer.
 //! The only room with `unsafe`, each block with its SAFETY line.
 
+mod arena;
 mod buffer;
 mod clone;
 mod datagram;
@@ -8,10 +9,12 @@ mod describe;
 mod durable;
 mod lend;
 mod process;
+mod ring;
 mod signal;
 mod socket;
 mod uring;
 
+pub(crate) use arena::{Arena, LARGEST_ARENA, Piece};
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use datagram::{Batch, Received, receive_one};
@@ -19,6 +22,7 @@ pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, sam
 pub(crate) use durable::start_writeback;
 pub(crate) use lend::lend;
 pub(crate) use process::PerProcess;
+pub(crate) use ring::{Half, SLOTS, Uring};
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{pass_credentials, path_mtu, send_room, unsent};
 pub(crate) use uring::try_io_uring;

@@ -103,6 +103,12 @@ pub struct Progress {
     pub read: u64,
     /// Bytes the sink accepted so far.
     pub written: u64,
+    /// Reads that are on their way at this moment.
+    pub pending_reads: u32,
+    /// Writes that are on their way.
+    pub pending_writes: u32,
+    /// Bytes read that no count shows yet.
+    pub(crate) uncounted: u64,
     /// The path in use.
     pub path: PathName,
     /// Since the start.
@@ -112,9 +118,10 @@ pub struct Progress {
 impl Progress {
     /// Bytes taken from the source that the sink has not accepted yet; none,
     /// where a stage makes more bytes of fewer. The two are not the same bytes
-    /// then.
+    /// then. Where blocks are carried in any order, also those behind the first
+    /// gap, which [`Progress::read`] does not count yet.
     pub fn in_transit(&self) -> u64 {
-        self.read.saturating_sub(self.written)
+        self.read.saturating_sub(self.written) + self.uncounted
     }
 }
 

@@ -1,6 +1,7 @@
 //! One running splice: the paper's splice descriptor. All its state is in one
 //! value, so that whoever runs it needs nobody's context.
 
+mod adaptive;
 mod ahead;
 mod control;
 mod drive;
@@ -19,15 +20,18 @@ mod step;
 mod tests;
 mod turn;
 mod wait;
+mod watermarks;
 
+pub(crate) use adaptive::Adaptive;
 pub use control::{Control, Observer, Progress};
 pub(crate) use patience::SPELL;
 pub use plan::plan;
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
-pub use request::{Request, Size, Sparse};
+pub use request::{Direct, Request, Size, Sparse};
 pub(crate) use step::Place;
 pub(crate) use turn::{Course, Need, Next, Turn, What};
 pub(crate) use wait::{Awake, Clock, Poll, Waiter};
+pub use watermarks::Watermarks;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -121,8 +125,8 @@ impl<'a> Transfer<'a> {
         sink: BorrowedFd<'a>,
         request: Request,
     ) -> Result<Transfer<'a>, Refusal> {
-        let (source, sink) = refuse::probe(source, sink, &request)?;
-        let plan::Decided { route, known } = plan::decide(&source, &sink, &request)?;
+        let (mut source, mut sink) = refuse::probe(source, sink, &request)?;
+        let plan::Decided { route, known } = plan::decide(&mut source, &mut sink, &request)?;
         let mut flow = flow(source, sink, &request);
         flow.backend = Backend::from_env()?;
         let keeps_holes = request.sparse == Sparse::Auto
@@ -303,6 +307,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         may_sleep: false,
         watched: true,
         block: request.block.map(usize::from),
+        watermarks: request.watermarks,
         seek_zeros: request.sparse == Sparse::Always
             && sink.kind().is_file()
             && !sink.facts().append,

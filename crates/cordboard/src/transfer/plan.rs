@@ -3,7 +3,8 @@
 
 use super::{Failure, Refusal, Request, refuse};
 use crate::endpoint::{Endpoint, overlap};
-use crate::route::{self, Capabilities, Pair, Route, Switches};
+use crate::path;
+use crate::route::{self, Capabilities, Pair, PathName, Route, Switches};
 
 /// The route that a transfer between these two would take, without one. Only
 /// facts are asked, so that an endpoint may be a descriptor that merely stands
@@ -17,7 +18,7 @@ pub fn plan(
     sink: &Endpoint<'_>,
     request: &Request,
 ) -> Result<Route, Failure> {
-    match decide(source, sink, request) {
+    match decide(&mut source.clone(), &mut sink.clone(), request) {
         Ok(decided) => Ok(decided.route),
         Err(refusal) => Err(Failure::refused(refusal)),
     }
@@ -30,9 +31,11 @@ pub(super) struct Decided {
     pub(super) known: Option<u64>,
 }
 
+/// The endpoints learn what only direct I/O depends on, where that may be the
+/// way.
 pub(super) fn decide(
-    source: &Endpoint<'_>,
-    sink: &Endpoint<'_>,
+    source: &mut Endpoint<'_>,
+    sink: &mut Endpoint<'_>,
     request: &Request,
 ) -> Result<Decided, Refusal> {
     refuse::unfit(source.facts(), sink.facts(), request)?;
@@ -42,9 +45,11 @@ pub(super) fn decide(
     };
     let relation = overlap::relation(source, sink);
     let within = overlap::within(source, sink, relation, request)?;
+    let overlapping = within == overlap::Within::Downwards;
+    look_closer(source, sink, relation, request, switches);
     let pair = Pair {
         relation,
-        overlapping: within == overlap::Within::Downwards,
+        overlapping,
         ..Pair::new(source.facts(), sink.facts(), request)
     };
     let route = route::route(&pair, &Capabilities::current(), switches);
@@ -53,4 +58,25 @@ pub(super) fn decide(
     }
     let known = pair.known().filter(|_| source.kind().is_cached());
     Ok(Decided { route, known })
+}
+
+/// Asks the kernel what only direct I/O depends on, where that may be the way.
+fn look_closer(
+    source: &mut Endpoint<'_>,
+    sink: &mut Endpoint<'_>,
+    relation: overlap::Relation,
+    request: &Request,
+    switches: Switches,
+) {
+    let pair = Pair {
+        relation,
+        direct: route::direct(request, switches),
+        ..Pair::new(source.facts(), sink.facts(), request)
+    };
+    if !switches.allows(PathName::Direct) || path::direct::worth_asking(&pair).is_err() {
+        return;
+    }
+    let known = pair.known();
+    source.look_closer(known);
+    sink.look_closer(None);
 }

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use super::Watermarks;
 use crate::route::Switches;
 
 /// How far to move.
@@ -33,6 +34,20 @@ pub enum Sparse {
     /// Blocks of zeros become holes too.
     Always,
     /// Every byte is written; the sink has no holes from this transfer.
+    Never,
+}
+
+/// Whether to go past the page cache (`O_DIRECT`) between files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[non_exhaustive]
+pub enum Direct {
+    /// Where that is at least as fast as any other way: much to move, `sync`
+    /// asked for, and most of the source not in the page cache.
+    #[default]
+    Auto,
+    /// Wherever both sides can, before any other way.
+    Always,
+    /// Not at all.
     Never,
 }
 
@@ -71,6 +86,11 @@ pub struct Request {
     pub sync: bool,
     /// What becomes of holes.
     pub sparse: Sparse,
+    /// Whether to go past the page cache.
+    pub direct: Direct,
+    /// How many blocks may be in flight, where a path has several there.
+    /// `None`: as the device shows.
+    pub watermarks: Option<Watermarks>,
     /// Which paths may be used. `None`: as the environment says
     /// (`CORDBOARD_ROUTE`, `CORDBOARD_WITHOUT`; see [`Switches::from_env`]).
     pub switches: Option<Switches>,

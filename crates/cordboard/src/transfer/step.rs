@@ -50,7 +50,7 @@ impl Transfer<'_> {
                 return self.out_of_paths();
             };
             let before = self.flow.read;
-            if name != PathName::Clone
+            if !matches!(name, PathName::Clone | PathName::Direct)
                 && let Some(ahead) = &mut self.ahead
                 && !ahead.advance(&self.flow)
             {
@@ -182,6 +182,11 @@ impl Transfer<'_> {
     /// Reads and writes that are on their way.
     pub(crate) fn pending(&self) -> (u32, u32) {
         (self.current.as_ref()).map_or((0, 0), |(_, path)| path.pending())
+    }
+
+    /// Bytes read that no count shows yet: see [`Step`](path::Step::uncounted).
+    pub(crate) fn uncounted(&self) -> u64 {
+        (self.current.as_ref()).map_or(0, |(_, path)| path.uncounted())
     }
 
     /// It goes to sleep: with nothing in hand, it needs no memory meanwhile.

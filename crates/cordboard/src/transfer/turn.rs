@@ -240,7 +240,11 @@ impl Transfer<'_> {
     }
 
     fn progress(&self, elapsed: Duration) -> Progress {
+        let (pending_reads, pending_writes) = self.pending();
         Progress {
+            pending_reads,
+            pending_writes,
+            uncounted: self.uncounted(),
             read: self.flow.read,
             written: self.flow.written,
             path: self.path(),

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod datagrams;
+pub mod mount;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

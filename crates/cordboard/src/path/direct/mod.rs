@@ -1,0 +1,395 @@
+//! `O_DIRECT`: the device reads a block into memory and writes it from there,
+//! and the processor touches none of it. Each block's buffer is shared by its
+//! read and its write, as the paper's was, and several blocks are in flight in
+//! any order. Since Linux 2.6; by `io_uring(7)` since Linux 5.1, by a few
+//! threads where that is refused.
+//!
+//! What cannot be aligned, a head and a tail of less than a page, goes through
+//! the page cache; the kernel keeps the two coherent (`open(2)`, NOTES).
+//!
+//! References: `open(2)`, `statx(2)`, `io_uring_enter(2)`, `cachestat(2)`.
+
+mod backend;
+mod budget;
+mod pace;
+mod ring;
+mod room;
+mod takes;
+mod threads;
+mod twins;
+mod uring;
+mod window;
+
+pub(crate) use takes::{takes, worth_asking};
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::OFlags;
+
+use self::budget::Share;
+use self::pace::Pace;
+use self::ring::{Block, Fate, Ring};
+use self::room::Room;
+use self::twins::Cached;
+use self::window::Window;
+use super::{Flow, Step, Verdict};
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
+use crate::route::Why;
+use crate::sys::{Arena, LARGEST_ARENA};
+
+/// Bytes that the sink is made longer by at a time: a transfer that is killed
+/// leaves no more zeros than this behind its last byte.
+const GROWTH: u64 = 4 << 30;
+
+/// | errno | verdict | evidence |
+/// |---|---|---|
+/// | `EINVAL` | the block again through the page cache; twice in a row: declined | a write that `RLIMIT_FSIZE` cuts short of a boundary (`generic_write_checks`); alignment stricter than `statx(2)` says |
+/// | `EOPNOTSUPP`, `ENOTBLK` | declined | no direct I/O after all, or not there: `iomap_dio_rw` |
+/// | `ENOMEM` | declined | no memory for the requests |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG` | the block again through the page cache, which finds the last byte that there is room for | as `write(2)` |
+/// | `EAGAIN`, `EINTR`, `ECANCELED` | the block again through the page cache | given up for reasons of the ring's |
+/// | anything else | failed, at the end of what is in the sink without a gap | |
+pub(crate) struct Direct {
+    // Before the arena, whose memory its blocks are.
+    ring: Box<dyn Ring>,
+    arena: Arena,
+    _share: Share,
+    pace: Pace,
+    window: Window,
+    room: Option<Room>,
+    source: Cached,
+    sink: Cached,
+    unit: u64,
+    /// Offsets of the next block to begin.
+    next: (u64, u64),
+    /// The source is read directly up to here before anything is settled anew.
+    until: u64,
+    /// Up to here in the source, the page cache is used.
+    by_hand: u64,
+    /// The last block was refused as not aligned.
+    refused: bool,
+    told: Vec<(usize, Fate)>,
+}
+
+impl Direct {
+    /// Opens both files again and takes memory; nothing is moved yet.
+    pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Direct, Why> {
+        let (from, to) = offsets(flow)?;
+        let files = twins::direct(flow)?;
+        let none = "the file system has no direct I/O for it";
+        let alignment = |side: &crate::Endpoint<'_>| side.direct_alignment().ok_or(none);
+        let unit = twins::unit(alignment(&flow.source)?, alignment(&flow.sink)?)?;
+        if from % unit != to % unit {
+            return Err(takes::INCONGRUENT.into());
+        }
+        let facts = flow.source.facts();
+        let there = facts
+            .size
+            .map_or(u64::MAX, |size| size.saturating_sub(from));
+        let wanted = (there.min(flow.left) / 2).min(LARGEST_ARENA as u64);
+        let share = Share::take(wanted.next_power_of_two())
+            .ok_or("other transfers have the memory for blocks")?;
+        let arena = Arena::with_capacity(share.bytes())?;
+        let pace = Pace::new(flow, unit as usize, arena.len())
+            .ok_or("blocks smaller than direct I/O takes")?;
+        let room = match flow.sink.kind() {
+            Kind::File => Some(Room::new(flow.sink_fd())?),
+            _ => None,
+        };
+        Ok(Direct {
+            ring: backend::start(flow.backend, files, &arena)?,
+            arena,
+            _share: share,
+            pace,
+            window: Window::default(),
+            room,
+            source: Cached::new(&flow.source, OFlags::RDONLY)?,
+            sink: Cached::new(&flow.sink, OFlags::WRONLY)?,
+            unit,
+            next: (0, 0),
+            until: 0,
+            by_hand: 0,
+            refused: false,
+            told: Vec::new(),
+        })
+    }
+
+    /// Hears what has become of blocks, and counts those that are in the sink
+    /// without a gap before them. How many bytes that is.
+    fn reap(&mut self, flow: &mut Flow<'_>, wait: bool) -> Result<u64, Verdict> {
+        let reaped = self.ring.reap(wait, &mut self.told);
+        let mut arrived = 0;
+        for (slot, fate) in self.told.drain(..) {
+            arrived += self.window.learn(slot, fate);
+        }
+        self.refused &= arrived == 0;
+        self.pace.learn(arrived);
+        let bytes = self.window.advance();
+        account(flow, bytes)?;
+        match reaped {
+            Ok(()) => Ok(bytes),
+            Err(Errno::EINTR) => Err(Verdict::Moved(bytes)),
+            Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
+        }
+    }
+
+    /// With nothing in flight: what the source has, where both sides stand.
+    /// `false` if what comes next is not to be had directly.
+    fn look_ahead(&mut self, flow: &Flow<'_>) -> Result<bool, Why> {
+        let (from, to) = offsets(flow)?;
+        if from % self.unit != to % self.unit {
+            return Err(takes::INCONGRUENT.into());
+        }
+        let end = match flow.source.kind() {
+            Kind::File => {
+                rustix::fs::fstat(flow.source_fd())
+                    .map_err(Errno::from)?
+                    .st_size as u64
+            }
+            _ => flow.source.facts().size.unwrap_or(0),
+        };
+        let ahead = end.saturating_sub(from).min(flow.left).min(flow.span);
+        let whole = ahead.min(GROWTH) / self.unit * self.unit;
+        if from % self.unit != 0 || from < self.by_hand || whole == 0 {
+            return Ok(false);
+        }
+        if let Some(room) = &mut self.room {
+            room.grow(flow.sink_fd(), to, to + ahead.min(GROWTH))?;
+        }
+        self.next = (from, to);
+        self.until = from + whole;
+        Ok(true)
+    }
+
+    /// Begins as many blocks as the flow control allows.
+    fn fill(&mut self) {
+        if self.window.is_broken() {
+            return;
+        }
+        let (count, block) = self.pace.allows(self.window.pending());
+        for _ in 0..count {
+            let (from, to) = self.next;
+            let length = (self.until - from).min(block as u64);
+            if length == 0 {
+                return;
+            }
+            let Some(memory) = self.arena.take(length as usize) else {
+                return;
+            };
+            let Some(slot) = self.window.open(length) else {
+                return;
+            };
+            let block = Block {
+                slot,
+                memory,
+                from,
+                to,
+            };
+            if self.ring.submit(block).is_err() {
+                return self.window.withdraw();
+            }
+            self.next = (from + length, to + length);
+        }
+    }
+
+    /// With nothing in flight, after a block that did not go through: what
+    /// that means. What came to the sink behind it does not count.
+    fn broken(&mut self, flow: &mut Flow<'_>) -> Option<Verdict> {
+        let (fate, length) = self.window.give_up()?;
+        self.until = 0;
+        let (from, to) = match offsets(flow) {
+            Ok(offsets) => offsets,
+            Err(why) => return Some(Verdict::Declined(why)),
+        };
+        let mut moved = 0;
+        if let Fate::Cut(bytes) = fate {
+            moved = bytes as u64 / self.unit * self.unit;
+            if let Err(verdict) = account(flow, moved) {
+                return Some(verdict);
+            }
+        }
+        if let Some(room) = &self.room
+            && let Err(errno) = room.trim(flow.sink_fd(), to + moved)
+        {
+            return Some(Verdict::Failed(Side::Sink, errno));
+        }
+        let (side, errno) = match fate {
+            Fate::ReadFailed(errno) => (Side::Source, errno),
+            Fate::WriteFailed(errno) => (Side::Sink, errno),
+            // Less than there was, or less than was asked for: to be seen.
+            _ => (Side::Source, Errno::EAGAIN),
+        };
+        Some(match errno {
+            Errno::EINVAL if !self.refused => {
+                self.refused = true;
+                self.by_hand = from + length;
+                Verdict::Moved(moved)
+            }
+            Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOTBLK | Errno::ENOMEM => {
+                Verdict::Declined(errno.into())
+            }
+            Errno::EAGAIN
+            | Errno::EINTR
+            | Errno::ECANCELED
+            | Errno::ENOSPC
+            | Errno::EDQUOT
+            | Errno::EFBIG => {
+                self.by_hand = from + length;
+                Verdict::Moved(moved)
+            }
+            _ => Verdict::Failed(side, errno),
+        })
+    }
+
+    /// A piece through the page cache: a head or a tail, the end, or what
+    /// would not go directly.
+    fn piece(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        if flow.is_at_size() {
+            return Verdict::Ended;
+        }
+        let (from, to) = match offsets(flow) {
+            Ok(offsets) => offsets,
+            Err(why) => return Verdict::Declined(why),
+        };
+        // Set on the sink since: pwrite(2) then appends, whatever the offset
+        // (its BUGS).
+        if rustix::fs::fcntl_getfl(flow.sink_fd()).is_ok_and(|f| f.contains(OFlags::APPEND)) {
+            return Verdict::Declined(Errno::EBADF.into());
+        }
+        let boundary = self.unit - from % self.unit;
+        let length = boundary.max(self.by_hand.saturating_sub(from));
+        let length = flow.want(usize::try_from(length).unwrap_or(self.arena.len()));
+        let Some(mut memory) = self.arena.take(length.min(self.arena.len())) else {
+            return Verdict::Declined("no memory for blocks".into());
+        };
+        let read = rustix::io::pread(self.source.fd(flow.source_fd()), &mut memory[..], from);
+        let n = match read.map_err(Errno::from) {
+            Ok(0) => return Verdict::Ended,
+            Ok(n) => n,
+            Err(Errno::EINTR) => return Verdict::Moved(0),
+            Err(errno) => return Verdict::Failed(Side::Source, errno),
+        };
+        match rustix::io::pwrite(self.sink.fd(flow.sink_fd()), &memory[..n], to) {
+            Ok(n) => match account(flow, n as u64) {
+                Ok(()) => Verdict::Moved(n as u64),
+                Err(verdict) => verdict,
+            },
+            Err(rustix::io::Errno::INTR) => Verdict::Moved(0),
+            Err(errno) => Verdict::Failed(Side::Sink, errno.into()),
+        }
+    }
+
+    /// One step; what it comes to, or the bytes that were counted.
+    fn advance(&mut self, flow: &mut Flow<'_>) -> Result<u64, Verdict> {
+        let mut moved = self.reap(flow, false)?;
+        if self.window.is_idle() {
+            if let Some(verdict) = self.broken(flow) {
+                return Err(verdict);
+            }
+            if moved > 0 && flow.left.min(flow.span) == 0 {
+                // The size, or a hole, which the transfer sees to.
+                return Ok(moved);
+            }
+            let direct =
+                self.next.0 < self.until || self.look_ahead(flow).map_err(Verdict::Declined)?;
+            if !direct {
+                return match self.piece(flow) {
+                    Verdict::Moved(n) => Ok(moved + n),
+                    verdict if moved == 0 => Err(verdict),
+                    // It will be the same the next time.
+                    _ => Ok(moved),
+                };
+            }
+        }
+        self.fill();
+        // With something to tell of there is no need to wait.
+        moved += self.reap(flow, flow.may_sleep && moved == 0)?;
+        if moved == 0 && !flow.may_sleep && !self.window.is_idle() {
+            return Err(Verdict::Pending);
+        }
+        Ok(moved)
+    }
+}
+
+impl Step for Direct {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        match self.advance(flow) {
+            Ok(bytes) => Verdict::Moved(bytes),
+            Err(verdict) => verdict,
+        }
+    }
+
+    fn knows_the_end(&self) -> bool {
+        true
+    }
+
+    fn completions(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ring.fd())
+    }
+
+    fn pending(&self) -> (u32, u32) {
+        self.window.pending()
+    }
+
+    fn uncounted(&self) -> u64 {
+        self.window.in_transit()
+    }
+
+    fn wind_down(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        self.ring.cancel();
+        match self.reap(flow, false) {
+            Ok(_) | Err(Verdict::Moved(_)) if !self.window.is_idle() => Verdict::Pending,
+            // What failed, quiesce tells.
+            _ => Verdict::Ended,
+        }
+    }
+
+    /// Only then is it known which bytes the sink has without a gap. Those
+    /// behind the first gap do not count; where they made the sink longer,
+    /// they are cut off again.
+    fn quiesce(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        self.ring.cancel();
+        while !self.window.is_idle() {
+            match self.reap(flow, true) {
+                Ok(_) | Err(Verdict::Moved(_)) => {}
+                Err(verdict) => return verdict,
+            }
+        }
+        let _ = self.window.give_up();
+        match (&self.room, offsets(flow)) {
+            (Some(room), Ok((_, to))) => match room.trim(flow.sink_fd(), to) {
+                Ok(()) => Verdict::Ended,
+                Err(errno) => Verdict::Failed(Side::Sink, errno),
+            },
+            _ => Verdict::Ended,
+        }
+    }
+
+    fn finish(&mut self, flow: &mut Flow<'_>) {
+        if let (Some(room), Ok((_, to))) = (&self.room, offsets(flow)) {
+            let _ = room.trim(flow.sink_fd(), to);
+        }
+    }
+}
+
+/// Where both sides stand.
+fn offsets(flow: &Flow<'_>) -> Result<(u64, u64), Why> {
+    match (flow.source_offset(), flow.sink_offset()) {
+        (Some(from), Some(to)) => Ok((from, to)),
+        _ => Err(Errno::ESPIPE.into()),
+    }
+}
+
+/// So many more bytes are in the sink without a gap: both places move along.
+fn account(flow: &mut Flow<'_>, bytes: u64) -> Result<(), Verdict> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let failed = |side| move |errno| Verdict::Failed(side, errno);
+    flow.move_source(bytes as i64)
+        .map_err(failed(Side::Source))?;
+    flow.move_sink(bytes as i64).map_err(failed(Side::Sink))?;
+    flow.carried(bytes);
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! How many blocks are begun, and how long they are.
+
+use std::time::Instant;
+
+use crate::path::Flow;
+use crate::transfer::{Adaptive, Watermarks};
+
+/// Where a fixed setting is asked for without a size of its own.
+const BLOCK: usize = 1 << 20;
+
+pub(super) enum Pace {
+    /// By the paper's rule, with blocks of one size.
+    Fixed { marks: Watermarks, block: usize },
+    /// As the device shows.
+    Adaptive {
+        clock: Instant,
+        adaptive: Box<Adaptive>,
+    },
+}
+
+impl Pace {
+    /// For an arena of this many bytes, and lengths that are multiples of
+    /// `unit`. `None`: the caller's block is less than one.
+    pub(super) fn new(flow: &Flow<'_>, unit: usize, memory: usize) -> Option<Pace> {
+        let largest = (memory / 2).max(unit);
+        let block = match flow.block {
+            Some(block) => block.min(largest) / unit * unit,
+            None => BLOCK.min(largest),
+        };
+        if block == 0 {
+            return None;
+        }
+        Some(match (flow.watermarks, flow.block) {
+            (None, fixed) => Pace::Adaptive {
+                clock: Instant::now(),
+                adaptive: Box::new(Adaptive::new(memory, fixed.map(|_| block))),
+            },
+            (Some(marks), _) => Pace::Fixed { marks, block },
+        })
+    }
+
+    /// How many blocks may be begun now, and of which length.
+    pub(super) fn allows(&self, pending: (u32, u32)) -> (u32, usize) {
+        match self {
+            Pace::Fixed { marks, block } => (marks.reads_to_start(pending.0, pending.1), *block),
+            Pace::Adaptive { adaptive, .. } => {
+                let setting = adaptive.setting();
+                let flying = pending.0 + pending.1;
+                (setting.depth.saturating_sub(flying), setting.block)
+            }
+        }
+    }
+
+    /// So many bytes have reached the sink.
+    pub(super) fn learn(&mut self, bytes: u64) {
+        if let Pace::Adaptive { clock, adaptive } = self
+            && bytes > 0
+        {
+            adaptive.learn(clock.elapsed(), bytes);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! When direct I/O is the right choice: by facts alone.
+
+use crate::endpoint::{Facts, Kind};
+use crate::errno::Errno;
+use crate::path::Takes;
+use crate::route::{Pair, Why};
+use crate::transfer::{Direct, Sparse};
+
+/// Below this, opening the files again and taking memory costs more than is
+/// saved.
+const LEAST: u64 = 16 << 20;
+/// Percent of the source that may be in the page cache. The device reads it
+/// again; where it shares its rate between reading and writing, each percent
+/// costs half a percent of time.
+const CACHED: u8 = 10;
+
+pub(super) const INCONGRUENT: &str =
+    "source and sink are not at the same place within a block of direct I/O";
+
+/// What can be told without asking the kernel about alignment or the cache.
+pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
+    let (source, sink) = (pair.source, pair.sink);
+    let on_a_device = |facts: &Facts| matches!(facts.kind, Kind::File | Kind::BlockDevice);
+    if !on_a_device(source) || !on_a_device(sink) {
+        return Err(Why::Kinds("not between files on devices"));
+    }
+    if pair.direct == Direct::Never {
+        return Err("the request rules it out".into());
+    }
+    if sink.append {
+        return Err("appending has no place of its own to write to".into());
+    }
+    if pair.relation != crate::endpoint::Relation::Strangers {
+        return Err("source and sink are one file".into());
+    }
+    if pair.request.sparse == Sparse::Always && sink.kind == Kind::File {
+        return Err("blocks of zeros are to become holes".into());
+    }
+    if source.position.is_none() || sink.position.is_none() {
+        return Err(Errno::ESPIPE.into());
+    }
+    if pair.direct == Direct::Always {
+        return Ok(());
+    }
+    if pair.known().is_none_or(|known| known < LEAST) {
+        return Err("too little to be worth it".into());
+    }
+    if !pair.request.sync {
+        return Err("without sync the page cache takes the bytes sooner".into());
+    }
+    let foreign = |facts: &Facts| facts.kind == Kind::File && !facts.has_true_size();
+    if foreign(source) || foreign(sink) {
+        return Err("a file system that may not be on a device of this machine".into());
+    }
+    Ok(())
+}
+
+/// Two different files or block devices, congruent, and, unless told
+/// otherwise, large, to be synced, and mostly not in the page cache.
+pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
+    worth_asking(pair)?;
+    let (source, sink) = (pair.source, pair.sink);
+    let (Some(from), Some(to)) = (source.alignment, sink.alignment) else {
+        return Err("no direct I/O here".into());
+    };
+    let unit = super::twins::unit(from, to)?;
+    if source.position.unwrap_or(0) % unit != sink.position.unwrap_or(0) % unit {
+        return Err(INCONGRUENT.into());
+    }
+    if pair.direct == Direct::Always {
+        return Ok("asked for: past the page cache");
+    }
+    match source.cached {
+        Some(percent) if percent <= CACHED => Ok("large, synced, and not in the page cache"),
+        Some(percent) => Err(Why::Words(
+            format!("{percent} % of the source is in the page cache").into(),
+        )),
+        None => Err("whether the source is cached is not known (Linux 6.5)".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::{Alignment, Filesystem, Relation};
+    use crate::transfer::Request;
+
+    fn file() -> Facts {
+        Facts {
+            filesystem: Some(Filesystem(0xEF53)),
+            alignment: Some(Alignment {
+                memory: 512,
+                offset: 512,
+            }),
+            cached: Some(0),
+            ..Facts::plain(Kind::File)
+        }
+    }
+
+    fn synced() -> Request {
+        Request {
+            sync: true,
+            ..Request::default()
+        }
+    }
+
+    fn taken(source: &Facts, sink: &Facts, request: &Request) -> bool {
+        takes(&Pair::new(source, sink, request)).is_ok()
+    }
+
+    #[test]
+    fn large_cold_and_synced() {
+        assert!(taken(&file(), &file(), &synced()));
+        assert!(!taken(&file(), &file(), &Request::default()));
+        let small = Facts {
+            size: Some(LEAST - 1),
+            ..file()
+        };
+        assert!(!taken(&small, &file(), &synced()));
+        for (cached, right) in [(None, false), (Some(10), true), (Some(11), false)] {
+            let source = Facts { cached, ..file() };
+            assert_eq!(taken(&source, &file(), &synced()), right, "{cached:?}");
+        }
+        let foreign = Facts {
+            filesystem: Some(Filesystem(0x6969)),
+            ..file()
+        };
+        assert!(!taken(&foreign, &file(), &synced()));
+        assert!(!taken(&file(), &foreign, &synced()));
+        let device = Facts {
+            kind: Kind::BlockDevice,
+            ..file()
+        };
+        assert!(taken(&device, &file(), &synced()) && taken(&file(), &device, &synced()));
+    }
+
+    #[test]
+    fn asked_for_it_is_taken_wherever_it_can_be() {
+        let always = Request {
+            direct: Direct::Always,
+            ..Request::default()
+        };
+        let tiny = Facts {
+            size: Some(1),
+            cached: Some(100),
+            ..file()
+        };
+        assert!(taken(&tiny, &file(), &always));
+        let no_alignment = Facts {
+            alignment: None,
+            ..file()
+        };
+        assert!(!taken(&tiny, &no_alignment, &always));
+        let coarse = Facts {
+            alignment: Some(Alignment {
+                memory: 512,
+                offset: 1 << 20,
+            }),
+            ..file()
+        };
+        assert!(!taken(&coarse, &file(), &always));
+        let shifted = |position| Facts {
+            position: Some(position),
+            ..file()
+        };
+        assert!(!taken(&shifted(512), &file(), &always));
+        assert!(taken(&shifted(512), &shifted(4096 + 512), &always));
+        let never = Request {
+            direct: Direct::Never,
+            ..synced()
+        };
+        assert!(!taken(&file(), &file(), &never));
+    }
+
+    #[test]
+    fn what_has_no_place_of_its_own_is_left_alone() {
+        let append = Facts {
+            append: true,
+            ..file()
+        };
+        assert!(!taken(&file(), &append, &synced()));
+        let (source, sink, request) = (file(), file(), synced());
+        let pair = Pair {
+            relation: Relation::SameFile,
+            ..Pair::new(&source, &sink, &request)
+        };
+        assert!(takes(&pair).is_err());
+    }
+}

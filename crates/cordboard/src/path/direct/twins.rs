@@ -1,0 +1,66 @@
+//! Second descriptors of the same files: the flags of those that were lent are
+//! not changed, and `O_DIRECT` is a flag.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::endpoint::{Alignment, Endpoint};
+use crate::errno::Errno;
+use crate::path::Flow;
+use crate::route::Why;
+
+/// Opens the file behind a descriptor again, through procfs, with what the
+/// first one promises of its reads and writes.
+///
+/// | errno | why |
+/// |---|---|
+/// | `ENOENT` | no procfs |
+/// | `EACCES`, `EPERM` | the file's mode or seals; not the owner, with `O_NOATIME` |
+/// | `EINVAL` | a file system without direct I/O (`open(2)`) |
+/// | `ETXTBSY`, `EROFS` | a program that runs; mounted read-only since |
+fn open(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let promised = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
+    let kept = rustix::fs::fcntl_getfl(fd)? & promised;
+    // Should somebody have a lease on it, nobody waits for that.
+    let flags = flags | kept | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Both files, past the page cache.
+pub(super) fn direct(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
+    Ok([
+        open(flow.source_fd(), OFlags::RDONLY | OFlags::DIRECT)?,
+        open(flow.sink_fd(), OFlags::WRONLY | OFlags::DIRECT)?,
+    ])
+}
+
+/// One side through the page cache, for what cannot be aligned: a second
+/// descriptor only where the first one is direct.
+#[derive(Debug)]
+pub(super) struct Cached(Option<OwnedFd>);
+
+impl Cached {
+    pub(super) fn new(side: &Endpoint<'_>, access: OFlags) -> Result<Cached, Errno> {
+        let twin = side.facts().direct.then(|| open(side.fd(), access));
+        Ok(Cached(twin.transpose()?))
+    }
+
+    pub(super) fn fd<'a>(&'a self, lent: BorrowedFd<'a>) -> BorrowedFd<'a> {
+        self.0.as_ref().map_or(lent, AsFd::as_fd)
+    }
+}
+
+/// Bytes that offsets and lengths must be multiples of for both sides: a page
+/// at least, since a file system that has to read the rest of a block before
+/// it writes it is slower than the page cache (`STATX_DIOALIGN` in `statx(2)`,
+/// since Linux 6.1).
+pub(super) fn unit(source: Alignment, sink: Alignment) -> Result<u64, Why> {
+    let largest = source.offset.max(sink.offset).max(4096);
+    let memory = source.memory.max(sink.memory);
+    if memory > 4096 || !largest.is_power_of_two() || largest > 256 << 10 {
+        return Err("direct I/O wants coarser blocks than are used here".into());
+    }
+    Ok(u64::from(largest))
+}

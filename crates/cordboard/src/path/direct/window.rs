@@ -1,0 +1,167 @@
+//! The blocks in flight, in the order of their places, and how far the sink
+//! is complete.
+
+use std::collections::VecDeque;
+
+use super::ring::Fate;
+use crate::sys::SLOTS;
+
+/// Blocks that may be done behind one that is not: cancelled, they count for
+/// nothing.
+const AHEAD: usize = 4 * SLOTS;
+
+/// One block in flight.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    slot: usize,
+    length: u64,
+    /// `None` while it is being read.
+    fate: Option<Fate>,
+}
+
+/// Blocks end in any order; what counts is the contiguous prefix that is in
+/// the sink.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    entries: VecDeque<Entry>,
+    /// A bit for each slot in use.
+    slots: u32,
+}
+
+impl Window {
+    /// A slot for another block of this length, which comes after all others.
+    pub(super) fn open(&mut self, length: u64) -> Option<usize> {
+        let slot = self.slots.trailing_ones() as usize;
+        if slot >= SLOTS || self.entries.len() >= AHEAD {
+            return None;
+        }
+        self.slots |= 1 << slot;
+        self.entries.push_back(Entry {
+            slot,
+            length,
+            fate: None,
+        });
+        Some(slot)
+    }
+
+    /// The block that was opened last was not taken on.
+    pub(super) fn withdraw(&mut self) {
+        if let Some(entry) = self.entries.pop_back() {
+            self.slots &= !(1 << entry.slot);
+        }
+    }
+
+    /// What became of a block. Its bytes, if it is written.
+    pub(super) fn learn(&mut self, slot: usize, fate: Fate) -> u64 {
+        let in_flight =
+            |entry: &&mut Entry| entry.slot == slot && !entry.fate.is_some_and(Fate::is_final);
+        let Some(entry) = self.entries.iter_mut().find(in_flight) else {
+            debug_assert!(false, "slot {slot} is not in flight");
+            return 0;
+        };
+        entry.fate = Some(fate);
+        if fate.is_final() {
+            self.slots &= !(1 << slot);
+        }
+        if fate == Fate::Written {
+            entry.length
+        } else {
+            0
+        }
+    }
+
+    /// Takes off the blocks at the front that are written; their bytes.
+    pub(super) fn advance(&mut self) -> u64 {
+        let mut bytes = 0;
+        while let Some(front) = self.entries.front()
+            && front.fate == Some(Fate::Written)
+        {
+            bytes += front.length;
+            self.entries.pop_front();
+        }
+        bytes
+    }
+
+    /// Once nothing is in flight: the first block that did not go through, and
+    /// its length. Those behind it are forgotten.
+    pub(super) fn give_up(&mut self) -> Option<(Fate, u64)> {
+        debug_assert!(self.is_idle(), "given up with blocks in flight");
+        let first = self.entries.front().map(|e| (e.fate, e.length));
+        self.entries.clear();
+        match first {
+            Some((Some(fate), length)) => Some((fate, length)),
+            _ => None,
+        }
+    }
+
+    /// Some block did not go through: no use in beginning others.
+    pub(super) fn is_broken(&self) -> bool {
+        let broken = |e: &Entry| e.fate.is_some_and(|f| f.is_final() && f != Fate::Written);
+        self.entries.iter().any(broken)
+    }
+
+    /// Nothing is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.slots == 0
+    }
+
+    /// Blocks being read, and blocks being written.
+    pub(super) fn pending(&self) -> (u32, u32) {
+        let count = |fate| self.entries.iter().filter(|e| e.fate == fate).count() as u32;
+        (count(None), count(Some(Fate::Read)))
+    }
+
+    /// Bytes that have been read, and that are not counted as written.
+    pub(super) fn in_transit(&self) -> u64 {
+        let read = |e: &&Entry| matches!(e.fate, Some(Fate::Read | Fate::Written));
+        self.entries.iter().filter(read).map(|e| e.length).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errno::Errno;
+
+    #[test]
+    fn only_the_contiguous_prefix_counts() {
+        let mut window = Window::default();
+        let slots: Vec<usize> = (1..=4).map(|n| window.open(n).unwrap()).collect();
+        assert_eq!(window.pending(), (4, 0));
+        window.learn(slots[1], Fate::Read);
+        assert_eq!((window.pending(), window.in_transit()), ((3, 1), 2));
+        assert_eq!(window.learn(slots[1], Fate::Written), 2);
+        assert_eq!((window.advance(), window.in_transit()), (0, 2));
+        window.learn(slots[0], Fate::Written);
+        assert_eq!((window.advance(), window.in_transit()), (3, 0));
+        window.learn(slots[3], Fate::Written);
+        assert!(!window.is_broken() && !window.is_idle());
+        window.learn(slots[2], Fate::WriteFailed(Errno::ENOSPC));
+        assert!(window.is_broken() && window.is_idle());
+        assert_eq!(window.advance(), 0);
+        let first = window.give_up();
+        assert_eq!(first, Some((Fate::WriteFailed(Errno::ENOSPC), 3)));
+        assert_eq!(window.give_up(), None);
+    }
+
+    /// A slot that is free again may be taken while the block that had it
+    /// still waits for one before it.
+    #[test]
+    fn slots_are_used_again_in_any_order() {
+        let mut window = Window::default();
+        let slow = window.open(1).unwrap();
+        for _ in 1..AHEAD {
+            let fast = window.open(1).unwrap();
+            assert_ne!(slow, fast);
+            window.learn(fast, Fate::Read);
+            assert_eq!(window.learn(fast, Fate::Written), 1);
+        }
+        assert_eq!((window.advance(), window.open(1)), (0, None));
+        window.learn(slow, Fate::Written);
+        assert_eq!(window.advance(), AHEAD as u64);
+        let all: Vec<usize> = std::iter::from_fn(|| window.open(1)).collect();
+        assert_eq!(all.len(), SLOTS);
+        window.withdraw();
+        assert!(window.open(1).is_some());
+    }
+}

@@ -1,0 +1,155 @@
+//! Memory for blocks in flight: one mapping, lent out in pieces.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Buffer;
+use crate::errno::Errno;
+
+/// Bytes of the smallest piece. A mapping has 32 of them at most, one for each
+/// bit of the map.
+const UNIT: usize = 256 << 10;
+/// Bytes of the largest arena.
+pub(crate) const LARGEST_ARENA: usize = UNIT * 32;
+
+/// One mapping, of which pieces of 256 KiB and more are taken and given back
+/// in any order. As it is one mapping, it is registered with a ring once,
+/// whatever the sizes of the blocks.
+pub(crate) struct Arena {
+    region: Arc<Region>,
+}
+
+struct Region {
+    buffer: Buffer,
+    units: u32,
+    /// A bit for each unit that is taken.
+    taken: AtomicU32,
+}
+
+/// Part of an arena, for its holder alone; it goes back when dropped. Keeps
+/// the memory, wherever the arena is.
+pub(crate) struct Piece {
+    region: Arc<Region>,
+    mask: u32,
+    start: usize,
+    length: usize,
+}
+
+impl Arena {
+    /// This many bytes, rounded to whole units.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, as `mmap(2)`.
+    pub(crate) fn with_capacity(bytes: usize) -> Result<Arena, Errno> {
+        let units = bytes.div_ceil(UNIT).clamp(1, 32);
+        let region = Region {
+            buffer: Buffer::huge(units * UNIT)?,
+            units: units as u32,
+            taken: AtomicU32::new(0),
+        };
+        Ok(Arena {
+            region: Arc::new(region),
+        })
+    }
+
+    /// Bytes in all.
+    pub(crate) fn len(&self) -> usize {
+        self.region.units as usize * UNIT
+    }
+
+    pub(super) fn start(&self) -> *const u8 {
+        self.region.buffer.as_ptr()
+    }
+
+    /// A piece of this length; `None` as long as there is no room for it.
+    pub(crate) fn take(&mut self, length: usize) -> Option<Piece> {
+        let units = u32::try_from(length.div_ceil(UNIT).max(1)).ok()?;
+        if units > self.region.units {
+            return None;
+        }
+        let low = u32::MAX >> (32 - units);
+        let taken = self.region.taken.load(Ordering::Acquire);
+        // Each at a multiple of its own size, so that pieces of several sizes
+        // do not leave gaps too small for any.
+        let mut places = (0..=self.region.units - units).step_by(units as usize);
+        let place = places.find(|place| taken & (low << place) == 0)?;
+        let mask = low << place;
+        // Others only give back; taking needs the one arena.
+        self.region.taken.fetch_or(mask, Ordering::Relaxed);
+        Some(Piece {
+            region: Arc::clone(&self.region),
+            mask,
+            start: place as usize * UNIT,
+            length,
+        })
+    }
+}
+
+impl Piece {
+    pub(super) fn as_raw(&self) -> *mut u8 {
+        // Within the mapping, and nobody else's, as the map of units has it.
+        self.region.buffer.as_raw().wrapping_add(self.start)
+    }
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `length` bytes of the mapping from there on are this piece's
+        // alone, and live as long as the region that it holds.
+        unsafe { std::slice::from_raw_parts(self.as_raw(), self.length) }
+    }
+}
+
+impl DerefMut for Piece {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the piece is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.as_raw(), self.length) }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.region.taken.fetch_and(!self.mask, Ordering::Release);
+    }
+}
+
+// SAFETY: the units of a region are handed out to one piece each, which is
+// what makes writing through a shared region exclusive; the map is atomic.
+unsafe impl Sync for Region {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_do_not_overlap_and_come_back() {
+        let mut arena = Arena::with_capacity(LARGEST_ARENA).unwrap();
+        let mut pieces: Vec<Piece> = std::iter::from_fn(|| arena.take(1 << 20)).collect();
+        assert_eq!(pieces.len(), 8);
+        for (index, piece) in pieces.iter_mut().enumerate() {
+            assert_eq!(piece.len(), 1 << 20);
+            piece.fill(index as u8);
+        }
+        for (index, piece) in pieces.iter().enumerate() {
+            assert!(piece.iter().all(|byte| *byte == index as u8), "{index}");
+        }
+        assert!(arena.take(1).is_none());
+        drop(pieces.remove(3));
+        let small: Vec<Piece> = std::iter::from_fn(|| arena.take(UNIT)).collect();
+        assert_eq!(small.len(), 4);
+    }
+
+    #[test]
+    fn a_piece_outlives_its_arena() {
+        let mut arena = Arena::with_capacity(1).unwrap();
+        assert_eq!(arena.len(), UNIT);
+        assert!(arena.take(UNIT + 1).is_none());
+        let mut piece = arena.take(10).unwrap();
+        drop(arena);
+        piece.fill(7);
+        assert_eq!(&piece[..], [7; 10]);
+    }
+}

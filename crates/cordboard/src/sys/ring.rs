@@ -1,0 +1,284 @@
+//! A ring of `io_uring(7)` that does one thing: read a block of one file, and
+//! write the same memory to another.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread::ThreadId;
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::{IoUring, opcode, types};
+
+use super::{Arena, Piece};
+use crate::errno::Errno;
+
+/// Blocks that can be in flight at once.
+pub(crate) const SLOTS: usize = 32;
+
+/// Which call of a block has come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    Read,
+    Write,
+}
+
+/// A call that has come to its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Completion {
+    pub(crate) slot: usize,
+    pub(crate) half: Half,
+    pub(crate) result: Result<usize, Errno>,
+}
+
+/// Pairs of reads and writes in flight. The memory of each stays here until
+/// the kernel is done with it.
+///
+/// Must be used on the thread that made it: where the kernel has
+/// `IORING_SETUP_SINGLE_ISSUER`, it refuses every other. Elsewhere, or in a
+/// child after `fork(2)`, a ring can only be dropped, and then leaves its
+/// memory where the kernel may still write to it.
+pub(crate) struct Uring {
+    ring: ManuallyDrop<IoUring>,
+    slots: ManuallyDrop<Vec<Slot>>,
+    /// Calls whose end has not been seen.
+    in_kernel: usize,
+    /// The arena is registered.
+    fixed: bool,
+    owner: (u32, ThreadId),
+    /// Rung by each completion.
+    bell: OwnedFd,
+    /// Somebody waits for the bell.
+    heard: Cell<bool>,
+    _files: [OwnedFd; 2],
+}
+
+#[derive(Default)]
+struct Slot {
+    piece: Option<Piece>,
+    /// Completions to come.
+    expected: u8,
+}
+
+fn here() -> (u32, ThreadId) {
+    (std::process::id(), std::thread::current().id())
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn bell(ring: &IoUring) -> Result<OwnedFd, Errno> {
+    use rustix::event::{EventfdFlags, eventfd};
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let rings = ring.submitter().register_eventfd(bell.as_raw_fd());
+    rings.map_err(|error| errno(&error))?;
+    Ok(bell)
+}
+
+/// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN`, since Linux
+/// 6.1: completions are worked off when they are asked for and not in between.
+/// Older kernels answer `EINVAL` to flags they do not know.
+fn set_up() -> std::io::Result<IoUring> {
+    let entries = SLOTS as u32 * 2;
+    let deferred = IoUring::builder()
+        .dontfork()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(entries);
+    match deferred {
+        Err(error) if errno(&error) == Errno::EINVAL => {
+            IoUring::builder().dontfork().build(entries)
+        }
+        done => done,
+    }
+}
+
+impl Uring {
+    /// From `files[0]` to `files[1]`. `io_uring_setup(2)`, since Linux 5.1.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSYS`: no such call. `EPERM`, `EACCES`: a filter, or the sysctl
+    /// `kernel.io_uring_disabled`. `ENOMEM`: past `RLIMIT_MEMLOCK`, which
+    /// counted the rings before Linux 5.12. `EMFILE`, `ENFILE`.
+    pub(crate) fn new(files: [OwnedFd; 2], arena: &Arena) -> Result<Uring, (Errno, [OwnedFd; 2])> {
+        let ring = match set_up() {
+            Ok(ring) => ring,
+            Err(error) => return Err((errno(&error), files)),
+        };
+        let numbers = [files[0].as_raw_fd(), files[1].as_raw_fd()];
+        if let Err(error) = ring.submitter().register_files(&numbers) {
+            return Err((errno(&error), files));
+        }
+        let bell = match bell(&ring) {
+            Ok(bell) => bell,
+            Err(errno) => return Err((errno, files)),
+        };
+        let whole = libc::iovec {
+            iov_base: arena.start().cast_mut().cast(),
+            iov_len: arena.len(),
+        };
+        // SAFETY: the kernel pins the pages of the range, which is mapped now;
+        // each block's memory is held in its slot while the kernel uses it.
+        let registered = unsafe { ring.submitter().register_buffers(&[whole]) };
+        Ok(Uring {
+            ring: ManuallyDrop::new(ring),
+            slots: ManuallyDrop::new((0..SLOTS).map(|_| Slot::default()).collect()),
+            in_kernel: 0,
+            // ENOMEM past RLIMIT_MEMLOCK: the pages are then pinned for each call.
+            fixed: registered.is_ok(),
+            owner: here(),
+            bell,
+            heard: Cell::new(false),
+            _files: files,
+        })
+    }
+
+    /// Readable when there is something to reap: an eventfd, because the ring's
+    /// own descriptor wakes nobody while its completions are deferred
+    /// (`io_req_local_work_add` in io_uring/io_uring.c rings only this).
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.heard.set(true);
+        self.bell.as_fd()
+    }
+
+    /// Queues a block: the read, and linked to it the write, which the kernel
+    /// starts by itself once the read has filled the piece. Gives the piece
+    /// back where its slot is in use.
+    pub(crate) fn queue(
+        &mut self,
+        slot: usize,
+        piece: Piece,
+        from: u64,
+        to: u64,
+    ) -> Result<(), Piece> {
+        if self.slots[slot].piece.is_some() || self.ring.submission().is_full() {
+            return Err(piece);
+        }
+        let [read, write] = entries(self.fixed, slot, &piece, from, to);
+        self.slots[slot] = Slot {
+            piece: Some(piece),
+            expected: 2,
+        };
+        // SAFETY: both descriptors are registered and owned by this value; the
+        // memory is a piece that stays in its slot until both have completed.
+        let pushed = unsafe { self.ring.submission().push_multiple(&[read, write]) };
+        if pushed.is_err() {
+            let given = std::mem::take(&mut self.slots[slot]);
+            return given.piece.map_or(Ok(()), Err);
+        }
+        self.in_kernel += 2;
+        Ok(())
+    }
+
+    /// Hands the kernel what is queued, and waits for a completion if told to.
+    /// No call is made where there is neither.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: a signal came while waiting. `EAGAIN`, `EBUSY`: not now.
+    /// `EEXIST`: this is not the thread that made the ring.
+    pub(crate) fn enter(&mut self, wait: bool) -> Result<(), Errno> {
+        if self.heard.take() {
+            // Before anything is looked at: what comes after it rings again.
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+        let idle = {
+            let queue = self.ring.submission();
+            queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
+        };
+        if idle && (!wait || self.in_kernel == 0) {
+            return Ok(());
+        }
+        match self.ring.submit_and_wait(usize::from(wait)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(errno(&error)),
+        }
+    }
+
+    /// The next completion that has been reaped.
+    pub(crate) fn next(&mut self) -> Option<Completion> {
+        let entry = self.ring.completion().next()?;
+        let data = entry.user_data();
+        let slot = (data >> 1) as usize;
+        self.in_kernel -= 1;
+        self.slots[slot].expected -= 1;
+        Some(Completion {
+            slot,
+            half: if data & 1 == 0 {
+                Half::Read
+            } else {
+                Half::Write
+            },
+            result: usize::try_from(entry.result())
+                .map_err(|_| Errno::from_raw(entry.result().wrapping_neg())),
+        })
+    }
+
+    /// The memory of a block of which both calls have completed.
+    pub(crate) fn release(&mut self, slot: usize) -> Option<Piece> {
+        match self.slots[slot].expected {
+            0 => self.slots[slot].piece.take(),
+            _ => None,
+        }
+    }
+
+    /// Waits until the kernel is done with all memory. `false` if that cannot
+    /// be brought about from here.
+    fn drain(&mut self) -> bool {
+        while self.in_kernel > 0 {
+            while self.next().is_some() {}
+            match self.enter(true) {
+                Ok(()) | Err(Errno::EINTR | Errno::EAGAIN | Errno::EBUSY) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+/// The two calls of a block, linked.
+fn entries(fixed: bool, slot: usize, piece: &Piece, from: u64, to: u64) -> [Entry; 2] {
+    let (memory, length) = (piece.as_raw(), piece.len() as u32);
+    let (source, sink) = (types::Fixed(0), types::Fixed(1));
+    let (read, write) = if fixed {
+        (
+            opcode::ReadFixed::new(source, memory, length, 0)
+                .offset(from)
+                .build(),
+            opcode::WriteFixed::new(sink, memory, length, 0)
+                .offset(to)
+                .build(),
+        )
+    } else {
+        (
+            opcode::Read::new(source, memory, length)
+                .offset(from)
+                .build(),
+            opcode::Write::new(sink, memory, length).offset(to).build(),
+        )
+    };
+    let data = (slot as u64) << 1;
+    [
+        read.flags(Flags::IO_LINK).user_data(data),
+        write.user_data(data | 1),
+    ]
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        if self.in_kernel > 0 && (self.owner != here() || !self.drain()) {
+            // The kernel may still read and write what is in the slots.
+            return;
+        }
+        if self.owner.0 != std::process::id() {
+            // The parent's: its mapping is not here.
+            return;
+        }
+        // SAFETY: dropped once, here, and not used after.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+        // SAFETY: as above; the kernel is done with all of their memory.
+        unsafe { ManuallyDrop::drop(&mut self.slots) };
+    }
+}

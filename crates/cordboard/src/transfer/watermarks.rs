@@ -1,0 +1,71 @@
+//! The paper's flow control: reads are started by finished writes, as long as
+//! both sides are below their marks.
+
+/// How many blocks of a transfer are in the kernel's hands at a time, on a
+/// path that keeps several there (direct).
+///
+/// "If the number of pending reads and the number of pending writes drop below
+/// pre-specified watermarks (currently 3 and 5, respectively), the write
+/// handler will issue up to a pre-specified number (currently 5) of additional
+/// reads" (Fall and Pasquale 1993, Flow Control). So up to `reads - 1 + burst`
+/// blocks can be read at once. What the memory for blocks holds (8 MiB a
+/// transfer, 64 MiB a process) limits both sides together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Watermarks {
+    /// No more reads are started while so many are pending.
+    pub reads: u32,
+    /// No more reads are started while so many writes are pending.
+    pub writes: u32,
+    /// So many reads are started at a time, at most.
+    pub burst: u32,
+}
+
+impl Default for Watermarks {
+    /// 3, 5 and 5.
+    fn default() -> Watermarks {
+        Watermarks {
+            reads: 3,
+            writes: 5,
+            burst: 5,
+        }
+    }
+}
+
+impl Watermarks {
+    /// How many reads to start. With marks of 0 a transfer would stand still:
+    /// one block at a time always may.
+    pub(crate) fn reads_to_start(&self, reads: u32, writes: u32) -> u32 {
+        if reads == 0 && writes == 0 {
+            self.burst.max(1)
+        } else if reads < self.reads && writes < self.writes {
+            self.burst
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_must_be_below_their_marks() {
+        let marks = Watermarks::default();
+        assert_eq!(marks.reads_to_start(0, 0), 5);
+        assert_eq!(marks.reads_to_start(2, 4), 5);
+        assert_eq!(marks.reads_to_start(3, 0), 0);
+        assert_eq!(marks.reads_to_start(0, 5), 0);
+    }
+
+    #[test]
+    fn no_setting_stands_still() {
+        let none = Watermarks {
+            reads: 0,
+            writes: 0,
+            burst: 0,
+        };
+        assert_eq!(none.reads_to_start(0, 0), 1);
+        assert_eq!(none.reads_to_start(1, 0), 0);
+    }
+}

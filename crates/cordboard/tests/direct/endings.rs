@@ -1,0 +1,219 @@
+//! Every way to end before the end: what is counted is in the sink.
+
+use std::os::fd::AsFd;
+
+use super::{audit, direct, whole};
+use crate::common::mount::Mount;
+use crate::common::{self, MIB, file_with, meanwhile, pattern, run, watchdog};
+use cordboard::PathName::{Direct, ReadWrite};
+use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Switches, Transfer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Cancels as soon as so many bytes are written.
+struct CancelAt(u64, Control);
+
+impl Observer for CancelAt {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written >= self.0 {
+            self.1.cancel();
+        }
+    }
+}
+
+#[test]
+fn cancelled_at_any_moment() {
+    let _dog = watchdog("cancelled_at_any_moment");
+    let data = pattern(24 * MIB + 321);
+    let source = file_with(&data);
+    for at in [0, 1, MIB, 5 * MIB, 11 * MIB, 24 * MIB, 24 * MIB + 1] {
+        for sleeping in [false, true] {
+            rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
+            let sink = tempfile::tempfile().unwrap();
+            let mut control = Control::new().unwrap();
+            if sleeping {
+                // Then the steps may wait in the kernel.
+                control = control.interrupting();
+            }
+            let observer = CancelAt(at as u64, control.clone());
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), direct()).unwrap();
+            let report = transfer.control(&control).observe(observer).run().report;
+            assert_eq!(report.ended, Ended::Cancelled, "{at}: {report:?}");
+            assert!(report.written >= at as u64, "{at}: {report:?}");
+            audit(&report, &source, &sink, &data);
+        }
+    }
+}
+
+/// Cancelled before it began, and dropped without having run.
+#[test]
+fn never_begun() {
+    let (source, sink) = (file_with(&pattern(MIB)), tempfile::tempfile().unwrap());
+    let control = Control::new().unwrap();
+    control.cancel();
+    let report = common::with_control(&source, &sink, direct(), &control).report;
+    assert_eq!((report.ended, report.written), (Ended::Cancelled, 0));
+    drop(Transfer::new(source.as_fd(), sink.as_fd(), direct()).unwrap());
+    audit(&report, &source, &sink, &[]);
+}
+
+#[test]
+fn a_source_that_is_truncated_meanwhile() {
+    let _dog = watchdog("a_source_that_is_truncated_meanwhile");
+    let data = pattern(24 * MIB);
+    for keep in [10 * MIB + 1234, 3 * MIB, 0] {
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        let mut cut = meanwhile(|| source.set_len(keep as u64).unwrap());
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), direct()).unwrap();
+        let report = transfer.observe(&mut cut).run().report;
+        assert_eq!(
+            (report.ended, report.failed, report.errno),
+            (Ended::Error, Some(Side::Source), Some(Errno::ENODATA)),
+            "{report:?}"
+        );
+        // Blocks that were behind the cut when it came are not in the source
+        // any more, but in the sink.
+        assert!(report.written >= keep as u64, "{keep}: {report:?}");
+        audit(&report, &source, &sink, &data);
+    }
+}
+
+#[test]
+fn a_source_that_grows_meanwhile() {
+    let _dog = watchdog("a_source_that_grows_meanwhile");
+    let data = pattern(20 * MIB + 777);
+    let first = 12 * MIB + 100;
+    let (source, sink) = (file_with(&data[..first]), tempfile::tempfile().unwrap());
+    let mut grow = meanwhile(|| {
+        use std::os::unix::fs::FileExt;
+        source.write_all_at(&data[first..], first as u64).unwrap();
+    });
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), direct()).unwrap();
+    let report = transfer.observe(&mut grow).run().report;
+    assert_eq!(
+        (report.ended, &report.path[..]),
+        (Ended::Eof, &[Direct][..])
+    );
+    assert!(report.written >= first as u64, "{report:?}");
+    audit(&report, &source, &sink, &data);
+}
+
+/// Up to the very byte, as by write(2), and no further, whatever blocks were
+/// in flight behind it.
+#[test]
+fn a_file_size_limit_is_found_at_its_byte() {
+    let _dog = watchdog("a_file_size_limit_is_found_at_its_byte");
+    let test = "cases::endings::a_file_size_limit_is_found_at_its_byte";
+    if !common::alone(test) {
+        return;
+    }
+    let data = pattern(16 * MIB);
+    for most in [0, 100, 4096, 5 * MIB, 5 * MIB + 100, 9 * MIB + 4095] {
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        let before = getrlimit(Resource::Fsize);
+        let current = Some(most as u64);
+        setrlimit(Resource::Fsize, Rlimit { current, ..before }).unwrap();
+        let report = run(&source, &sink, direct()).report;
+        setrlimit(Resource::Fsize, before).unwrap();
+        assert_eq!(
+            (report.failed, report.errno, report.written),
+            (Some(Side::Sink), Some(Errno::EFBIG), most as u64),
+            "{report:?}"
+        );
+        audit(&report, &source, &sink, &data);
+    }
+}
+
+/// No room left, with several blocks in flight: the account is exact, and
+/// once there is room, the rest goes on from there.
+#[test]
+fn a_full_file_system() {
+    let _dog = watchdog("a_full_file_system");
+    let data = pattern(30 * MIB + 55);
+    for (kind, size) in [("ext4", 64 << 20), ("xfs", 320 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        let ballast = mount.file("ballast");
+        let room = rustix::fs::fstatvfs(&ballast).unwrap();
+        let free = (room.f_bavail * room.f_bsize) as usize;
+        let most = free.saturating_sub(17 * MIB);
+        rustix::fs::fallocate(
+            &ballast,
+            rustix::fs::FallocateFlags::empty(),
+            0,
+            most.max(1) as u64,
+        )
+        .unwrap();
+        let (source, sink) = (file_with(&data), mount.file("sink"));
+        let report = run(&source, &sink, direct()).report;
+        assert_eq!(
+            (report.ended, report.failed, report.errno),
+            (Ended::Error, Some(Side::Sink), Some(Errno::ENOSPC)),
+            "{kind}: {report:?}"
+        );
+        assert!(report.written > MIB as u64, "{kind}: {report:?}");
+        audit(&report, &source, &sink, &data);
+        ballast.set_len(0).unwrap();
+        let rest = run(&source, &sink, direct()).report;
+        assert_eq!(rest.ended, Ended::Eof, "{kind}: {rest:?}");
+        assert_eq!(report.written + rest.written, data.len() as u64, "{kind}");
+        assert!(common::content(&sink) == data, "{kind}");
+    }
+}
+
+/// `O_APPEND`, set on the sink meanwhile: what is left is appended where the
+/// blocks end, without a gap.
+#[test]
+fn append_set_meanwhile_hands_over_without_a_gap() {
+    let data = pattern(12 * MIB + 99);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    let mut append = meanwhile(|| {
+        let flags = rustix::fs::fcntl_getfl(&sink).unwrap();
+        rustix::fs::fcntl_setfl(&sink, flags | rustix::fs::OFlags::APPEND).unwrap();
+    });
+    let request = Request {
+        switches: Some(Switches::only(&[Direct, ReadWrite])),
+        direct: cordboard::Direct::Always,
+        ..direct()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let report = transfer.observe(&mut append).run().report;
+    assert_eq!(report.path, [Direct, ReadWrite], "{report:?}");
+    assert_eq!(report.ended, Ended::Eof);
+    audit(&report, &source, &sink, &data);
+}
+
+#[test]
+fn synced_and_asked_for_a_second_time() {
+    let data = pattern(2 * MIB);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    let sync = Request {
+        sync: true,
+        ..direct()
+    };
+    whole(&source, &sink, &data, sync.clone());
+    let again = run(&source, &sink, sync).report;
+    assert_eq!((again.ended, again.written), (Ended::Eof, 0), "{again:?}");
+}
+
+#[test]
+fn nothing_is_left_open() {
+    let _dog = watchdog("nothing_is_left_open");
+    let test = "cases::endings::nothing_is_left_open";
+    if !common::alone(test) {
+        return;
+    }
+    let data = pattern(2 * MIB + 1);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    let before = common::descriptors();
+    for _ in 0..50 {
+        for fd in [&source, &sink] {
+            rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(0)).unwrap();
+        }
+        assert_eq!(
+            run(&source, &sink, direct()).report.written,
+            data.len() as u64
+        );
+    }
+    assert_eq!(common::descriptors(), before);
+}

@@ -1,0 +1,42 @@
+//! The same for each of the two that carry blocks out.
+
+mod endings;
+mod flow;
+mod places;
+mod random;
+mod refusals;
+
+use std::fs::File;
+
+use crate::common::{content, only, position, run};
+use cordboard::PathName::Direct;
+use cordboard::{Report, Request};
+
+/// By this path alone.
+fn direct() -> Request {
+    crate::engine();
+    only(&[Direct])
+}
+
+/// The account holds: what is counted is in the sink, up to the last byte and
+/// no further, and both files stand behind it.
+fn audit(report: &Report, source: &File, sink: &File, data: &[u8]) {
+    let written = report.written as usize;
+    assert_eq!((report.read, report.stranded), (report.written, 0));
+    assert_eq!(position(source), report.written, "{report:?}");
+    assert_eq!(position(sink), report.written, "{report:?}");
+    let found = content(sink);
+    let back = rustix::fs::SeekFrom::Start(report.written);
+    rustix::fs::seek(sink, back).unwrap();
+    assert_eq!(found.len(), written, "{report:?}");
+    assert!(found == data[..written], "{report:?}");
+}
+
+/// All of it, by this path.
+fn whole(source: &File, sink: &File, data: &[u8], request: Request) -> Report {
+    let report = run(source, sink, request).report;
+    assert_eq!(report.path, [Direct], "{report:?}");
+    assert_eq!(report.written, data.len() as u64, "{report:?}");
+    audit(&report, source, sink, data);
+    report
+}

@@ -1,0 +1,158 @@
+//! Every size, and every place within a block.
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use super::{direct, whole};
+use crate::common::{MIB, content, file_with, pattern, position, run, watchdog};
+use cordboard::PathName::Direct;
+use cordboard::{Ended, Request, Size, Sparse};
+use rustix::fs::OFlags;
+
+const SIZES: [usize; 12] = [
+    0,
+    1,
+    4095,
+    4096,
+    4097,
+    65_536,
+    65_537,
+    MIB - 1,
+    MIB,
+    MIB + 1,
+    9 * MIB + 5000,
+    33 * MIB + 511,
+];
+
+#[test]
+fn whole_files_of_every_size() {
+    let _dog = watchdog("whole_files_of_every_size");
+    let all = pattern(SIZES[SIZES.len() - 1]);
+    for size in SIZES {
+        let (source, sink) = (file_with(&all[..size]), tempfile::tempfile().unwrap());
+        let report = whole(&source, &sink, &all[..size], direct());
+        assert_eq!(report.ended, Ended::Eof, "{report:?}");
+    }
+}
+
+/// A part of a file into the midst of a longer one: what is around it stays.
+#[test]
+fn ranges_that_are_alike_within_a_block() {
+    let _dog = watchdog("ranges_that_are_alike_within_a_block");
+    let data = pattern(3 * MIB);
+    let old = vec![0x55; 4 * MIB];
+    for (from, to) in [(0, 4096), (8192, 0), (1, 4097), (4095, 4095), (700, 8892)] {
+        for size in [1, 5000, 65_536, 2 * MIB + 77] {
+            let (source, sink) = (file_with(&data), file_with(&old));
+            let request = Request {
+                source_offset: Some(from as u64),
+                sink_offset: Some(to as u64),
+                size: Size::Bytes(size as u64),
+                ..direct()
+            };
+            let report = run(&source, &sink, request).report;
+            assert_eq!(
+                (report.ended, report.written, &report.path[..]),
+                (Ended::Size, size as u64, &[Direct][..]),
+                "{from} {to}: {report:?}"
+            );
+            // Offsets were given: both positions are the caller's own.
+            assert_eq!((position(&source), position(&sink)), (0, 0));
+            let mut right = old.clone();
+            right[to..to + size].copy_from_slice(&data[from..from + size]);
+            assert!(content(&sink) == right, "{from} {to} {size}");
+        }
+    }
+}
+
+/// Written past its end, the sink reads as zeros in between.
+#[test]
+fn a_gap_before_the_range_stays_a_gap() {
+    let data = pattern(2 * MIB + 9);
+    let (source, sink) = (file_with(&data), file_with(b"old"));
+    let request = Request {
+        source_offset: Some(0),
+        sink_offset: Some(MIB as u64),
+        ..direct()
+    };
+    let report = run(&source, &sink, request).report;
+    assert_eq!(report.written, data.len() as u64, "{report:?}");
+    let found = content(&sink);
+    assert!(found[..3] == *b"old" && found[MIB..] == data);
+    assert!(found[3..MIB].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn holes_stay_holes() {
+    let _dog = watchdog("holes_stay_holes");
+    let source = tempfile::tempfile().unwrap();
+    source.set_len(40 * MIB as u64 + 100).unwrap();
+    for island in [0, 3 * MIB + 1, 17 * MIB, 40 * MIB] {
+        source.write_all_at(&pattern(100), island as u64).unwrap();
+    }
+    let data = content(&source);
+    rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
+    for (sparse, holes) in [(Sparse::Auto, true), (Sparse::Never, false)] {
+        rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
+        let sink = tempfile::tempfile().unwrap();
+        whole(&source, &sink, &data, Request { sparse, ..direct() });
+        let blocks = sink.metadata().unwrap().blocks() * 512;
+        assert_eq!(blocks < MIB as u64, holes, "{blocks} with {sparse:?}");
+    }
+}
+
+/// Descriptors that are direct themselves: their flags stay as they are.
+#[test]
+fn flags_are_not_changed() {
+    let data = pattern(5 * MIB + 123);
+    let dir = tempfile::tempdir().unwrap();
+    let name = |name: &str| dir.path().join(name);
+    std::fs::write(name("source"), &data).unwrap();
+    let open = |file: &str, flags: OFlags| {
+        let flags = flags | OFlags::CREATE | OFlags::CLOEXEC;
+        rustix::fs::open(
+            name(file),
+            flags,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        )
+    };
+    for extra in [
+        OFlags::empty(),
+        OFlags::DIRECT,
+        OFlags::NONBLOCK,
+        OFlags::DSYNC,
+    ] {
+        let source = open("source", OFlags::RDONLY | extra).unwrap();
+        let sink = open("sink", OFlags::WRONLY | OFlags::TRUNC | extra).unwrap();
+        let before = [&source, &sink].map(|fd| rustix::fs::fcntl_getfl(fd).unwrap());
+        let report = run(source.as_fd(), sink.as_fd(), direct()).report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, data.len() as u64)
+        );
+        let after = [&source, &sink].map(|fd| rustix::fs::fcntl_getfl(fd).unwrap());
+        assert_eq!(before, after);
+        assert!(std::fs::read(name("sink")).unwrap() == data, "{extra:?}");
+    }
+}
+
+/// What others have written through the page cache is seen, though it is not
+/// on the device yet; and what the sink has there is replaced.
+#[test]
+fn dirty_pages_on_both_sides() {
+    let data = pattern(6 * MIB);
+    let (source, sink) = (file_with(&data), file_with(&vec![9; 6 * MIB]));
+    rustix::fs::seek(&sink, rustix::fs::SeekFrom::Start(0)).unwrap();
+    for round in 0..3u8 {
+        rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
+        rustix::fs::seek(&sink, rustix::fs::SeekFrom::Start(0)).unwrap();
+        source.write_all_at(&[round; 100_000], 50_000).unwrap();
+        sink.write_all_at(&[round; 100_000], MIB as u64).unwrap();
+        let now = {
+            let mut now = data.clone();
+            now[50_000..150_000].fill(round);
+            now
+        };
+        whole(&source, &sink, &now, direct());
+    }
+}

@@ -1,0 +1,115 @@
+//! Where it cannot be had: declined with a reason, nothing moved, and the next
+//! path carries on.
+
+use super::direct;
+use crate::common::{MIB, any, content, file_with, pattern, position, run};
+use cordboard::PathName::{Direct, ReadWrite};
+use cordboard::{Ended, Report, Request, Switches};
+
+fn why(report: &Report) -> String {
+    let declined = report.declined.iter().find(|d| d.path == Direct);
+    declined.map(|d| d.why.to_string()).unwrap_or_default()
+}
+
+fn wished() -> Request {
+    Request {
+        direct: cordboard::Direct::Always,
+        switches: Some(Switches::only(&[Direct, ReadWrite])),
+        ..direct()
+    }
+}
+
+#[test]
+fn a_place_that_differs_within_a_block() {
+    let data = pattern(MIB);
+    for (from, to) in [(0, 1), (4096, 512), (100, 0)] {
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        let request = Request {
+            source_offset: Some(from),
+            sink_offset: Some(to),
+            ..wished()
+        };
+        let report = run(&source, &sink, request).report;
+        assert_eq!(
+            (report.ended, &report.path[..]),
+            (Ended::Eof, &[ReadWrite][..])
+        );
+        assert!(why(&report).contains("within a block"), "{report:?}");
+        assert!(content(&sink)[to as usize..] == data[from as usize..]);
+    }
+}
+
+#[test]
+fn files_that_are_on_no_device() {
+    let data = pattern(100_000);
+    let memory = rustix::fs::memfd_create("m", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let sink = std::fs::File::from(memory);
+    let source = file_with(&data);
+    let report = run(&source, &sink, wished()).report;
+    assert_eq!(
+        (report.ended, &report.path[..]),
+        (Ended::Eof, &[ReadWrite][..])
+    );
+    assert!(content(&sink) == data);
+    assert_eq!(position(&source), data.len() as u64);
+}
+
+/// No more than one file twice, appending, or zeros to be looked for.
+#[test]
+fn what_the_request_rules_out() {
+    let data = pattern(MIB);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    let sparse = Request {
+        sparse: cordboard::Sparse::Always,
+        ..wished()
+    };
+    let report = run(&source, &sink, sparse).report;
+    assert_eq!(report.path, [ReadWrite]);
+    assert!(why(&report).contains("holes"), "{report:?}");
+    let never = Request {
+        direct: cordboard::Direct::Never,
+        source_offset: Some(0),
+        sink_offset: Some(0),
+        ..any()
+    };
+    let report = run(&source, &sink, never).report;
+    assert!(!report.path.contains(&Direct), "{report:?}");
+    assert!(content(&sink) == data);
+}
+
+/// Taken by itself where the source is cold and the sink is to be synced; and
+/// not where the source is in the page cache.
+#[test]
+fn taken_for_what_is_large_cold_and_synced() {
+    let data = pattern(17 * MIB);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    crate::engine();
+    let request = Request {
+        sync: true,
+        source_offset: Some(0),
+        sink_offset: Some(0),
+        ..any()
+    };
+    let warm = run(&source, &sink, request.clone()).report;
+    assert!(!warm.path.contains(&Direct), "{warm:?}");
+    rustix::fs::fsync(&source).unwrap();
+    let drop = rustix::fs::Advice::DontNeed;
+    rustix::fs::fadvise(&source, 0, None, drop).unwrap();
+    let endpoint = cordboard::Endpoint::probe(std::os::fd::AsFd::as_fd(&source)).unwrap();
+    match (endpoint.cached_share(), endpoint.direct_alignment()) {
+        (Some(share), Some(_)) if share < 0.05 => {}
+        (share, alignment) => {
+            eprintln!("SKIPPED: no cold file to be had here: {share:?}, {alignment:?}");
+            return;
+        }
+    }
+    let cold = run(&source, &sink, request.clone()).report;
+    assert_eq!(cold.path, [Direct], "{cold:?}");
+    assert!(content(&sink) == data);
+    let unsynced = Request {
+        sync: false,
+        ..request
+    };
+    let report = run(&source, &sink, unsynced).report;
+    assert!(!report.path.contains(&Direct), "{report:?}");
+}
