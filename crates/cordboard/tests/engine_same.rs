@@ -356,7 +356,7 @@ fn every_engine_does_what_the_model_does() {
         }
     };
     let config = Config {
-        cases: 2000,
+        cases: 1000,
         failure_persistence: None,
         ..Config::default()
     };

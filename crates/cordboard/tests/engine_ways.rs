@@ -9,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::Duration;
 
 use common::{any, content, file_with, only, pattern, watchdog};
 use cordboard::PathName::{ReadWrite, Splice};
@@ -333,4 +334,68 @@ fn stranded_bytes_go_to_whoever_takes_the_outcome_first() {
     }
     let again = running.wait();
     assert!(again.stranded.is_none() && again.report == outcome.report);
+}
+
+/// Cancels once it has been called so often.
+struct Calls(u32, Control);
+
+impl cordboard::Observer for Calls {
+    fn progress(&mut self, progress: &cordboard::Progress) {
+        assert_eq!(progress.written, 0);
+        self.0 += 1;
+        if self.0 == 3 {
+            self.1.cancel();
+        }
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+}
+
+#[test]
+fn time_passes_for_those_that_sleep() {
+    let _dog = watchdog("time_passes_for_those_that_sleep");
+    let idle = Request {
+        idle: Some(Duration::from_millis(20)),
+        ..any()
+    };
+    let mut fed = pipes(idle.clone());
+    fed.feed.write_all(b"hello").unwrap();
+    let report = fed.running.wait().report;
+    assert_eq!((report.ended, report.read), (Ended::Idle, report.written));
+    let silent = pipes(idle);
+    let report = silent.running.wait().report;
+    assert_eq!((report.ended, report.written), (Ended::Idle, 0));
+    assert!(report.elapsed >= Duration::from_millis(20));
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
+    let calls = Calls(0, control.clone());
+    let running = transfer.control(&control).observe(calls).start().unwrap();
+    assert_eq!(running.wait().report.ended, Ended::Cancelled);
+}
+
+/// An observer that panics ends its own transfer, and no other.
+#[test]
+fn an_observer_that_panics() {
+    struct Panics;
+    impl cordboard::Observer for Panics {
+        fn progress(&mut self, _: &cordboard::Progress) {
+            std::panic::resume_unwind(Box::new(()));
+        }
+    }
+    let _dog = watchdog("an_observer_that_panics");
+    let beside = pipes(any());
+    let data = file_with(b"hello");
+    let sink = tempfile::tempfile().unwrap();
+    let transfer = Transfer::owning(data.into(), sink.into(), any()).unwrap();
+    let report = transfer.observe(Panics).start().unwrap().wait().report;
+    assert_eq!(
+        (report.ended, report.errno),
+        (Ended::Error, Some(Errno::ECANCELED))
+    );
+    assert_eq!(report.read, report.written + report.stranded);
+    assert_eq!(beside.through(b"goes on").0, b"goes on");
 }
