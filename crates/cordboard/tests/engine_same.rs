@@ -5,15 +5,18 @@ mod common;
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use common::{any, content, handed_back, pattern, watchdog};
 use cordboard::engine::{Backend, Options};
-use cordboard::{Ended, Engine, Errno, Outcome, Request, Side, Size, Sparse, Transfer};
+use cordboard::{
+    Direct, Ended, Engine, Errno, Outcome, PathName, Request, Side, Size, Sparse, Transfer,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -47,6 +50,7 @@ struct Case {
     sink_offset: Option<u64>,
     block: Option<usize>,
     sparse: Sparse,
+    direct: Direct,
     /// What the sink's file had before.
     before: usize,
     fault: Fault,
@@ -73,13 +77,22 @@ fn cases() -> impl Strategy<Value = Case> {
         Just(Sparse::Always),
         Just(Sparse::Never)
     ];
+    let direct = prop_oneof![1 => Just(Direct::Always), 2 => Just(Direct::Never)];
     (
         (kind(), kind(), length, optional(400_000)),
         (optional(300_000), optional(100_000), optional(70_000)),
-        (sparse, edge(100_000), fault),
+        (sparse, edge(100_000), fault, direct),
     )
         .prop_map(
-            |((source, sink, length, size), offsets, (sparse, before, fault))| {
+            |((source, sink, length, size), mut offsets, (sparse, before, fault, direct))| {
+                // It takes files whose blocks lie alike.
+                let (source, sink) = match direct {
+                    Direct::Always => (Kind::File, Kind::File),
+                    _ => (source, sink),
+                };
+                if direct == Direct::Always && length % 3 > 0 {
+                    offsets.1 = offsets.0;
+                }
                 let of_file = |kind, offset: Option<usize>| {
                     offset.filter(|_| kind == Kind::File).map(|n| n as u64)
                 };
@@ -92,6 +105,7 @@ fn cases() -> impl Strategy<Value = Case> {
                     sink_offset: of_file(sink, offsets.1),
                     block: offsets.2.filter(|n| *n > 0),
                     sparse,
+                    direct,
                     before: if sink == Kind::File { before } else { 0 },
                     fault: match fault {
                         Fault::Full(_) if sink != Kind::File => Fault::None,
@@ -111,6 +125,7 @@ impl Case {
             sink_offset: self.sink_offset,
             block: self.block.and_then(std::num::NonZeroUsize::new),
             sparse: self.sparse,
+            direct: self.direct,
             ..any()
         }
     }
@@ -222,6 +237,9 @@ fn run(case: &Case, transfer: Transfer<'static>, engine: Option<&Engine>) -> Out
     running.wait()
 }
 
+/// Transfers that went by direct I/O.
+static DIRECT: AtomicU32 = AtomicU32::new(0);
+
 fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCaseError> {
     if engine.is_none() && matches!(case.fault, Fault::Cancelled(_)) {
         return Ok(());
@@ -243,6 +261,8 @@ fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCase
     let outcome = run(case, transfer, engine);
     setrlimit(Resource::Fsize, limits).unwrap();
     let report = &outcome.report;
+    let direct = report.path.contains(&PathName::Direct);
+    DIRECT.fetch_add(u32::from(direct), Ordering::Relaxed);
     let said = format!("{how}: {report:?}");
     // True in every case.
     prop_assert_eq!(report.read, report.written + report.stranded, "{}", &said);
@@ -335,6 +355,12 @@ fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCase
     Ok(())
 }
 
+fn file_system_is_direct() -> bool {
+    let file = tempfile::tempfile().unwrap();
+    let endpoint = cordboard::Endpoint::probe(file.as_fd()).unwrap();
+    endpoint.direct_alignment().is_some()
+}
+
 #[test]
 fn every_engine_does_what_the_model_does() {
     let _dog = watchdog("every_engine_does_what_the_model_does");
@@ -369,5 +395,10 @@ fn every_engine_does_what_the_model_does() {
     });
     if let Err(failure) = done {
         panic!("{failure}");
+    }
+    if file_system_is_direct() {
+        assert!(DIRECT.load(Ordering::Relaxed) > 100, "{DIRECT:?}");
+    } else {
+        eprintln!("SKIPPED: no direct I/O on the file system of temporary files");
     }
 }
