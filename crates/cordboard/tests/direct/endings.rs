@@ -44,6 +44,37 @@ fn cancelled_at_any_moment() {
     }
 }
 
+/// On an engine, whose one thread takes all of its steps, and by several
+/// transfers at once.
+#[test]
+fn on_an_engine_to_the_end_and_cancelled() {
+    let _dog = watchdog("on_an_engine_to_the_end_and_cancelled");
+    let data = pattern(12 * MIB + 5);
+    let files = || (file_with(&data), tempfile::tempfile().unwrap());
+    let pairs: Vec<_> = (0..4).map(|_| files()).collect();
+    let start = |(source, sink): &(_, _)| cordboard::start(source, sink, direct()).unwrap();
+    let running: Vec<_> = pairs.iter().map(start).collect();
+    for (running, (source, sink)) in running.into_iter().zip(&pairs) {
+        let report = running.wait().report;
+        assert_eq!(
+            (report.ended, &report.path[..]),
+            (Ended::Eof, &[Direct][..])
+        );
+        audit(&report, source, sink, &data);
+    }
+    for _ in 0..20 {
+        let pair = files();
+        let running = start(&pair);
+        while running.status().written == 0 && !running.status().ended {
+            std::thread::yield_now();
+        }
+        running.cancel();
+        let report = running.wait().report;
+        assert!(matches!(report.ended, Ended::Cancelled | Ended::Eof));
+        audit(&report, &pair.0, &pair.1, &data);
+    }
+}
+
 /// Cancelled before it began, and dropped without having run.
 #[test]
 fn never_begun() {
