@@ -205,7 +205,13 @@ pub struct Play {
     pub lateness: Option<OsString>,
     /// Shared flags.
     #[command(flatten)]
-    pub common: Common,
+    pub paths: Paths,
+    /// Draw progress: auto does so on a terminal
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
+    pub progress: When,
+    /// Print the accounts as one line of JSON on standard error at the end
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `cordboard explain`.

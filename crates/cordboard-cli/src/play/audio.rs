@@ -53,8 +53,10 @@ impl Audio {
         // whoever waits for the end of the audio may be who reads the video.
         running.on_end(move |report| {
             drop(source);
-            if report.ended == Ended::Error {
+            if report.ended != Ended::Eof {
                 sink.unmake();
+            }
+            if report.ended == Ended::Error {
                 control.cancel();
             }
             let left = sink.end();

@@ -165,6 +165,7 @@ impl World for Film<'_> {
     }
 
     fn wait(&mut self, until: Duration, tally: &Tally) -> Wake {
+        self.video.read_ahead();
         self.live.look(Some(until), tally)
     }
 

@@ -34,7 +34,7 @@ use crate::{request, signals};
 
 /// Runs it; returns the exit status.
 pub fn run(flags: &Play) -> u8 {
-    let json = flags.common.json;
+    let json = flags.json;
     let mut bill = Playbill::new();
     let zero = if json {
         bill.json(flags.frame) + "\n"
@@ -47,7 +47,7 @@ pub fn run(flags: &Play) -> u8 {
     if let Err((which, problem)) = played {
         bill.problem(which, &problem);
     }
-    let summary = match flags.common.progress {
+    let summary = match flags.progress {
         When::Auto => std::io::stderr().is_terminal(),
         When::Always => true,
         When::Never => false,
@@ -63,7 +63,7 @@ pub fn misused() {
 }
 
 fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
-    let common = request::from(&Range::default(), &flags.common.paths, Sparse::Auto);
+    let common = request::from(&Range::default(), &flags.paths, Sparse::Auto);
     let audio = common.map_err(|problem| (None, problem))?;
     let video = Request {
         size: Size::Bytes(flags.frame),
@@ -107,12 +107,11 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
 fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill: &mut Playbill) {
     let elapsed = live::now().saturating_sub(tally.start());
     // Whoever reads the video need not wait for the end of the audio.
-    let (mut account, problem, video_to) = video.end();
+    let (mut account, problem, video_to) = video.end(close);
     let wake = match close {
         Close::End => live.wait_for_audio(&tally),
         Close::Quit | Close::Over => Wake::Over,
     };
-    bill.quit = close == Close::Quit || matches!(wake, Wake::Order(_));
     let audio = live.end();
     if wake != Wake::Due {
         audio.cancel();
@@ -158,7 +157,7 @@ fn list(flags: &Play) -> Result<Option<Lines>, Trouble> {
 /// Whether a line is drawn while it runs: not among what is played.
 fn draws(flags: &Play, ends: &Ends) -> bool {
     let terminal = |sink| rustix::termios::isatty(sink);
-    match flags.common.progress {
+    match flags.progress {
         When::Always => true,
         When::Never => false,
         When::Auto => {

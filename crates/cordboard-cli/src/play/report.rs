@@ -27,8 +27,6 @@ pub struct Playbill {
     pub video: Account,
     /// Of the frames; none where nothing has begun.
     pub tally: Option<Tally>,
-    /// Somebody wished the end.
-    pub quit: bool,
     /// The first thing that went wrong, and where.
     failed: Option<(Option<Which>, Option<Errno>)>,
     usage: bool,
@@ -91,9 +89,10 @@ impl Playbill {
     }
 
     fn ended(&self) -> Ended {
+        let accounts = [&self.audio, &self.video];
         if self.failed.is_some() {
             Ended::Error
-        } else if signals::stop().is_some() || self.quit || self.tally.is_none() {
+        } else if accounts.iter().any(|a| a.total.ended == Ended::Cancelled) {
             Ended::Cancelled
         } else {
             Ended::Eof
@@ -135,7 +134,7 @@ impl Playbill {
                 counts(&self.audio.total),
             ));
         } else if ended != Ended::Error {
-            if self.partial(frame) > 0 && !self.quit {
+            if ended == Ended::Eof && self.partial(frame) > 0 {
                 tell(format_args!(
                     "cordboard: the video's last frame is short: {} of {frame} bytes",
                     self.partial(frame)

@@ -6,11 +6,15 @@ use std::os::fd::AsFd;
 use cordboard::{Control, Ended, Errno, Observer, Report, Request, Side, Size, Transfer};
 use rustix::fs::{FileType, SeekFrom};
 
-use super::show::{Step, Then};
+use super::show::{Close, Step, Then};
 use crate::endpoint::Opened;
 use crate::failure::{failed, operand, refused};
 use crate::problem::Problem;
 use crate::report::Account;
+
+/// Frames that are read ahead, and bytes at most: the cache is others' too.
+const AHEAD: u64 = 2;
+const AHEAD_BYTES: u64 = 64 << 20;
 
 /// The video on its way.
 pub struct Video {
@@ -19,6 +23,8 @@ pub struct Video {
     /// Of one frame.
     request: Request,
     frame: u64,
+    /// Of a file, up to where it is being read ahead.
+    ahead: Option<u64>,
     /// All frames that were passed on, and parts of frames.
     account: Account,
     /// What went wrong.
@@ -33,14 +39,34 @@ impl Video {
             // All there is, as one.
             _ => u64::MAX,
         };
+        let file = is_file(&source);
         Video {
             source,
             sink,
             request,
             frame,
+            ahead: file.then_some(0),
             account: Account::default(),
             problem: None,
         }
+    }
+
+    /// Has the kernel read the next frames of a file while there is time, so
+    /// that none waits for its disk when it is due. `posix_fadvise(2)`.
+    pub fn read_ahead(&mut self) {
+        let (Some(ahead), Ok(here)) = (self.ahead, rustix::fs::tell(&self.source)) else {
+            return;
+        };
+        let end = here.saturating_add(self.frame.saturating_mul(AHEAD).min(AHEAD_BYTES));
+        let from = ahead.max(here);
+        let length = std::num::NonZeroU64::new(end.saturating_sub(from));
+        let Some(length) = length.filter(|_| i64::try_from(end).is_ok()) else {
+            return;
+        };
+        let advice = rustix::fs::Advice::WillNeed;
+        let done = rustix::fs::fadvise(&self.source, from, Some(length), advice);
+        // A file system that takes no advice is asked no more.
+        self.ahead = done.is_ok().then_some(end);
     }
 
     /// Passes a frame on.
@@ -88,16 +114,15 @@ impl Video {
 
     /// True if the source is a file that has another whole frame.
     fn seek(&self) -> bool {
-        let there = rustix::fs::fstat(&self.source).ok().filter(|stat| {
-            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0
-        });
+        let there = rustix::fs::fstat(&self.source).map(|stat| stat.st_size as u64);
         let here = rustix::fs::tell(&self.source);
-        let (Some(stat), Ok(here), Ok(frame)) = (there, here, i64::try_from(self.frame)) else {
+        let (true, Ok(there), Ok(here)) = (is_file(&self.source), there, here) else {
             return false;
         };
-        let whole = here
-            .checked_add(self.frame)
-            .is_some_and(|end| end <= stat.st_size as u64);
+        let Ok(frame) = i64::try_from(self.frame) else {
+            return false;
+        };
+        let whole = here.checked_add(self.frame).is_some_and(|end| end <= there);
         whole && rustix::fs::seek(&self.source, SeekFrom::Current(frame)).is_ok()
     }
 
@@ -141,12 +166,20 @@ impl Video {
         }
     }
 
-    /// Nothing more is shown: whoever reads the sink is told. What of it is
-    /// still to be [finished](Opened::finish).
-    pub fn end(self) -> (Account, Option<Problem>, Option<Opened>) {
-        if self.problem.is_some() {
+    /// Nothing more is shown: whoever reads the sink is told; a new file that
+    /// got nothing before it came to that, by `close`, is removed. What of the
+    /// sink is still to be [finished](Opened::finish).
+    pub fn end(self, close: Close) -> (Account, Option<Problem>, Option<Opened>) {
+        if close != Close::End {
             self.sink.unmake();
         }
         (self.account, self.problem, self.sink.end())
     }
+}
+
+/// A file with a size: those that are made up as they are read have none.
+fn is_file(end: &Opened) -> bool {
+    rustix::fs::fstat(end).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0
+    })
 }
