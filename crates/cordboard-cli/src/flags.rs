@@ -37,7 +37,20 @@ Examples:
   cordboard splice tcp-listen:[::]:9000 in.tar --progress always
   tar c dir | cordboard splice - tcp:host:9000 --json
   cordboard cat part1 part2 > whole
-  cordboard explain big.img tcp:host:9000    which paths it would try, and why";
+  cordboard explain big.img tcp:host:9000    which paths it would try, and why
+  cordboard play film.pcm film.yuv --frame 3110400 --fps 30000/1001 \\
+      --audio-to audio.fifo --video-to video.fifo";
+
+const PLAYING: &str = "\
+Both begin at once. The audio goes as fast as its sink takes it, at any speed;
+the end comes when both have ended, or when one of them fails. A frame that
+comes late is still shown, whole and in order, and the next ones follow as fast
+as the sink takes them until time is made up for; --drop leaves out those whose
+time is over before they begin. A last frame that is short is passed on.
+AUDIO, VIDEO and the two sinks are opened in that order; a file is read from
+where it stands, and not rewound at the end.
+If standard input is a terminal: [ and ] slower and faster by a tenth, { and }
+by half and double, Backspace the plain speed, q the end.";
 
 /// Moves bytes unchanged from anything to anything, by the fastest way this
 /// kernel has for the pair, and accounts for each of them.
@@ -62,6 +75,12 @@ pub enum Command {
     /// Write files to standard output, one after the other
     #[command(after_help = EXIT)]
     Cat(Cat),
+    /// Play audio, and with it video a frame at a time
+    ///
+    /// The player of the 1992 paper: the audio is spliced while the video is
+    /// shown, each frame when it is due. It tells how late each was there.
+    #[command(after_help = format!("{PLAYING}\n\n{ENDPOINTS}\n\n{EXIT}"))]
+    Play(Play),
     /// Say which paths would be tried, and why, without moving a byte
     ///
     /// Nothing is made, connected to or waited for. A device is not opened
@@ -151,6 +170,48 @@ pub struct Cat {
     /// Shared flags.
     #[command(flatten)]
     pub common: Common,
+}
+
+/// `cordboard play`.
+#[derive(Debug, Args)]
+pub struct Play {
+    /// Where the audio comes from
+    #[arg(value_name = "AUDIO", value_hint = ValueHint::AnyPath)]
+    pub audio: OsString,
+    /// Where the video comes from: frames of equal size, one after the other
+    #[arg(value_name = "VIDEO", value_hint = ValueHint::AnyPath)]
+    pub video: OsString,
+    /// Where the audio goes
+    #[arg(long, value_name = "EP", value_hint = ValueHint::AnyPath)]
+    pub audio_to: OsString,
+    /// Where the video goes
+    #[arg(long, value_name = "EP", value_hint = ValueHint::AnyPath)]
+    pub video_to: OsString,
+    /// Bytes of a frame (K, M, G: 1024; kB, MB, GB: 1000)
+    #[arg(long, value_name = "BYTES", value_parser = units::frame)]
+    pub frame: u64,
+    /// Frames a second, such as 25, 29.97 or 30000/1001
+    #[arg(long, value_name = "N", value_parser = units::frames)]
+    pub fps: f64,
+    /// Show them so many times as fast: 2 is fast forward, 0.5 slow motion
+    #[arg(long, value_name = "X", default_value = "1", value_parser = units::speed)]
+    pub speed: f64,
+    /// Leave out frames whose time is over before they begin
+    #[arg(long)]
+    pub drop: bool,
+    /// List each frame in this file (CSV, milliseconds): when it was due, when
+    /// it was begun, when its sink had all of it, and how late that was
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub lateness: Option<OsString>,
+    /// Shared flags.
+    #[command(flatten)]
+    pub paths: Paths,
+    /// Draw progress: auto does so on a terminal
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
+    pub progress: When,
+    /// Print the accounts as one line of JSON on standard error at the end
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `cordboard explain`.

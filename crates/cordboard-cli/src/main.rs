@@ -10,6 +10,7 @@ mod failure;
 mod flags;
 mod hints;
 mod pages;
+mod play;
 mod problem;
 mod progress;
 mod report;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Splice(flags) => moving(&flags.common, "moved", |s| splice::run(&flags, s)),
         Command::Copy(flags) => moving(&flags.common, "copied", |s| copy::run(&flags, s)),
         Command::Cat(flags) => moving(&flags.common, session::CAT, |s| cat::run(&flags, s)),
+        Command::Play(flags) => play::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { what } => pages::man(what.as_deref()),
@@ -52,7 +54,7 @@ fn misused(error: &clap::Error) -> u8 {
     // As clap itself does: there is nobody to be told.
     let _ = error.print();
     let words: Vec<_> = std::env::args_os().skip(1).collect();
-    let moves = ["splice", "copy", "cat"].map(OsStr::new);
+    let moves = ["splice", "copy", "cat", "play"].map(OsStr::new);
     let asked = words
         .first()
         .is_some_and(|word| moves.contains(&word.as_os_str()))
@@ -60,7 +62,10 @@ fn misused(error: &clap::Error) -> u8 {
             .iter()
             .take_while(|word| *word != "--")
             .any(|word| word == "--json");
-    if error.use_stderr() && asked {
+    let plays = words.first().is_some_and(|word| word == "play");
+    if error.use_stderr() && asked && plays {
+        play::misused();
+    } else if error.use_stderr() && asked {
         let mut account = report::Account::default();
         account.problem(&problem::Problem::usage("", ""));
         tell(account.json().trim_end());

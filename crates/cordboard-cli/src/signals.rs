@@ -20,6 +20,8 @@ use crate::problem::{Problem, tell};
 use crate::sys;
 
 static CONTROL: OnceLock<Control> = OnceLock::new();
+/// The same, for whoever is not to sleep inside system calls.
+static POLLED: OnceLock<Control> = OnceLock::new();
 /// Written by the handler that ends the process while a name is looked up.
 static LAST_WORDS: OnceLock<Vec<u8>> = OnceLock::new();
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
@@ -30,6 +32,9 @@ static SHOW: AtomicBool = AtomicBool::new(false);
 /// A socket's file that is ours to remove, and whether it is there.
 static SOCKET_FILE: OnceLock<CString> = OnceLock::new();
 static REMOVE: AtomicBool = AtomicBool::new(false);
+
+/// How the terminal was before we changed it.
+static TERMINAL: OnceLock<rustix::termios::Termios> = OnceLock::new();
 
 /// What asks us to stop.
 const STOPPING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -68,7 +73,9 @@ pub fn tick(interval: Duration) {
 /// what to print if a signal ends us where nothing can be interrupted.
 pub fn install(zero: Vec<u8>) -> Result<&'static Control, cordboard::Errno> {
     if CONTROL.get().is_none() {
-        let _ = CONTROL.set(Control::new()?.interrupting());
+        let control = Control::new()?;
+        let _ = POLLED.set(control.clone());
+        let _ = CONTROL.set(control.interrupting());
         let _ = LAST_WORDS.set(zero);
         for signal in STOPPING {
             handle_unless_ignored(signal, on_stop);
@@ -81,6 +88,12 @@ pub fn install(zero: Vec<u8>) -> Result<&'static Control, cordboard::Errno> {
         sys::unblock(&[libc::SIGUSR1, libc::SIGALRM]);
     }
     Ok(CONTROL.get().expect("set above"))
+}
+
+/// The control that [`install`] returned, for a transfer that others end too,
+/// who do not interrupt its thread.
+pub fn polled() -> &'static Control {
+    POLLED.get().expect("handlers come first")
 }
 
 /// Runs a system call again and again while a signal interrupts it, until it
@@ -132,12 +145,23 @@ pub fn keep_file() {
     REMOVE.store(false, Ordering::SeqCst);
 }
 
+/// Has the handler that ends the process put the terminal at standard input
+/// back to this.
+pub fn restore_at_exit(terminal: rustix::termios::Termios) {
+    let _ = TERMINAL.set(terminal);
+}
+
 /// Ends the process from a handler: nothing of ours is dropped.
 fn leave(signal: libc::c_int) -> ! {
     if REMOVE.load(Ordering::SeqCst)
         && let Some(file) = SOCKET_FILE.get()
     {
         let _ = rustix::fs::unlink(file.as_c_str());
+    }
+    if let Some(terminal) = TERMINAL.get() {
+        // In the background too: a handler runs with SIGTTOU blocked.
+        let now = rustix::termios::OptionalActions::Now;
+        let _ = rustix::termios::tcsetattr(rustix::stdio::stdin(), now, terminal);
     }
     sys::exit_at_once(128 + signal);
 }

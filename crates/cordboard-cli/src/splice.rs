@@ -7,7 +7,6 @@ use cordboard::{Request, Side};
 use crate::copy::sync_parent;
 use crate::endpoint::{self, Opened};
 use crate::flags::Splice;
-use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::request;
 use crate::session::Session;
@@ -63,8 +62,7 @@ fn move_all(
             (sink.as_fd(), &sink.shown),
             &request,
         )?;
-        rustix::fs::ftruncate(sink, 0)
-            .map_err(|e| Problem::call(&sink.shown, Side::Sink, e, Doing::Opening))?;
+        sink.empty()?;
     }
     let total = request::total(source.as_fd(), &request);
     session.transfer(

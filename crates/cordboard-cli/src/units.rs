@@ -44,6 +44,14 @@ pub fn block(text: &str) -> Result<std::num::NonZeroUsize, String> {
         .ok_or_else(|| "a block takes at least one byte".to_owned())
 }
 
+/// The size of a frame: at least one byte.
+pub fn frame(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("a frame takes at least one byte".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// A time in seconds, with fractions.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
@@ -52,6 +60,45 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         .and_then(|s| Duration::try_from_secs_f64(s).ok())
         .filter(|d| !d.is_zero())
         .ok_or_else(|| "a time is a number of seconds above 0, such as 2 or 0.5".to_owned())
+}
+
+/// Frames a second: `25`, `29.97`, `30000/1001`.
+pub fn frames(text: &str) -> Result<f64, String> {
+    quotient(text)
+        .filter(|fps| (1e-6..=1e6).contains(fps))
+        .ok_or_else(|| {
+            "frames a second are a number from 0.000001 to 1000000, or a fraction, \
+             such as 25, 29.97 or 30000/1001"
+                .to_owned()
+        })
+}
+
+/// How many times the plain speed: `2`, `0.5`, `1/3`.
+pub fn speed(text: &str) -> Result<f64, String> {
+    quotient(text)
+        .filter(|speed| SPEEDS.contains(speed))
+        .ok_or_else(|| {
+            format!(
+                "a speed is a number from {} to {}, or a fraction, such as 2, 0.5 or 1/3",
+                SPEEDS.start(),
+                SPEEDS.end()
+            )
+        })
+}
+
+/// The speeds that frames can be shown at.
+pub const SPEEDS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
+
+/// A decimal number, or one divided by another.
+fn quotient(text: &str) -> Option<f64> {
+    let number = |text: &str| {
+        let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        text.parse::<f64>().ok().filter(|_| plain)
+    };
+    match text.split_once('/') {
+        Some((over, under)) => Some(number(over)? / number(under)?),
+        None => number(text),
+    }
 }
 
 /// `999 bytes`, `1.0 KiB`, `31 GiB`: two digits or more, powers of 1024.
@@ -155,6 +202,20 @@ mod tests {
         for junk in ["", "0", "-1", "nan", "inf", "1s", "1e-30"] {
             assert!(seconds(junk).is_err(), "{junk}");
         }
+    }
+
+    #[test]
+    fn fractions() {
+        assert_eq!(frames("25"), Ok(25.0));
+        assert_eq!(frames("29.97"), Ok(29.97));
+        assert_eq!(frames("30000/1001"), Ok(30000.0 / 1001.0));
+        assert_eq!(speed("1/4"), Ok(0.25));
+        for junk in [
+            "", "0", "-1", "nan", "inf", "1e3", "1/0", "0/0", "/", "1/2/3", "x", "+1", ".",
+        ] {
+            assert!(frames(junk).is_err() && speed(junk).is_err(), "{junk}");
+        }
+        assert!(speed("101").is_err() && frames("1000001").is_err());
     }
 
     #[test]

@@ -75,6 +75,25 @@ impl Opened {
         })
     }
 
+    /// Nothing more will be written: whoever reads it is told so now. What is
+    /// left is a connection that is still to be [finished](Opened::finish).
+    /// Never waits.
+    pub fn end(self) -> Option<Opened> {
+        self.stream?;
+        // One that is broken has been told of by whoever wrote to it.
+        let _ = rustix::net::shutdown(&self, rustix::net::Shutdown::Write);
+        Some(self)
+    }
+
+    /// Throws the contents away that are to be replaced.
+    pub fn empty(&self) -> Result<(), Problem> {
+        if self.replace {
+            rustix::fs::ftruncate(self, 0)
+                .map_err(|e| Problem::call(&self.shown, Side::Sink, e, Doing::Opening))?;
+        }
+        Ok(())
+    }
+
     /// Removes a file that did not exist before and got nothing.
     pub fn unmake(&self) {
         if let Some(path) = &self.created {

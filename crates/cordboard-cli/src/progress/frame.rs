@@ -40,6 +40,21 @@ impl Rate {
     }
 }
 
+/// As many of the pieces as fit into `width` columns.
+pub fn fit(pieces: &[String], width: usize) -> String {
+    let mut line = String::new();
+    if width < NARROWEST {
+        return line;
+    }
+    for piece in pieces {
+        if line.len() + piece.len() > width {
+            break;
+        }
+        line += piece;
+    }
+    line
+}
+
 /// What one drawing shows.
 #[derive(Debug)]
 pub struct Frame {
@@ -60,17 +75,7 @@ impl Frame {
     /// out at the end, and none is cut, since half a number is a wrong one.
     /// Empty where not even the first is sure to fit.
     pub fn line(&self, width: usize) -> String {
-        let mut line = String::new();
-        if width < NARROWEST {
-            return line;
-        }
-        for piece in self.pieces() {
-            if line.len() + piece.len() > width {
-                break;
-            }
-            line += &piece;
-        }
-        line
+        fit(&self.pieces(), width)
     }
 
     /// What there is to say, the most important first, each with what sets it

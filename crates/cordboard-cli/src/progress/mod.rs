@@ -1,14 +1,16 @@
 //! Progress, drawn on standard error or told in one line on request.
 
 mod frame;
+mod screen;
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use cordboard::{Observer, Progress};
 
 use crate::signals;
+pub use frame::fit;
 use frame::{Frame, Rate, told};
+pub use screen::{Screen, width};
 
 const EVERY: Duration = Duration::from_millis(100);
 /// Quick runs draw nothing.
@@ -17,7 +19,7 @@ const QUIET: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub struct Watch {
     drawing: bool,
-    on_screen: bool,
+    screen: Screen,
     rate: Rate,
     drawn_at: Duration,
     total: Option<u64>,
@@ -33,7 +35,7 @@ impl Watch {
     pub fn new(drawing: bool) -> Watch {
         Watch {
             drawing,
-            on_screen: false,
+            screen: Screen::default(),
             rate: Rate::default(),
             drawn_at: Duration::ZERO,
             total: None,
@@ -72,9 +74,7 @@ impl Watch {
 
     /// Wipes what was drawn, so that a line can be printed.
     pub fn clear(&mut self) {
-        if std::mem::take(&mut self.on_screen) {
-            put("\r\x1b[K");
-        }
+        self.screen.clear();
     }
 
     /// The interval timer as drawing needs it; a stop that is being asked for
@@ -87,21 +87,6 @@ impl Watch {
     }
 }
 
-/// Columns to draw in: those of the terminal as it is now, but the last, which
-/// some wrap after. A terminal of no columns is one that does not know
-/// (`ioctl_tty(2)`), and nothing else is narrow.
-fn width() -> usize {
-    match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
-        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col) - 1,
-        _ => 79,
-    }
-}
-
-fn put(text: &str) {
-    // A terminal that has gone is no reason to stop moving bytes.
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
-}
-
 impl Observer for Watch {
     fn progress(&mut self, progress: &Progress) {
         let bytes = self.before.0 + progress.written;
@@ -109,7 +94,7 @@ impl Observer for Watch {
         self.latest = bytes;
         if signals::take_show() {
             self.clear();
-            put(&told(bytes, elapsed, progress.path));
+            screen::put(&told(bytes, elapsed, progress.path));
             match self.drawing {
                 true => self.timer(),
                 false if signals::stop().is_none() => signals::tick(Duration::ZERO),
@@ -127,14 +112,7 @@ impl Observer for Watch {
             elapsed,
             path: progress.path,
         };
-        let line = frame.line(width());
-        if line.is_empty() {
-            // What was drawn before the terminal was made this narrow goes.
-            self.clear();
-        } else {
-            self.on_screen = true;
-            put(&format!("\r{line}\x1b[K"));
-        }
+        self.screen.draw(&frame.line(width()));
     }
 
     fn interval(&self) -> Option<Duration> {

@@ -1,0 +1,100 @@
+//! The audio: spliced by the library's engine while the video is shown.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cordboard::{Control, Ended, Report, Request, Running, Side};
+
+use crate::endpoint::Opened;
+use crate::failure::{failed, operand, refused};
+use crate::problem::Problem;
+
+/// The audio on its way.
+pub struct Audio {
+    running: Running,
+    /// As people know source and sink.
+    shown: [String; 2],
+    rest: Arc<Mutex<Option<Opened>>>,
+}
+
+/// The audio at its end.
+pub struct Over {
+    /// Its account.
+    pub report: Report,
+    /// What went wrong.
+    pub problem: Option<Problem>,
+    /// What of its sink is still to be [finished](Opened::finish).
+    pub rest: Option<Opened>,
+}
+
+impl Audio {
+    /// Starts it. Its failure ends everything that `control` does.
+    pub fn start(
+        source: Opened,
+        sink: Opened,
+        request: Request,
+        control: &Control,
+    ) -> Result<Audio, Problem> {
+        let shown = [source.shown.clone(), sink.shown.clone()];
+        let started = cordboard::start(&source, &sink, request);
+        let running = started.map_err(|failure| {
+            sink.unmake();
+            let side = failure.report.failed;
+            refused(operand(side, &shown[0], &shown[1]), &failure)
+        })?;
+        // Made now, so that there is one later.
+        running.fd().map_err(|errno| {
+            let text = format!("{errno} making a descriptor to wait for its end");
+            Problem::refused(shown[0].as_str(), Side::Source, errno, text)
+        })?;
+        let rest = Arc::new(Mutex::new(None));
+        let (slot, control) = (Arc::clone(&rest), control.clone());
+        // On the engine's thread, and not when the video next has time for it:
+        // whoever waits for the end of the audio may be who reads the video.
+        running.on_end(move |report| {
+            drop(source);
+            if report.ended != Ended::Eof {
+                sink.unmake();
+            }
+            if report.ended == Ended::Error {
+                control.cancel();
+            }
+            let left = sink.end();
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = left;
+        });
+        Ok(Audio {
+            running,
+            shown,
+            rest,
+        })
+    }
+
+    /// Bytes that its sink has taken so far.
+    pub fn written(&self) -> u64 {
+        self.running.status().written
+    }
+
+    /// Readable once it has ended.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>, cordboard::Errno> {
+        self.running.fd()
+    }
+
+    /// Ends it soon.
+    pub fn cancel(&self) {
+        self.running.cancel();
+    }
+
+    /// Waits for its end.
+    pub fn wait(self) -> Over {
+        let report = self.running.wait().report;
+        let [source, sink] = &self.shown;
+        let problem = (report.ended == Ended::Error)
+            .then(|| failed(operand(report.failed, source, sink), &report));
+        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        Over {
+            rest: rest.take(),
+            report,
+            problem,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The four endpoints of a film: opened, and found fit, before anything moves.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use cordboard::{Request, Side, Transfer};
+use rustix::fs::FileType;
+
+use super::report::Which;
+use crate::endpoint::{self, Opened};
+use crate::failure::{operand, refused};
+use crate::flags::Play;
+use crate::problem::Problem;
+
+/// What went wrong, and with which of the two.
+pub type Trouble = (Option<Which>, Problem);
+
+/// What goes where.
+pub struct Ends {
+    /// Where the audio comes from.
+    pub audio: Opened,
+    /// Where the video comes from.
+    pub video: Opened,
+    /// Where the audio goes.
+    pub audio_to: Opened,
+    /// Where the video goes.
+    pub video_to: Opened,
+}
+
+impl Ends {
+    /// Opens all of them. What is to be replaced keeps its contents for now.
+    pub fn open(flags: &Play) -> Result<Ends, Trouble> {
+        let parse = |operand: &OsString, side| endpoint::parse(operand, side);
+        let audio = parse(&flags.audio, Side::Source).map_err(of(Which::Audio))?;
+        let video = parse(&flags.video, Side::Source).map_err(of(Which::Video))?;
+        let audio_to = parse(&flags.audio_to, Side::Sink).map_err(of(Which::Audio))?;
+        let video_to = parse(&flags.video_to, Side::Sink).map_err(of(Which::Video))?;
+        let source = |name, shown: &OsString| endpoint::source(name, &shown.to_string_lossy());
+        let sink = |name, shown: &OsString| endpoint::sink(name, &shown.to_string_lossy(), false);
+        let audio = source(&audio, &flags.audio).map_err(of(Which::Audio))?;
+        let video = source(&video, &flags.video).map_err(of(Which::Video))?;
+        let audio_to = sink(&audio_to, &flags.audio_to).map_err(of(Which::Audio))?;
+        match sink(&video_to, &flags.video_to) {
+            Ok(video_to) => Ok(Ends {
+                audio,
+                video,
+                audio_to,
+                video_to,
+            }),
+            Err(problem) => {
+                audio_to.unmake();
+                Err((Some(Which::Video), problem))
+            }
+        }
+    }
+
+    /// Whether both can be played; then throws away what is to be replaced.
+    pub fn ready(&self, audio: &Request, video: &Request) -> Result<(), Trouble> {
+        if is_one(&self.audio, &self.video, Side::Source) {
+            return Err((None, twice(&self.video, "read from")));
+        }
+        if is_one(&self.audio_to, &self.video_to, Side::Sink) {
+            return Err((None, twice(&self.video_to, "written to")));
+        }
+        for (which, sink) in [
+            (Which::Audio, &self.audio_to),
+            (Which::Video, &self.video_to),
+        ] {
+            for source in [&self.audio, &self.video] {
+                if sink.replace {
+                    endpoint::same_file(source.as_fd(), &source.shown, sink.as_fd(), &sink.shown)
+                        .map_err(of(which))?;
+                }
+            }
+        }
+        fits(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
+        fits(&self.video, &self.video_to, video).map_err(of(Which::Video))?;
+        self.audio_to.empty().map_err(of(Which::Audio))?;
+        self.video_to.empty().map_err(of(Which::Video))
+    }
+
+    /// Removes sinks that did not exist before and got nothing.
+    pub fn unmake(&self) {
+        self.audio_to.unmake();
+        self.video_to.unmake();
+    }
+}
+
+/// As the trouble of this one.
+pub fn of(which: Which) -> impl Fn(Problem) -> Trouble {
+    move |problem| (Some(which), problem)
+}
+
+fn fits(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem> {
+    match Transfer::new(source.as_fd(), sink.as_fd(), request.clone()) {
+        Ok(_) => Ok(()),
+        Err(failure) => {
+            let side = failure.report.failed;
+            let who = operand(side, &source.shown, &sink.shown);
+            Err(refused(who, &failure))
+        }
+    }
+}
+
+/// Whether audio and video would take each other's bytes, or mix theirs. Two
+/// descriptors of a file that is read have their own positions; devices
+/// (`/dev/null`) keep nothing.
+fn is_one(a: &Opened, b: &Opened, side: Side) -> bool {
+    let (Ok(x), Ok(y)) = (rustix::fs::fstat(a), rustix::fs::fstat(b)) else {
+        return false;
+    };
+    let apart = match FileType::from_raw_mode(x.st_mode) {
+        FileType::CharacterDevice => true,
+        FileType::RegularFile => side == Side::Source,
+        _ => false,
+    };
+    let same = (x.st_dev, x.st_ino) == (y.st_dev, y.st_ino);
+    let one = a.as_fd().as_raw_fd() == b.as_fd().as_raw_fd();
+    let device = FileType::from_raw_mode(x.st_mode) == FileType::CharacterDevice;
+    same && (!apart || (one && !device))
+}
+
+fn twice(end: &Opened, what: &str) -> Problem {
+    let text = format!("audio and video cannot both be {what} here");
+    Problem::usage(end.shown.as_str(), text).help("give each an endpoint of its own")
+}
+
+/// An endpoint as something to write lines to.
+pub struct Lines(pub Opened);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

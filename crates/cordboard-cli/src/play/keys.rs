@@ -1,0 +1,141 @@
+//! Keys at a live terminal, those of mpv: `[` and `]` slower and faster by a
+//! tenth, `{` and `}` by half, Backspace the plain speed, `q` the end.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use rustix::process::getpgrp;
+use rustix::stdio::stdin;
+use rustix::termios::{
+    LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr,
+};
+
+use super::show::Order;
+use crate::signals;
+
+/// A terminal that tells of each key at once, until this is dropped.
+pub struct Keys {
+    before: Termios,
+    parser: Parser,
+    orders: VecDeque<Order>,
+    hung_up: bool,
+}
+
+impl Keys {
+    /// Of standard input, if it is a terminal that is ours to read.
+    pub fn listen() -> Option<Keys> {
+        if !isatty(stdin()) || !is_foreground() {
+            return None;
+        }
+        let before = tcgetattr(stdin()).ok()?;
+        let mut each = before.clone();
+        // Signals of keys (^C) stay as they are.
+        each.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        signals::restore_at_exit(before.clone());
+        tcsetattr(stdin(), OptionalActions::Now, &each).ok()?;
+        Some(Keys {
+            before,
+            parser: Parser::default(),
+            orders: VecDeque::new(),
+            hung_up: false,
+        })
+    }
+
+    /// To be polled for reading.
+    pub fn fd(&self) -> Option<BorrowedFd<'static>> {
+        (!self.hung_up).then(stdin)
+    }
+
+    /// Takes what was typed; only after a poll has found something.
+    pub fn read(&mut self) {
+        let mut buffer = [0u8; 64];
+        match rustix::io::read(stdin(), &mut buffer) {
+            Ok(0) => self.hung_up = true,
+            Ok(n) => {
+                let parser = &mut self.parser;
+                self.orders
+                    .extend(buffer[..n].iter().filter_map(|byte| parser.order(*byte)));
+            }
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            Err(_) => self.hung_up = true,
+        }
+    }
+
+    /// The next order that was given.
+    pub fn order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        // In the background it is no longer ours, and would stop us (SIGTTOU).
+        if is_foreground() {
+            let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
+        }
+    }
+}
+
+/// A terminal that controls no job of ours has no foreground either.
+fn is_foreground() -> bool {
+    tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp()) || tcgetpgrp(stdin()).is_err()
+}
+
+/// Keys that are more than one byte mean nothing here; the `[` of an arrow is
+/// not to be taken for one.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Parser {
+    #[default]
+    Plain,
+    /// After ESC.
+    Escape,
+    /// Within a sequence, which ends with a byte from `@` on.
+    Sequence,
+}
+
+impl Parser {
+    fn order(&mut self, byte: u8) -> Option<Order> {
+        match (*self, byte) {
+            (_, 0x1b) => *self = Parser::Escape,
+            (Parser::Escape, b'[' | b'O') => *self = Parser::Sequence,
+            (Parser::Escape, _) => *self = Parser::Plain,
+            (Parser::Sequence, b'@'..=b'~') => *self = Parser::Plain,
+            (Parser::Sequence, _) => {}
+            (Parser::Plain, byte) => return plain(byte),
+        }
+        None
+    }
+}
+
+fn plain(byte: u8) -> Option<Order> {
+    Some(match byte {
+        b']' => Order::Times(1.1),
+        b'[' => Order::Times(1.0 / 1.1),
+        b'}' => Order::Times(2.0),
+        b'{' => Order::Times(0.5),
+        0x7f | 0x08 => Order::Plain,
+        b'q' | b'Q' => Order::Quit,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrows_are_no_brackets() {
+        let mut parser = Parser::default();
+        let typed = b"]\x1b[A\x1bOP\x1b[1;5C\x1bx{\x7fzq";
+        let orders: Vec<Order> = (typed.iter()).filter_map(|b| parser.order(*b)).collect();
+        assert_eq!(
+            orders,
+            [
+                Order::Times(1.1),
+                Order::Times(0.5),
+                Order::Plain,
+                Order::Quit
+            ]
+        );
+    }
+}

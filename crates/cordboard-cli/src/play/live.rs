@@ -1,0 +1,228 @@
+//! The real world around the player's loop: a timer, descriptors, a terminal.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use cordboard::{Control, Errno, Observer, Progress};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+
+use super::audio::Audio;
+use super::keys::Keys;
+use super::show::{Order, Step, Wake, World};
+use super::tally::Tally;
+use super::video::Video;
+use crate::progress::{Screen, fit, width};
+use crate::signals;
+
+/// Drawn no more often than this.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// What goes on while frames are shown.
+pub struct Live {
+    timer: OwnedFd,
+    audio: Audio,
+    audio_over: bool,
+    control: &'static Control,
+    keys: Option<Keys>,
+    board: Board,
+}
+
+/// The line that is drawn.
+#[derive(Default)]
+struct Board {
+    drawing: bool,
+    screen: Screen,
+    drawn_at: Duration,
+}
+
+/// A timer for absolute moments of the monotonic clock: `timerfd_create(2)`,
+/// since Linux 2.6.25.
+pub fn timer() -> Result<OwnedFd, Errno> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    Ok(timerfd_create(TimerfdClockId::Monotonic, flags)?)
+}
+
+/// The monotonic clock, which the timer goes by.
+pub fn now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}
+
+impl Live {
+    /// The audio is on its way; `drawing`: with a line on standard error.
+    pub fn new(timer: OwnedFd, audio: Audio, keys: Option<Keys>, drawing: bool) -> Live {
+        Live {
+            timer,
+            audio,
+            audio_over: false,
+            control: signals::polled(),
+            keys,
+            board: Board {
+                drawing,
+                ..Board::default()
+            },
+        }
+    }
+
+    /// Until the audio has ended; what ended the wait otherwise.
+    pub fn wait_for_audio(&mut self, tally: &Tally) -> Wake {
+        loop {
+            match self.look(None, tally) {
+                // There is nothing left whose speed it could be.
+                Wake::Order(order) if order != Order::Quit => {}
+                wake => return wake,
+            }
+        }
+    }
+
+    /// Wipes what was drawn, and gives the terminal back.
+    pub fn end(mut self) -> Audio {
+        self.board.screen.clear();
+        self.audio
+    }
+
+    /// Waits until the timer has expired; without one, until the audio ends.
+    fn look(&mut self, until: Option<Duration>, tally: &Tally) -> Wake {
+        let mut armed = false;
+        loop {
+            if self.control.is_cancelled() {
+                return Wake::Over;
+            }
+            if let Some(order) = self.keys.as_mut().and_then(Keys::order) {
+                return Wake::Order(order);
+            }
+            if until.is_none() && self.audio_over {
+                return Wake::Due;
+            }
+            let now = now();
+            tell_if_asked(&mut self.board.screen, tally, &self.audio);
+            self.board.update(now, tally, &self.audio);
+            let due = until.is_some_and(|until| now >= until);
+            if !armed && !due && until.is_some_and(|until| self.arm(until).is_err()) {
+                return Wake::Over;
+            }
+            armed = true;
+            if self.poll(until.is_some(), due) && due {
+                return Wake::Due;
+            }
+        }
+    }
+
+    fn arm(&self, at: Duration) -> Result<(), rustix::io::Errno> {
+        // As far off as a timer goes, which is no difference to us.
+        let seconds = at.as_secs().min(u64::from(u32::MAX));
+        let setting = Itimerspec {
+            it_interval: timespec(Duration::ZERO),
+            it_value: timespec(Duration::new(seconds, at.subsec_nanos())),
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &setting).map(|_| ())
+    }
+
+    /// Sleeps until something happens, or only looks; true if it was nothing
+    /// but, perhaps, the timer.
+    fn poll(&mut self, timed: bool, at_once: bool) -> bool {
+        let keys = self.keys.as_ref().and_then(Keys::fd);
+        let audio = match self.audio_over {
+            true => None,
+            false => self.audio.fd().ok(),
+        };
+        let timer = timed.then_some(self.timer.as_fd());
+        let [has_keys, has_audio] = [keys.is_some(), audio.is_some()];
+        let fds = [keys, audio, timer].into_iter().flatten();
+        let mut fds: Vec<PollFd<'_>> = fds
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let timeout = at_once.then(|| timespec(Duration::ZERO));
+        // EINTR: somebody asks for something.
+        let heard = poll(&mut fds, timeout.as_ref()).is_ok();
+        let is_ready = |index: usize| heard && !fds[index].revents().is_empty();
+        let key = has_keys && is_ready(0);
+        let over = has_audio && is_ready(usize::from(has_keys));
+        drop(fds);
+        if key && let Some(keys) = &mut self.keys {
+            keys.read();
+        }
+        self.audio_over |= over;
+        heard && !key && !over
+    }
+}
+
+/// The world as the loop knows it.
+pub struct Film<'a> {
+    /// What else goes on.
+    pub live: &'a mut Live,
+    /// Where the frames are.
+    pub video: &'a mut Video,
+}
+
+impl World for Film<'_> {
+    fn now(&mut self) -> Duration {
+        now()
+    }
+
+    fn wait(&mut self, until: Duration, tally: &Tally) -> Wake {
+        self.video.read_ahead();
+        self.live.look(Some(until), tally)
+    }
+
+    fn show(&mut self, tally: &Tally) -> Step {
+        let asked = Asked {
+            screen: &mut self.live.board.screen,
+            tally,
+            audio: &self.live.audio,
+        };
+        self.video.show(self.live.control, asked)
+    }
+
+    fn skip(&mut self) -> Step {
+        self.video.skip(self.live.control)
+    }
+}
+
+impl Board {
+    fn update(&mut self, now: Duration, tally: &Tally, audio: &Audio) {
+        if self.drawing && tally.frames > 0 && now >= self.drawn_at + EVERY {
+            self.drawn_at = now;
+            let pieces = tally.pieces(audio.written());
+            self.screen.draw(&fit(&pieces, width()));
+        }
+    }
+}
+
+/// Answers SIGUSR1 while a frame is on its way.
+struct Asked<'a> {
+    screen: &'a mut Screen,
+    tally: &'a Tally,
+    audio: &'a Audio,
+}
+
+impl Observer for Asked<'_> {
+    fn progress(&mut self, _: &Progress) {
+        tell_if_asked(self.screen, self.tally, self.audio);
+    }
+}
+
+fn tell_if_asked(screen: &mut Screen, tally: &Tally, audio: &Audio) {
+    if signals::take_show() {
+        if signals::stop().is_none() {
+            signals::tick(Duration::ZERO);
+        }
+        screen.clear();
+        crate::problem::tell(format_args!(
+            "{}; audio {} bytes written",
+            tally.summary(),
+            audio.written()
+        ));
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}

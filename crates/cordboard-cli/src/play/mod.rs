@@ -1,0 +1,169 @@
+//! `cordboard play`: the paper's player, for people. The engine splices the
+//! audio; the video is passed on a frame at a time, each when it is due.
+
+mod audio;
+mod ends;
+mod keys;
+mod live;
+mod pace;
+mod report;
+mod show;
+mod tally;
+mod video;
+
+use std::io::{BufWriter, IsTerminal};
+use std::os::fd::AsFd;
+
+use cordboard::{Ended, Errno, Request, Side, Size, Sparse};
+
+use self::audio::Audio;
+use self::ends::{Ends, Lines, Trouble, of};
+use self::keys::Keys;
+use self::live::{Film, Live};
+use self::pace::Pace;
+use self::report::{Playbill, Which};
+use self::show::{Close, Wake};
+use self::tally::Tally;
+use self::video::Video;
+use crate::endpoint;
+use crate::flags::{Play, Range, When};
+use crate::hints::Doing;
+use crate::problem::{Problem, tell};
+use crate::report::Account;
+use crate::{request, signals};
+
+/// Runs it; returns the exit status.
+pub fn run(flags: &Play) -> u8 {
+    let json = flags.json;
+    let mut bill = Playbill::new();
+    let zero = if json {
+        bill.json(flags.frame) + "\n"
+    } else {
+        "cordboard: interrupted: nothing was played\n".to_owned()
+    };
+    let played = signals::install(zero.into_bytes())
+        .map_err(|errno| (None, Problem::call("", Side::Source, errno, Doing::Opening)))
+        .and_then(|_| play(flags, &mut bill));
+    if let Err((which, problem)) = played {
+        bill.problem(which, &problem);
+    }
+    let summary = match flags.progress {
+        When::Auto => std::io::stderr().is_terminal(),
+        When::Always => true,
+        When::Never => false,
+    };
+    bill.finish(flags.frame, summary, json)
+}
+
+/// The JSON line of wrong usage.
+pub fn misused() {
+    let mut bill = Playbill::new();
+    bill.note(None, &Problem::usage("", ""));
+    tell(bill.json(1));
+}
+
+fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
+    let common = request::from(&Range::default(), &flags.paths, Sparse::Auto);
+    let audio = common.map_err(|problem| (None, problem))?;
+    let video = Request {
+        size: Size::Bytes(flags.frame),
+        ..audio.clone()
+    };
+    let timer = live::timer()
+        .map_err(|errno| (None, Problem::call("", Side::Source, errno, Doing::Opening)))?;
+    let ends = Ends::open(flags)?;
+    let ready = ends.ready(&audio, &video).and_then(|()| list(flags));
+    let list = ready.inspect_err(|_| ends.unmake())?;
+
+    let draws = draws(flags, &ends);
+    // What is typed is not for us where it is what is played.
+    let played = [&ends.audio, &ends.video].map(rustix::termios::isatty);
+    let keys = match played {
+        [false, false] => Keys::listen(),
+        _ => None,
+    };
+    let started = Audio::start(ends.audio, ends.audio_to, audio, signals::polled());
+    let audio = started
+        .inspect_err(|_| ends.video_to.unmake())
+        .map_err(of(Which::Audio))?;
+    let mut video = Video::new(ends.video, ends.video_to, video);
+    let mut live = Live::new(timer, audio, keys, draws);
+    let start = live::now();
+    let mut tally = Tally::new(start, flags.speed);
+    if let Some(list) = list {
+        tally.list(Box::new(BufWriter::new(list)));
+    }
+    let pace = Pace::new(flags.fps, flags.speed, start);
+    let mut film = Film {
+        live: &mut live,
+        video: &mut video,
+    };
+    let close = show::run(&mut film, pace, flags.drop, &mut tally);
+    finish((live, video), close, tally, bill);
+    Ok(())
+}
+
+/// Ends both, and closes the accounts.
+fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill: &mut Playbill) {
+    let elapsed = live::now().saturating_sub(tally.start());
+    // Whoever reads the video need not wait for the end of the audio.
+    let (mut account, problem, video_to) = video.end(close);
+    let wake = match close {
+        Close::End => live.wait_for_audio(&tally),
+        Close::Quit | Close::Over => Wake::Over,
+    };
+    let audio = live.end();
+    if wake != Wake::Due {
+        audio.cancel();
+    }
+    if close != Close::End {
+        account.end(Ended::Cancelled);
+    }
+    account.total.elapsed = elapsed;
+    bill.video = account;
+    let (audio, unlisted) = (audio.wait(), tally.close());
+    bill.audio = Account::default();
+    bill.audio.add(&audio.report);
+    bill.tally = Some(tally);
+    let problems = [(Which::Video, problem), (Which::Audio, audio.problem)];
+    for (which, problem) in problems {
+        if let Some(problem) = problem {
+            bill.problem(Some(which), &problem);
+        }
+    }
+    if let Some(error) = unlisted {
+        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
+        let problem = Problem::call("--lateness", Side::Sink, errno, Doing::Moving);
+        bill.problem(None, &problem);
+    }
+    for (which, sink) in [(Which::Video, video_to), (Which::Audio, audio.rest)] {
+        if let Some(Err(problem)) = sink.map(|sink| sink.finish()) {
+            bill.problem(Some(which), &problem);
+        }
+    }
+}
+
+/// Where the frames are listed.
+fn list(flags: &Play) -> Result<Option<Lines>, Trouble> {
+    let Some(name) = &flags.lateness else {
+        return Ok(None);
+    };
+    let sink = endpoint::parse(name, Side::Sink)
+        .and_then(|parsed| endpoint::sink(&parsed, &name.to_string_lossy(), false))
+        .and_then(|sink| sink.empty().map(|()| sink));
+    Ok(Some(Lines(sink.map_err(|problem| (None, problem))?)))
+}
+
+/// Whether a line is drawn while it runs: not among what is played.
+fn draws(flags: &Play, ends: &Ends) -> bool {
+    let terminal = |sink| rustix::termios::isatty(sink);
+    match flags.progress {
+        When::Always => true,
+        When::Never => false,
+        When::Auto => {
+            std::io::stderr().is_terminal()
+                && !terminal(ends.audio_to.as_fd())
+                && !terminal(ends.video_to.as_fd())
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What the player says at its end.
+
+use cordboard::{Ended, Errno, Report};
+use serde::Serialize;
+
+use super::tally::{Lateness, Tally};
+use crate::problem::{Problem, tell};
+use crate::report::Account;
+use crate::{signals, units};
+
+/// One of the two that are played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Which {
+    /// The audio.
+    Audio,
+    /// The video.
+    Video,
+}
+
+/// The account of a whole film.
+#[derive(Default)]
+pub struct Playbill {
+    /// Of the audio's transfer.
+    pub audio: Account,
+    /// Of all frames' transfers.
+    pub video: Account,
+    /// Of the frames; none where nothing has begun.
+    pub tally: Option<Tally>,
+    /// The first thing that went wrong, and where.
+    failed: Option<(Option<Which>, Option<Errno>)>,
+    usage: bool,
+}
+
+/// The JSON line. `partial` are the bytes of a last frame that was not whole.
+#[derive(Serialize)]
+struct Line<'a> {
+    frames: u64,
+    partial: u64,
+    late: u64,
+    dropped: u64,
+    dropped_bytes: u64,
+    lateness_ms: Option<Lateness>,
+    speed: f64,
+    ended: &'static str,
+    failed: Option<Which>,
+    errno: Option<String>,
+    video: &'a Report,
+    audio: &'a Report,
+}
+
+impl Playbill {
+    /// Nothing was played: cancelled before it began.
+    pub fn new() -> Playbill {
+        let mut bill = Playbill::default();
+        bill.audio.end(Ended::Cancelled);
+        bill.video.end(Ended::Cancelled);
+        bill
+    }
+
+    /// Tells of a problem, and remembers the first.
+    pub fn problem(&mut self, which: Option<Which>, problem: &Problem) {
+        if problem.errno == Some(Errno::EINTR) && signals::stop().is_some() {
+            return;
+        }
+        tell(problem);
+        self.note(which, problem);
+    }
+
+    /// Remembers the first.
+    pub fn note(&mut self, which: Option<Which>, problem: &Problem) {
+        self.usage |= problem.usage;
+        self.failed.get_or_insert((which, problem.errno));
+        let account = match which {
+            Some(Which::Audio) => &mut self.audio,
+            Some(Which::Video) => &mut self.video,
+            None => return,
+        };
+        if account.total.ended == Ended::Cancelled {
+            account.total.ended = Ended::Error;
+        }
+        account.problem(problem);
+    }
+
+    /// Bytes of a last frame that was not whole.
+    fn partial(&self, frame: u64) -> u64 {
+        let whole = self.tally.as_ref().map_or(0, |tally| tally.frames);
+        self.video.total.written - whole * frame
+    }
+
+    fn ended(&self) -> Ended {
+        let accounts = [&self.audio, &self.video];
+        if self.failed.is_some() {
+            Ended::Error
+        } else if accounts.iter().any(|a| a.total.ended == Ended::Cancelled) {
+            Ended::Cancelled
+        } else {
+            Ended::Eof
+        }
+    }
+
+    /// The JSON line, without its line feed.
+    pub fn json(&self, frame: u64) -> String {
+        let tally = self.tally.as_ref();
+        let errno = self.failed.and_then(|(_, errno)| errno);
+        let line = Line {
+            frames: tally.map_or(0, |tally| tally.frames),
+            partial: self.partial(frame),
+            late: tally.map_or(0, |tally| tally.late),
+            dropped: tally.map_or(0, |tally| tally.dropped),
+            dropped_bytes: tally.map_or(0, |tally| tally.dropped_bytes),
+            lateness_ms: tally.and_then(Tally::lateness),
+            speed: tally.map_or(1.0, |tally| (tally.speed * 1000.0).round() / 1000.0),
+            ended: self.ended().name(),
+            failed: self.failed.and_then(|(which, _)| which),
+            errno: errno.map(|e| e.name().map_or_else(|| e.raw().to_string(), str::to_owned)),
+            video: &self.video.total,
+            audio: &self.audio.total,
+        };
+        serde_json::to_string(&line).expect("plain data")
+    }
+
+    /// The last lines, and the exit status.
+    pub fn finish(&self, frame: u64, summary: bool, json: bool) -> u8 {
+        let ended = self.ended();
+        let stopped = signals::stop().filter(|_| ended == Ended::Cancelled);
+        let said = self.tally.as_ref().map(Tally::summary);
+        let said = said.unwrap_or_else(|| "nothing was played".to_owned());
+        if let Some(signal) = stopped {
+            tell(format_args!(
+                "cordboard: interrupted by {}: {said}; video: {}; audio: {}",
+                signals::name(signal),
+                counts(&self.video.total),
+                counts(&self.audio.total),
+            ));
+        } else if ended != Ended::Error {
+            if ended == Ended::Eof && self.partial(frame) > 0 {
+                tell(format_args!(
+                    "cordboard: the video's last frame is short: {} of {frame} bytes",
+                    self.partial(frame)
+                ));
+            }
+            if summary {
+                let elapsed = units::time(self.video.total.elapsed);
+                tell(format_args!("played {said}, in {elapsed}"));
+            }
+        }
+        if json {
+            tell(self.json(frame));
+        }
+        match stopped {
+            Some(signal) => u8::try_from(128 + signal).unwrap_or(130),
+            None if self.usage => 2,
+            None => u8::from(ended == Ended::Error),
+        }
+    }
+}
+
+fn counts(report: &Report) -> String {
+    let stranded = match report.stranded {
+        0 => String::new(),
+        n => format!(", {n} bytes read and not passed on"),
+    };
+    format!(
+        "{} bytes read, {} written{stranded}",
+        report.read, report.written
+    )
+}

@@ -1,0 +1,44 @@
+//! One line on standard error that is drawn over and over.
+
+use std::io::Write;
+
+/// What is drawn, and whether anything is.
+#[derive(Debug, Default)]
+pub struct Screen {
+    on: bool,
+}
+
+impl Screen {
+    /// Draws this in place of what is there. Nothing, where not even a part of
+    /// it fits: what was drawn before the terminal was made this narrow goes.
+    pub fn draw(&mut self, line: &str) {
+        if line.is_empty() {
+            return self.clear();
+        }
+        self.on = true;
+        put(&format!("\r{line}\x1b[K"));
+    }
+
+    /// Wipes it, so that a line can be printed.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.on) {
+            put("\r\x1b[K");
+        }
+    }
+}
+
+/// Columns to draw in: those of the terminal as it is now, but the last, which
+/// some wrap after. A terminal of no columns is one that does not know
+/// (`ioctl_tty(2)`), and nothing else is narrow.
+pub fn width() -> usize {
+    match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col) - 1,
+        _ => 79,
+    }
+}
+
+/// Writes to standard error. A terminal that has gone is no reason to stop
+/// moving bytes.
+pub fn put(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}

@@ -1,0 +1,112 @@
+//! What cannot be played is told, and nothing is touched.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::*;
+use crate::film::*;
+
+#[test]
+fn what_cannot_be_played_is_refused_before_anything_moves() {
+    let film = Film::new(3 * FRAME);
+    let [audio, video] = [&film.audio, &film.video].map(|p| p.to_str().unwrap());
+    let (old, new) = (file(&film.dir, "old", b"precious"), film.path("new"));
+    let [old, new] = [&old, &new].map(|p| p.to_str().unwrap());
+    let missing = "/no/such";
+    let cases: &[(&[&str], i32, &[&str], Value)] = &[
+        (
+            &[missing, video, "-", new],
+            1,
+            &["/no/such: ", "ENOENT"],
+            "audio".into(),
+        ),
+        (
+            &[audio, missing, new, "-"],
+            1,
+            &["/no/such: ", "ENOENT"],
+            "video".into(),
+        ),
+        (
+            &[audio, video, new, "/no/such/x"],
+            1,
+            &["ENOENT"],
+            "video".into(),
+        ),
+        (
+            &[audio, video, old, old],
+            2,
+            &["both be written to"],
+            Value::Null,
+        ),
+        (
+            &[audio, video, "-", "fd:1"],
+            2,
+            &["both be written to"],
+            Value::Null,
+        ),
+        (
+            &["-", "fd:0", old, new],
+            2,
+            &["both be read from"],
+            Value::Null,
+        ),
+        (
+            &[audio, video, video, new],
+            1,
+            &["it is the same file as the source"],
+            "audio".into(),
+        ),
+        (&[audio, video, old, "/tmp"], 1, &["EISDIR"], "video".into()),
+    ];
+    for (ends, code, says, failed) in cases {
+        let [audio, video, audio_to, video_to] = ends else {
+            unreachable!();
+        };
+        let run = end(play([audio, video, audio_to, video_to], &["--fps", "25"]));
+        run.fails(*code, says);
+        let json = run.json();
+        assert_eq!(
+            (&json["failed"], &json["ended"]),
+            (failed, &"error".into()),
+            "{json}"
+        );
+        counts(&json, "audio", 0, 0);
+        counts(&json, "video", 0, 0);
+        assert_eq!(read(old), b"precious");
+        assert!(!Path::new(new).exists(), "{ends:?}");
+        assert!(read(&film.video) == bytes(3 * FRAME));
+    }
+}
+
+#[test]
+fn numbers_that_make_no_film() {
+    for (frame, fps, speed, says) in [
+        ("0", "25", "1", "a frame takes at least one byte"),
+        ("1X", "25", "1", "a size is"),
+        ("1K", "0", "1", "30000/1001"),
+        ("1K", "24/0", "1", "30000/1001"),
+        ("1K", "25", "0", "a speed is"),
+        ("1K", "25", "fast", "a speed is"),
+    ] {
+        let run = call([
+            "play",
+            "a",
+            "v",
+            "--audio-to",
+            "x",
+            "--video-to",
+            "y",
+            "--frame",
+            frame,
+            "--fps",
+            fps,
+            "--speed",
+            speed,
+            "--json",
+        ]);
+        assert_eq!(run.code(), 2);
+        assert!(run.stderr().contains(says), "{}", run.stderr());
+        assert_eq!(run.json()["errno"], "EINVAL");
+    }
+}

@@ -1,0 +1,117 @@
+//! Dropping, keys, and asking how it goes.
+
+use std::io::Read;
+use std::io::Write;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::common::*;
+use crate::film::*;
+
+#[test]
+fn what_comes_late_is_dropped_only_where_that_is_asked_for() {
+    let film = Film::new(40 * FRAME);
+    for drop in [&[][..], &["--drop"]] {
+        let mut child = film.play("/dev/null", "-", &[&["--fps", "1000000"], drop].concat());
+        let mut stdout = child.stdout.take().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            stdout.read_to_end(&mut all).unwrap();
+            all
+        });
+        let json = end(child).ok().json();
+        let seen = reader.join().unwrap();
+        let frames = json["frames"].as_u64().unwrap() as usize;
+        let dropped = json["dropped"].as_u64().unwrap() as usize;
+        assert_eq!(frames + dropped, 40);
+        assert_eq!(json["dropped_bytes"], (dropped * FRAME) as u64);
+        assert_eq!(seen.len(), frames * FRAME);
+        // A microsecond is no time for a frame.
+        assert_eq!(dropped > 0, !drop.is_empty());
+        let film = bytes(40 * FRAME);
+        let mut rest = film.chunks(FRAME);
+        for frame in seen.chunks(FRAME) {
+            assert!(
+                rest.any(|other| other == frame),
+                "out of order, or not whole"
+            );
+        }
+    }
+}
+
+#[test]
+fn dropping_from_a_pipe_counts_every_byte() {
+    let film = Film::new(0);
+    let mut child = play(
+        [film.audio.to_str().unwrap(), "-", "/dev/null", "/dev/null"],
+        &["--fps", "1000000", "--drop"],
+    );
+    feed(&mut child, &bytes(20 * FRAME + 7));
+    let json = end(child).json();
+    let whole = json["video"]["written"].as_u64().unwrap();
+    let dropped = json["dropped_bytes"].as_u64().unwrap();
+    assert_eq!(whole + dropped, 20 * FRAME as u64 + 7, "{json}");
+    assert!(dropped > 0);
+}
+
+/// At two frames a second this film takes longer than a test may.
+#[test]
+fn keys_make_it_faster_and_end_it() {
+    let film = Film::new(200 * FRAME);
+    for (typed, code, frames) in [("}}}}}}}}", 0, Some(200)), ("q", 0, None)] {
+        let (mut master, slave) = terminal();
+        let before = rustix::termios::tcgetattr(&slave).unwrap().local_modes;
+        let [audio, video] = [&film.audio, &film.video].map(|p| p.to_str().unwrap());
+        let child = cordboard()
+            .args(["play", audio, video, "--audio-to", "/dev/null"])
+            .args(["--video-to", "/dev/null", "--frame", "3000", "--fps", "2"])
+            .arg("--json")
+            .stdin(slave.try_clone().unwrap())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("keys", || {
+            let now = rustix::termios::tcgetattr(&slave).unwrap().local_modes;
+            (now != before).then_some(())
+        });
+        master.write_all(typed.as_bytes()).unwrap();
+        let run = end(child);
+        assert_eq!(run.code(), code, "{}", run.stderr());
+        let json = run.json();
+        match frames {
+            Some(n) => {
+                assert_eq!(
+                    (&json["frames"], &json["speed"]),
+                    (&n.into(), &100.0.into())
+                );
+                assert_eq!(json["ended"], "eof");
+            }
+            None => assert_eq!(json["ended"], "cancelled"),
+        }
+        let after = rustix::termios::tcgetattr(&slave).unwrap().local_modes;
+        assert_eq!(after, before);
+    }
+}
+
+#[test]
+fn usr1_tells_how_it_goes() {
+    let film = Film::new(3 * FRAME);
+    let out = film.path("out");
+    let child = film.play("/dev/null", out.to_str().unwrap(), &["--fps", "0.0001"]);
+    until("a frame", || (read_if(&out).len() == FRAME).then_some(()));
+    until("sleep", || sleeping(child.id()).then_some(()));
+    signal(child.id(), Signal::USR1);
+    let mut child = child;
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    assert!(line.starts_with("1 frame, lateness "), "{line}");
+    assert!(
+        line.contains("; audio ") && line.ends_with(" bytes written\n"),
+        "{line}"
+    );
+    signal(child.id(), Signal::INT);
+    assert_eq!(end(child).code(), 130);
+}
