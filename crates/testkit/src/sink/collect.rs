@@ -124,7 +124,9 @@ impl Collector {
     pub(super) fn spawn(far: OwnedFd, kind: SinkKind, spec: &Spec) -> io::Result<Collector> {
         let keep = spec.keeps();
         Threaded::spawn(move |total| match kind {
-            SinkKind::Udp | SinkKind::UnixDatagram => endless(&far, keep, &total),
+            SinkKind::Udp | SinkKind::UnixDatagram | SinkKind::Tty => {
+                endless(&far, kind, keep, &total)
+            }
             _ if keep => to_the_end(&far, kind),
             _ => discard(&far, kind),
         })
@@ -225,8 +227,8 @@ fn discard(fd: &OwnedFd, kind: SinkKind) -> io::Result<Collected> {
     }
 }
 
-/// Datagrams until all that were written have come.
-fn endless(fd: &OwnedFd, keep: bool, total: &Total) -> io::Result<Collected> {
+/// What comes, until all that was written has come.
+fn endless(fd: &OwnedFd, kind: SinkKind, keep: bool, total: &Total) -> io::Result<Collected> {
     wire::set_nonblocking(fd, true)?;
     let mut block = vec![0; 256 << 10];
     let (mut bytes, mut messages, mut count) = (Vec::new(), Vec::new(), 0);
@@ -245,13 +247,15 @@ fn endless(fd: &OwnedFd, keep: bool, total: &Total) -> io::Result<Collected> {
                 }
             }
             Err(Errno::INTR) => {}
+            // The slave was closed by whoever had it.
+            Err(Errno::IO) => break,
             // The other end was closed; what it sent is still to be read.
             Err(Errno::CONNREFUSED | Errno::CONNRESET) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
     Ok(if keep {
-        Collected::Bytes(bytes, Some(messages))
+        Collected::Bytes(bytes, kind.keeps_messages().then_some(messages))
     } else {
         Collected::Count(count)
     })
