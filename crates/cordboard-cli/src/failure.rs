@@ -2,13 +2,13 @@
 
 use std::fmt::Display;
 
-use cordboard::{Errno, Failure, Refusal, Report, Side};
+use cordboard::{Ended, Errno, Failure, Refusal, Report, Side};
 
 use crate::hints::{Doing, hint};
 use crate::problem::Problem;
 
 /// Who is to be named: one side, or both.
-pub fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> String {
+fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> String {
     match side {
         Some(Side::Source) => source.to_string(),
         Some(Side::Sink) => sink.to_string(),
@@ -16,8 +16,17 @@ pub fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> 
     }
 }
 
+/// How a transfer that has ended went.
+pub fn ended(report: &Report, source: &dyn Display, sink: &dyn Display) -> Result<(), Problem> {
+    match report.ended {
+        Ended::Error => Err(failed(operand(report.failed, source, sink), report)),
+        Ended::Cancelled => Err(Problem::interrupted()),
+        _ => Ok(()),
+    }
+}
+
 /// A failure in the midst of a transfer.
-pub fn failed(operand: String, report: &Report) -> Problem {
+fn failed(operand: String, report: &Report) -> Problem {
     let side = report.failed.unwrap_or(Side::Source);
     let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
     let meaning = match (fault, report.errno) {
@@ -42,6 +51,26 @@ pub fn failed(operand: String, report: &Report) -> Problem {
             .and_then(|errno| hint(errno, side, Doing::Moving))
             .map(str::to_owned),
         usage: false,
+    }
+}
+
+/// A transfer that was not begun.
+#[derive(Debug)]
+pub struct Refused {
+    /// Of the library, if it was asked.
+    pub report: Option<Box<Report>>,
+    /// Why.
+    pub problem: Box<Problem>,
+}
+
+impl Refused {
+    /// From what the library says.
+    pub fn of(failure: &Failure, source: &dyn Display, sink: &dyn Display) -> Refused {
+        let operand = operand(failure.report.failed, source, sink);
+        Refused {
+            report: Some(failure.report.clone()),
+            problem: Box::new(refused(operand, failure)),
+        }
     }
 }
 

@@ -144,6 +144,9 @@ pub struct Copy {
     /// compare; a difference is a failure
     #[arg(long)]
     pub verify: bool,
+    /// Files under way at once, at most; 1: one after the other
+    #[arg(short, long, value_name = "N", value_parser = units::jobs)]
+    pub jobs: Option<NonZeroUsize>,
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,

@@ -5,15 +5,16 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use cordboard::{Control, Ended, Errno, Failure, PathName, Report, Request, Side, Stage, Transfer};
+use cordboard::{Control, Ended, Errno, PathName, Report, Request, Side, Transfer};
 
-use crate::failure::{failed, operand, refused};
-use crate::flags::{Common, Stages, When};
+use crate::failure::{Refused, ended};
+use crate::flags::{Common, When};
 use crate::hints::Doing;
 use crate::problem::{Problem, one_line};
 use crate::progress::Watch;
 use crate::report::Account;
-use crate::{signals, stages, units};
+use crate::stages::Staging;
+use crate::{signals, units};
 
 /// Runs longer than this get a summary on a terminal.
 const QUICK: Duration = Duration::from_millis(300);
@@ -21,12 +22,15 @@ const QUICK: Duration = Duration::from_millis(300);
 /// What `cat` does; it has no summary of its own accord.
 pub const CAT: &str = "written";
 
+/// A transfer that has ended, or was not taken up: its report, if it came so
+/// far as to have one, and how it went.
+pub type Moved = (Option<Report>, Result<(), Problem>);
+
 /// One run of the command.
 pub struct Session {
     verb: &'static str,
     json: bool,
-    stages: Stages,
-    verify: bool,
+    staging: Staging,
     always: bool,
     usage: bool,
     transfers: u64,
@@ -56,8 +60,10 @@ impl Session {
         Ok(Session {
             verb,
             json: common.json,
-            stages: common.stages.clone(),
-            verify: false,
+            staging: Staging {
+                stages: common.stages.clone(),
+                verify: false,
+            },
             always: common.progress == When::Always,
             usage: false,
             transfers: 0,
@@ -76,71 +82,56 @@ impl Session {
         request: Request,
         total: Option<u64>,
     ) -> Result<Report, Problem> {
-        let name = |side| operand(side, source_name, sink_name);
-        let transfer = match self.staged(source, sink, request)? {
+        let source = (source, source_name);
+        let (report, done) = self.carry(source, (sink, sink_name), request, total);
+        let Some(report) = report else {
+            return Err(done.expect_err("nothing was tried"));
+        };
+        self.account.add(&report);
+        self.transfers += 1;
+        done?;
+        for line in self.staging.sums(&report, &source_name.to_string()) {
+            self.say(&line);
+        }
+        Ok(report)
+    }
+
+    /// Moves the bytes of one request, and leaves to the caller what is to be
+    /// told of it.
+    pub fn carry(
+        &mut self,
+        (source, source_name): (BorrowedFd<'_>, &dyn Display),
+        (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
+        request: Request,
+        total: Option<u64>,
+    ) -> Moved {
+        let transfer = Transfer::new(source, sink, request);
+        let transfer = match self.staging.onto(transfer, source_name, sink_name) {
             Ok(transfer) => transfer,
-            Err(failure) => {
-                self.account.add(&failure.report);
-                return Err(refused(name(failure.report.failed), &failure));
-            }
+            Err(Refused { report, problem }) => return (report.map(|r| *r), Err(*problem)),
         };
         // How many bytes will be written is not known where they change.
-        let total = total.filter(|_| !self.stages.transform());
+        let total = total.filter(|_| !self.staging.stages.transform());
         // Lines of progress among what is written would spoil both.
         if self.watch.draws() && !self.always && rustix::termios::isatty(sink) {
             self.watch.mute();
         }
-        self.transfers += 1;
         self.watch.begin(total);
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;
-        self.account.add(&report);
-        if !matches!(report.ended, Ended::Error | Ended::Cancelled) {
-            for line in stages::sums(&self.stages, &report, &source_name.to_string()) {
-                self.say(&line);
-            }
-        }
-        match report.ended {
-            Ended::Error => Err(failed(name(report.failed), &report)),
-            Ended::Cancelled => Err(Problem::interrupted()),
-            _ => Ok(report),
-        }
-    }
-
-    /// A transfer with its stages in it.
-    fn staged<'a>(
-        &self,
-        source: BorrowedFd<'a>,
-        sink: BorrowedFd<'a>,
-        request: Request,
-    ) -> Result<Result<Transfer<'a>, Failure>, Problem> {
-        let mut all = stages::build(&self.stages)?;
-        let transfer = match Transfer::new(source, sink, request) {
-            Ok(transfer) => transfer,
-            Err(failure) => return Ok(Err(failure)),
-        };
-        let first = transfer.route().choices[0].path;
-        if self.verify && (self.stages.any() || first == PathName::ReadWrite) {
-            // It costs next to nothing, and the source is not read twice.
-            all.push(Stage::xxh3());
-        }
-        Ok(all.into_iter().try_fold(transfer, Transfer::stage))
+        let done = ended(&report, source_name, sink_name);
+        (Some(report), done)
     }
 
     /// Transfers will be verified: where their bytes pass through user space,
     /// the last stage is to be an xxh3 of what is written.
     pub fn verify(&mut self, verify: bool) {
-        self.verify = verify;
+        self.staging.verify = verify;
     }
 
-    /// What is written is not what is read.
-    pub fn transforms(&self) -> bool {
-        self.stages.transform()
-    }
-
-    /// Adds bytes that were read back and found to be the same.
-    pub fn verified(&mut self, bytes: u64) {
-        *self.account.verified.get_or_insert(0) += bytes;
+    /// What is put into each transfer.
+    pub fn staging(&self) -> &Staging {
+        &self.staging
     }
 
     /// The handle that ends whatever is running.
@@ -155,14 +146,46 @@ impl Session {
         (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
         request: &Request,
     ) -> Result<(), Problem> {
-        match self.staged(source, sink, request.clone())? {
+        let transfer = Transfer::new(source, sink, request.clone());
+        match self.staging.onto(transfer, source_name, sink_name) {
             Ok(_) => Ok(()),
-            Err(failure) => {
-                self.account.add(&failure.report);
-                let operand = operand(failure.report.failed, source_name, sink_name);
-                Err(refused(operand, &failure))
+            Err(Refused { report, problem }) => {
+                report.iter().for_each(|report| self.account.add(report));
+                Err(*problem)
             }
         }
+    }
+
+    /// Several transfers begin that are not seen here.
+    pub fn begin_many(&mut self) {
+        self.watch.begin(None);
+    }
+
+    /// How far they are: bytes written in all, by which path, and how many are
+    /// under way.
+    pub fn show(&mut self, written: u64, path: Option<PathName>, under_way: usize) {
+        let latest = || self.account.total.path.last().copied();
+        let path = path.or_else(latest).unwrap_or(PathName::ReadWrite);
+        self.watch.show(written, path, under_way);
+    }
+
+    /// Adds transfers that went well, and bytes that were read back and found
+    /// to be the same.
+    pub fn merge(&mut self, account: &Account, transfers: u64, verified: Option<u64>) {
+        self.transfers += transfers;
+        if let Some(bytes) = verified {
+            *self.account.verified.get_or_insert(0) += bytes;
+        }
+        if account != &Account::default() {
+            self.account.add(&account.total);
+            // One thread's order is as good as another's.
+            self.account.total.path.sort_unstable();
+        }
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, report: &Report) {
+        self.account.add(report);
     }
 
     /// Tells of a problem; the command goes on if it can.
@@ -195,11 +218,6 @@ impl Session {
     /// Bytes read so far, in all.
     pub fn read(&self) -> u64 {
         self.account.total.read
-    }
-
-    /// Bytes written so far, in all.
-    pub fn written(&self) -> u64 {
-        self.account.total.written
     }
 
     /// The last lines, and the exit status.

@@ -1,8 +1,11 @@
 //! `--hash`, `--zstd`, `--unzstd`: what is done to the bytes on their way.
 
-use cordboard::{Errno, PathName, Report, Request, Side, Stage, Switches};
+use std::fmt::Display;
+
+use cordboard::{Errno, Failure, PathName, Report, Request, Side, Stage, Switches, Transfer};
 
 use crate::endpoint::STANDARD_INPUT;
+use crate::failure::Refused;
 use crate::flags::{Hash, Stages};
 use crate::problem::Problem;
 
@@ -46,9 +49,55 @@ pub fn check(stages: &Stages, request: &Request) -> Result<(), Problem> {
     Ok(())
 }
 
+/// What is put into each transfer of a command.
+#[derive(Debug, Clone, Default)]
+pub struct Staging {
+    /// What was asked for.
+    pub stages: Stages,
+    /// Transfers are verified: where their bytes pass through user space, the
+    /// last stage is an xxh3 of what is written.
+    pub verify: bool,
+}
+
+impl Staging {
+    /// A transfer with its stages in it.
+    pub fn onto<'a>(
+        &self,
+        transfer: Result<Transfer<'a>, Failure>,
+        source: &dyn Display,
+        sink: &dyn Display,
+    ) -> Result<Transfer<'a>, Refused> {
+        let mut all = build(&self.stages).map_err(|problem| Refused {
+            report: None,
+            problem: Box::new(problem),
+        })?;
+        let refused = |failure: Failure| Refused::of(&failure, source, sink);
+        let transfer = transfer.map_err(refused)?;
+        let first = transfer.route().choices[0].path;
+        if self.verify && (self.stages.any() || first == PathName::ReadWrite) {
+            // It costs next to nothing, and the source is not read twice.
+            all.push(Stage::xxh3());
+        }
+        let staged = all.into_iter().try_fold(transfer, Transfer::stage);
+        staged.map_err(refused)
+    }
+
+    /// One line a hash, as the usual sum tools print it.
+    pub fn sums(&self, report: &Report, name: &str) -> Vec<String> {
+        let name = match name {
+            STANDARD_INPUT => "-",
+            name => name,
+        };
+        // Only the hashes that were asked for; --verify may have one of its own.
+        let hashes = report.stages.iter().filter_map(|s| s.digest.as_ref());
+        let asked = hashes.take(self.stages.hashes().len());
+        asked.map(|digest| format!("{digest}  {name}")).collect()
+    }
+}
+
 /// The stages in their order. Hashes are of the contents: of what is packed,
 /// before it is; of what is unpacked, after it was.
-pub fn build(stages: &Stages) -> Result<Vec<Stage>, Problem> {
+fn build(stages: &Stages) -> Result<Vec<Stage>, Problem> {
     let failed = |errno: Errno| Problem::refused("zstd", Side::Source, errno, errno.to_string());
     let mut all = Vec::new();
     if stages.unzstd {
@@ -59,18 +108,6 @@ pub fn build(stages: &Stages) -> Result<Vec<Stage>, Problem> {
         all.push(Stage::zstd(level).map_err(failed)?);
     }
     Ok(all)
-}
-
-/// One line a hash, as the usual sum tools print it.
-pub fn sums(stages: &Stages, report: &Report, name: &str) -> Vec<String> {
-    let name = match name {
-        STANDARD_INPUT => "-",
-        name => name,
-    };
-    // Only the hashes that were asked for; --verify may have one of its own.
-    let hashes = report.stages.iter().filter_map(|s| s.digest.as_ref());
-    let asked = hashes.take(stages.hashes().len());
-    asked.map(|digest| format!("{digest}  {name}")).collect()
 }
 
 impl Hash {

@@ -62,6 +62,21 @@ pub fn unblock(signals: &[libc::c_int]) {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut()) };
 }
 
+/// Runs something with all signals blocked: a thread that it starts never sees
+/// one.
+pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset(3) fills in the set, which is valid for writing.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: reads the set filled in above, and fills in the one before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    let done = body();
+    // SAFETY: reads the set that the call before filled in.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    done
+}
+
 /// Runs a handler's body with errno put back afterwards.
 pub fn keeping_errno(body: impl FnOnce()) {
     // SAFETY: the address of this thread's errno is always valid.

@@ -52,6 +52,12 @@ pub fn frame(text: &str) -> Result<u64, String> {
     }
 }
 
+/// How many at once.
+pub fn jobs(text: &str) -> Result<std::num::NonZeroUsize, String> {
+    text.parse()
+        .map_err(|_| "a number of files, such as 4; 1 copies one after the other".to_owned())
+}
+
 /// A time in seconds, with fractions.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()

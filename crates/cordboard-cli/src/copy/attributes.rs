@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::Job;
 use super::place::Place;
+use super::told::Told;
 use crate::problem::Problem;
 
 /// Owner and group of a file.
@@ -34,15 +35,16 @@ pub fn times(stat: &Stat) -> Timestamps {
     }
 }
 
-impl Job<'_> {
+impl Job {
     /// Gives `sink` the attributes of `source`, whose `stat` is from before it
     /// was read.
     pub fn keep(
-        &mut self,
+        &self,
         source: BorrowedFd<'_>,
         sink: BorrowedFd<'_>,
         stat: &Stat,
         to: &Place<'_>,
+        told: &mut Told,
     ) -> Result<(), Problem> {
         let failed = |what: &str, errno: Errno| {
             let errno = cordboard::Errno::from(errno);
@@ -61,53 +63,52 @@ impl Job<'_> {
             }
             Err(errno) => return Err(failed("owner", errno)),
         }
-        self.extended(source, sink, to)
-            .map_err(|e| failed("extended attributes", e))?;
+        extended(source, sink, to, told).map_err(|e| failed("extended attributes", e))?;
         rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)).map_err(|e| failed("mode", e))?;
         rustix::fs::futimens(sink, &times(stat)).map_err(|e| failed("times", e))
     }
+}
 
-    fn extended(
-        &mut self,
-        source: BorrowedFd<'_>,
-        sink: BorrowedFd<'_>,
-        to: &Place<'_>,
-    ) -> Result<(), Errno> {
-        let names = match whole(|buffer| rustix::fs::flistxattr(source, buffer)) {
-            Err(Errno::OPNOTSUPP) => return Ok(()),
-            names => names?,
+fn extended(
+    source: BorrowedFd<'_>,
+    sink: BorrowedFd<'_>,
+    to: &Place<'_>,
+    told: &mut Told,
+) -> Result<(), Errno> {
+    let names = match whole(|buffer| rustix::fs::flistxattr(source, buffer)) {
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        names => names?,
+    };
+    for name in names.split_inclusive(|b| *b == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else {
+            continue;
         };
-        for name in names.split_inclusive(|b| *b == 0) {
-            let Ok(name) = CStr::from_bytes_with_nul(name) else {
-                continue;
-            };
-            let text = name.to_bytes();
-            // The rest is the policy of the machine, not of the file.
-            let users = text.starts_with(b"user.");
-            if !users && !text.starts_with(b"system.") && text != b"security.capability" {
-                continue;
-            }
-            let value = match whole(|buffer| rustix::fs::fgetxattr(source, name, buffer)) {
-                // It went away, or is not for us to see.
-                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => continue,
-                value => value?,
-            };
-            match rustix::fs::fsetxattr(sink, name, &value, XattrFlags::empty()) {
-                Ok(()) => {}
-                Err(errno @ (Errno::OPNOTSUPP | Errno::PERM)) => {
-                    if users {
-                        let errno = cordboard::Errno::from(errno);
-                        let name = name.to_string_lossy();
-                        self.session.say(&format_args!(
-                            "cordboard: {to}: warning: without its attribute {name}: {errno}"
-                        ));
-                    }
-                }
-                Err(errno) => return Err(errno),
-            }
+        let text = name.to_bytes();
+        // The rest is the policy of the machine, not of the file.
+        let users = text.starts_with(b"user.");
+        if !users && !text.starts_with(b"system.") && text != b"security.capability" {
+            continue;
         }
-        Ok(())
+        let value = match whole(|buffer| rustix::fs::fgetxattr(source, name, buffer)) {
+            // It went away, or is not for us to see.
+            Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => continue,
+            value => value?,
+        };
+        match rustix::fs::fsetxattr(sink, name, &value, XattrFlags::empty()) {
+            Ok(()) => {}
+            Err(errno @ (Errno::OPNOTSUPP | Errno::PERM)) => {
+                if users {
+                    let errno = cordboard::Errno::from(errno);
+                    let name = name.to_string_lossy();
+                    told.line(format_args!(
+                        "cordboard: {to}: warning: without its attribute {name}: {errno}"
+                    ));
+                }
+            }
+            Err(errno) => return Err(errno),
+        }
     }
+    Ok(())
 }
 
 /// A value whose length is not known beforehand.

@@ -9,6 +9,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
@@ -18,6 +19,9 @@ use super::parent::DIRECTORY;
 /// Directories that are open at a time, besides the top: trees that are no
 /// deeper are walked without opening any twice.
 const OPEN: usize = 16;
+
+/// The same with the top.
+pub const MOST_OPEN: usize = OPEN + 1;
 
 /// The device and the inode of a directory.
 pub type Id = (u64, u64);
@@ -38,7 +42,7 @@ struct Link {
     /// In the one above.
     name: PathBuf,
     id: Id,
-    fd: Option<OwnedFd>,
+    fd: Option<Arc<OwnedFd>>,
 }
 
 impl Chain {
@@ -48,7 +52,7 @@ impl Chain {
         self.links.push(Link {
             name: name.to_owned(),
             id,
-            fd: Some(fd),
+            fd: Some(Arc::new(fd)),
         });
         let above = self.links.len().saturating_sub(OPEN + 1);
         if above > 0 {
@@ -63,12 +67,22 @@ impl Chain {
     /// `ESTALE`: it was closed, and was not to be found again.
     pub fn here(&self) -> Result<BorrowedFd<'_>, Errno> {
         let fd = self.links.last().and_then(|link| link.fd.as_ref());
-        fd.map(AsFd::as_fd).ok_or(Errno::STALE)
+        fd.map(|fd| fd.as_fd()).ok_or(Errno::STALE)
+    }
+
+    /// The same, to be kept open by whoever has something to do there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Chain::here`].
+    pub fn share(&self) -> Result<Arc<OwnedFd>, Errno> {
+        let fd = self.links.last().and_then(|link| link.fd.clone());
+        fd.ok_or(Errno::STALE)
     }
 
     /// Goes up, and opens the directory there again if need be. Returns the
     /// one that was left, with which there may be something to do yet.
-    pub fn leave(&mut self) -> Option<OwnedFd> {
+    pub fn leave(&mut self) -> Option<Arc<OwnedFd>> {
         let left = self.links.pop()?.fd;
         if let Some(above) = self.links.last()
             && above.fd.is_none()
@@ -77,7 +91,7 @@ impl Chain {
                 .and_then(|below| open(below.as_fd(), Path::new(".."), above.id).ok())
                 .or_else(|| self.by_names());
             if let Some(above) = self.links.last_mut() {
-                above.fd = found;
+                above.fd = found.map(Arc::new);
             }
         }
         left
@@ -88,8 +102,11 @@ impl Chain {
         let start = self.links.iter().rposition(|link| link.fd.is_some())?;
         let mut found: Option<OwnedFd> = None;
         for link in &self.links[start + 1..] {
-            let above = found.as_ref().or(self.links[start].fd.as_ref())?;
-            found = Some(open(above.as_fd(), &link.name, link.id).ok()?);
+            let above = match &found {
+                Some(fd) => fd.as_fd(),
+                None => self.links[start].fd.as_ref()?.as_fd(),
+            };
+            found = Some(open(above, &link.name, link.id).ok()?);
         }
         found
     }

@@ -9,9 +9,9 @@ use super::{Job, kind};
 use crate::hints::Doing;
 use crate::problem::Problem;
 
-impl Job<'_> {
+impl Job {
     /// Makes the same symlink again; one that is there already is replaced.
-    pub fn link(&mut self, from: &Place<'_>, to: &Place<'_>) -> Result<(), Problem> {
+    pub fn link(&self, from: &Place<'_>, to: &Place<'_>) -> Result<(), Problem> {
         let reading = |e| Problem::call(from.shown(), Side::Source, e, Doing::Opening);
         let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
         let points_to =

@@ -1,11 +1,18 @@
 //! `cordboard copy SRC… DST`.
 
+mod at_once;
 mod attributes;
+mod batch;
 mod chain;
+mod dispatch;
+mod flights;
 mod link;
 mod one;
 mod parent;
 mod place;
+mod pool;
+mod sink;
+mod told;
 mod tree;
 mod verify;
 
@@ -13,8 +20,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
-use cordboard::{Errno, Request, Side};
+use cordboard::{Control, Errno, Request, Side};
 use rustix::fs::{FileType, Stat};
 
 use crate::flags::Copy;
@@ -22,25 +31,49 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::request;
 use crate::session::Session;
-use crate::stages;
+use crate::stages::{self, Staging};
+use batch::Item;
+use chain::Id;
+use dispatch::Dispatch;
 pub use parent::sync_parent;
 use place::Place;
 
 /// What all files of one command have in common.
-struct Job<'s> {
-    session: &'s mut Session,
+#[derive(Debug)]
+struct Job {
     request: Request,
     recursive: bool,
     preserve: bool,
     append: bool,
     sync: bool,
-    verify: bool,
-    /// There is but one file, so that its size is that of all.
-    alone: bool,
+    control: &'static Control,
+    /// What is put into each transfer.
+    staging: Staging,
     /// The request was found to be one that is taken up.
-    checked: bool,
+    checked: AtomicBool,
     /// The files written so far, where two sources can meet in one tree.
-    written: Option<BTreeSet<(u64, u64)>>,
+    written: Option<Mutex<BTreeSet<Id>>>,
+}
+
+#[cfg(test)]
+impl Job {
+    /// One without any option.
+    fn plain(control: &'static Control) -> Job {
+        Job {
+            request: Request {
+                sparse: cordboard::Sparse::Never,
+                ..Request::default()
+            },
+            recursive: false,
+            preserve: false,
+            append: false,
+            sync: false,
+            control,
+            staging: Staging::default(),
+            checked: AtomicBool::new(false),
+            written: None,
+        }
+    }
 }
 
 /// Runs it.
@@ -70,45 +103,53 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     };
     stages::check(&flags.common.stages, &request)?;
     session.verify(flags.verify);
-    let mut job = Job {
-        session,
+    let many = sources.len() > 1;
+    let job = Job {
         request,
         recursive: flags.recursive,
         preserve: flags.preserve,
         append: flags.writing.append,
         sync: flags.writing.sync,
-        verify: flags.verify,
-        alone: sources.len() == 1 && !flags.recursive,
-        checked: false,
-        written: (sources.len() > 1 && flags.recursive).then(BTreeSet::new),
+        control: session.control(),
+        staging: session.staging().clone(),
+        checked: AtomicBool::new(false),
+        written: (many && flags.recursive).then(Mutex::default),
     };
     let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);
-    if !into && sources.len() > 1 {
+    if !into && many {
         let shown = sink.to_string_lossy();
         let text = "many files are copied into a directory, which this is not";
         return Err(
             Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text).help("make it first (mkdir)")
         );
     }
+    let only = !many && !flags.recursive;
+    let slots = match only {
+        true => 1,
+        false => at_once::slots(flags.jobs, flags.recursive),
+    };
+    let mut dispatch = Dispatch::new(session, job, slots, only)
+        .map_err(|errno| Problem::call("", Side::Source, errno, Doing::Opening))?;
     let mut taken = BTreeSet::new();
-    for source in &sources {
-        if job.session.stopped() {
+    for source in sources {
+        if dispatch.stopped() {
             break;
         }
         let target = match into {
-            true => target(sink, source),
+            true => target(sink, &source),
             false => sink.clone(),
         };
-        let again = sources.len() > 1 && !taken.insert(target.clone());
-        let done = match again && !(job.recursive && is_directory(source)) {
-            true => Err(just_copied(&Place::top(source), &Place::top(&target))),
+        let again = many && !taken.insert(target.clone());
+        let done = match again && !(flags.recursive && is_directory(&source)) {
+            true => Err(just_copied(&Place::top(&source), &Place::top(&target))),
             // Directories of one name become one, as with cp.
-            false => job.operand(source, &target),
+            false => operand(&mut dispatch, source, target),
         };
         if let Err(problem) = done {
-            job.session.problem(&problem);
+            dispatch.problem(problem);
         }
     }
+    dispatch.drain();
     Ok(())
 }
 
@@ -145,47 +186,47 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-impl Job<'_> {
-    /// One of the sources.
-    fn operand(&mut self, source: &Path, target: &Path) -> Result<(), Problem> {
-        let look = if self.recursive {
-            rustix::fs::lstat
-        } else {
-            rustix::fs::stat
-        };
-        let stat = look(source).map_err(|errno| {
-            let shown = source.to_string_lossy();
-            let problem = Problem::call(shown, Side::Source, errno, Doing::Opening);
-            match crate::endpoint::parse(source.as_os_str(), Side::Source) {
-                Ok(crate::endpoint::Name::Path(_)) => problem,
-                _ => problem.help("copy takes files; for other endpoints: cordboard splice"),
-            }
-        })?;
-        let (from, to) = (Place::top(source), Place::top(target));
-        match kind(&stat) {
-            FileType::RegularFile => {
-                let fresh = self.file(&from, &to, true)?;
-                if fresh && self.sync {
-                    sync_parent(target)?;
-                }
-                Ok(())
-            }
-            FileType::Directory if self.recursive => tree::copy(self, source, target),
-            FileType::Directory => {
-                let shown = source.to_string_lossy();
-                let text = "it is a directory";
-                Err(Problem::refused(shown, Side::Source, Errno::EISDIR, text)
-                    .help("to copy it with all that is in it: cordboard copy -r"))
-            }
-            FileType::Symlink => {
-                self.link(&from, &to)?;
-                if self.sync {
-                    sync_parent(target)?;
-                }
-                Ok(())
-            }
-            other => Err(special(source, other)),
+/// One of the sources.
+fn operand(dispatch: &mut Dispatch<'_>, source: PathBuf, target: PathBuf) -> Result<(), Problem> {
+    let recursive = dispatch.job().recursive;
+    let look = if recursive {
+        rustix::fs::lstat
+    } else {
+        rustix::fs::stat
+    };
+    let stat = look(&source).map_err(|errno| {
+        let shown = source.to_string_lossy();
+        let problem = Problem::call(shown, Side::Source, errno, Doing::Opening);
+        match crate::endpoint::parse(source.as_os_str(), Side::Source) {
+            Ok(crate::endpoint::Name::Path(_)) => problem,
+            _ => problem.help("copy takes files; for other endpoints: cordboard splice"),
         }
+    })?;
+    match kind(&stat) {
+        FileType::RegularFile => {
+            let item = Item {
+                name: source.into(),
+                target: Some(target),
+            };
+            dispatch.file(item, || None);
+            Ok(())
+        }
+        FileType::Directory if recursive => tree::copy(dispatch, &source, &target),
+        FileType::Directory => {
+            let shown = source.to_string_lossy();
+            let text = "it is a directory";
+            Err(Problem::refused(shown, Side::Source, Errno::EISDIR, text)
+                .help("to copy it with all that is in it: cordboard copy -r"))
+        }
+        FileType::Symlink => {
+            let (from, to) = (Place::top(&source), Place::top(&target));
+            dispatch.job().link(&from, &to)?;
+            if dispatch.job().sync {
+                sync_parent(&target)?;
+            }
+            Ok(())
+        }
+        other => Err(special(&source, other)),
     }
 }
 

@@ -1,34 +1,93 @@
-//! One file.
+//! One file, from its opening to what is to be done after its bytes are there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::{Errno, Request, Side};
+use cordboard::{Request, Side, Transfer};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::retry_on_intr;
 
+use super::parent::sync_parent;
 use super::place::Place;
-use super::{Job, just_copied, kind, special, verify};
+use super::sink::Made;
+use super::told::{Said, Told};
+use super::{Job, kind, special, verify};
+use crate::failure::{Refused, ended};
 use crate::hints::Doing;
 use crate::problem::Problem;
+use crate::session::Moved;
 use crate::signals::{interruptible, stop};
 
-/// The sink of one copy.
-struct Made {
-    fd: OwnedFd,
-    /// It did not exist before.
-    fresh: bool,
-    /// The bytes that were in it, and stay: `--append`.
-    before: u64,
+/// How a file is to be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// While others are under way, on a thread that must not wait.
+    Beside,
+    /// With nothing else under way: it may wait, and may be what others are.
+    Alone,
 }
 
-impl Job<'_> {
-    /// Copies one file; returns whether a new file was made.
-    pub fn file(
-        &mut self,
-        from: &Place<'_>,
-        to: &Place<'_>,
+/// Why a file was not opened.
+#[derive(Debug)]
+pub enum Hitch {
+    /// It cannot be copied.
+    Problem(Problem),
+    /// Not [beside](Manner::Beside) others: the order matters, it would be
+    /// waited for, or too many descriptors are open.
+    Later,
+}
+
+impl From<Problem> for Hitch {
+    fn from(problem: Problem) -> Hitch {
+        Hitch::Problem(problem)
+    }
+}
+
+impl Hitch {
+    /// What a call's failure means.
+    pub fn of(
+        errno: rustix::io::Errno,
+        manner: Manner,
+        problem: impl Fn(rustix::io::Errno) -> Problem,
+    ) -> Hitch {
+        use rustix::io::Errno;
+        match errno {
+            Errno::MFILE | Errno::NFILE if manner == Manner::Beside => Hitch::Later,
+            errno => Hitch::Problem(problem(errno)),
+        }
+    }
+}
+
+/// A file that is about to be copied.
+#[derive(Debug)]
+pub struct Opened {
+    /// It.
+    pub source: OwnedFd,
+    /// As it was before it was read.
+    stat: Stat,
+    /// Where it goes.
+    pub made: Made,
+    /// What is asked for.
+    pub request: Request,
+    /// Its size, if that says anything.
+    pub total: Option<u64>,
+}
+
+impl Opened {
+    /// Both descriptors.
+    pub fn ends(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        (self.source.as_fd(), self.made.fd.as_fd())
+    }
+}
+
+impl Job {
+    /// Opens both sides.
+    pub fn open(
+        &self,
+        (from, to): (&Place<'_>, &Place<'_>),
         follow: bool,
-    ) -> Result<bool, Problem> {
+        manner: Manner,
+        told: &mut Told,
+    ) -> Result<Opened, Hitch> {
         let reading = |e| Problem::call(from.shown(), Side::Source, e, Doing::Opening);
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         if !follow {
@@ -39,16 +98,17 @@ impl Job<'_> {
         let open = |flags| rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
         let source = match retry_on_intr(|| open(waitless)) {
             // Somebody has a lease on it, which only a blocking open breaks.
+            Err(rustix::io::Errno::AGAIN) if manner == Manner::Beside => return Err(Hitch::Later),
             Err(rustix::io::Errno::AGAIN) => interruptible(|| open(flags))?,
             done => done,
         }
-        .map_err(reading)?;
+        .map_err(|e| Hitch::of(e, manner, reading))?;
         let stat = rustix::fs::fstat(&source).map_err(reading)?;
         if kind(&stat) != FileType::RegularFile {
-            return Err(special(from.path, kind(&stat)));
+            return Err(special(&from.path(), kind(&stat)).into());
         }
-        let made = self.make(to, &stat, (from, source.as_fd()))?;
-        if self.verify {
+        let made = self.make(to, &stat, (from, source.as_fd()), manner, told)?;
+        if self.staging.verify {
             verify::can_be_read_back(made.fd.as_fd(), to)?;
         }
         let mut request = Request {
@@ -62,154 +122,113 @@ impl Job<'_> {
             request.sink_offset = Some(0);
         }
         let total = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
-        let total = total.filter(|_| !self.session.transforms());
-        let others = self.session.written();
-        let moved = self
-            .session
-            .transfer(
-                (source.as_fd(), from),
-                (made.fd.as_fd(), to),
-                request,
-                total.filter(|_| self.alone),
-            )
-            .and_then(|report| {
-                if self.verify {
-                    self.verified((source.as_fd(), from), (made.fd.as_fd(), to), &report)?;
-                }
-                if self.preserve {
-                    self.keep(source.as_fd(), made.fd.as_fd(), &stat, to)?;
-                    if self.sync {
-                        rustix::fs::fsync(&made.fd)
-                            .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving))?;
-                    }
-                }
-                Ok(())
-            });
-        match moved {
-            Ok(()) => Ok(made.fresh),
-            Err(problem) => {
-                let written = self.session.written() - others;
-                Err(self.account(problem, to, &made, (written, total)))
-            }
-        }
-    }
-
-    /// Says what is in the sink after a failure; a new file that got nothing
-    /// is removed again.
-    fn account(
-        &mut self,
-        mut problem: Problem,
-        to: &Place<'_>,
-        made: &Made,
-        (written, total): (u64, Option<u64>),
-    ) -> Problem {
-        let Ok(stat) = rustix::fs::fstat(&made.fd) else {
-            return problem;
-        };
-        if kind(&stat) != FileType::RegularFile {
-            return problem;
-        }
-        if made.fresh && stat.st_size == 0 {
-            let _ = rustix::fs::unlinkat(to.directory, to.name, AtFlags::empty());
-            problem.text += &format!("; {to} was not made");
-            return problem;
-        }
-        let of = total.map_or(String::new(), |n| format!(" of {n}"));
-        let holds = match made.before {
-            0 => format!("{to} holds {}{of} bytes", stat.st_size),
-            // Whoever else appends to it is in its size, and not in ours.
-            before => format!("{to} got {written}{of} bytes, after the {before} it had"),
-        };
-        if stop().is_some() {
-            self.session.say(&format_args!("cordboard: {holds}"));
-        } else {
-            problem.text += "; ";
-            problem.text += &holds;
-        }
-        problem
-    }
-
-    /// Opens the sink: a new file, or one whose contents are then replaced,
-    /// but only once it is clear that it is not the source.
-    fn make(
-        &mut self,
-        to: &Place<'_>,
-        from: &Stat,
-        (source, source_fd): (&Place<'_>, BorrowedFd<'_>),
-    ) -> Result<Made, Problem> {
-        let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
-        let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-        if self.append {
-            flags |= OFlags::APPEND;
-        }
-        // With -p the final mode comes last; nobody else looks in before that.
-        let bits = if self.preserve { 0o700 } else { 0o777 };
-        let mode = Mode::from_raw_mode(from.st_mode & bits);
-        let exclusive = flags | OFlags::CREATE | OFlags::EXCL;
-        match retry_on_intr(|| rustix::fs::openat(to.directory, to.name, exclusive, mode)) {
-            Ok(fd) => {
-                if let Some(written) = &mut self.written {
-                    let stat = rustix::fs::fstat(&fd).map_err(writing)?;
-                    written.insert((stat.st_dev, stat.st_ino));
-                }
-                return Ok(Made {
-                    fd,
-                    fresh: true,
-                    before: 0,
-                });
-            }
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(rustix::io::Errno::ISDIR) => {
-                // Its name ends in a slash.
-                let text = "there is no such directory";
-                return Err(
-                    Problem::refused(to.shown(), Side::Sink, Errno::ENOTDIR, text)
-                        .help("make it first (mkdir), or leave the slash out"),
-                );
-            }
-            Err(errno) => return Err(writing(errno)),
-        }
-        let fd = match interruptible(|| rustix::fs::openat(to.directory, to.name, flags, mode))? {
-            Err(rustix::io::Errno::NOENT) => {
-                let text = "it is a dangling symlink, which is not written through";
-                return Err(
-                    Problem::refused(to.shown(), Side::Sink, Errno::ENOENT, text)
-                        .help("remove it, or make what it points to"),
-                );
-            }
-            done => done.map_err(writing)?,
-        };
-        let stat = rustix::fs::fstat(&fd).map_err(writing)?;
-        if (stat.st_dev, stat.st_ino) == (from.st_dev, from.st_ino) {
-            let text = format!("it is the same file as the source, {source}");
-            return Err(
-                Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text)
-                    .help("nothing was written: copy it to another name"),
-            );
-        }
-        let file = kind(&stat) == FileType::RegularFile;
-        if let Some(written) = self.written.as_mut().filter(|_| file)
-            && !written.insert((stat.st_dev, stat.st_ino))
-        {
-            return Err(just_copied(source, to));
-        }
-        if file && stat.st_size > 0 && !self.append {
-            if !std::mem::replace(&mut self.checked, true) {
-                // What is refused of one file is refused of all.
-                let request = &self.request;
-                self.session
-                    .check((source_fd, source), (fd.as_fd(), to), request)?;
-            }
-            rustix::fs::ftruncate(&fd, 0).map_err(writing)?;
-        }
-        let before = match self.append && file {
-            true => u64::try_from(stat.st_size).unwrap_or(0),
-            false => 0,
-        };
-        Ok(Made {
-            fd,
-            fresh: false,
-            before,
+        Ok(Opened {
+            source,
+            total: total.filter(|_| !self.staging.stages.transform()),
+            stat,
+            made,
+            request,
         })
     }
+
+    /// Copies the bytes on this thread.
+    pub fn carry(&self, opened: &Opened, (from, to): (&Place<'_>, &Place<'_>)) -> Moved {
+        let (source, sink) = opened.ends();
+        let transfer = Transfer::new(source, sink, opened.request.clone());
+        match self.staging.onto(transfer, from, to) {
+            Ok(transfer) => {
+                let report = transfer.control(self.control).run().report;
+                let done = ended(&report, from, to);
+                (Some(report), done)
+            }
+            Err(Refused { report, problem }) => (report.map(|r| *r), Err(*problem)),
+        }
+    }
+
+    /// What comes after the bytes: attributes, the disk, and after a failure
+    /// the account of what is there.
+    pub fn settle(
+        &self,
+        opened: &Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+        top: bool,
+        (report, moved): Moved,
+        told: &mut Told,
+    ) {
+        let sink = opened.made.fd.as_fd();
+        let written = report.as_ref().map_or(0, |report| report.written);
+        let done = moved.and_then(|()| {
+            let report = report.as_ref().expect("it was moved");
+            for line in self.staging.sums(report, &from.shown()) {
+                told.line(line);
+            }
+            if self.staging.verify {
+                self.verified((opened.source.as_fd(), from), (sink, to), report)?;
+                told.verified = Some(report.written);
+            }
+            self.keep_all(opened, sink, to, told)
+        });
+        told.report = report;
+        let done = match done {
+            Ok(()) if top && self.sync && opened.made.fresh => sync_parent(&to.path()),
+            Ok(()) => Ok(()),
+            Err(problem) => Err(account(problem, to, opened, written, told)),
+        };
+        if let Err(problem) = done {
+            told.said.push(Said::Problem(problem));
+        }
+    }
+
+    fn keep_all(
+        &self,
+        opened: &Opened,
+        sink: BorrowedFd<'_>,
+        to: &Place<'_>,
+        told: &mut Told,
+    ) -> Result<(), Problem> {
+        if !self.preserve {
+            return Ok(());
+        }
+        self.keep(opened.source.as_fd(), sink, &opened.stat, to, told)?;
+        if self.sync {
+            rustix::fs::fsync(sink)
+                .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving))?;
+        }
+        Ok(())
+    }
+}
+
+/// Says what is in the sink after a failure; a new file that got nothing is
+/// removed again.
+fn account(
+    mut problem: Problem,
+    to: &Place<'_>,
+    Opened { made, total, .. }: &Opened,
+    written: u64,
+    told: &mut Told,
+) -> Problem {
+    let Ok(stat) = rustix::fs::fstat(&made.fd) else {
+        return problem;
+    };
+    if kind(&stat) != FileType::RegularFile {
+        return problem;
+    }
+    if made.fresh && stat.st_size == 0 {
+        let _ = rustix::fs::unlinkat(to.directory, to.name, AtFlags::empty());
+        problem.text += &format!("; {to} was not made");
+        return problem;
+    }
+    let of = total.map_or(String::new(), |n| format!(" of {n}"));
+    let holds = match made.before {
+        0 => format!("{to} holds {}{of} bytes", stat.st_size),
+        // Whoever else appends to it is in its size, and not in ours.
+        before => format!("{to} got {written}{of} bytes, after the {before} it had"),
+    };
+    if stop().is_some() {
+        told.line(format_args!("cordboard: {holds}"));
+    } else {
+        problem.text += "; ";
+        problem.text += &holds;
+    }
+    problem
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 
@@ -14,28 +14,41 @@ pub struct Place<'a> {
     pub directory: BorrowedFd<'a>,
     /// Its name there.
     pub name: &'a Path,
-    /// Its path, for people.
-    pub path: &'a Path,
+    /// The directory's path, for people.
+    above: &'a Path,
 }
 
 impl<'a> Place<'a> {
     /// A path as it was given.
     pub fn top(path: &'a Path) -> Place<'a> {
+        Place::below(CWD, Path::new(""), path)
+    }
+
+    /// A name in a directory, of which this is the path.
+    pub fn below(directory: BorrowedFd<'a>, above: &'a Path, name: &'a Path) -> Place<'a> {
         Place {
-            directory: CWD,
-            name: path,
-            path,
+            directory,
+            name,
+            above,
+        }
+    }
+
+    /// The path, for people and for what has no other way.
+    pub fn path(&self) -> Cow<'a, Path> {
+        match self.above.as_os_str().is_empty() {
+            true => Cow::Borrowed(self.name),
+            false => Cow::<Path>::Owned(PathBuf::from(self.above).join(self.name)),
         }
     }
 
     /// The path as text.
-    pub fn shown(&self) -> Cow<'a, str> {
-        self.path.to_string_lossy()
+    pub fn shown(&self) -> String {
+        self.path().to_string_lossy().into_owned()
     }
 }
 
 impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.display().fmt(f)
+        self.path().display().fmt(f)
     }
 }

@@ -1,21 +1,29 @@
 //! Directories and all that is in them.
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cordboard::{Errno, Side};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::retry_on_intr;
 
+use super::batch::{Directory, Item, Pending};
 use super::chain::{Chain, Id, id};
+use super::dispatch::Dispatch;
 use super::parent::{DIRECTORY, not_into_itself, sync_parent};
 use super::place::Place;
+use super::told::{Said, Told};
 use super::{Job, kind, special};
 use crate::hints::Doing;
 use crate::problem::Problem;
+
+/// Directories at most that were left and wait for what is under way in them.
+pub const LEFT: usize = 4;
 
 /// Where the walk is. What it needs of each level is here and not on the
 /// stack, and few descriptors are open, so that a tree may be of any depth.
@@ -28,6 +36,8 @@ struct Walk {
     /// The directory that all goes into, which may be reached again by a bind
     /// mount.
     root: Id,
+    /// Those that are to be settled when all in them has ended, in their order.
+    left: VecDeque<Left>,
     buffer: Vec<MaybeUninit<u8>>,
 }
 
@@ -41,10 +51,21 @@ struct Level {
     fresh: bool,
     /// It was not to be found again, and this was told.
     lost: bool,
+    pending: Pending,
+}
+
+/// A directory that was left.
+struct Left {
+    source: Arc<OwnedFd>,
+    sink: Arc<OwnedFd>,
+    to: PathBuf,
+    level: Level,
 }
 
 /// Copies a directory.
-pub fn copy(job: &mut Job<'_>, from: &Path, to: &Path) -> Result<(), Problem> {
+pub fn copy(dispatch: &mut Dispatch<'_>, from: &Path, to: &Path) -> Result<(), Problem> {
+    // Of two sources that meet, the first is the one that is copied.
+    dispatch.drain();
     not_into_itself(from, to)?;
     let mut walk = Walk {
         from: from.to_owned(),
@@ -53,22 +74,25 @@ pub fn copy(job: &mut Job<'_>, from: &Path, to: &Path) -> Result<(), Problem> {
         sink: Chain::default(),
         levels: Vec::new(),
         root: (0, 0),
+        left: VecDeque::new(),
         buffer: vec![MaybeUninit::uninit(); 1 << 15],
     };
     let fresh = walk.enter(from, to)?;
     while let Some(level) = walk.levels.last_mut() {
-        if job.session.stopped() {
+        if dispatch.stopped() {
             return Ok(());
         }
         let done = match level.entries.next() {
-            Some((name, file_type)) => walk.entry(job, &name, file_type),
-            None => walk.leave(job),
+            Some((name, file_type)) => walk.entry(dispatch, &name, file_type),
+            None => walk.leave(dispatch),
         };
         if let Err(problem) = done {
-            job.session.problem(&problem);
+            dispatch.problem(problem);
         }
     }
-    if fresh && job.sync {
+    dispatch.drain();
+    walk.settle_left(dispatch, 0);
+    if fresh && dispatch.job().sync && !dispatch.stopped() {
         sync_parent(to)?;
     }
     Ok(())
@@ -109,26 +133,60 @@ impl Walk {
             stat,
             fresh,
             lost: false,
+            pending: Pending::default(),
         });
         Ok(fresh)
     }
 
-    /// Goes up from a directory in which all is done.
-    fn leave(&mut self, job: &mut Job<'_>) -> Result<(), Problem> {
+    /// Goes up from a directory in which all has begun.
+    fn leave(&mut self, dispatch: &mut Dispatch<'_>) -> Result<(), Problem> {
+        dispatch.flush();
         let lost = self.here().is_err().then(|| self.lost());
         let level = self.levels.pop();
         // First, because what is settled may be shut to us.
         let (source, sink) = (self.source.leave(), self.sink.leave());
-        let settled = match (level, source, sink) {
-            (Some(level), Some(source), Some(sink)) => self.settle(job, &source, &sink, &level),
-            (Some(level), ..) if !level.lost => lost.map_or(Ok(()), Err),
-            _ => Ok(()),
-        };
+        let to = self.to.clone();
         if !self.levels.is_empty() {
             self.from.pop();
             self.to.pop();
         }
-        settled
+        match (level, source, sink) {
+            (Some(level), Some(source), Some(sink)) => {
+                if dispatch.job().settles(&level) {
+                    self.left.push_back(Left {
+                        source,
+                        sink,
+                        to,
+                        level,
+                    });
+                    self.settle_left(dispatch, LEFT);
+                }
+                Ok(())
+            }
+            (Some(level), ..) if !level.lost => lost.map_or(Ok(()), Err),
+            _ => Ok(()),
+        }
+    }
+
+    /// Settles those in which all has ended, and waits for the others until no
+    /// more than so many are left.
+    fn settle_left(&mut self, dispatch: &mut Dispatch<'_>, most: usize) {
+        while let Some(left) = self.left.front() {
+            if !left.level.pending.is_none() {
+                if self.left.len() <= most {
+                    return;
+                }
+                dispatch.until(|| left.level.pending.is_none());
+            }
+            if dispatch.stopped() {
+                return;
+            }
+            let mut told = Told::default();
+            let done = dispatch.job().settle_directory(left, &mut told);
+            told.said.extend(done.err().map(Said::Problem));
+            dispatch.said(told.said);
+            self.left.pop_front();
+        }
     }
 
     /// What is in a directory.
@@ -150,59 +208,71 @@ impl Walk {
     /// One of what is in the directory where the walk is.
     fn entry(
         &mut self,
-        job: &mut Job<'_>,
+        dispatch: &mut Dispatch<'_>,
         name: &CStr,
-        file_type: FileType,
+        mut file_type: FileType,
     ) -> Result<(), Problem> {
-        if self.here().is_err()
-            && let Some(level) = self.levels.last_mut()
-        {
-            // Of the rest there is no more to say than of this one.
-            (level.entries, level.lost) = (Vec::new().into_iter(), true);
-            return Err(self.lost());
-        }
         let name = Path::new(OsStr::from_bytes(name.to_bytes()));
-        let depth = self.levels.len();
+        let Ok((source, sink)) = self.here() else {
+            let lost = self.lost();
+            if let Some(level) = self.levels.last_mut() {
+                // Of the rest there is no more to say than of this one.
+                (level.entries, level.lost) = (Vec::new().into_iter(), true);
+            }
+            return Err(lost);
+        };
+        let from = Place::below(source, &self.from, name);
+        let to = Place::below(sink, &self.to, name);
+        if file_type == FileType::Unknown {
+            let stat = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|e| Problem::call(from.shown(), Side::Source, e, Doing::Opening))?;
+            file_type = kind(&stat);
+        }
+        match file_type {
+            FileType::RegularFile => {
+                let item = Item {
+                    name: name.into(),
+                    target: None,
+                };
+                dispatch.file(item, || self.directory());
+                Ok(())
+            }
+            FileType::Symlink => dispatch.job().link(&from, &to),
+            FileType::Directory => self.down(dispatch, name),
+            other => Err(special(&from.path(), other)),
+        }
+    }
+
+    /// The directory where the walk is, for those who have something to do
+    /// there.
+    fn directory(&self) -> Option<Directory> {
+        Some(Directory {
+            source: self.source.share().ok()?,
+            sink: self.sink.share().ok()?,
+            from: self.from.clone(),
+            to: self.to.clone(),
+            pending: self.levels.last()?.pending.clone(),
+        })
+    }
+
+    /// Goes down by a name.
+    fn down(&mut self, dispatch: &mut Dispatch<'_>, name: &Path) -> Result<(), Problem> {
+        dispatch.flush();
         self.from.push(name);
         self.to.push(name);
-        let done = self.copy_one(job, name, file_type);
-        if self.levels.len() == depth {
+        let mut done = self.enter(name, name);
+        if matches!(&done, Err(problem) if problem.errno == Some(Errno::EMFILE))
+            && dispatch.is_busy()
+        {
+            // What is under way has some that are given back.
+            dispatch.drain();
+            done = self.enter(name, name);
+        }
+        if done.is_err() {
             self.from.pop();
             self.to.pop();
         }
-        done
-    }
-
-    fn copy_one(
-        &mut self,
-        job: &mut Job<'_>,
-        name: &Path,
-        mut file_type: FileType,
-    ) -> Result<(), Problem> {
-        let (source, sink) = self.here().map_err(|_| self.lost())?;
-        if file_type == FileType::Unknown {
-            let stat =
-                rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| {
-                    Problem::call(self.from.to_string_lossy(), Side::Source, e, Doing::Opening)
-                })?;
-            file_type = kind(&stat);
-        }
-        let from = Place {
-            directory: source,
-            name,
-            path: &self.from,
-        };
-        let to = Place {
-            directory: sink,
-            name,
-            path: &self.to,
-        };
-        match file_type {
-            FileType::RegularFile => job.file(&from, &to, false).map(drop),
-            FileType::Symlink => job.link(&from, &to),
-            FileType::Directory => self.enter(name, name).map(drop),
-            other => Err(special(from.path, other)),
-        }
+        done.map(drop)
     }
 
     /// Where the walk is, on both sides; at first, where we were started.
@@ -255,24 +325,30 @@ impl Walk {
             Err(errno) => Err(self.writing(errno)),
         }
     }
+}
+
+impl Job {
+    /// Whether there is something to do when all is in a directory.
+    fn settles(&self, Level { stat, fresh, .. }: &Level) -> bool {
+        self.preserve || self.sync || *fresh && stat.st_mode & 0o700 != 0o700
+    }
 
     /// When all is in it: its mode, with -p its other attributes, and the disk.
-    fn settle(
-        &self,
-        job: &mut Job<'_>,
-        source: &OwnedFd,
-        sink: &OwnedFd,
-        Level { stat, fresh, .. }: &Level,
-    ) -> Result<(), Problem> {
-        if job.preserve {
-            job.keep(source.as_fd(), sink.as_fd(), stat, &Place::top(&self.to))?;
+    fn settle_directory(&self, left: &Left, told: &mut Told) -> Result<(), Problem> {
+        let Left {
+            source, sink, to, ..
+        } = left;
+        let Level { stat, fresh, .. } = &left.level;
+        let writing = |e| Problem::call(to.to_string_lossy(), Side::Sink, e, Doing::Opening);
+        if self.preserve {
+            self.keep(source.as_fd(), sink.as_fd(), stat, &Place::top(to), told)?;
         } else if *fresh && stat.st_mode & 0o700 != 0o700 {
-            let now = rustix::fs::fstat(sink).map_err(|e| self.writing(e))?;
+            let now = rustix::fs::fstat(sink).map_err(writing)?;
             let mode = now.st_mode & 0o7777 & !(!stat.st_mode & 0o700);
-            rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)).map_err(|e| self.writing(e))?;
+            rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)).map_err(writing)?;
         }
-        if job.sync {
-            rustix::fs::fsync(sink).map_err(|e| self.writing(e))?;
+        if self.sync {
+            rustix::fs::fsync(sink).map_err(writing)?;
         }
         Ok(())
     }

@@ -33,10 +33,10 @@ pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Prob
     Err(Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text).help("leave --verify out"))
 }
 
-impl Job<'_> {
+impl Job {
     /// Compares what is in the sink with what was to be written.
     pub fn verified(
-        &mut self,
+        &self,
         (source, from): (BorrowedFd<'_>, &Place<'_>),
         (sink, to): (BorrowedFd<'_>, &Place<'_>),
         report: &Report,
@@ -48,7 +48,7 @@ impl Job<'_> {
             let text = format!("it holds {size} bytes, and {} were written", report.written);
             return Err(wrong(to, report, text));
         };
-        let plain = !self.session.transforms();
+        let plain = !self.staging.stages.transform();
         let on_the_way = report.stages.last().and_then(|s| s.digest.as_deref());
         match on_the_way {
             Some(expected) => {
@@ -68,7 +68,6 @@ impl Job<'_> {
                 }
             }
         }
-        self.session.verified(report.written);
         Ok(())
     }
 
@@ -87,7 +86,7 @@ impl Job<'_> {
         };
         let report = Transfer::new(file.as_fd(), nowhere.as_fd(), request)
             .and_then(|transfer| transfer.stage(Stage::xxh3()))
-            .and_then(|transfer| transfer.control(self.session.control()).run().into_result())
+            .and_then(|transfer| transfer.control(self.control).run().into_result())
             .map_err(|failure| call(failure.report.errno.unwrap_or(Errno::EIO)))?;
         if stop().is_some() {
             return Err(Problem::interrupted());

@@ -68,6 +68,8 @@ pub struct Frame {
     pub elapsed: Duration,
     /// The path in use.
     pub path: PathName,
+    /// Transfers that are under way.
+    pub under_way: usize,
 }
 
 impl Frame {
@@ -100,6 +102,9 @@ impl Frame {
             }
         }
         pieces.push(format!("  by {}", self.path));
+        if self.under_way > 1 {
+            pieces.push(format!("  {} at once", self.under_way));
+        }
         pieces
     }
 }
@@ -131,6 +136,7 @@ mod tests {
             rate: (512 << 20) as f64,
             elapsed: 2 * S,
             path: PathName::Splice,
+            under_way: 1,
         }
     }
 
@@ -139,6 +145,19 @@ mod tests {
         assert_eq!(
             frame().line(80),
             "1.0 GiB of 4.0 GiB  25 %  512 MiB/s  0:06 left  by splice"
+        );
+    }
+
+    #[test]
+    fn several_at_once() {
+        let several = Frame {
+            under_way: 3,
+            total: None,
+            ..frame()
+        };
+        assert_eq!(
+            several.line(80),
+            "1.0 GiB  512 MiB/s  0:02  by splice  3 at once"
         );
     }
 

@@ -5,7 +5,7 @@ mod screen;
 
 use std::time::{Duration, Instant};
 
-use cordboard::{Observer, Progress};
+use cordboard::{Observer, PathName, Progress};
 
 use crate::signals;
 pub use frame::fit;
@@ -87,14 +87,19 @@ impl Watch {
     }
 }
 
-impl Observer for Watch {
-    fn progress(&mut self, progress: &Progress) {
-        let bytes = self.before.0 + progress.written;
-        let elapsed = self.before.1 + progress.elapsed;
+impl Watch {
+    /// How far several transfers are that began at once.
+    pub fn show(&mut self, bytes: u64, path: PathName, under_way: usize) {
+        // One that has just ended may be in neither count for a moment.
+        let bytes = bytes.max(self.latest);
+        self.at(bytes, self.wall(), path, under_way);
+    }
+
+    fn at(&mut self, bytes: u64, elapsed: Duration, path: PathName, under_way: usize) {
         self.latest = bytes;
         if signals::take_show() {
             self.clear();
-            screen::put(&told(bytes, elapsed, progress.path));
+            screen::put(&told(bytes, elapsed, path));
             match self.drawing {
                 true => self.timer(),
                 false if signals::stop().is_none() => signals::tick(Duration::ZERO),
@@ -110,9 +115,18 @@ impl Observer for Watch {
             total: self.total,
             rate: self.rate.update(elapsed, bytes),
             elapsed,
-            path: progress.path,
+            path,
+            under_way,
         };
         self.screen.draw(&frame.line(width()));
+    }
+}
+
+impl Observer for Watch {
+    fn progress(&mut self, progress: &Progress) {
+        let bytes = self.before.0 + progress.written;
+        let elapsed = self.before.1 + progress.elapsed;
+        self.at(bytes, elapsed, progress.path, 1);
     }
 
     fn interval(&self) -> Option<Duration> {

@@ -1,0 +1,72 @@
+//! How many files are under way at once.
+//!
+//! Each has a thread or a place in the engine, and at most [`EACH`] descriptors.
+//! Of memory it has a buffer of 256 KiB, a private pipe of up to 1 MiB, or up to
+//! 8 MiB on their way past the page cache, where all of them have 64 MiB. So
+//! both are bounded whatever the size of a tree.
+
+use std::num::NonZeroUsize;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::dispatch::SPARE;
+use super::{chain, tree};
+
+/// More helps nobody: by then the file system is the limit.
+const MOST: usize = 64;
+
+/// Descriptors of one file: its two, the engine's own two, and a pipe, or two
+/// for direct I/O with a ring and its bell.
+const EACH: u64 = 8;
+
+/// What is open besides: the three standard ones, five that wake somebody or
+/// wait for many, and a few for what we were started with.
+const BESIDES: u64 = 12;
+
+/// As many as were asked for, or as there are processors, but two to four; and
+/// no more than there may be descriptors for. One is always to be had: one
+/// after the other.
+pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let wanted = asked.map_or(processors.clamp(2, 4), usize::from);
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    within(wanted, limit, recursive)
+}
+
+fn within(wanted: usize, limit: u64, recursive: bool) -> usize {
+    let pair = |directories: usize| 2 * directories as u64;
+    let (besides, each) = match recursive {
+        // Each batch has its directory open, besides those of the walk.
+        true => (
+            BESIDES + pair(chain::MOST_OPEN + tree::LEFT + SPARE),
+            EACH + pair(2),
+        ),
+        false => (BESIDES, EACH),
+    };
+    let room = limit.saturating_sub(besides) / each;
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    wanted.min(room).clamp(1, MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_as_there_are_descriptors_for() {
+        assert_eq!(within(4, 1024, true), 4);
+        assert_eq!(within(1, 1024, true), 1);
+        assert_eq!(within(4, 48, true), 1);
+        assert_eq!(within(4, 16, false), 1);
+        assert_eq!(within(4, 0, true), 1);
+        assert_eq!(within(4, 32, false), 2);
+        assert_eq!(within(1000, u64::MAX, false), MOST);
+        // Never more than are allowed, however few.
+        for limit in 80..200 {
+            let slots = within(64, limit, true) as u64;
+            let batches = SPARE as u64 + 2 * slots;
+            let open = 2 * (chain::MOST_OPEN + tree::LEFT) as u64 + 2 * batches;
+            assert!(BESIDES + open + slots * EACH <= limit, "{limit}");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The walk's side of the [`Pool`]: what goes in, and what is told.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use cordboard::Errno;
+
+use super::Job;
+use super::batch::{Batch, Directory, FULL, Item};
+use super::flights::At;
+use super::one::{Hitch, Manner};
+use super::pool::{Pool, State};
+use super::told::{Ledger, Said, Told};
+use crate::problem::Problem;
+use crate::session::Session;
+use crate::signals::stop;
+
+/// Files that this thread copies before it starts others: starting them takes
+/// as long as a few files.
+const FEW: usize = 64;
+
+/// Batches under way, at most: two a slot, and this many.
+pub const SPARE: usize = 2;
+
+/// Hands files over, and takes what is to be told of them.
+pub struct Dispatch<'s> {
+    session: &'s mut Session,
+    pool: Arc<Pool>,
+    threads: Vec<JoinHandle<()>>,
+    ledger: Ledger,
+    /// The batch that is being filled.
+    directory: Option<Directory>,
+    items: Vec<Item>,
+    /// Batches that are under way.
+    under_way: usize,
+    files: usize,
+    /// There is but one file, whose size is that of all.
+    only: bool,
+    cancelled: bool,
+}
+
+impl<'s> Dispatch<'s> {
+    /// One for so many files at once. `only`: there is but one.
+    pub fn new(
+        session: &'s mut Session,
+        job: Job,
+        slots: usize,
+        only: bool,
+    ) -> Result<Dispatch<'s>, Errno> {
+        Ok(Dispatch {
+            session,
+            pool: Pool::new(job, slots)?,
+            threads: Vec::new(),
+            ledger: Ledger::default(),
+            directory: None,
+            items: Vec::new(),
+            under_way: 0,
+            files: 0,
+            only,
+            cancelled: false,
+        })
+    }
+
+    /// What all files have in common.
+    pub fn job(&self) -> &Job {
+        &self.pool.job
+    }
+
+    /// A file of the directory where the walk is, or an operand.
+    pub fn file(&mut self, item: Item, directory: impl FnOnce() -> Option<Directory>) {
+        if self.items.is_empty() {
+            self.directory = directory();
+        }
+        self.items.push(item);
+        if self.items.len() == FULL || self.pool.slots == 1 {
+            self.flush();
+        }
+    }
+
+    /// The walk goes elsewhere: what was come to so far is handed over.
+    pub fn flush(&mut self) {
+        if self.items.is_empty() {
+            return;
+        }
+        let items = std::mem::take(&mut self.items);
+        self.files += items.len();
+        let batch = Batch::new(self.ledger.begin(), self.directory.take(), items);
+        self.under_way += 1;
+        if self.pool.slots == 1 {
+            let batch = Arc::new(batch);
+            (0..batch.len()).for_each(|index| self.alone(&(Arc::clone(&batch), index)));
+            self.tell();
+            return;
+        }
+        if self.under_way == 1 {
+            self.session.begin_many();
+        }
+        self.pool.push(batch);
+        if self.files > FEW && self.threads.is_empty() {
+            // This one is one of them.
+            let start = |_| self.pool.thread();
+            self.threads = (1..self.pool.slots).map_while(start).collect();
+        }
+        let most = SPARE + 2 * self.pool.slots;
+        let ahead = self.threads.len();
+        self.pump(|under_way, state| {
+            under_way <= most && state.waiting() <= ahead && state.later.is_empty()
+        });
+    }
+
+    /// Waits until all that was handed over is through.
+    pub fn drain(&mut self) {
+        self.flush();
+        self.pump(|under_way, _| under_way == 0);
+    }
+
+    /// Whether something is under way.
+    pub fn is_busy(&self) -> bool {
+        self.under_way > 0
+    }
+
+    /// Waits until this is so, or nothing is under way.
+    pub fn until(&mut self, so: impl Fn() -> bool) {
+        self.pump(|under_way, _| under_way == 0 || so());
+    }
+
+    /// What went wrong beside the files.
+    pub fn problem(&mut self, problem: Problem) {
+        self.said(vec![Said::Problem(problem)]);
+    }
+
+    /// What there is to tell beside the files.
+    pub fn said(&mut self, said: Vec<Said>) {
+        if !said.is_empty() {
+            self.flush();
+            self.ledger.said(self.session, said);
+        }
+    }
+
+    /// Whether we were asked to stop.
+    pub fn stopped(&mut self) -> bool {
+        self.session.stopped()
+    }
+
+    /// Helps, tells and waits until enough is done.
+    fn pump(&mut self, enough: impl Fn(usize, &State) -> bool) {
+        loop {
+            self.tell();
+            let pool = Arc::clone(&self.pool);
+            let mut state = pool.lock();
+            if !state.done.is_empty() {
+                continue;
+            }
+            if enough(self.under_way, &state) {
+                return;
+            }
+            if let Some(work) = state.next() {
+                drop(state);
+                pool.work(work);
+            } else if let Some(at) = self.take_later(&mut state) {
+                drop(state);
+                self.alone(&at);
+                pool.end_alone();
+            } else {
+                pool.sleep(state);
+            }
+        }
+    }
+
+    fn take_later(&self, state: &mut State) -> Option<At> {
+        if !self.pool.is_quiet(state) {
+            return None;
+        }
+        let at = state.later.pop_front()?;
+        state.begin_alone();
+        Some(at)
+    }
+
+    /// Takes up what has ended, and shows how far all are.
+    fn tell(&mut self) {
+        let (done, written) = {
+            let mut state = self.pool.lock();
+            (std::mem::take(&mut state.done), state.written)
+        };
+        for (number, sum) in done {
+            self.under_way -= 1;
+            self.ledger.end(self.session, number, sum);
+        }
+        if stop().is_some() && !std::mem::replace(&mut self.cancelled, true) {
+            self.pool.flights.cancel();
+        }
+        if self.pool.slots > 1 {
+            let (flying, theirs, path) = self.pool.flights.look();
+            self.session.show(written + theirs, path, flying);
+        }
+    }
+
+    /// Copies a file here, with nothing else under way.
+    fn alone(&mut self, at: &At) {
+        let mut told = Told::default();
+        let (from, to) = at.0.places(at.1);
+        let job = &self.pool.job;
+        let top = at.0.is_top();
+        if stop().is_none() {
+            match job.open((&from, &to), top, Manner::Alone, &mut told) {
+                Ok(opened) => {
+                    let (source, sink) = opened.ends();
+                    let request = opened.request.clone();
+                    let total = opened.total.filter(|_| self.only);
+                    let moved = (self.session).carry((source, &from), (sink, &to), request, total);
+                    job.settle(&opened, (&from, &to), top, moved, &mut told);
+                }
+                Err(Hitch::Problem(problem)) => told.said.push(Said::Problem(problem)),
+                Err(Hitch::Later) => unreachable!("there is nothing later than this"),
+            }
+        }
+        self.pool.end(at, told);
+    }
+}
+
+impl Drop for Dispatch<'_> {
+    fn drop(&mut self) {
+        self.pool.close();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::flags::{Common, Paths, Stages, When};
+
+    /// What a command with these sources had: threads of its own, an engine.
+    fn had(files: &[(usize, u64)], only: bool) -> (usize, bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let common = Common {
+            paths: Paths::default(),
+            stages: Stages::default(),
+            progress: When::Never,
+            json: false,
+        };
+        let mut session = Session::begin(&common, "copied").unwrap();
+        let job = Job::plain(session.control());
+        let slots = if only { 1 } else { 3 };
+        let mut dispatch = Dispatch::new(&mut session, job, slots, only).unwrap();
+        let mut sum = 0;
+        for (number, (count, length)) in files.iter().enumerate() {
+            for i in 0..*count {
+                let source = dir.path().join(format!("{number}-{i}"));
+                let made = std::fs::File::create(&source).unwrap();
+                made.set_len(*length).unwrap();
+                sum += length;
+                let item = Item {
+                    target: Some(Path::new(&source).with_extension("to")),
+                    name: source.into(),
+                };
+                dispatch.file(item, || None);
+            }
+        }
+        dispatch.drain();
+        assert_eq!(dispatch.pool.lock().written, sum);
+        (dispatch.threads.len(), dispatch.pool.flights.has_engine())
+    }
+
+    #[test]
+    fn an_engine_for_large_files_and_threads_for_many() {
+        assert_eq!(had(&[(1, 1)], true), (0, false));
+        // What is alone goes by this thread, with all it has.
+        assert_eq!(had(&[(1, 8 << 20)], true), (0, false));
+        assert_eq!(had(&[(FEW, 4096)], false), (0, false));
+        assert_eq!(had(&[(2, 8 << 20)], false), (0, true));
+        assert_eq!(had(&[(2 * FEW, 4096)], false), (2, false));
+        assert_eq!(had(&[(2 * FEW, 4096), (2, 8 << 20)], false), (2, true));
+    }
+}

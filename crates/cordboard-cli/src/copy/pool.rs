@@ -1,0 +1,290 @@
+//! Several files at once: what the threads of one command share.
+//!
+//! The walk puts batches at the end of a queue; threads take them, copy small
+//! files themselves and hand large ones to the engine. A *slot* is the leave
+//! to have one file under way. Whoever takes a batch takes a slot with it; a
+//! file that is handed over keeps the slot, and what is left of its batch goes
+//! back to the front of the queue until another is free.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use cordboard::Report;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::Job;
+use super::batch::Batch;
+use super::flights::{At, Flight, Flights};
+use super::one::{Hitch, Manner, Opened};
+use super::told::{Said, Sum, Told};
+use crate::failure::ended;
+use crate::signals::stop;
+use crate::sys;
+
+/// What the threads share.
+#[derive(Debug)]
+pub struct Pool {
+    /// What all files have in common.
+    pub job: Job,
+    /// Files under way, at most.
+    pub slots: usize,
+    /// Those that the engine has.
+    pub flights: Flights,
+    state: Mutex<State>,
+    more: Condvar,
+    /// Wakes the walk, which sleeps where signals reach it.
+    bell: OwnedFd,
+}
+
+/// Under one lock.
+#[derive(Debug, Default)]
+pub struct State {
+    /// From which file on each is to be done yet.
+    queue: VecDeque<At>,
+    landed: VecDeque<(Flight, Report)>,
+    /// Those that are for the walk's own thread, with nothing else under way.
+    pub later: VecDeque<At>,
+    /// Slots that are free.
+    free: usize,
+    /// Batches that are through, and what there is to tell.
+    pub done: Vec<(u64, Sum)>,
+    /// Bytes written by all that has ended.
+    pub written: u64,
+    walk_sleeps: bool,
+    closing: bool,
+}
+
+/// Something to do.
+pub enum Work {
+    /// To go on with a batch, in a slot.
+    Batch(At),
+    /// To settle a large file, in the slot it has.
+    Landed(Box<Flight>, Report),
+}
+
+impl State {
+    /// The next thing to do. What has landed comes first: it frees a slot.
+    pub fn next(&mut self) -> Option<Work> {
+        if let Some((flight, report)) = self.landed.pop_front() {
+            return Some(Work::Landed(Box::new(flight), report));
+        }
+        if self.free == 0 || !self.later.is_empty() {
+            return None;
+        }
+        let at = self.queue.pop_front()?;
+        self.free -= 1;
+        Some(Work::Batch(at))
+    }
+
+    /// One file has all slots.
+    pub fn begin_alone(&mut self) {
+        self.free = 0;
+    }
+
+    /// Batches that nobody has taken.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+impl Pool {
+    /// One that has no threads yet.
+    pub fn new(job: Job, slots: usize) -> Result<Arc<Pool>, cordboard::Errno> {
+        Ok(Arc::new(Pool {
+            job,
+            slots,
+            flights: Flights::default(),
+            state: Mutex::new(State {
+                free: slots,
+                ..State::default()
+            }),
+            more: Condvar::new(),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        }))
+    }
+
+    /// Starts a thread, which no signal reaches. `None`: there is none to be had.
+    pub fn thread(self: &Arc<Self>) -> Option<JoinHandle<()>> {
+        let pool = Arc::clone(self);
+        let builder = std::thread::Builder::new().name("cordboard-copy".to_owned());
+        sys::without_signals(|| builder.spawn(move || pool.serve())).ok()
+    }
+
+    /// The lock.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a batch at the end.
+    pub fn push(&self, batch: Batch) {
+        self.lock().queue.push_back((Arc::new(batch), 0));
+        self.more.notify_one();
+    }
+
+    /// No more will come: threads without work leave.
+    pub fn close(&self) {
+        self.lock().closing = true;
+        self.more.notify_all();
+    }
+
+    /// Nothing is under way, and what waits its turn has nobody to wait for.
+    pub fn is_quiet(&self, state: &State) -> bool {
+        state.free == self.slots && state.landed.is_empty()
+    }
+
+    /// The file that had all slots has ended.
+    pub fn end_alone(&self) {
+        self.lock().free = self.slots;
+        self.more.notify_all();
+    }
+
+    /// Sleeps on the walk's thread until there is something new, or a signal.
+    pub fn sleep(&self, mut state: MutexGuard<'_, State>) {
+        use rustix::event::{PollFd, PollFlags, poll};
+        state.walk_sleeps = true;
+        drop(state);
+        let mut fds = [PollFd::new(&self.bell, PollFlags::IN)];
+        let _ = poll(&mut fds, None);
+        let mut state = self.lock();
+        state.walk_sleeps = false;
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    fn serve(self: Arc<Self>) {
+        loop {
+            let mut state = self.lock();
+            let work = loop {
+                match state.next() {
+                    Some(work) => break work,
+                    None if state.closing => return,
+                    None => {
+                        let woken = self.more.wait(state);
+                        state = woken.unwrap_or_else(PoisonError::into_inner);
+                    }
+                }
+            };
+            drop(state);
+            self.work(work);
+        }
+    }
+
+    /// Does it.
+    pub fn work(self: &Arc<Self>, work: Work) {
+        match work {
+            Work::Batch(at) => self.batch(at),
+            Work::Landed(flight, report) => self.land(*flight, report),
+        }
+    }
+
+    /// Files of a batch, until it is through or the slot is another's.
+    fn batch(self: &Arc<Self>, (batch, first): At) {
+        for index in first..batch.len() {
+            let at = (Arc::clone(&batch), index);
+            if self.file(at) {
+                let rest = index + 1;
+                if rest < batch.len() {
+                    self.lock().queue.push_front((batch, rest));
+                    self.changed();
+                }
+                return;
+            }
+        }
+        self.free();
+    }
+
+    /// One file. `true`: it is under way, in the slot.
+    fn file(self: &Arc<Self>, at: At) -> bool {
+        let mut told = Told::default();
+        let (from, to) = at.0.places(at.1);
+        let top = at.0.is_top();
+        if stop().is_some() {
+            self.end(&at, told);
+            return false;
+        }
+        match self.job.open((&from, &to), top, Manner::Beside, &mut told) {
+            Ok(opened) if Flights::takes(&opened) => return self.start(Box::new(opened), at),
+            Ok(opened) => {
+                let moved = self.job.carry(&opened, (&from, &to));
+                self.job
+                    .settle(&opened, (&from, &to), top, moved, &mut told);
+            }
+            Err(Hitch::Later) => {
+                self.lock().later.push_back(at);
+                self.changed();
+                return false;
+            }
+            Err(Hitch::Problem(problem)) => told.said.push(Said::Problem(problem)),
+        }
+        self.end(&at, told);
+        false
+    }
+
+    /// Hands a large file over; `false`: it was copied here.
+    fn start(self: &Arc<Self>, opened: Box<Opened>, at: At) -> bool {
+        let pool = Arc::clone(self);
+        let landed = move |flight, report| {
+            pool.lock().landed.push_back((flight, report));
+            pool.changed();
+        };
+        let Err((opened, at)) =
+            self.flights
+                .start((&self.job.staging, self.slots), opened, at, landed)
+        else {
+            return true;
+        };
+        // Or it says what is wrong with it.
+        let mut told = Told::default();
+        let (from, to) = at.0.places(at.1);
+        let moved = self.job.carry(&opened, (&from, &to));
+        (self.job).settle(&opened, (&from, &to), at.0.is_top(), moved, &mut told);
+        self.end(&at, told);
+        false
+    }
+
+    /// What comes after a large file's bytes.
+    fn land(&self, flight: Flight, report: Report) {
+        let mut told = Told::default();
+        let Flight { at, opened, .. } = &flight;
+        let (from, to) = at.0.places(at.1);
+        let done = ended(&report, &from, &to);
+        let moved = (Some(report), done);
+        self.job
+            .settle(opened, (&from, &to), at.0.is_top(), moved, &mut told);
+        self.end(at, told);
+        self.flights.remove(&flight);
+        drop(flight);
+        self.free();
+    }
+
+    /// A file has ended.
+    pub fn end(&self, (batch, index): &At, told: Told) {
+        let written = told.report.as_ref().map_or(0, |report| report.written);
+        let through = batch.ended(*index, told);
+        let mut state = self.lock();
+        state.written += written;
+        if let Some(sum) = through {
+            state.done.push((batch.number, sum));
+            self.ring(&mut state);
+        }
+    }
+
+    /// Gives a slot back.
+    fn free(&self) {
+        self.lock().free += 1;
+        self.changed();
+    }
+
+    /// There may be something to do for anybody.
+    fn changed(&self) {
+        self.more.notify_one();
+        self.ring(&mut self.lock());
+    }
+
+    fn ring(&self, state: &mut State) {
+        if std::mem::take(&mut state.walk_sleeps) {
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+}

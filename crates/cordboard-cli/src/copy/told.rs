@@ -1,0 +1,129 @@
+//! What there is to tell of the files, and in which order.
+//!
+//! Files end in any order. What went wrong is told in the order in which they
+//! were come to, as if they had been copied one after the other: a problem
+//! waits until nothing before it is under way any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cordboard::{Ended, Report};
+
+use crate::problem::Problem;
+use crate::report::Account;
+use crate::session::Session;
+
+/// Something to tell.
+#[derive(Debug)]
+pub enum Said {
+    /// A transfer that did not go well, or of which more is told than sums.
+    Report(Report),
+    /// What went wrong.
+    Problem(Problem),
+    /// A line that changes nothing about the outcome.
+    Line(String),
+}
+
+/// What there is to tell of one file.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// What was moved, if it was tried.
+    pub report: Option<Report>,
+    /// Bytes that were read back and found to be the same.
+    pub verified: Option<u64>,
+    /// The rest, in its order.
+    pub said: Vec<Said>,
+}
+
+impl Told {
+    /// A line that changes nothing about the outcome.
+    pub fn line(&mut self, line: impl ToString) {
+        self.said.push(Said::Line(line.to_string()));
+    }
+}
+
+/// What there is to tell of some files.
+#[derive(Debug, Default)]
+pub struct Sum {
+    account: Account,
+    transfers: u64,
+    verified: Option<u64>,
+    said: BTreeMap<usize, Vec<Said>>,
+}
+
+impl Sum {
+    /// Adds one of them, by its number among them.
+    pub fn add(&mut self, index: usize, told: Told) {
+        let mut said = told.said;
+        if let Some(bytes) = told.verified {
+            *self.verified.get_or_insert(0) += bytes;
+        }
+        match told.report {
+            Some(report) if matters(&report) => {
+                self.transfers += 1;
+                said.insert(0, Said::Report(report));
+            }
+            Some(report) => {
+                self.transfers += 1;
+                self.account.add(&report);
+            }
+            None => {}
+        }
+        if !said.is_empty() {
+            self.said.insert(index, said);
+        }
+    }
+}
+
+/// Whether its place among the others makes a difference.
+fn matters(report: &Report) -> bool {
+    matches!(report.ended, Ended::Error | Ended::Cancelled) || !report.stages.is_empty()
+}
+
+/// What waits to be told.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    next: u64,
+    under_way: BTreeSet<u64>,
+    held: BTreeMap<u64, Vec<Said>>,
+}
+
+impl Ledger {
+    /// Something begins; by this number its end is told.
+    pub fn begin(&mut self) -> u64 {
+        self.next += 1;
+        self.under_way.insert(self.next);
+        self.next
+    }
+
+    /// Its end.
+    pub fn end(&mut self, session: &mut Session, number: u64, sum: Sum) {
+        self.under_way.remove(&number);
+        // The order of what went well makes no difference.
+        session.merge(&sum.account, sum.transfers, sum.verified);
+        let said: Vec<Said> = sum.said.into_values().flatten().collect();
+        if !said.is_empty() {
+            self.held.insert(number, said);
+        }
+        self.tell(session);
+    }
+
+    /// What comes after all that has begun.
+    pub fn said(&mut self, session: &mut Session, said: Vec<Said>) {
+        self.next += 1;
+        self.held.insert(self.next, said);
+        self.tell(session);
+    }
+
+    fn tell(&mut self, session: &mut Session) {
+        let oldest = self.under_way.first().copied().unwrap_or(u64::MAX);
+        while let Some(entry) = self.held.first_entry().filter(|e| *e.key() < oldest) {
+            for said in entry.remove() {
+                match said {
+                    Said::Report(report) => session.add(&report),
+                    Said::Problem(problem) => session.problem(&problem),
+                    Said::Line(line) => session.say(&line),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! `cordboard copy` of many files at once.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::*;
+use rustix::process::Signal;
+
+/// More than one thread copies before it starts others.
+const MANY: usize = 300;
+/// More than is copied at one go: for the engine.
+const LARGE: usize = 6 << 20;
+
+/// A tree of many small files in a few directories, with some large ones.
+/// Returns how many bytes there are.
+fn tree(top: &Path) -> usize {
+    let mut sum = 0;
+    for d in 0..6 {
+        let at = top.join(format!("d{d}/e"));
+        std::fs::create_dir_all(&at).unwrap();
+        for i in 0..MANY / 6 {
+            let length = if i == 20 { LARGE + d } else { 100 * i + d };
+            std::fs::write(at.join(format!("f{i}")), bytes(length)).unwrap();
+            sum += length;
+        }
+        symlink("e/f3", top.join(format!("d{d}/l"))).unwrap();
+    }
+    sum
+}
+
+#[track_caller]
+fn same(a: &Path, b: &Path) {
+    let run = Command::new("diff").arg("-r").args([a, b]).output();
+    let run = run.unwrap();
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stdout)
+    );
+}
+
+#[test]
+fn a_tree_however_many_at_once() {
+    let dir = dir();
+    let from = dir.path().join("t");
+    let sum = tree(&from);
+    for jobs in ["1", "2", "5", "100"] {
+        let to = dir.path().join(jobs);
+        let run = run(cordboard()
+            .args(["copy", "-r", "--json", "--jobs", jobs])
+            .args([&from, &to]));
+        let json = run.ok().json();
+        assert_eq!(json["read"], sum);
+        assert_eq!(json["written"], sum);
+        assert_eq!(json["ended"], "eof");
+        assert_eq!(run.stderr().lines().count(), 1);
+        same(&from, &to);
+        // Onto itself, as it is there now.
+        let again = ["copy", "-r", "--json", "--jobs", jobs];
+        let run = common::run(cordboard().args(again).args([&from.join("."), &to]));
+        assert_eq!(run.ok().json()["written"], sum);
+        same(&from, &to);
+    }
+    for jobs in ["0", "-1", "many"] {
+        let run = call(["copy", "--jobs", jobs, "a", "b"]);
+        assert_eq!(run.code(), 2, "{}", run.stderr());
+    }
+}
+
+/// A directory's times and mode come after all that is made in it.
+#[test]
+fn directories_are_settled_after_their_contents() {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    let dir = dir();
+    let from = dir.path().join("t");
+    tree(&from);
+    let mut shut: Vec<PathBuf> = (0..6).map(|d| from.join(format!("d{d}/e"))).collect();
+    shut.extend((0..6).map(|d| from.join(format!("d{d}"))));
+    for (i, path) in shut.iter().enumerate() {
+        let time = Timespec {
+            tv_sec: 1_000_000_000 + i as i64,
+            tv_nsec: 5,
+        };
+        let times = Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
+        utimensat(CWD, path, &times, AtFlags::empty()).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o555)).unwrap();
+    }
+    let to = dir.path().join("c");
+    let flags = ["copy", "-rp", "--sync", "--jobs", "4"];
+    run(cordboard().args(flags).args([&from, &to])).ok();
+    same(&from, &to);
+    for path in &shut {
+        let made = to.join(path.strip_prefix(&from).unwrap());
+        let (old, new) = (path.metadata().unwrap(), made.metadata().unwrap());
+        assert_eq!(
+            (new.mtime(), new.mtime_nsec(), new.mode()),
+            (old.mtime(), old.mtime_nsec(), old.mode()),
+            "{}",
+            made.display()
+        );
+    }
+    for path in shut {
+        let made = to.join(path.strip_prefix(&from).unwrap());
+        for path in [path, made] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+}
+
+/// What went wrong is told in the order of the operands, whatever ends first.
+#[test]
+fn failing_ones_among_many() {
+    let dir = dir();
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let mut sources = Vec::new();
+    let mut missing = Vec::new();
+    let mut sum = 0;
+    for i in 0..MANY {
+        let name = format!("f{i:03}");
+        if i % 50 == 7 {
+            sources.push(dir.path().join(&name));
+            missing.push(name);
+        } else if i % 50 == 11 {
+            // A directory is in its way.
+            std::fs::create_dir(into.join(&name)).unwrap();
+            sources.push(file(&dir, &name, b"in vain"));
+            missing.push(name);
+        } else {
+            let length = if i % 100 == 5 { LARGE } else { 1000 + i };
+            sources.push(file(&dir, &name, &bytes(length)));
+            sum += length;
+        }
+    }
+    let run = run(cordboard()
+        .args(["copy", "--json", "--jobs", "3"])
+        .args(&sources)
+        .arg(&into));
+    assert_eq!(run.code(), 1);
+    let stderr = run.stderr();
+    let lines: Vec<&str> = stderr.lines().filter(|l| !l.starts_with('{')).collect();
+    assert_eq!(lines.len(), missing.len(), "{stderr}");
+    for (line, name) in lines.iter().zip(&missing) {
+        assert!(line.contains(name.as_str()), "{name} in {line}");
+    }
+    let json = run.json();
+    assert_eq!(json["written"], sum);
+    assert_eq!(
+        (&json["ended"], &json["errno"]),
+        (&"error".into(), &"ENOENT".into())
+    );
+    for source in &sources {
+        let name = source.file_name().unwrap().to_str().unwrap();
+        if !missing.iter().any(|m| m == name) {
+            assert!(read(source) == read(into.join(name)), "{name}");
+        }
+    }
+}
+
+/// Sinks that are one file are written one after the other, the last as the
+/// last; what would be waited for is waited for, and nothing else is.
+#[test]
+fn sinks_of_several_names_and_a_fifo_among_many() {
+    let dir = dir();
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let sources: Vec<_> = (0..MANY)
+        .map(|i| file(&dir, &format!("f{i:03}"), &bytes(5000 + i)))
+        .collect();
+    std::fs::write(into.join("f010"), b"old").unwrap();
+    std::fs::hard_link(into.join("f010"), into.join("f200")).unwrap();
+    symlink("f150", into.join("f250")).unwrap();
+    let fifo = into.join("f100");
+    let mode = rustix::fs::Mode::from_raw_mode(0o644);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let reader = std::thread::spawn(move || read(fifo));
+    let run = run(cordboard()
+        .args(["copy", "--jobs", "4"])
+        .args(&sources)
+        .arg(&into));
+    run.ok();
+    assert!(reader.join().unwrap() == bytes(5100));
+    for i in 0..MANY {
+        let expected = match i {
+            10 | 200 => 5200,
+            150 | 250 => 5250,
+            100 => continue,
+            i => 5000 + i,
+        };
+        assert!(
+            read(into.join(format!("f{i:03}"))) == bytes(expected),
+            "{i}"
+        );
+    }
+    // The source is one that is there under another name.
+    let hard = into.join("f020");
+    std::fs::remove_file(&hard).unwrap();
+    std::fs::hard_link(&sources[20], &hard).unwrap();
+    std::fs::remove_file(into.join("f100")).unwrap();
+    let run = common::run(
+        cordboard()
+            .args(["copy", "--jobs", "4"])
+            .args(&sources)
+            .arg(&into),
+    );
+    run.fails(1, &["f020", "same file as the source"]);
+    assert!(read(&hard) == bytes(5020));
+}
+
+#[test]
+fn a_full_disk_among_many() {
+    if !root("a file system that is soon full") {
+        return;
+    }
+    let dir = dir();
+    let from = dir.path().join("t");
+    tree(&from);
+    let script = r#"mount -t tmpfs -o size=20M none "$0" && "$@"; code=$?
+        find "$0" -type f -printf '%s\n'; exit $code"#;
+    let full = dir.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    let run = run(Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .arg(&full)
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .args(["copy", "-r", "--json", "--jobs", "4"])
+        .args([&from, &full.join("c")]));
+    assert_eq!(run.code(), 1, "{}", run.stderr());
+    let json = run.json();
+    assert_eq!(json["errno"], "ENOSPC");
+    assert_eq!(json["failed"], "sink");
+    // All that it says it wrote is there, and not a byte more.
+    let sizes: u64 = String::from_utf8_lossy(run.stdout())
+        .lines()
+        .map(|line| line.parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(json["written"], sizes);
+    let stderr = run.stderr();
+    let told: BTreeSet<&str> = stderr.lines().filter(|l| l.contains("ENOSPC")).collect();
+    assert!(told.len() > 1, "{stderr}");
+}
+
+/// The names of a process's threads.
+fn threads(pid: u32) -> Vec<String> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .map(|name| name.trim().to_owned())
+        .collect()
+}
+
+#[test]
+fn an_interrupt_ends_all_that_are_under_way() {
+    let dir = dir();
+    let from = dir.path().join("t");
+    let small = tree(&from);
+    // They never end.
+    for name in ["huge", "vast"] {
+        let huge = std::fs::File::create(from.join(name)).unwrap();
+        huge.set_len(1 << 40).unwrap();
+    }
+    let to = dir.path().join("c");
+    // In small steps, so that the disk does not fill meanwhile.
+    let route = [
+        "--route",
+        "read/write",
+        "--sparse",
+        "never",
+        "--block",
+        "512",
+    ];
+    let child = cordboard()
+        .args(["copy", "-r", "--json", "--jobs", "4"])
+        .args(route)
+        .args([&from, &to])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let has = |name: &str| to.join(name).metadata().is_ok_and(|m| m.len() > 1 << 20);
+    until("both", || (has("huge") && has("vast")).then_some(()));
+    // The others go on beside them.
+    let through = || (0..6).all(|d| to.join(format!("d{d}/e/f49")).exists());
+    until("the rest", || through().then_some(()));
+    let names = threads(child.id());
+    for name in ["cordboard", "cordboard-work"] {
+        assert!(names.iter().any(|n| n == name), "{name} in {names:?}");
+    }
+    signal(child.id(), Signal::INT);
+    let run = end(child);
+    assert_eq!(run.code(), 130, "{}", run.stderr());
+    let json = run.json();
+    assert_eq!(json["ended"], "cancelled");
+    assert!(json["failed"].is_null() && json["errno"].is_null());
+    let length = |name: &str| to.join(name).metadata().unwrap().len();
+    let (huge, vast) = (length("huge"), length("vast"));
+    let stderr = run.stderr();
+    for (name, length) in [("huge", huge), ("vast", vast)] {
+        let holds = format!("{name} holds {length} of {} bytes", 1u64 << 40);
+        assert!(stderr.contains(&holds), "{holds} in {stderr}");
+    }
+    // Exactly what is in the files, whichever of the others were still begun.
+    let mut sum = huge + vast;
+    for d in 0..6 {
+        for i in 0..MANY / 6 {
+            let at = format!("d{d}/e/f{i}");
+            let Ok(there) = to.join(&at).metadata() else {
+                continue;
+            };
+            let whole = from.join(&at).metadata().unwrap().len();
+            let told = stderr.contains(&format!("{at} holds {} of", there.len()));
+            assert!(there.len() == whole || told, "{at} in {stderr}");
+            sum += there.len();
+        }
+    }
+    assert!(sum <= huge + vast + small as u64);
+    assert_eq!(json["written"], sum, "{stderr}");
+}
+
+#[test]
+fn few_descriptors_are_enough_for_a_tree() {
+    let dir = dir();
+    let from = dir.path().join("t");
+    let sum = tree(&from);
+    for limit in ["40", "48", "64", "96"] {
+        let to = dir.path().join(limit);
+        let script = r#"ulimit -n "$0"; exec "$@""#;
+        let run = run(Command::new("sh")
+            .args(["-c", script, limit, env!("CARGO_BIN_EXE_cordboard")])
+            .args(["copy", "-r", "--json", "--jobs", "64"])
+            .args([&from, &to]));
+        assert_eq!(run.ok().json()["written"], sum);
+        same(&from, &to);
+    }
+}
+
+#[test]
+fn progress_of_all_that_are_under_way() {
+    let dir = dir();
+    for name in ["huge", "vast"] {
+        let huge = std::fs::File::create(dir.path().join(name)).unwrap();
+        huge.set_len(1 << 40).unwrap();
+    }
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let mut child = cordboard()
+        .args(["copy", "--progress", "always", "--route", "read/write"])
+        .args(["--sparse", "never", "--block", "512", "--jobs", "2"])
+        .args([dir.path().join("huge"), dir.path().join("vast"), into])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let mut seen = String::new();
+    while !seen.contains("by read/write  2 at once") {
+        let mut piece = [0; 256];
+        let n = std::io::Read::read(&mut stderr, &mut piece).unwrap();
+        assert!(n > 0, "{seen}");
+        seen += &String::from_utf8_lossy(&piece[..n]);
+    }
+    signal(child.id(), Signal::USR1);
+    while !seen.contains(" written, ") {
+        let mut piece = [0; 256];
+        let n = std::io::Read::read(&mut stderr, &mut piece).unwrap();
+        assert!(n > 0, "{seen}");
+        seen += &String::from_utf8_lossy(&piece[..n]);
+    }
+    signal(child.id(), Signal::TERM);
+    drop(stderr);
+    assert_eq!(end(child).code(), 143);
+}
