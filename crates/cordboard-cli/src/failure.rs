@@ -8,7 +8,7 @@ use crate::hints::{Doing, hint};
 use crate::problem::Problem;
 
 /// Who is to be named: one side, or both.
-fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> String {
+pub fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> String {
     match side {
         Some(Side::Source) => source.to_string(),
         Some(Side::Sink) => sink.to_string(),
@@ -26,7 +26,7 @@ pub fn ended(report: &Report, source: &dyn Display, sink: &dyn Display) -> Resul
 }
 
 /// A failure in the midst of a transfer.
-fn failed(operand: String, report: &Report) -> Problem {
+pub fn failed(operand: String, report: &Report) -> Problem {
     let side = report.failed.unwrap_or(Side::Source);
     let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
     let meaning = match (fault, report.errno) {
