@@ -24,7 +24,7 @@ pub(crate) use lend::lend;
 pub(crate) use process::PerProcess;
 pub(crate) use ring::{Half, SLOTS, Uring};
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
-pub(crate) use socket::{pass_credentials, path_mtu, send_room, unsent};
+pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, send_room, unsent};
 pub(crate) use uring::try_io_uring;
 
 use crate::errno::Errno;

@@ -37,6 +37,24 @@ pub(crate) fn send_room(fd: BorrowedFd<'_>) -> usize {
     (room - room / 8).max(PAGE)
 }
 
+/// Whether a UDP socket joins datagrams of one sender's (`UDP_GRO`, since
+/// Linux 5.0).
+pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
+    let mut set: libc::c_int = 0;
+    let mut length = size_of_val(&set) as libc::socklen_t;
+    // SAFETY: `set` is valid for `length` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            (&raw mut set).cast(),
+            &raw mut length,
+        )
+    };
+    done == 0 && set != 0
+}
+
 /// Bytes a pipe or socket holds for its reader: `FIONREAD`.
 pub(crate) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::io::ioctl_fionread(fd)?)

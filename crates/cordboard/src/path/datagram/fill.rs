@@ -69,7 +69,7 @@ impl Datagram {
         while end < enough && self.queue.len() < MOST_JOINED && verdict.is_none() {
             let first = self.queue.is_empty();
             let slot = &mut buffer[end..end + self.slot];
-            match receive_one(flow, slot, wait && first) {
+            match receive_one(flow, slot, wait && first, true) {
                 Ok(One::Here(received)) if received.length == 0 && self.is_end(flow, &received) => {
                     self.ended = true;
                     break;

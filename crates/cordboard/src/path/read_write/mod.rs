@@ -17,7 +17,7 @@ use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::route::{Pair, Why};
-use crate::sys::Buffer;
+use crate::sys::{self, Buffer};
 use crate::transfer::Stranded;
 
 /// The buffer to begin with, and what it grows to where reads keep filling it
@@ -69,6 +69,9 @@ pub(crate) struct ReadWrite {
     segment: Option<usize>,
     /// What is held has lost its end, and is not passed on.
     cut: bool,
+    /// Messages come with something that matters here: how long each of those
+    /// is that the kernel has joined.
+    annotated: bool,
     /// The source gives messages.
     messages: bool,
     /// The length of the messages that a stream is cut into.
@@ -124,6 +127,7 @@ impl ReadWrite {
             empty_message: false,
             segment: None,
             cut: false,
+            annotated: source.kind == Kind::Udp && sys::joins_datagrams(flow.source_fd()),
             messages: source.kind.is_datagram(),
             message,
             joins: joins > 1,
@@ -223,7 +227,7 @@ impl ReadWrite {
 
     /// One message: a short read would lose the rest of it.
     fn receive(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
-        let received = match datagram::receive_one(flow, room, flow.may_sleep) {
+        let received = match datagram::receive_one(flow, room, flow.may_sleep, self.annotated) {
             Ok(One::Here(received)) => received,
             Ok(One::TooLong) => {
                 flow.left = 0;
