@@ -6,6 +6,7 @@ mod cat_ways;
 mod copy_ways;
 mod direct_ways;
 mod engine_ways;
+pub mod flow;
 pub mod latency;
 mod library;
 pub mod many;
@@ -15,6 +16,7 @@ mod synced;
 
 pub use relay_ways::sent;
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -62,6 +64,12 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
         ),
         "then-fsync" => synced::then_fsync(args.word(0)?, &args.0[1..]),
         "copy-all" => copy_ways::all(args.word(0)?, args.word(1)?, args.word(2)?),
+        "flow" => flow::run(
+            args.word(0)?,
+            args.word(1)?,
+            args.word(2)?.parse()?,
+            flow_control(&args)?,
+        ),
         "latency" => latency::run(args.word(0)?, args.number(1)?),
         "many-files" => {
             let sync = args.0.get(3).is_some_and(|word| word == "sync");
@@ -91,4 +99,18 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
         "library" => library::splice(args.word(0)?, args.word(1)?),
         _ => bail!("no baseline is called {name}"),
     }
+}
+
+/// `BLOCK READS WRITES BURST` from the fourth argument on; nothing: adaptive.
+fn flow_control(args: &Args) -> Result<Option<flow::Fixed>> {
+    let Some(block) = args.optional(3)? else {
+        return Ok(None);
+    };
+    let mark = |index: usize| -> Result<u32> { Ok(args.word(index)?.parse()?) };
+    let mut marks = cordboard::Watermarks::default();
+    marks.reads = mark(4)?;
+    marks.writes = mark(5)?;
+    marks.burst = mark(6)?;
+    let block = NonZeroUsize::new(block).context("a block of no bytes")?;
+    Ok(Some(flow::Fixed { block, marks }))
 }

@@ -2,6 +2,7 @@
 
 mod cat;
 mod copy_file;
+mod flow;
 mod latency;
 mod many;
 mod one_byte;
@@ -37,6 +38,7 @@ pub const ALL: &[Experiment] = &[
     pairs::EXPERIMENT,
     paper_tables::table1::EXPERIMENT,
     paper_tables::table2::EXPERIMENT,
+    flow::EXPERIMENT,
     many::EXPERIMENT,
     latency::EXPERIMENT,
 ];

@@ -1,0 +1,66 @@
+//! Not a baseline: the library's direct path with given flow control, or with
+//! none given, which adapts.
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use cordboard::{Direct, Observer, PathName, Progress, Request, Transfer, Watermarks};
+
+use crate::harness::figures::say;
+
+/// Bytes a second, of what came after the start.
+pub const RATE: &str = "GB/s after start";
+
+/// The block size and the watermarks.
+#[derive(Debug, Clone, Copy)]
+pub struct Fixed {
+    /// Bytes.
+    pub block: NonZeroUsize,
+    /// Pending reads, pending writes, and how many reads a write may start.
+    pub marks: Watermarks,
+}
+
+/// Copies a file. The first `start` bytes are what an adaptive one may take to
+/// find its setting.
+pub fn run(from: &str, to: &str, start: u64, fixed: Option<Fixed>) -> Result<()> {
+    let (source, sink) = (File::open(from)?, File::create(to)?);
+    let request = Request {
+        sync: true,
+        direct: Direct::Always,
+        block: fixed.map(|f| f.block),
+        watermarks: fixed.map(|f| f.marks),
+        ..Request::default()
+    };
+    let passed = Arc::new(OnceLock::new());
+    let observer = Passed {
+        start,
+        at: Arc::clone(&passed),
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request)?;
+    let report = transfer.observe(observer).run().into_result()?;
+    let paths = &report.path;
+    ensure!(paths.contains(&PathName::Direct), "not direct: {paths:?}");
+    if let Some((when, written)) = passed.get() {
+        let rest = (report.written - written) as f64;
+        say(RATE, rest / 1e9 / when.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// When the start was over, and what was written by then.
+struct Passed {
+    start: u64,
+    at: Arc<OnceLock<(Instant, u64)>>,
+}
+
+impl Observer for Passed {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written >= self.start {
+            self.at.get_or_init(|| (Instant::now(), progress.written));
+        }
+    }
+}
