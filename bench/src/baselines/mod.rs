@@ -107,10 +107,11 @@ fn flow_control(args: &Args) -> Result<Option<flow::Fixed>> {
         return Ok(None);
     };
     let mark = |index: usize| -> Result<u32> { Ok(args.word(index)?.parse()?) };
-    let mut marks = cordboard::Watermarks::default();
-    marks.reads = mark(4)?;
-    marks.writes = mark(5)?;
-    marks.burst = mark(6)?;
+    let marks = cordboard::Watermarks {
+        reads: mark(4)?,
+        writes: mark(5)?,
+        burst: mark(6)?,
+    };
     let block = NonZeroUsize::new(block).context("a block of no bytes")?;
     Ok(Some(flow::Fixed { block, marks }))
 }
