@@ -288,7 +288,13 @@ impl Step for ReadWrite {
         let sleeps =
             flow.watched && flow.may_sleep && source.kind.can_block() && !source.nonblocking;
         let mut moved = 0;
-        for _ in 0..ROUNDS {
+        // Where nobody waits to hear of it, going round here is what costs least.
+        let (rounds, enough) = if flow.watched {
+            (ROUNDS, ENOUGH)
+        } else {
+            (ROUNDS * 4, ENOUGH * 16)
+        };
+        for _ in 0..rounds {
             match self.round(flow) {
                 // A signal came, or there is more to wait for.
                 Verdict::Moved(0) => break,
@@ -299,7 +305,7 @@ impl Step for ReadWrite {
                 Verdict::Ended => break,
                 verdict => return verdict,
             }
-            if moved >= ENOUGH || flow.left.min(flow.span) == 0 || sleeps {
+            if moved >= enough || flow.left.min(flow.span) == 0 || sleeps {
                 break;
             }
         }
