@@ -8,9 +8,7 @@ use crate::harness::Bench;
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::digest::Content;
 use crate::harness::figures;
-use crate::harness::interleave::{Setting, Turn};
-use crate::harness::launch::Job;
-use crate::harness::series::Sample;
+use crate::harness::interleave::Setting;
 use crate::harness::target::{Against, Measure, Target};
 
 /// In the registry.
@@ -56,7 +54,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         },
         rounds: ROUNDS,
     };
-    bench.measure(&setting, &contestants, once)?;
+    bench.measure(&setting, &contestants, figures::alone)?;
     bench.targets.push(Target {
         setting: SETTING.to_owned(),
         ours: "cordboard::splice",
@@ -71,13 +69,4 @@ fn run(bench: &mut Bench) -> Result<()> {
          whole process's, with putting in and taking out."
     ));
     Ok(())
-}
-
-fn once(turn: &Turn<'_>) -> Result<Sample> {
-    let (finished, _) = Job::new(&turn.words(&[]))?.keep_output().run()?;
-    let sample = Sample {
-        digest: Some(0),
-        ..Sample::default()
-    };
-    figures::heard(sample, &finished.output)
 }

@@ -4,11 +4,23 @@
 use anyhow::{Context, Result};
 
 use super::cpu::Cpu;
+use super::interleave::Turn;
+use super::launch::Job;
 use super::series::Sample;
 
 /// Says one.
 pub fn say(name: &str, value: f64) {
     println!("{name}={value}");
+}
+
+/// One turn of a program that measures itself, and says all there is to know.
+pub fn alone(turn: &Turn<'_>) -> Result<Sample> {
+    let (finished, _) = Job::new(&turn.words(&[]))?.keep_output().run()?;
+    let sample = Sample {
+        digest: Some(0),
+        ..Sample::default()
+    };
+    heard(sample, &finished.output)
 }
 
 /// With what was said. `wall`, `cpu` and `bytes` take the place of the

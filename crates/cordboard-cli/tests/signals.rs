@@ -262,9 +262,8 @@ fn more(master: &mut std::fs::File, screen: &mut String) -> bool {
     n > 0
 }
 
-#[test]
-fn progress_on_a_terminal_and_not_elsewhere() {
-    let (mut master, terminal) = terminal(0);
+/// A kibibyte of more to come has been moved; this is where it shows.
+fn moving_a_little(terminal: impl Into<Stdio>) -> (std::process::Child, std::process::ChildStdin) {
     let mut child = cordboard()
         .args(["splice", "-", "/dev/null"])
         .stdin(Stdio::piped())
@@ -273,6 +272,13 @@ fn progress_on_a_terminal_and_not_elsewhere() {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&bytes(1024)).unwrap();
+    (child, stdin)
+}
+
+#[test]
+fn progress_on_a_terminal_and_not_elsewhere() {
+    let (mut master, terminal) = terminal(0);
+    let (mut child, stdin) = moving_a_little(terminal);
     let mut screen = String::new();
     // The size is unknown: no share, no time left.
     while !screen.contains("1.0 KiB  ") {
@@ -293,14 +299,7 @@ fn progress_on_a_terminal_and_not_elsewhere() {
 fn progress_on_a_narrow_terminal_does_not_wrap() {
     let (mut master, terminal) = terminal(12);
     let resize = master.try_clone().unwrap();
-    let mut child = cordboard()
-        .args(["splice", "-", "/dev/null"])
-        .stdin(Stdio::piped())
-        .stderr(terminal)
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(&bytes(1024)).unwrap();
+    let (mut child, mut stdin) = moving_a_little(terminal);
     let mut screen = String::new();
     while !screen.contains("1.0 KiB\x1b[K") {
         assert!(more(&mut master, &mut screen), "{screen}");

@@ -7,9 +7,7 @@ use super::{ENGINE, THREADS, by_bench};
 use crate::baselines::many::{DESCRIPTORS, MESSAGE, SPARE};
 use crate::harness::contestant::Role;
 use crate::harness::digest::Content;
-use crate::harness::interleave::{Setting, Turn};
-use crate::harness::launch::Job;
-use crate::harness::series::Sample;
+use crate::harness::interleave::Setting;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, figures};
 
@@ -51,7 +49,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         },
         rounds: ROUNDS,
     };
-    bench.measure(&setting, &contestants, once)?;
+    bench.measure(&setting, &contestants, figures::alone)?;
     for (figure, bound) in [("idle RSS B each", RESIDENT), ("idle wake-ups", 0.0)] {
         bench.targets.push(Target {
             setting: setting.name.clone(),
@@ -87,13 +85,4 @@ fn room_for(pairs: u64) -> u64 {
     allowed.map_or(pairs, |allowed| {
         pairs.min(allowed.saturating_sub(SPARE) / DESCRIPTORS)
     })
-}
-
-fn once(turn: &Turn<'_>) -> Result<Sample> {
-    let (finished, _) = Job::new(&turn.words(&[]))?.keep_output().run()?;
-    let sample = Sample {
-        digest: Some(0),
-        ..Sample::default()
-    };
-    figures::heard(sample, &finished.output)
 }

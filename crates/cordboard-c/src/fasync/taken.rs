@@ -4,6 +4,7 @@
 //! goes with the first and comes back with the last, or not, if the program
 //! has taken it off meanwhile (with `cord_set_flags`).
 
+use cordboard::endpoint::same_description;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,7 +28,7 @@ pub(crate) struct Taken {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn find(taken: &[Taken], fd: BorrowedFd<'_>) -> Option<usize> {
-    (taken.iter()).position(|t| sys::same_description(t.fd.as_fd(), fd))
+    (taken.iter()).position(|t| same_description(t.fd.as_fd(), fd))
 }
 
 /// Whether the flag is off for a transfer, and shall come back.
@@ -152,7 +153,7 @@ fn release(fd: BorrowedFd<'_>) {
     // the number by which the flag was set.
     let by = sys::lend(last.number)
         .ok()
-        .filter(|number| sys::same_description(*number, fd))
+        .filter(|number| same_description(*number, fd))
         .unwrap_or(fd);
     // What had it before can have it again.
     let _ = sys::set_flags(by, flags | libc::O_ASYNC);

@@ -70,29 +70,3 @@ pub(crate) fn owner(fd: BorrowedFd<'_>) -> Result<Option<Owner>, Errno> {
         (_, id) => Some(Owner::Process(id)),
     })
 }
-
-/// Whether two descriptors share one open description: `F_DUPFD_QUERY` (since
-/// Linux 6.10), or `kcmp(2)` (since Linux 3.5, where configured and not
-/// filtered). `false` where nobody can tell.
-pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
-    const F_DUPFD_QUERY: libc::c_int = 1024 + 3;
-    const KCMP_FILE: libc::c_int = 0;
-    // SAFETY: takes and returns integers only.
-    let same = unsafe { libc::fcntl(a.as_raw_fd(), F_DUPFD_QUERY, b.as_raw_fd()) };
-    if same >= 0 {
-        return same == 1;
-    }
-    let pid = std::process::id();
-    // SAFETY: takes and returns integers only.
-    let order = unsafe {
-        libc::syscall(
-            libc::SYS_kcmp,
-            pid,
-            pid,
-            KCMP_FILE,
-            a.as_raw_fd(),
-            b.as_raw_fd(),
-        )
-    };
-    order == 0
-}

@@ -124,6 +124,14 @@ impl Facts {
     }
 }
 
+/// Whether two descriptors share one open description, and with it position
+/// and flags: the same number, `F_DUPFD_QUERY` (since Linux 6.10), or `kcmp(2)`
+/// (since Linux 3.5, where configured and not filtered). `false` where nobody
+/// can tell.
+pub fn same_description(a: impl AsFd, b: impl AsFd) -> bool {
+    crate::sys::same_description(a.as_fd(), b.as_fd())
+}
+
 /// A descriptor and its facts.
 #[derive(Debug, Clone, Copy)]
 pub struct Endpoint<'fd> {

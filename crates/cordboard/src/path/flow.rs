@@ -106,6 +106,13 @@ pub(crate) struct Flow<'fd> {
 }
 
 impl<'fd> Flow<'fd> {
+    /// Allows sleeping inside system calls, or does not.
+    pub(crate) fn let_sleep(&mut self, may_sleep: bool) {
+        self.may_sleep = may_sleep;
+        self.source_ready.may_sleep = may_sleep;
+        self.sink_ready.may_sleep = may_sleep;
+    }
+
     pub(crate) fn source_fd(&self) -> BorrowedFd<'fd> {
         self.source.fd()
     }

@@ -44,10 +44,8 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
         None
     };
     let may_sleep = transfer.may_sleep();
-    transfer.flow.may_sleep = may_sleep;
+    transfer.flow.let_sleep(may_sleep);
     transfer.flow.watched = transfer.observer.is_some() || transfer.control.is_some();
-    transfer.flow.source_ready.may_sleep = may_sleep;
-    transfer.flow.sink_ready.may_sleep = may_sleep;
     let turn = turns(&mut transfer, &mut course, waiter);
     let outcome = transfer.settle(turn, waiter, course.start);
     drop(hold);

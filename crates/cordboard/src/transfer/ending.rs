@@ -130,9 +130,7 @@ impl Transfer<'_> {
     fn drain(&mut self, waiter: &mut dyn Waiter, verdict: &mut Verdict) {
         let left = std::mem::take(&mut self.flow.left);
         self.flow.cut_short = true;
-        self.flow.may_sleep = false;
-        self.flow.source_ready.may_sleep = false;
-        self.flow.sink_ready.may_sleep = false;
+        self.flow.let_sleep(false);
         while self.holds() {
             let interest = Interest {
                 ready: Some((self.flow.sink_fd(), true)),

@@ -191,9 +191,7 @@ impl<'a> Transfer<'a> {
     /// ends.
     pub(crate) fn set_up(&mut self, backend: Backend) {
         self.flow.backend = backend;
-        self.flow.may_sleep = false;
-        self.flow.source_ready.may_sleep = false;
-        self.flow.sink_ready.may_sleep = false;
+        self.flow.let_sleep(false);
     }
 
     /// Bytes read and written so far.

@@ -2,9 +2,9 @@
 
 use std::io::IoSlice;
 
-use rustix::net::{SendAncillaryBuffer, SendFlags};
+use rustix::net::SendAncillaryBuffer;
 
-use super::super::{Cursor, Flow, Verdict};
+use super::super::{Cursor, Flow, Verdict, stream};
 use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -45,11 +45,7 @@ impl Datagram {
         let fd = flow.sink_fd();
         let first = self.message(buffer, self.next);
         let singly = || {
-            let mut flags = SendFlags::NOSIGNAL;
-            if !wait {
-                flags |= SendFlags::DONTWAIT;
-            }
-            let sent = rustix::net::send(fd, first, flags);
+            let sent = rustix::net::send(fd, first, stream::sending(wait));
             sent.map(|_| 1).map_err(Errno::from)
         };
         let sent = if whole == 1 {
@@ -126,10 +122,7 @@ impl Datagram {
 fn write_stream(flow: &mut Flow<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
     let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
     if facts.kind.is_socket() {
-        let mut flags = SendFlags::NOSIGNAL;
-        if !flow.may_sleep {
-            flags |= SendFlags::DONTWAIT;
-        }
+        let flags = stream::sending(flow.may_sleep);
         let mut none = SendAncillaryBuffer::default();
         return Ok(rustix::net::sendmsg(fd, parts, &mut none, flags)?);
     }

@@ -10,6 +10,7 @@ use crate::sys::{Batch, Received};
 /// Bytes that are joined for a stream before they are written, and datagrams.
 pub(super) const JOINED: usize = 64 << 10;
 const MOST_JOINED: usize = 64;
+
 impl Datagram {
     /// A batch of datagrams that together cannot exceed what is left.
     pub(super) fn receive(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {

@@ -4,6 +4,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 
 use super::super::Flow;
+use super::super::stream::receiving;
 use super::size::largest;
 use crate::errno::Errno;
 use crate::sys::{self, Received};
@@ -41,10 +42,7 @@ pub(in crate::path) fn receive_one(
 /// Without room for anything beside it: descriptors that were sent along are
 /// closed by the kernel.
 fn receive_plain(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
-    let mut flags = RecvFlags::TRUNC;
-    if !wait {
-        flags |= RecvFlags::DONTWAIT;
-    }
+    let flags = RecvFlags::TRUNC | receiving(wait);
     let whole = rustix::net::recv(flow.source_fd(), &mut *into, flags)?.1;
     Ok(Received {
         length: whole.min(into.len()),
@@ -56,12 +54,7 @@ fn receive_plain(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Receive
 
 /// Length of the next datagram, which stays where it is.
 pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
-    let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
-    let flags = if wait {
-        flags
-    } else {
-        flags | RecvFlags::DONTWAIT
-    };
+    let flags = RecvFlags::PEEK | RecvFlags::TRUNC | receiving(wait);
     let mut none = [0u8; 1];
     Ok(rustix::net::recv(flow.source_fd(), &mut none, flags)?.1)
 }

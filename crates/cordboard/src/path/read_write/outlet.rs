@@ -3,13 +3,12 @@
 use std::os::fd::OwnedFd;
 
 use rustix::io::ReadWriteFlags;
-use rustix::net::SendFlags;
 
 use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
-use crate::path::{Cursor, Flow, Verdict};
+use crate::path::{Cursor, Flow, Verdict, stream};
 
 /// What a pipe takes in one piece or not at all (`pipe(7)`); a blocking
 /// terminal or device is given no more at a time either.
@@ -88,11 +87,11 @@ impl Outlet {
         let sink = flow.sink_fd();
         let facts = flow.sink.facts();
         if facts.kind.is_socket() {
-            let mut flags = SendFlags::NOSIGNAL;
-            if !flow.may_sleep {
-                flags |= SendFlags::DONTWAIT;
-            }
-            return Ok(rustix::net::send(sink, bytes, flags)?);
+            return Ok(rustix::net::send(
+                sink,
+                bytes,
+                stream::sending(flow.may_sleep),
+            )?);
         }
         if aligned::unit(facts) > 1 {
             return aligned::write(flow, &mut self.twin, bytes);
