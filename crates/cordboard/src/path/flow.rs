@@ -170,14 +170,19 @@ impl<'fd> Flow<'fd> {
     /// request covers. Only then is it right to announce more to a socket;
     /// announced for nothing, a short message waits 200 ms.
     pub(crate) fn more_in_hand(&self) -> bool {
+        self.source.kind().is_cached() && self.left > 0 && self.is_before_its_size()
+    }
+
+    /// The source says that it is larger than what was read of it; that may be
+    /// a lie.
+    pub(crate) fn is_before_its_size(&self) -> bool {
         let facts = self.source.facts();
         let here = match self.from {
             Cursor::At(offset) => offset,
             Cursor::Position => facts.position.unwrap_or(0) + self.read,
             Cursor::Stream => return false,
         };
-        let there = facts.size.is_some_and(|size| here < size);
-        facts.kind.is_cached() && self.left > 0 && there
+        facts.size.is_some_and(|size| here < size)
     }
 
     /// As many bytes were read as a file had when the transfer began, on a file

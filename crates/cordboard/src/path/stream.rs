@@ -24,6 +24,43 @@ pub(super) fn sending(wait: bool) -> SendFlags {
     }
 }
 
+/// Bytes of a made-up file that go on in one write …
+const GATHERED: usize = 64 << 10;
+/// … and into a pipe, whose reader is to be at work meanwhile: a quarter of
+/// what one holds by default.
+const GATHERED_FOR_A_PIPE: usize = 16 << 10;
+
+/// What a made-up file has after a first read of so many bytes, and whether
+/// that was all.
+///
+/// It gives a page a read, whatever it is asked for (`kernfs_fop_read_iter`,
+/// fs/kernfs/file.c), and a write of each would cost as much again. One that
+/// says how long it is keeps no reader waiting, unlike /proc/kmsg or
+/// trace_pipe. An errno is told by the next read.
+pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usize, bool) {
+    let enough = if flow.sink.kind().is_pipe() {
+        GATHERED_FOR_A_PIPE
+    } else {
+        GATHERED
+    };
+    let mut done = 0;
+    while first + done < enough && flow.is_before_its_size() {
+        let length = flow.want(into.len() - done);
+        if length == 0 {
+            break;
+        }
+        match plain(flow, &mut into[done..][..length]) {
+            Ok(0) => return (done, true),
+            Ok(n) => {
+                flow.took(n as u64);
+                done += n;
+            }
+            Err(_) => break,
+        }
+    }
+    (done, false)
+}
+
 /// One read where the source stands. `aside`: for reading a little from a pipe.
 pub(super) fn read(
     flow: &mut Flow<'_>,
@@ -38,10 +75,53 @@ pub(super) fn read(
         let may_wait = flow.may_sleep || flow.source.facts().nonblocking;
         return pipe::read(fd, into, may_wait, aside);
     }
+    plain(flow, into)
+}
+
+fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+    let fd = flow.source_fd();
     let n = match flow.from {
         Cursor::At(offset) => rustix::io::pread(fd, into, offset)?,
         _ => rustix::io::read(fd, into)?,
     };
     flow.from.advance(n as u64);
     Ok(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::{Request, Transfer};
+
+    fn first_and_more(name: &str) -> Option<(usize, (usize, bool))> {
+        let source = std::fs::File::open(name).ok()?;
+        let (_reader, sink) = std::io::pipe().unwrap();
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+        let mut into = vec![0; 2 * GATHERED];
+        let first = plain(&mut transfer.flow, &mut into).unwrap();
+        transfer.flow.took(first as u64);
+        Some((first, pages(&mut transfer.flow, first, &mut into[first..])))
+    }
+
+    #[test]
+    fn pages_are_gathered_where_the_file_says_how_long_it_is() {
+        if let Some((first, more)) = first_and_more("/sys/kernel/btf/vmlinux") {
+            assert_eq!((first + more.0, more.1), (GATHERED_FOR_A_PIPE, false));
+        }
+        // Says 4096, and has less.
+        let (first, more) = first_and_more("/sys/kernel/profiling")
+            .or_else(|| first_and_more("/sys/class/net/lo/uevent"))
+            .unwrap_or((1, (0, true)));
+        assert!(first > 0);
+        assert_eq!(more, (0, true));
+    }
+
+    #[test]
+    fn a_file_that_does_not_say_is_not_read_again() {
+        let (first, more) = first_and_more("/proc/self/status").unwrap();
+        assert!(first > 0);
+        assert_eq!(more, (0, false));
+    }
 }

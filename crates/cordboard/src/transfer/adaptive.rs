@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 /// Block sizes that are tried, in bytes.
-const BLOCKS: [usize; 4] = [256 << 10, 512 << 10, 1 << 20, 2 << 20];
+const BLOCKS: [usize; 5] = [256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 /// Numbers of blocks in flight that are tried.
 const DEPTHS: [u32; 4] = [2, 4, 8, 16];
 /// Bytes over which a setting is measured …
-const WINDOW: u64 = 16 << 20;
+const WINDOW: u64 = 32 << 20;
 /// … or as long as this, on a slow device.
 const LONGEST: Duration = Duration::from_millis(500);
 /// What is faster by less than this is not believed, even on a device whose
@@ -46,9 +46,11 @@ pub(crate) struct Adaptive {
     home: Place,
     trial: Place,
     /// Bytes a second, where measured.
-    rates: [[Option<f64>; 4]; 4],
+    rates: [[Option<f64>; DEPTHS.len()]; BLOCKS.len()],
     /// Bytes of the setting before that are still to arrive.
     skip: u64,
+    /// Bytes that have arrived.
+    arrived: u64,
     /// When the window began, and what has arrived in it.
     window: Option<(Duration, u64)>,
     /// How much one window differs from the next at home, as a share.
@@ -76,6 +78,7 @@ impl Adaptive {
             trial: (0, 0),
             rates: Default::default(),
             skip: 0,
+            arrived: 0,
             window: None,
             variation: 0.0,
             windows: 0,
@@ -84,20 +87,31 @@ impl Adaptive {
             rested: 0,
             turn: 0,
         };
-        // 4 × 1 MiB, or as much of it as the memory allows.
-        let start = [(2, 1), (1, 1), (0, 1), (0, 0)];
+        // Large blocks: each costs the processor the same. 2 × 4 MiB, or as
+        // much of it as the memory allows.
+        let start = [(4, 0), (3, 0), (2, 0), (1, 0), (0, 0)];
         let mut start = start
             .into_iter()
             .filter(|place| block.is_none() || place.0 == 0);
         let fits = start.find(|place| adaptive.fits(*place));
         adaptive.home = fits.unwrap_or((0, 0));
         adaptive.trial = adaptive.home;
+        adaptive.skip = adaptive.in_flight(adaptive.home);
         adaptive
     }
 
-    /// What is to be in flight from now on.
+    /// What is to be in flight from now on. The first blocks are small ones: a
+    /// slow device is found out before much is in its hands.
     pub(crate) fn setting(&self) -> Setting {
-        self.at(self.trial)
+        let setting = self.at(self.trial);
+        if self.block.is_some() {
+            return setting;
+        }
+        let small = BLOCKS.iter().rev().find(|b| **b as u64 <= self.arrived / 2);
+        Setting {
+            block: setting.block.min(*small.unwrap_or(&BLOCKS[0])),
+            ..setting
+        }
     }
 
     fn at(&self, (block, depth): Place) -> Setting {
@@ -122,6 +136,7 @@ impl Adaptive {
 
     /// So many bytes have arrived; `now` is time since any fixed moment.
     pub(crate) fn learn(&mut self, now: Duration, bytes: u64) {
+        self.arrived += bytes;
         if self.skip > 0 {
             self.skip = self.skip.saturating_sub(bytes);
             return;

@@ -124,24 +124,15 @@ impl Datagram {
         // Less than a whole datagram was kept, so there is room.
         let room = buffer.len() / self.slot * self.slot - held;
         let room = usize::try_from(flow.left.min(flow.span)).map_or(room, |left| left.min(room));
-        let done = if room == 0 {
-            // No more is wanted.
-            Ok(0)
-        } else {
-            stream::read(flow, &mut buffer[held..held + room], &mut self.aside)
-        };
+        let done = self.take(flow, &mut buffer[held..held + room]);
         self.buffer = Some(buffer);
-        let n = match done {
-            Ok(0) => {
-                self.ended = true;
-                0
-            }
-            Ok(n) => n,
+        let (n, end) = match done {
+            Ok(taken) => taken,
             Err(Errno::EINTR) => return Err(Verdict::Moved(0)),
             Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
             Err(errno) => return Err(Verdict::Failed(Side::Source, errno)),
         };
-        flow.took(n as u64);
+        self.ended = end;
         let bytes = held + n;
         let exact = flow.block.is_some() && !self.ended && flow.left > 0;
         let goes = if exact {
@@ -158,6 +149,21 @@ impl Datagram {
         }
         self.tail = (goes, bytes - goes);
         Ok(())
+    }
+
+    /// What a stream has at once; and whether that was all.
+    fn take(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<(usize, bool), Errno> {
+        // No more is wanted.
+        if into.is_empty() {
+            return Ok((0, true));
+        }
+        let first = stream::read(flow, into, &mut self.aside)?;
+        flow.took(first as u64);
+        if first == 0 || flow.source.kind() != Kind::Pseudo {
+            return Ok((first, first == 0));
+        }
+        let (more, end) = stream::pages(flow, first, &mut into[first..]);
+        Ok((first + more, end))
     }
 }
 

@@ -53,14 +53,15 @@ impl Intake {
         match done {
             Ok(first) => {
                 flow.took(first as u64);
-                let bytes = first + self.more(flow, &mut room[first..]);
+                let (more, end) = self.more(flow, first, &mut room[first..]);
+                let bytes = first + more;
                 let full = first == length;
                 Ok(Got {
                     bytes,
                     full,
                     // Less than asked for, and just where a local file's size
                     // says that it ends: no need to hear it a second time.
-                    last: bytes == 0 || !full && flow.is_at_size(),
+                    last: end || bytes == 0 || !full && flow.is_at_size(),
                 })
             }
             Err(Errno::EINTR) => Err(Verdict::Moved(0)),
@@ -75,15 +76,22 @@ impl Intake {
         }
     }
 
-    /// The numbers that an event counter has besides the first one.
-    fn more(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> usize {
-        if flow.source.kind() != Kind::Eventfd || flow.sink.kind().is_datagram() {
-            return 0;
+    /// What else is there at once, and comes in one read each: the numbers of
+    /// an event counter, the pages of a made-up file. And whether that was all.
+    fn more(&mut self, flow: &mut Flow<'_>, first: usize, room: &mut [u8]) -> (usize, bool) {
+        if first == 0 || flow.sink.kind().is_datagram() {
+            return (0, false);
         }
-        let most = usize::try_from(flow.left).map_or(room.len(), |left| left.min(room.len()));
-        let n = self.more.read(flow.source_fd(), &mut room[..most]);
-        flow.took(n as u64);
-        n
+        match flow.source.kind() {
+            Kind::Eventfd => {
+                let most = usize::try_from(flow.left).map_or(room.len(), |n| n.min(room.len()));
+                let n = self.more.read(flow.source_fd(), &mut room[..most]);
+                flow.took(n as u64);
+                (n, false)
+            }
+            Kind::Pseudo => stream::pages(flow, first, room),
+            _ => (0, false),
+        }
     }
 
     fn call(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
