@@ -89,7 +89,7 @@ impl<O: Ending> Completion<O> {
             let callbacks = std::mem::take(&mut state.callbacks);
             drop(state);
             for callback in callbacks {
-                call(callback, outcome.report());
+                quietly(|| callback(outcome.report()));
             }
             state = self.lock();
         }
@@ -102,7 +102,7 @@ impl<O: Ending> Completion<O> {
         self.ended.notify_all();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            quietly(|| waker.wake());
         }
     }
 
@@ -186,7 +186,8 @@ fn take<O: Ending>(state: &mut State<O>) -> Option<Taken<O>> {
     }
 }
 
-/// A callback that panics ends neither the engine's thread nor the telling.
-fn call<R>(callback: Callback<R>, report: &R) {
-    let _ = catch_unwind(AssertUnwindSafe(|| callback(report)));
+/// Somebody else's code that panics ends neither the engine's thread nor the
+/// telling.
+fn quietly(code: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(code));
 }

@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use rustix::event::epoll;
@@ -11,14 +12,48 @@ use rustix::event::epoll;
 use super::inbox::Inbox;
 use super::job::Job;
 use super::message::Message;
-use super::workers::{Pool, Work};
+use super::reactor::Reactor;
+use super::workers::{Pool, Work, start_thread};
 use crate::errno::Errno;
-use crate::transfer::{Next, Poll, Turn};
+use crate::transfer::{Next, Place, Poll, Turn};
+
+/// Where one thread waits for transfers.
+pub(super) struct Station {
+    epoll: OwnedFd,
+    inbox: Arc<Inbox<Message>>,
+    /// Whose home it is.
+    pub(super) place: Place,
+}
+
+impl Station {
+    fn new(place: Place) -> Result<Arc<Station>, Errno> {
+        Ok(Arc::new(Station {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            inbox: Arc::new(Inbox::new()?),
+            place,
+        }))
+    }
+
+    pub(super) fn epoll(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    pub(super) fn inbox(&self) -> &Arc<Inbox<Message>> {
+        &self.inbox
+    }
+}
+
+/// A station of which there is none before it is needed, and its thread.
+type Disk = Option<(Arc<Station>, JoinHandle<()>)>;
 
 /// The state of one engine.
 pub(super) struct Core {
-    epoll: OwnedFd,
-    inbox: Arc<Inbox<Message>>,
+    /// Of this process's engines, this one.
+    pub(super) number: usize,
+    main: Arc<Station>,
+    /// For transfers whose steps must all be taken on one thread, and wait now
+    /// and then for a disk.
+    disk: Mutex<Disk>,
     pool: Arc<Pool>,
     start: Instant,
     ids: AtomicU64,
@@ -30,10 +65,14 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(workers: usize) -> Result<Core, Errno> {
+        /// 0 is no engine's.
+        static NUMBERS: AtomicUsize = AtomicUsize::new(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Ok(Core {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            inbox: Arc::new(Inbox::new()?),
-            pool: Pool::new(workers),
+            number,
+            main: Station::new(Place::Reactor)?,
+            disk: Mutex::new(None),
+            pool: Pool::new(number, workers),
             start: Instant::now(),
             ids: AtomicU64::new(0),
             active: AtomicUsize::new(0),
@@ -42,16 +81,52 @@ impl Core {
         })
     }
 
-    pub(super) fn epoll(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+    /// The one that all transfers come to first.
+    pub(super) fn main(&self) -> &Arc<Station> {
+        &self.main
     }
 
+    /// What comes there.
     pub(super) fn inbox(&self) -> &Arc<Inbox<Message>> {
-        &self.inbox
+        self.main.inbox()
     }
 
-    pub(super) fn pool(&self) -> &Arc<Pool> {
-        &self.pool
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The other one, if there is one by now.
+    pub(super) fn disk_station(&self) -> Option<Arc<Station>> {
+        self.disk().as_ref().map(|(station, _)| Arc::clone(station))
+    }
+
+    /// The other one; `None` where no descriptors or no thread can be had.
+    pub(super) fn open_disk_station(self: &Arc<Self>) -> Option<Arc<Station>> {
+        let mut disk = self.disk();
+        if disk.is_none() {
+            let station = Station::new(Place::Disk).ok()?;
+            let reactor = Reactor::new(Arc::clone(self), Arc::clone(&station)).ok()?;
+            let thread = start_thread("cordboard-disk", self.number, move || reactor.run()).ok()?;
+            *disk = Some((station, thread));
+        }
+        disk.as_ref().map(|(station, _)| Arc::clone(station))
+    }
+
+    /// Waits for all threads but the main one, which has ended.
+    pub(super) fn join(&self) {
+        let disk = self.disk().take();
+        if let Some((_, thread)) = disk {
+            let _ = thread.join();
+        }
+        self.pool.close();
+    }
+
+    /// The threads are the parent's, and not a child's to let go of.
+    pub(super) fn forget(&self) {
+        // Held at the moment of the fork, it is nobody's any more.
+        if let Ok(mut disk) = self.disk.try_lock() {
+            std::mem::forget(disk.take());
+        }
     }
 
     /// It was inherited over `fork(2)`: its threads are the parent's.
@@ -74,7 +149,7 @@ impl Core {
 
     pub(super) fn one_less(&self) {
         if self.active.fetch_sub(1, Ordering::AcqRel) == 1 && self.is_stopping() {
-            let _ = self.inbox.push(Message::Stop);
+            self.tell_of_the_stop();
         }
     }
 
@@ -85,7 +160,14 @@ impl Core {
     /// Every transfer is to end.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        let _ = self.inbox.push(Message::Stop);
+        self.tell_of_the_stop();
+    }
+
+    fn tell_of_the_stop(&self) {
+        let stations = [Some(Arc::clone(&self.main)), self.disk_station()];
+        for station in stations.into_iter().flatten() {
+            let _ = station.inbox().push(Message::Stop);
+        }
     }
 
     /// It shuts down, and nothing is left to do.
@@ -113,7 +195,7 @@ impl Core {
         for work in self.pool.submit(work) {
             if let Some(Work::Piece(job)) = work.work() {
                 // Not before the others have had their turn.
-                let _ = self.inbox.push(Message::Run(job));
+                let _ = self.inbox().push(Message::Run(job));
             }
         }
     }

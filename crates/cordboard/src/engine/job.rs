@@ -2,11 +2,12 @@
 //! never belongs to two.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::core::Core;
+use super::core::{Core, Station};
 use super::running::Shared;
 use super::timers::Alarm;
 use crate::errno::Errno;
@@ -25,6 +26,8 @@ pub(super) struct Job {
     /// How it has ended; left to do is the settling.
     pub(super) ending: Option<Turn>,
     pub(super) alarm: Alarm,
+    /// Where it is waited for.
+    pub(super) station: Arc<Station>,
     pub(super) watched: Watched,
     /// The wake-up of the caller's own [`Control`](crate::Control): a copy,
     /// since one is registered once only, and several transfers may share it.
@@ -51,8 +54,25 @@ impl Job {
             .ending
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
         drop(job.wake);
-        let outcome = job.transfer.settle(turn, &mut clock, job.course.start);
-        job.ticket.end(outcome);
+        let (transfer, start) = (job.transfer, job.course.start);
+        // A caller's observer or stage may panic; the thread is the others' too.
+        let settled = catch_unwind(AssertUnwindSafe(|| {
+            transfer.settle(turn, &mut clock, start)
+        }));
+        match settled {
+            Ok(outcome) => job.ticket.end(outcome),
+            // As the ticket tells it.
+            Err(_) => drop(job.ticket),
+        }
+    }
+
+    /// It is waited for here from now on.
+    pub(super) fn settle_at(&mut self, station: &Arc<Station>) {
+        if !Arc::ptr_eq(&self.station, station) {
+            self.unwatch();
+            (self.watched, self.alarm) = (Watched::default(), Alarm::default());
+            self.station = Arc::clone(station);
+        }
     }
 
     /// Tells of this descriptor, once.
@@ -60,7 +80,7 @@ impl Job {
         let Some((fd, flags)) = role.of(&self.transfer, self.need, self.wake.as_ref()) else {
             return Ok(());
         };
-        let epoll = self.ticket.core.epoll();
+        let epoll = self.station.epoll();
         let data = role.token(self.id());
         let flags = flags | EventFlags::ONESHOT;
         let known = self.watched.has(role);
@@ -108,7 +128,7 @@ impl Job {
             if self.watched.has(role)
                 && let Some((fd, _)) = role.of(&self.transfer, self.need, self.wake.as_ref())
             {
-                let _ = epoll::delete(self.ticket.core.epoll(), fd);
+                let _ = epoll::delete(self.station.epoll(), fd);
             }
         }
     }

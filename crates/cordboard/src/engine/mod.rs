@@ -2,8 +2,9 @@
 //! callout list.
 //!
 //! One thread waits for all transfers (`epoll(7)`) and takes the steps of those
-//! between pipes and sockets, a step each in turn; a few more are there, when
-//! needed, for what waits inside the kernel. No signal reaches any of them.
+//! between pipes and sockets, a step each in turn; another one, when needed,
+//! does the same for direct copies, and a few more are there for what waits
+//! inside the kernel. No signal reaches any of them.
 
 mod completion;
 mod core;
@@ -48,8 +49,9 @@ pub struct Options {
     /// How the kernel is given work that it does on its own. Unless this is
     /// [`Backend::Auto`], it takes precedence over `CORDBOARD_ENGINE`.
     pub backend: Backend,
-    /// Threads for what waits inside the kernel, at most. They are started when
-    /// they are needed, and leave when there is nothing to do.
+    /// Threads for what waits inside the kernel, at most, and one at least.
+    /// They are started when they are needed, and leave when there is nothing
+    /// to do.
     pub workers: usize,
 }
 
@@ -94,8 +96,8 @@ impl Engine {
             sys::try_io_uring()?;
         }
         let core = Arc::new(Core::new(options.workers)?);
-        let reactor = Reactor::new(Arc::clone(&core))?;
-        let thread = workers::start_thread("cordboard", move || reactor.run())
+        let reactor = Reactor::new(Arc::clone(&core), Arc::clone(core.main()))?;
+        let thread = workers::start_thread("cordboard", core.number, move || reactor.run())
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
         Ok(Engine {
             core,
@@ -143,6 +145,7 @@ impl Engine {
             queued: false,
             ending: None,
             alarm: Alarm::default(),
+            station: Arc::clone(self.core.main()),
             watched: Watched::default(),
             wake,
             ticket: Ticket::new(Arc::clone(&shared), &self.core),
@@ -156,7 +159,7 @@ impl Engine {
     /// Cancels what runs, waits until every outcome has been delivered, and
     /// ends the threads. Later starts are refused with `ESHUTDOWN`.
     ///
-    /// On one of the engine's own threads, as in an
+    /// On one of this engine's own threads, as in an
     /// [`on_end`](Running::on_end), it returns without waiting. In a child of
     /// `fork(2)` it does nothing.
     pub fn shutdown(&self) {
@@ -164,15 +167,14 @@ impl Engine {
             return;
         }
         self.core.stop();
-        if workers::is_inside() {
+        if workers::is_inside(self.core.number) {
             return;
         }
-        let thread = (self.reactor.lock())
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread {
+        // Held until all is done: whoever comes second waits as well.
+        let mut thread = (self.reactor.lock()).unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
             let _ = thread.join();
-            self.core.pool().close();
+            self.core.join();
         }
     }
 }
@@ -184,6 +186,7 @@ impl Drop for Engine {
             // A thread of the parent's is not the child's to detach.
             let thread = self.reactor.get_mut();
             std::mem::forget(thread.unwrap_or_else(PoisonError::into_inner).take());
+            self.core.forget();
         }
     }
 }

@@ -1,5 +1,8 @@
-//! The one thread that waits for all transfers of an engine, and takes the
-//! steps of those that never wait inside the kernel: a step each, in turn.
+//! A thread that waits for many transfers, and takes the steps of those that
+//! are at home there: a step each, in turn. An engine has one for all that it
+//! runs, which takes the steps of those that never wait inside the kernel; and
+//! one for direct copies, which keep to one thread and do wait, at their heads
+//! and tails, for a disk.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -9,7 +12,7 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
-use super::core::Core;
+use super::core::{Core, Station};
 use super::job::{Job, Role};
 use super::message::Message;
 use super::timers::Timers;
@@ -26,6 +29,7 @@ const EVENTS: usize = 256;
 /// The reactor's own state, which nobody else sees.
 pub(super) struct Reactor {
     core: Arc<Core>,
+    station: Arc<Station>,
     /// The transfers that are here: asleep, or in the queue.
     jobs: HashMap<u64, Box<Job>>,
     queue: VecDeque<u64>,
@@ -34,10 +38,12 @@ pub(super) struct Reactor {
 }
 
 impl Reactor {
-    pub(super) fn new(core: Arc<Core>) -> Result<Reactor, Errno> {
-        epoll::add(core.epoll(), core.inbox().bell(), BELL, EventFlags::IN)?;
+    pub(super) fn new(core: Arc<Core>, station: Arc<Station>) -> Result<Reactor, Errno> {
+        let bell = station.inbox().bell();
+        epoll::add(station.epoll(), bell, BELL, EventFlags::IN)?;
         Ok(Reactor {
             core,
+            station,
             jobs: HashMap::new(),
             queue: VecDeque::new(),
             timers: Timers::default(),
@@ -70,12 +76,12 @@ impl Reactor {
     /// True if there were none.
     fn read_messages(&mut self) -> bool {
         let mut messages = std::mem::take(&mut self.messages);
-        self.core.inbox().take(&mut messages);
+        self.station.inbox().take(&mut messages);
         let none = messages.is_empty();
         for message in messages.drain(..) {
             match message {
                 Message::Run(job) => self.admit(job),
-                Message::Look(id) => self.wake(id),
+                Message::Look(id) => self.look(id),
                 Message::Stop => {
                     let all: Vec<u64> = self.jobs.keys().copied().collect();
                     all.into_iter().for_each(|id| self.wake(id));
@@ -86,8 +92,20 @@ impl Reactor {
         none
     }
 
+    fn look(&mut self, id: u64) {
+        if self.jobs.contains_key(&id) {
+            self.wake(id);
+        } else if self.station.place == Place::Reactor
+            && let Some(disk) = self.core.disk_station()
+        {
+            let _ = disk.inbox().push(Message::Look(id));
+        }
+    }
+
     fn admit(&mut self, mut job: Box<Job>) {
-        job.transfer.place = Place::Reactor;
+        job.transfer.place = self.station.place;
+        job.settle_at(&self.station);
+        Timers::missed(&mut job.alarm, self.core.clock().now());
         match job.need {
             Some(need) => self.park(job, need),
             None => self.enqueue(job),
@@ -144,20 +162,47 @@ impl Reactor {
         }
         loop {
             let steps = job.need.is_none();
-            if steps && job.transfer.home() == Place::Worker {
-                return self.core.submit(Work::Piece(job));
+            let home = job.transfer.home();
+            // What the kernel does for a transfer is told to one thread only.
+            let movable = job.transfer.completions().is_none();
+            if steps && movable {
+                match self.send_home(job, home) {
+                    Some(here) => job = here,
+                    None => return,
+                }
             }
             match self.core.advance(&mut job) {
                 Next::Step if steps => return self.enqueue(job),
                 Next::Step => {}
                 Next::Wait(need) => return self.park(job, need),
-                Next::Elsewhere => return self.core.submit(Work::Piece(job)),
+                Next::Elsewhere => {}
                 Next::End(turn) => {
                     job.ending = Some(turn);
                     return self.end(job);
                 }
             }
         }
+    }
+
+    /// To the thread that takes its steps. Comes back where that is this one,
+    /// or no other can be had.
+    fn send_home(&self, mut job: Box<Job>, home: Place) -> Option<Box<Job>> {
+        let other = match home {
+            Place::Worker | Place::Anywhere => {
+                self.core.submit(Work::Piece(job));
+                return None;
+            }
+            _ if home == self.station.place => None,
+            Place::Disk => self.core.open_disk_station(),
+            Place::Reactor => Some(Arc::clone(self.core.main())),
+        };
+        let Some(station) = other else {
+            job.transfer.place = home;
+            return Some(job);
+        };
+        job.settle_at(&station);
+        let _ = station.inbox().push(Message::Run(job));
+        None
     }
 
     /// Puts a transfer to sleep until what it needs is there.
@@ -207,7 +252,9 @@ impl Reactor {
         if watch && job.watch(Role::Sink).is_err() {
             self.unwatched(job);
         }
-        if job.wake.is_some() && job.watch(Role::Wake).is_err() {
+        // One that is ending need not be told so again.
+        let wakes = job.wake.is_some() && job.ending.is_none();
+        if wakes && job.watch(Role::Wake).is_err() {
             self.unwatched(job);
         }
     }
@@ -255,7 +302,7 @@ impl Reactor {
                 tv_nsec: (millis % 1000 * 1_000_000) as _,
             }
         });
-        let Ok((events, _)) = epoll::wait(self.core.epoll(), events, timeout.as_ref()) else {
+        let Ok((events, _)) = epoll::wait(self.station.epoll(), events, timeout.as_ref()) else {
             // EINTR alone, and no signal comes here but a debugger's.
             return;
         };
@@ -263,7 +310,7 @@ impl Reactor {
         for event in events.iter() {
             let (data, flags) = (event.data, event.flags);
             if data == BELL {
-                self.core.inbox().bell().clear();
+                self.station.inbox().bell().clear();
                 continue;
             }
             let (id, role) = Role::from_token(data);
@@ -280,6 +327,6 @@ impl Reactor {
 impl Drop for Reactor {
     /// Nobody waits for what comes too late: it is told so at once.
     fn drop(&mut self) {
-        drop(self.core.inbox().close());
+        drop(self.station.inbox().close());
     }
 }

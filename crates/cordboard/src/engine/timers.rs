@@ -36,6 +36,14 @@ impl Timers {
         }
     }
 
+    /// The transfer has been where its entry could not be heard: one whose
+    /// moment has come meanwhile counts no more.
+    pub(super) fn missed(alarm: &mut Alarm, now: Duration) {
+        if alarm.set.is_some_and(|set| set <= now) {
+            alarm.set = None;
+        }
+    }
+
     /// The next moment of any.
     pub(super) fn next(&self) -> Option<Duration> {
         self.heap.peek().map(|Reverse((at, _))| *at)
@@ -106,5 +114,24 @@ mod tests {
         let (entry, id) = timers.pop(Duration::from_secs(10)).unwrap();
         assert!(!timers.is_due(id, &mut alarm, entry));
         assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn an_alarm_that_rang_unheard_can_be_set_again() {
+        let (mut timers, mut alarm) = (Timers::default(), Alarm::default());
+        timers.arm(7, &mut alarm, seconds(1));
+        // Away when its moment comes: nobody asks whether it is due.
+        assert!(timers.pop(Duration::from_secs(1)).is_some());
+        Timers::missed(&mut alarm, Duration::from_secs(1));
+        timers.arm(7, &mut alarm, seconds(3));
+        let (entry, id) = timers.pop(Duration::from_secs(3)).unwrap();
+        assert!(timers.is_due(id, &mut alarm, entry));
+        // Back before it comes: the entry still counts.
+        timers.arm(7, &mut alarm, seconds(5));
+        Timers::missed(&mut alarm, Duration::from_secs(4));
+        timers.arm(7, &mut alarm, seconds(6));
+        let (entry, id) = timers.pop(Duration::from_secs(5)).unwrap();
+        assert!(!timers.is_due(id, &mut alarm, entry));
+        assert_eq!(timers.next(), seconds(6));
     }
 }

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -55,27 +56,30 @@ impl Work {
 pub(super) struct Pool {
     queue: Queue<Work>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The engine whose they are.
+    engine: usize,
 }
 
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static ENGINE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// This thread is an engine's.
-pub(super) fn is_inside() -> bool {
-    INSIDE.get()
+/// This thread is that engine's.
+pub(super) fn is_inside(engine: usize) -> bool {
+    ENGINE.get() == engine
 }
 
 /// Starts a thread of an engine, which no signal ever reaches.
 pub(super) fn start_thread(
     name: &str,
+    engine: usize,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
     let signals = NoSignals::start();
     let started = std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            INSIDE.set(true);
+            ENGINE.set(engine);
             body();
         });
     drop(signals);
@@ -83,10 +87,11 @@ pub(super) fn start_thread(
 }
 
 impl Pool {
-    pub(super) fn new(threads: usize) -> Arc<Pool> {
+    pub(super) fn new(engine: usize, threads: usize) -> Arc<Pool> {
         Arc::new(Pool {
             queue: Queue::new(threads),
             threads: Mutex::new(Vec::new()),
+            engine,
         })
     }
 
@@ -97,7 +102,7 @@ impl Pool {
             Ok(Pushed::Queued) => VecDeque::new(),
             Ok(Pushed::StartOne) => {
                 let pool = Arc::clone(self);
-                match start_thread("cordboard-work", move || pool.run()) {
+                match start_thread("cordboard-work", self.engine, move || pool.run()) {
                     Ok(thread) => {
                         let mut threads =
                             self.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +120,8 @@ impl Pool {
 
     fn run(&self) {
         while let Some(mut work) = self.queue.next(LINGER) {
-            while let Some(rest) = work.work() {
+            // A panic takes the work along, and not the thread.
+            while let Ok(Some(rest)) = catch_unwind(AssertUnwindSafe(|| work.work())) {
                 work = self.queue.trade(rest);
             }
         }
@@ -200,7 +206,7 @@ pub(crate) fn spawn(call: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce
     /// As many reads and writes as a transfer may have on their way.
     const THREADS: usize = 8;
     static POOL: PerProcess<Arc<Pool>> = PerProcess::new();
-    let Ok(pool) = POOL.get(|| Ok::<_, std::convert::Infallible>(Pool::new(THREADS)));
+    let Ok(pool) = POOL.get(|| Ok::<_, std::convert::Infallible>(Pool::new(0, THREADS)));
     let mut refused = pool.submit(Work::Call(call));
     let last = refused.pop_back();
     // Others' calls that the thread which could not be started was to do.

@@ -11,9 +11,10 @@ use crate::transfer::Sparse;
 /// Bytes of the first call: few enough that cancelling and progress come
 /// through in a fraction of a second on the slowest disks.
 const FIRST: usize = 8 << 20;
-/// Each call asks for twice as much as the one before, up to this: still about
-/// a second of the slowest disks, and well below the 2 GiB at which glibc
-/// 2.41's wrapper went wrong and the 2^63 that gives EOVERFLOW.
+/// Each call asks for twice as much as the one before, where nobody else waits
+/// for the thread, up to this: still about a second of the slowest disks, and
+/// well below the 2 GiB at which glibc 2.41's wrapper went wrong and the 2^63
+/// that gives EOVERFLOW.
 const LARGEST: usize = 64 << 20;
 
 /// Two files on one file system, neither in direct mode.
@@ -71,7 +72,8 @@ pub(crate) struct CopyFileRange {
 
 impl Step for CopyFileRange {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        self.piece = (self.piece * 2).clamp(FIRST, LARGEST);
+        let largest = if flow.shares_thread { FIRST } else { LARGEST };
+        self.piece = (self.piece * 2).clamp(FIRST, largest);
         let length = flow.want(self.piece);
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
         let done =

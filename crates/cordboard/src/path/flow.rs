@@ -91,6 +91,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) sink_ready: Ready,
     /// Sleeping inside a system call is allowed.
     pub(crate) may_sleep: bool,
+    /// The thread has other transfers to see to, which wait for each call.
+    pub(crate) shares_thread: bool,
     /// Somebody wants to hear of every byte as soon as it has moved.
     pub(crate) watched: bool,
     /// Bytes a step, as the caller wants it.
@@ -143,12 +145,6 @@ impl<'fd> Flow<'fd> {
     /// So many bytes went into the sink.
     pub(crate) fn gave(&mut self, bytes: u64) {
         self.written += bytes;
-    }
-
-    /// The sink accepted these.
-    pub(crate) fn delivered(&mut self, bytes: &[u8]) {
-        self.stages.inspect(bytes);
-        self.gave(bytes.len() as u64);
     }
 
     /// The source's next bytes are a hole, and so are the sink's.

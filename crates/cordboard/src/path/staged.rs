@@ -128,6 +128,7 @@ impl Staged {
         }
         match self.outlet.write(flow, self.made.bytes()) {
             Ok(n) => {
+                flow.stages.inspect(&self.made.bytes()[..n]);
                 self.made.took(n);
                 Verdict::Moved(n as u64)
             }

@@ -191,6 +191,7 @@ impl<'a> Transfer<'a> {
     /// ends.
     pub(crate) fn set_up(&mut self, backend: Backend) {
         self.flow.backend = backend;
+        self.flow.shares_thread = true;
         self.flow.let_sleep(false);
     }
 
@@ -303,6 +304,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         source_ready: ready(source.facts()),
         sink_ready: ready(sink.facts()),
         may_sleep: false,
+        shares_thread: false,
         watched: true,
         block: request.block.map(usize::from),
         watermarks: request.watermarks,

@@ -17,6 +17,9 @@ pub(crate) enum Place {
     /// An engine's one thread that waits for all its transfers, and must never
     /// wait for one of them.
     Reactor,
+    /// An engine's one thread for transfers past the page cache, which all take
+    /// their steps there.
+    Disk,
     /// One of those that may wait inside the kernel.
     Worker,
 }
@@ -123,7 +126,7 @@ impl Transfer<'_> {
     pub(crate) fn home(&self) -> Place {
         let next = self.route.choices.get(self.next).map(|choice| choice.path);
         match self.current.as_ref().map(|(name, _)| *name).or(next) {
-            Some(path) if path::keeps_to_one_thread(path) => Place::Reactor,
+            Some(path) if path::keeps_to_one_thread(path) => Place::Disk,
             _ if self.never_waits() => Place::Reactor,
             _ => Place::Worker,
         }

@@ -111,3 +111,23 @@ fn what_is_ready_and_is_not_so_gets_a_rest() {
     let mut then = time.waits[coincidence..].chunks(2);
     assert!(then.all(|pair| !pair[0].1 && pair[1].1));
 }
+
+#[test]
+fn a_kernel_that_does_not_answer_counts_as_idle_too() {
+    use super::turn::{Course, Need, Next, Turn, What};
+    let source = tempfile::tempfile().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
+    let mut time = Fake::new(false);
+    let course = Course::begin(time.now);
+    time.now += Duration::from_secs(3);
+    let four_more = Next::Wait(Need {
+        what: What::Completions,
+        timeout: Some(Duration::from_secs(4)),
+    });
+    let next = course.unless_idle(&transfer, What::Completions, &mut time);
+    assert_eq!(next, four_more);
+    time.now += Duration::from_secs(4);
+    let next = course.unless_idle(&transfer, What::Completions, &mut time);
+    assert_eq!(next, Next::End(Turn::Done(Ended::Idle)));
+}

@@ -130,33 +130,39 @@ impl Course {
                 Next::Step
             }
             Turn::Blocked(side) => self.blocked(transfer, side, clock),
-            Turn::Pending => Next::Wait(Need {
-                what: What::Completions,
-                timeout: transfer.interval(),
-            }),
+            Turn::Pending => self.unless_idle(transfer, What::Completions, clock),
             Turn::Elsewhere => Next::Elsewhere,
             end => Next::End(end),
         }
     }
 
     fn blocked(&self, transfer: &Transfer<'_>, side: Side, clock: &mut dyn Clock) -> Next {
-        let need = self.ask(transfer, side, clock);
+        match self.unless_idle(transfer, What::Side(side), clock) {
+            Next::Wait(need) if self.spurious > SPURIOUS => Next::Wait(Need {
+                what: What::Rest(side),
+                timeout: Some(need.timeout.map_or(REST, |t| t.min(REST))),
+            }),
+            next => next,
+        }
+    }
+
+    /// Waits for this, unless it has been waited long enough.
+    pub(super) fn unless_idle(
+        &self,
+        transfer: &Transfer<'_>,
+        what: What,
+        clock: &mut dyn Clock,
+    ) -> Next {
         if transfer.request.idle.is_some() && self.idle_left(transfer, clock).is_zero() {
             return Next::End(Turn::Done(Ended::Idle));
         }
-        if self.spurious <= SPURIOUS {
-            return Next::Wait(need);
-        }
-        Next::Wait(Need {
-            what: What::Rest(side),
-            timeout: Some(need.timeout.map_or(REST, |t| t.min(REST))),
-        })
+        Next::Wait(self.ask(transfer, what, clock))
     }
 
-    fn ask(&self, transfer: &Transfer<'_>, side: Side, clock: &mut dyn Clock) -> Need {
+    fn ask(&self, transfer: &Transfer<'_>, what: What, clock: &mut dyn Clock) -> Need {
         let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
         Need {
-            what: What::Side(side),
+            what,
             timeout: [idle, transfer.interval()].into_iter().flatten().min(),
         }
     }
@@ -181,7 +187,9 @@ impl Course {
             control.clear_wake();
         }
         match need.what {
-            What::Rest(side) if !awake.woken => return Next::Wait(self.ask(transfer, side, clock)),
+            What::Rest(side) if !awake.woken => {
+                return Next::Wait(self.ask(transfer, What::Side(side), clock));
+            }
             What::Rest(_) | What::Completions => {}
             What::Side(side) => {
                 // A source that has something to say comes first: it may be its

@@ -257,7 +257,7 @@ impl ReadWrite {
         if !self.outlet.is_open(flow) {
             return Verdict::Blocked(Side::Sink);
         }
-        let Some(buffer) = self.buffer.take() else {
+        let Some(buffer) = &self.buffer else {
             return Verdict::Ended;
         };
         let mut bytes = &buffer[self.start..self.end];
@@ -269,14 +269,14 @@ impl ReadWrite {
             };
             bytes = &bytes[..bytes.len().min(most)];
         }
-        let done = self.outlet.write(flow, bytes);
-        self.buffer = Some(buffer);
-        let n = match done {
+        let n = match self.outlet.write(flow, bytes) {
             Ok(n) => n,
             Err(verdict) => return verdict,
         };
         self.empty_message = false;
         self.start += n;
+        // Last: a stage may panic, and the account is to be true then too.
+        flow.stages.inspect(&bytes[..n]);
         Verdict::Moved(n as u64)
     }
 }

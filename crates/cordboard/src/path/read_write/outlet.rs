@@ -43,8 +43,8 @@ impl Outlet {
         flow.may_write(covered)
     }
 
-    /// Writes some of these bytes, and counts them. To be asked
-    /// [`Outlet::is_open`] before.
+    /// Writes some of these bytes, and counts them; to show them to those who
+    /// look is the caller's. To be asked [`Outlet::is_open`] before.
     pub(in crate::path) fn write(
         &mut self,
         flow: &mut Flow<'_>,
@@ -58,7 +58,7 @@ impl Outlet {
         match done {
             Ok(0) if !bytes.is_empty() => Err(Verdict::Failed(Side::Sink, Errno::EIO)),
             Ok(n) => {
-                flow.delivered(&bytes[..n]);
+                flow.gave(n as u64);
                 Ok(n)
             }
             Err(Errno::EINTR) => Err(Verdict::Moved(0)),
