@@ -40,6 +40,20 @@ impl Mount {
         Some(Mount { dir })
     }
 
+    /// What is on the medium at this moment, mounted beside it: what the page
+    /// cache has not written is not there, as after a loss of power.
+    pub fn snapshot(&self) -> Mount {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (image, at) = (dir.path().join("image"), dir.path().join("at"));
+        std::fs::create_dir(&at).unwrap();
+        let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
+        let from = self.dir.path().join("image");
+        let from = from.to_str().unwrap();
+        assert!(Mount::run("cp", &["--sparse=always", from, image]));
+        assert!(Mount::run("mount", &["-o", "loop", image, at]));
+        Mount { dir }
+    }
+
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("at")
     }
