@@ -31,8 +31,8 @@
 //! # The layers
 //!
 //! `endpoint → route → path → sys` for one step, and [`Transfer`] to run the
-//! steps. Dependencies point one way; `route` does no I/O; `sys` is the only
-//! room with `unsafe`.
+//! steps. Dependencies point one way; `route` does no I/O; `unsafe` is in
+//! `sys`, and once in `transfer`, which lends itself the descriptors it owns.
 //!
 //! # What it never does
 //!

@@ -56,12 +56,13 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// As many workers as there are processors, but two to four.
+    /// Four workers for each processor, but no more than 16: they wait for
+    /// disks more than they compute, and a disk wants several to wait for it.
     fn default() -> Options {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Options {
             backend: Backend::Auto,
-            workers: processors.clamp(2, 4),
+            workers: (4 * processors).min(16),
         }
     }
 }

@@ -20,7 +20,9 @@ pub enum Ended {
     Size,
     /// Nothing moved for [`Request::idle`](crate::Request::idle).
     Idle,
-    /// [`Control::cancel`](crate::Control::cancel) was called.
+    /// [`Control::cancel`](crate::Control::cancel) or
+    /// [`Running::cancel`](crate::Running::cancel) was called, its handle was
+    /// dropped, or its engine was shut down.
     Cancelled,
     /// One side failed: see [`Report::failed`] and [`Report::errno`].
     Error,
