@@ -14,13 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use cordboard::{Errno, Report, Running};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::fasync::Taken;
+use crate::fasync::{FileId, Taken};
 use crate::guard::Problem;
 use crate::outcome::Finished;
 use crate::types::cord_transfer;
-
-/// Device and inode.
-pub(crate) type FileId = (u64, u64);
 
 /// One transfer that runs, or ran, by itself.
 pub(crate) struct Slot {

@@ -13,16 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cordboard::Errno;
 
+use super::description::file;
 use crate::sys;
-use crate::table::{FileId, lock, table};
+use crate::table::{lock, table};
 
 /// Whether there ever was one: most programs have none.
 static ANY: AtomicBool = AtomicBool::new(false);
-
-fn file(fd: BorrowedFd<'_>) -> Result<FileId, Errno> {
-    let stat = rustix::fs::fstat(fd)?;
-    Ok((stat.st_dev as u64, stat.st_ino as u64))
-}
 
 pub(super) fn is_marked(fd: BorrowedFd<'_>) -> bool {
     if !ANY.load(Ordering::Acquire) {

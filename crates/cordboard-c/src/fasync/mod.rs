@@ -7,6 +7,7 @@
 //! is the end's. Regular files do not keep the flag at all; `marks` keeps it
 //! for those who set it with `cord_set_flags`.
 
+mod description;
 mod marks;
 mod taken;
 
@@ -14,6 +15,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use cordboard::{Errno, Report};
 
+pub(crate) use description::FileId;
 pub(crate) use taken::{Asked, Taken};
 
 use crate::sys::{self, Owner, Target};

@@ -4,23 +4,21 @@
 //! goes with the first and comes back with the last, or not, if the program
 //! has taken it off meanwhile (with `cord_set_flags`).
 
-use cordboard::endpoint::same_description;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cordboard::Errno;
 
+use super::description::Description;
 use crate::sys;
 use crate::table::{lock, table};
 
 /// A flag that is off for the time.
 pub(crate) struct Taken {
-    /// A duplicate: what tells the description.
-    fd: OwnedFd,
+    description: Arc<Description>,
     users: usize,
     put_back: bool,
-    /// The number under which it came, which the kernel will tell in `si_fd`.
-    number: RawFd,
 }
 
 /// How many there are, or more (in a child): a splice that has nothing to do
@@ -28,7 +26,7 @@ pub(crate) struct Taken {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn find(taken: &[Taken], fd: BorrowedFd<'_>) -> Option<usize> {
-    (taken.iter()).position(|t| same_description(t.fd.as_fd(), fd))
+    taken.iter().position(|t| t.description.is(fd))
 }
 
 /// Whether the flag is off for a transfer, and shall come back.
@@ -57,14 +55,14 @@ pub(super) fn want_back(fd: BorrowedFd<'_>, wanted: bool) -> bool {
 
 /// One of the two descriptors, which has FASYNC.
 pub(super) struct Side {
-    fd: OwnedFd,
+    description: Arc<Description>,
     pub(super) number: RawFd,
     pub(super) is_source: bool,
 }
 
 impl Side {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.description.fd()
     }
 }
 
@@ -83,27 +81,29 @@ impl Asked {
         flags: libc::c_int,
         is_source: bool,
     ) -> Result<(), Errno> {
-        let duplicate = || rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(Errno::from);
-        let (side, kept) = (duplicate()?, duplicate()?);
         let mut taken = lock(&table().taken);
-        match find(&taken, fd) {
-            Some(at) => taken[at].users += 1,
+        let description = match find(&taken, fd) {
+            Some(at) => {
+                taken[at].users += 1;
+                Arc::clone(&taken[at].description)
+            }
             None => {
+                let description = Arc::new(Description::keep(fd)?);
                 // Where the flag is only a mark, or stays on a file that was
                 // opened with it, this changes nothing.
                 sys::set_flags(fd, flags & !libc::O_ASYNC)?;
                 taken.push(Taken {
-                    fd: kept,
+                    description: Arc::clone(&description),
                     users: 1,
                     put_back: true,
-                    number: fd.as_raw_fd(),
                 });
                 COUNT.fetch_add(1, Ordering::AcqRel);
+                description
             }
-        }
+        };
         drop(taken);
         self.sides.push(Side {
-            fd: side,
+            description,
             number: fd.as_raw_fd(),
             is_source,
         });
@@ -129,14 +129,17 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         for side in &self.sides {
-            release(side.fd());
+            release(&side.description);
         }
     }
 }
 
-fn release(fd: BorrowedFd<'_>) {
+/// One user less. It is found as the very entry that it was taken by: whether
+/// two descriptors are one description is not for every kernel to say.
+fn release(description: &Arc<Description>) {
     let mut taken = lock(&table().taken);
-    let Some(at) = find(&taken, fd) else {
+    let same = |t: &Taken| Arc::ptr_eq(&t.description, description);
+    let Some(at) = taken.iter().position(same) else {
         return;
     };
     taken[at].users -= 1;
@@ -148,13 +151,10 @@ fn release(fd: BorrowedFd<'_>) {
     if !last.put_back {
         return;
     }
-    let Ok(flags) = sys::flags(fd) else { return };
-    // By the number it came with, if that is still the same: the kernel tells
-    // the number by which the flag was set.
-    let by = sys::lend(last.number)
-        .ok()
-        .filter(|number| same_description(*number, fd))
-        .unwrap_or(fd);
-    // What had it before can have it again.
-    let _ = sys::set_flags(by, flags | libc::O_ASYNC);
+    let Ok(flags) = sys::flags(description.fd()) else {
+        return;
+    };
+    // The kernel tells, in `si_fd`, the number by which the flag was set. What
+    // had it before can have it again.
+    let _ = sys::set_flags(description.by_number(), flags | libc::O_ASYNC);
 }

@@ -38,6 +38,11 @@ fn fasync() {
 }
 
 #[test]
+fn blind() {
+    passes("blind", false);
+}
+
+#[test]
 fn owners() {
     passes("owners", true);
 }
