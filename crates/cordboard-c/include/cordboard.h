@@ -194,8 +194,9 @@ extern "C" {
 // # Returns
 //
 // Bytes written (SSIZE_MAX for more), or -1 and errno. What had been moved
-// before a failure is in `cord_try(CORD_LAST, &report)`, and bytes that were
-// read and not written are had with `cord_stranded(CORD_LAST, ...)`.
+// before a failure, be it nothing, is in `cord_try(CORD_LAST, &report)`, and
+// bytes that were read and not written are had with
+// `cord_stranded(CORD_LAST, ...)`.
 //
 // # Errors
 //
@@ -231,7 +232,7 @@ cord_transfer cord_last(int fd);
 //
 // As cord_splice, with everything that a request can say, and never
 // asynchronous: FASYNC is not looked at. `report` may be NULL; it is filled
-// in after a failure too.
+// in after every failure too, but that of its own `struct_size`.
 //
 // # Returns
 //

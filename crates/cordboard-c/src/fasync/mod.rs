@@ -11,9 +11,9 @@ mod description;
 mod marks;
 mod taken;
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 
-use cordboard::{Errno, Report};
+use cordboard::{Errno, Refusal, Report, Side};
 
 pub(crate) use description::FileId;
 pub(crate) use taken::{Asked, Taken};
@@ -57,7 +57,7 @@ pub(crate) fn tell(asked: Asked, report: &Report) {
 /// looks when something happens. Of two the one that has an owner, the source
 /// first. Nobody's is the calling process's, as the paper has it.
 fn target(asked: &Asked, report: &Report) -> Target {
-    let owned = |side: &taken::Side| sys::owner(side.fd()).ok().flatten();
+    let owned = |side: &taken::Asking| sys::owner(side.fd()).ok().flatten();
     let (side, owner) = asked
         .sides()
         .find_map(|side| owned(side).map(|owner| (side, owner)))
@@ -68,10 +68,9 @@ fn target(asked: &Asked, report: &Report) -> Target {
             )
         });
     let error = report.errno.map_or(0, Errno::raw);
-    let band = if side.is_source {
-        libc::POLLIN
-    } else {
-        libc::POLLOUT
+    let band = match side.which {
+        Side::Source => libc::POLLIN,
+        Side::Sink => libc::POLLOUT,
     };
     let band = if error == 0 {
         band
@@ -94,16 +93,24 @@ fn target(asked: &Asked, report: &Report) -> Target {
 ///
 /// # Errors
 ///
-/// `EBADF`: not an open descriptor.
-pub(crate) fn asked(source: RawFd, sink: RawFd) -> Result<Option<Asked>, Errno> {
+/// `EBADF`: not an open descriptor. `EMFILE`, `ENFILE`: none is left for the
+/// duplicate that is kept.
+pub(crate) fn asked(
+    source: BorrowedFd<'_>,
+    sink: BorrowedFd<'_>,
+) -> Result<Option<Asked>, Refusal> {
     let mut asked = None;
-    for (number, is_source) in [(source, true), (sink, false)] {
-        let fd = sys::lend(number)?;
-        let flags = sys::flags(fd)?;
+    for (fd, side) in [(source, Side::Source), (sink, Side::Sink)] {
+        let unusable = |errno| Refusal::Unusable { side, errno };
+        let flags = sys::flags(fd).map_err(unusable)?;
         if flags & libc::O_ASYNC != 0 || taken::is_taken(fd) || marks::is_marked(fd) {
             asked
                 .get_or_insert_with(Asked::default)
-                .take(fd, flags, is_source)?;
+                .take(fd, flags, side)
+                .map_err(|errno| match errno {
+                    Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
+                    _ => unusable(errno),
+                })?;
         }
     }
     Ok(asked)

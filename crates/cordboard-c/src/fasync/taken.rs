@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cordboard::Errno;
+use cordboard::{Errno, Side};
 
 use super::description::Description;
 use crate::sys;
@@ -54,13 +54,13 @@ pub(super) fn want_back(fd: BorrowedFd<'_>, wanted: bool) -> bool {
 }
 
 /// One of the two descriptors, which has FASYNC.
-pub(super) struct Side {
+pub(super) struct Asking {
     description: Arc<Description>,
     pub(super) number: RawFd,
-    pub(super) is_source: bool,
+    pub(super) which: Side,
 }
 
-impl Side {
+impl Asking {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.description.fd()
     }
@@ -70,7 +70,7 @@ impl Side {
 /// back when it is dropped.
 #[derive(Default)]
 pub(crate) struct Asked {
-    sides: Vec<Side>,
+    sides: Vec<Asking>,
 }
 
 impl Asked {
@@ -79,7 +79,7 @@ impl Asked {
         &mut self,
         fd: BorrowedFd<'_>,
         flags: libc::c_int,
-        is_source: bool,
+        which: Side,
     ) -> Result<(), Errno> {
         let mut taken = lock(&table().taken);
         let description = match find(&taken, fd) {
@@ -102,20 +102,20 @@ impl Asked {
             }
         };
         drop(taken);
-        self.sides.push(Side {
+        self.sides.push(Asking {
             description,
             number: fd.as_raw_fd(),
-            is_source,
+            which,
         });
         Ok(())
     }
 
-    pub(super) fn sides(&self) -> impl Iterator<Item = &Side> {
+    pub(super) fn sides(&self) -> impl Iterator<Item = &Asking> {
         self.sides.iter()
     }
 
     /// The source, if it has asked for it.
-    pub(super) fn first(&self) -> &Side {
+    pub(super) fn first(&self) -> &Asking {
         // Made with its first side.
         &self.sides[0]
     }

@@ -100,6 +100,9 @@ static void refused(void)
     struct channel a = make_pipe();
     set_fasync(a.out);
     FAILS(EBADF, cord_splice(a.out, a.out, CORD_EOF));
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_try(CORD_LAST, &report) == 1);
+    CHECK(report.failed == CORD_SINK && report.error == EBADF);
     FAILS(EBADF, cord_splice(a.out, -1, CORD_EOF));
     FAILS(EBADF, cord_splice(-1, a.in, CORD_EOF));
     CHECK(has_fasync(a.out));

@@ -53,6 +53,58 @@ static void refusals(void)
     close(a.out);
 }
 
+/* The last account is that of nothing moved, and not of what went before. */
+static void nothing_moved(int error, int failed)
+{
+    struct cord_report last = CORD_REPORT_INIT;
+    char byte;
+    CHECK(cord_try(CORD_LAST, &last) == 1);
+    CHECK(last.ended == CORD_ENDED_ERROR && last.error == error);
+    CHECK(last.failed == failed && last.read == 0 && last.written == 0);
+    FAILS(ENODATA, cord_stranded(CORD_LAST, &byte, 1));
+}
+
+/* Refused before anything was looked at: an account of its own, in words that
+ * name the side. */
+static void early_refusals(void)
+{
+    int from = make_file("abc"), to = make_file("");
+    struct cord_request request = CORD_REQUEST_INIT(-1, to);
+    struct cord_report report = CORD_REPORT_INIT;
+    const int bad[][2] = {{-1, to}, {12345, to}, {from, -1}, {from, 12345}};
+    for (int i = 0; i < 4; i++) {
+        int failed = i < 2 ? CORD_SOURCE : CORD_SINK;
+        const char *side = i < 2 ? "the source" : "the sink";
+        CHECK(lseek(from, 0, SEEK_SET) == 0);
+        CHECK(cord_splice(from, to, CORD_EOF) == 3);
+        FAILS(EBADF, cord_splice(bad[i][0], bad[i][1], CORD_EOF));
+        CHECK(strstr(cord_error(), side));
+        nothing_moved(EBADF, failed);
+
+        CHECK(cord_splice(from, to, CORD_EOF) == 0);
+        request.source = bad[i][0];
+        request.sink = bad[i][1];
+        memset(&report, 'x', sizeof report);
+        report.struct_size = sizeof report;
+        FAILS(EBADF, cord_run(&request, &report));
+        CHECK(strstr(cord_error(), side));
+        CHECK(report.ended == CORD_ENDED_ERROR && report.error == EBADF);
+        CHECK(report.failed == failed && report.written == 0);
+        CHECK(!report.path[0]);
+        nothing_moved(EBADF, failed);
+        FAILS(EBADF, cord_start(&request));
+        CHECK(strstr(cord_error(), side));
+    }
+    /* A request that cannot be read has nothing on either side. */
+    CHECK(lseek(from, 0, SEEK_SET) == 0);
+    CHECK(cord_splice(from, to, CORD_EOF) == 3);
+    FAILS(EFAULT, cord_run(NULL, &report));
+    CHECK(report.error == EFAULT && report.failed == CORD_NEITHER);
+    nothing_moved(EFAULT, CORD_NEITHER);
+    close(from);
+    close(to);
+}
+
 /* A closed reader is an errno, and SIGPIPE, which would end us, not raised. */
 static void broken_pipe(void)
 {
@@ -148,7 +200,11 @@ int main(void)
     watchdog();
     counts();
     sizes();
+    FAILS(EBADF, cord_splice(-1, 1, 1));
+    /* The first of this thread. */
+    nothing_moved(EBADF, CORD_SOURCE);
     refusals();
+    early_refusals();
     broken_pipe();
     requests();
     versions();
