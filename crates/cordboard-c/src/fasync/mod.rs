@@ -49,24 +49,27 @@ pub(crate) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Result<(), Er
 pub(crate) fn tell(asked: Asked, report: &Report) {
     let target = target(&asked, report);
     asked.put_back();
-    // Whoever was to be told may have gone; nobody else is waiting for it.
-    let _ = sys::notify(&target);
+    if let Some(target) = target {
+        // Whoever was to be told may have gone; nobody else is waiting for it.
+        let _ = sys::notify(&target);
+    }
 }
 
 /// Whom to tell, and how, as the descriptor says by now: as the kernel, which
 /// looks when something happens. Of two the one that has an owner, the source
-/// first. Nobody's is the calling process's, as the paper has it.
-fn target(asked: &Asked, report: &Report) -> Target {
-    let owned = |side: &taken::Asking| sys::owner(side.fd()).ok().flatten();
-    let (side, owner) = asked
-        .sides()
-        .find_map(|side| owned(side).map(|owner| (side, owner)))
-        .unwrap_or_else(|| {
-            (
-                asked.first(),
-                Owner::Process(std::process::id() as libc::pid_t),
-            )
-        });
+/// first. Nobody's is the calling process's, as the paper has it; but where an
+/// owner has gone nobody is told, as the kernel does, since SIGIO would end a
+/// process that has never meant to get it.
+fn target(asked: &Asked, report: &Report) -> Option<Target> {
+    let owned = |side| taken::Asking::owner(side).map(|owner| (side, owner));
+    let (side, owner) = match asked.sides().find_map(owned) {
+        Some(found) => found,
+        None if asked.sides().any(taken::Asking::has_lost_its_owner) => return None,
+        None => {
+            let here = std::process::id() as libc::pid_t;
+            (asked.first(), Owner::Process(here))
+        }
+    };
     let error = report.errno.map_or(0, Errno::raw);
     let band = match side.which {
         Side::Source => libc::POLLIN,
@@ -77,7 +80,7 @@ fn target(asked: &Asked, report: &Report) -> Target {
     } else {
         band | libc::POLLERR
     };
-    Target {
+    Some(Target {
         owner,
         signal: match sys::signal(side.fd()) {
             Ok(signal) if signal > 0 => signal,
@@ -86,7 +89,7 @@ fn target(asked: &Asked, report: &Report) -> Target {
         number: side.number,
         band: band.into(),
         error,
-    }
+    })
 }
 
 /// Whether either asks for it, and if so takes the flag off for the time.

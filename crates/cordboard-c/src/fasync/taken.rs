@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cordboard::{Errno, Side};
 
 use super::description::Description;
-use crate::sys;
+use crate::sys::{self, Owned, Owner};
 use crate::table::{lock, table};
 
 /// A flag that is off for the time.
@@ -58,11 +58,25 @@ pub(super) struct Asking {
     description: Arc<Description>,
     pub(super) number: RawFd,
     pub(super) which: Side,
+    /// What was said of its owner at the start.
+    owned: Owned,
 }
 
 impl Asking {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.description.fd()
+    }
+
+    /// Who is told by now.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        sys::owner(self.fd()).ok().and_then(Owned::by)
+    }
+
+    /// There was an owner, and there is none any more: whoever asked for it
+    /// wanted somebody else to be told.
+    pub(super) fn has_lost_its_owner(&self) -> bool {
+        let now = sys::owner(self.fd());
+        now.is_ok_and(|now| now.by().is_none() && now != self.owned)
     }
 }
 
@@ -81,6 +95,7 @@ impl Asked {
         flags: libc::c_int,
         which: Side,
     ) -> Result<(), Errno> {
+        let owned = sys::owner(fd)?;
         let mut taken = lock(&table().taken);
         let description = match find(&taken, fd) {
             Some(at) => {
@@ -106,6 +121,7 @@ impl Asked {
             description,
             number: fd.as_raw_fd(),
             which,
+            owned,
         });
         Ok(())
     }
