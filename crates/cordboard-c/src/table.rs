@@ -138,11 +138,13 @@ fn marked_by(parent: &'static Table) -> HashSet<FileId> {
 }
 
 impl Table {
-    /// A handle for it. `at_end` is called once with the account, after the
-    /// handle has it and before anybody is told.
+    /// A handle for it, and for [`Table::latest`] under these numbers. `at_end`
+    /// is called once with the account, after the handle has it and before
+    /// anybody is told; perhaps at once, so all the rest is done by then.
     pub(crate) fn insert(
         &'static self,
         running: Running,
+        numbers: Option<[RawFd; 2]>,
         at_end: impl FnOnce(&Report) + Send + 'static,
     ) -> cord_transfer {
         static NEXT: AtomicI64 = AtomicI64::new(1);
@@ -153,6 +155,9 @@ impl Table {
             finished: Mutex::default(),
         });
         lock(&self.slots).insert(id, Arc::clone(&slot));
+        if let Some(numbers) = numbers {
+            self.remember(numbers, id);
+        }
         let told = Arc::downgrade(&slot);
         slot.running.on_end(move |report| {
             if let Some(slot) = told.upgrade() {
@@ -195,7 +200,7 @@ impl Table {
 
     /// Remembers an asynchronous `cord_splice` by its numbers. The one before
     /// it is let go once neither of its numbers leads to it.
-    pub(crate) fn remember(&'static self, numbers: [RawFd; 2], id: cord_transfer) {
+    fn remember(&'static self, numbers: [RawFd; 2], id: cord_transfer) {
         let mut splices = lock(&self.splices);
         let before = numbers.map(|number| splices.insert(number, id));
         let unreachable: Vec<cord_transfer> = before
@@ -241,4 +246,46 @@ fn unknown(id: cord_transfer) -> Problem {
 /// A lock; what a panic left behind one is still a table.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cordboard::Request;
+    use std::sync::mpsc::channel;
+
+    /// One that has ended when it is given its handle, of numbers that nothing
+    /// else here has.
+    fn ended(numbers: [RawFd; 2]) -> (cord_transfer, Option<cord_transfer>) {
+        let (source, _) = std::io::pipe().unwrap();
+        let sink = tempfile::tempfile().unwrap();
+        let running = cordboard::start(&source, &sink, Request::default()).unwrap();
+        let bell = running.fd().unwrap();
+        poll(&mut [PollFd::from_borrowed_fd(bell, PollFlags::IN)], None).unwrap();
+        let (tell, told) = channel();
+        let id = table().insert(running, Some(numbers), move |_| {
+            let latest = table().latest(numbers[0]);
+            let same = latest.as_ref().ok() == table().latest(numbers[1]).as_ref().ok();
+            let finished = latest.ok().filter(|id| {
+                let slot = table().get(*id);
+                same && slot.is_ok_and(|slot| slot.report().is_some())
+            });
+            tell.send(finished).unwrap();
+        });
+        (id, told.try_recv().expect("it was called at once"))
+    }
+
+    /// Whoever is told by a signal asks for the handle at once.
+    #[test]
+    fn the_handle_is_there_before_the_end_is_told() {
+        let numbers = [1_000_001, 1_000_002];
+        let mut before = 0;
+        for _ in 0..2 {
+            let (id, found) = ended(numbers);
+            assert_eq!(found, Some(id));
+            assert!(id > before);
+            assert!(table().get(before).is_err(), "the one before is let go");
+            before = id;
+        }
+    }
 }

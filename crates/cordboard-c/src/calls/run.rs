@@ -95,7 +95,7 @@ pub unsafe extern "C" fn cord_start(request: *const cord_request) -> cord_transf
         let (source, sink) = lend_both(from.source, from.sink)?;
         let running =
             cordboard::start(source, sink, request).map_err(|failure| Problem::from(&failure))?;
-        Ok(table().insert(running, |_| {}))
+        Ok(table().insert(running, None, |_| {}))
     })
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
-use cordboard::{Errno, Refusal, Request, Side, Size, Transfer};
+use cordboard::{Errno, Refusal, Report, Request, Side, Size, Transfer};
 use libc::ssize_t;
 
 use crate::failed::Failed;
@@ -68,8 +68,8 @@ fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
         }
         Some(asked) => {
             let running = cordboard::start(source, sink, request)?;
-            let id = table().insert(running, move |report| fasync::tell(asked, report));
-            table().remember([src, dst], id);
+            let tell = move |report: &Report| fasync::tell(asked, report);
+            table().insert(running, Some([src, dst]), tell);
             Ok(0)
         }
     }
