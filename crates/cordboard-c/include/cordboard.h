@@ -20,7 +20,7 @@
 // `(struct cord_request)CORD_REQUEST_INIT(from, to)`.
 #define CORD_REQUEST_INIT(source, sink)                                        \
     {sizeof(struct cord_request), (source), (sink), CORD_ALL, CORD_HERE,       \
-     CORD_HERE, 0, 0, 0, NULL}
+     CORD_HERE, 0, 0, 0, NULL, 0, 0, 0, 0, 0}
 #define CORD_REPORT_INIT                                                       \
     {sizeof(struct cord_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
 #define CORD_STATUS_INIT                                                       \
@@ -46,6 +46,17 @@
 
 // A flag of `cord_request`: every byte is written, the source's holes too.
 #define CORD_DENSE 8
+
+// `cord_request.direct`: past the page cache where that is at least as fast as
+// any other way: much to move, `CORD_SYNC`, and most of the source not cached.
+#define CORD_DIRECT_AUTO 0
+
+// `cord_request.direct`: past the page cache wherever both sides can, before
+// any other way.
+#define CORD_DIRECT_ALWAYS 1
+
+// `cord_request.direct`: never past the page cache.
+#define CORD_DIRECT_NEVER 2
 
 // Why a transfer ended: the source ended.
 #define CORD_ENDED_EOF 1
@@ -103,6 +114,20 @@ struct cord_request {
     // The paths that may be used, names separated by commas, as in the
     // variable `CORDBOARD_ROUTE`. NULL: as the environment says.
     const char *paths;
+    // Whether to go past the page cache between files (O_DIRECT):
+    // `CORD_DIRECT_AUTO` and its like.
+    uint32_t direct;
+    // The paper's watermarks, for a path that keeps several blocks in flight
+    // (direct): no more reads are started while so many are pending. With all
+    // three 0 the library finds out what suits the device; the paper's are
+    // 3, 5 and 5.
+    uint32_t marks_reads;
+    // No more reads are started while so many writes are pending.
+    uint32_t marks_writes;
+    // So many reads are started at a time, at most.
+    uint32_t marks_burst;
+    // 0.
+    size_t reserved;
 };
 
 // The account of a transfer that has ended. `read == written + stranded`,
@@ -241,8 +266,8 @@ cord_transfer cord_last(int fd);
 // # Errors
 //
 // * EFAULT: `request` is NULL.
-// * EINVAL: a `struct_size` that no version had; an unknown flag, offset or
-//   path.
+// * EINVAL: a `struct_size` that no version had; an unknown flag, offset, path
+//   or `direct`.
 // * E2BIG: a field that this version does not know is not 0.
 // * ESPIPE: an offset for what cannot seek.
 // * EOVERFLOW: an offset past 2^63-1.

@@ -24,8 +24,8 @@ use crate::{convert, outcome, sys};
 /// # Errors
 ///
 /// * EFAULT: `request` is NULL.
-/// * EINVAL: a `struct_size` that no version had; an unknown flag, offset or
-///   path.
+/// * EINVAL: a `struct_size` that no version had; an unknown flag, offset, path
+///   or `direct`.
 /// * E2BIG: a field that this version does not know is not 0.
 /// * ESPIPE: an offset for what cannot seek.
 /// * EOVERFLOW: an offset past 2^63-1.

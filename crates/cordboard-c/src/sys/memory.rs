@@ -5,7 +5,7 @@
 //! rule as `openat2(2)`'s and `clone3(2)`'s.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 
 use cordboard::Errno;
 
@@ -19,16 +19,31 @@ use crate::types::{cord_report, cord_request, cord_status};
 /// `repr(C)`, a `usize` first, valid with all bits zero, no padding that
 /// matters.
 pub(crate) unsafe trait Grows: Copy {
-    /// Its size in the first version of the library.
-    const FIRST: usize = size_of::<Self>();
+    /// The least of it that a caller can have: its size when there was first
+    /// one. It ends where a field does, and does not move when others are
+    /// added.
+    const FIRST: usize;
 }
 
 // SAFETY: integers and a pointer behind a usize.
-unsafe impl Grows for cord_request {}
+unsafe impl Grows for cord_request {
+    const FIRST: usize = offset_of!(cord_request, direct);
+}
 // SAFETY: integers behind a usize.
-unsafe impl Grows for cord_report {}
+unsafe impl Grows for cord_report {
+    const FIRST: usize = offset_of!(cord_report, path) + 96;
+}
 // SAFETY: integers behind a usize.
-unsafe impl Grows for cord_status {}
+unsafe impl Grows for cord_status {
+    const FIRST: usize = offset_of!(cord_status, path) + 32;
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(cord_request::FIRST == 72);
+    assert!(cord_report::FIRST == 160);
+    assert!(cord_status::FIRST == 96);
+};
 
 /// The caller's structure.
 ///

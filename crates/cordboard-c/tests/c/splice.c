@@ -184,6 +184,39 @@ static void requests(void)
 /* Older and newer programs: the structures are shorter or longer. */
 static void versions(void)
 {
+#ifdef __LP64__
+    /* What programs were built with; one more field does not change it. */
+    enum { FIRST_REQUEST = 72, REQUEST = 96, REPORT = 160, STATUS = 96 };
+    struct cord_request past = CORD_REQUEST_INIT(-1, -1);
+    const size_t sizes[] = {FIRST_REQUEST, REQUEST};
+    for (int i = 0; i < 2; i++) {
+        past.struct_size = sizes[i];
+        FAILS(EBADF, cord_run(&past, NULL));
+    }
+    /* What is behind it is not the caller's request. */
+    past.struct_size = FIRST_REQUEST;
+    past.direct = 99;
+    past.reserved = 99;
+    FAILS(EBADF, cord_run(&past, NULL));
+    past.struct_size = FIRST_REQUEST - 1;
+    FAILS(EINVAL, cord_run(&past, NULL));
+    struct cord_report report = CORD_REPORT_INIT;
+    report.struct_size = REPORT;
+    CHECK(cord_try(CORD_LAST, &report) == 1);
+    report.struct_size = REPORT - 1;
+    FAILS(EINVAL, cord_try(CORD_LAST, &report));
+    struct cord_status status = CORD_STATUS_INIT;
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    cord_transfer t = cord_start(&request);
+    status.struct_size = STATUS;
+    CHECK(cord_get_status(t, &status) == 0);
+    CHECK(cord_close(t) == 0);
+    close(a.in);
+    close(a.out);
+    close(b.in);
+    close(b.out);
+#endif
     struct {
         struct cord_request known;
         uint64_t later;
@@ -192,7 +225,51 @@ static void versions(void)
     FAILS(EBADF, cord_run(&newer.known, NULL));
     newer.later = 1;
     FAILS(E2BIG, cord_run(&newer.known, NULL));
+    newer.known.struct_size = sizeof newer.known;
+    newer.known.reserved = 1;
+    FAILS(E2BIG, cord_run(&newer.known, NULL));
+    newer.known.reserved = 0;
+    newer.known.direct = 3;
+    FAILS(EINVAL, cord_run(&newer.known, NULL));
     CHECK(strcmp(cord_version(), "0.1.0") == 0);
+}
+
+/* Past the page cache, with the paper's marks; and not, where it is not to. */
+static void direct(void)
+{
+    enum { LENGTH = 3 << 20 };
+    char *bytes = (char *)malloc(LENGTH), *found = (char *)malloc(LENGTH);
+    CHECK(bytes && found);
+    for (int i = 0; i < LENGTH; i++)
+        bytes[i] = (char)(i * 7 + i / 4096);
+    int from = make_file(""), to = make_file("");
+    CHECK(pwrite(from, bytes, LENGTH, 0) == LENGTH);
+    struct cord_request request = CORD_REQUEST_INIT(from, to);
+    struct cord_report report = CORD_REPORT_INIT;
+    request.direct = CORD_DIRECT_ALWAYS;
+    request.block = 1 << 16;
+    request.marks_reads = 3;
+    request.marks_writes = 5;
+    request.marks_burst = 5;
+    CHECK(cord_run(&request, &report) == 0);
+    CHECK(report.written == LENGTH && report.ended == CORD_ENDED_EOF);
+    CHECK(pread(to, found, LENGTH, 0) == LENGTH);
+    CHECK(memcmp(bytes, found, LENGTH) == 0);
+    char line[1024];
+    CHECK(cord_json(CORD_LAST, line, sizeof line) > 0);
+    if (strstr(line, "no direct I/O here"))
+        fprintf(stderr, "SKIPPED: direct from C: no direct I/O on /tmp\n");
+    else
+        CHECK(strncmp(report.path, "direct", strlen("direct")) == 0);
+
+    CHECK(lseek(from, 0, SEEK_SET) == 0 && lseek(to, 0, SEEK_SET) == 0);
+    request.direct = CORD_DIRECT_NEVER;
+    CHECK(cord_run(&request, &report) == 0 && report.written == LENGTH);
+    CHECK(!strstr(report.path, "direct"));
+    close(from);
+    close(to);
+    free(bytes);
+    free(found);
 }
 
 int main(void)
@@ -208,5 +285,6 @@ int main(void)
     broken_pipe();
     requests();
     versions();
+    direct();
     return 0;
 }
