@@ -293,7 +293,8 @@ cord_transfer cord_start(const struct cord_request *request);
 // cord_wait - wait for a transfer's end
 //
 // After it the callbacks of the transfer have returned. The handle stays open.
-// Any number of threads may wait. `report` may be NULL.
+// Any number of threads may wait, and no descriptor is needed for it. `report`
+// may be NULL.
 //
 // # Returns
 //
@@ -305,7 +306,6 @@ cord_transfer cord_start(const struct cord_request *request);
 // * EBADF: no open handle of this process.
 // * EDEADLK: called in a callback.
 // * EINVAL: a `struct_size` that no version had.
-// * EMFILE, ENFILE, ENOMEM: no descriptor to wait with.
 int cord_wait(cord_transfer transfer, struct cord_report *report);
 
 // cord_try - the account of a transfer, if it has ended

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cordboard::{Errno, Report, Running};
-use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::fasync::{FileId, Taken};
 use crate::guard::Problem;
@@ -37,8 +36,7 @@ impl Slot {
     ///
     /// # Errors
     ///
-    /// `EDEADLK` in a callback; `EMFILE`, `ENFILE` and `ENOMEM` where there is
-    /// no descriptor to wait with.
+    /// `EDEADLK` in a callback.
     pub(crate) fn wait(&self) -> Result<(), Problem> {
         if TELLING.get() {
             return Err(Problem::new(
@@ -46,9 +44,7 @@ impl Slot {
                 "a callback cannot wait: the library's own thread runs it",
             ));
         }
-        let bell = self.running.fd()?;
-        let mut fds = [PollFd::from_borrowed_fd(bell, PollFlags::IN)];
-        rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(Errno::from)?;
+        self.running.wait_for_end();
         Ok(())
     }
 
@@ -260,8 +256,7 @@ mod tests {
         let (source, _) = std::io::pipe().unwrap();
         let sink = tempfile::tempfile().unwrap();
         let running = cordboard::start(&source, &sink, Request::default()).unwrap();
-        let bell = running.fd().unwrap();
-        poll(&mut [PollFd::from_borrowed_fd(bell, PollFlags::IN)], None).unwrap();
+        running.wait_for_end();
         let (tell, told) = channel();
         let id = table().insert(running, Some(numbers), move |_| {
             let latest = table().latest(numbers[0]);

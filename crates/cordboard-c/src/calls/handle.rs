@@ -14,7 +14,8 @@ use crate::{convert, sys};
 /// cord_wait - wait for a transfer's end
 ///
 /// After it the callbacks of the transfer have returned. The handle stays open.
-/// Any number of threads may wait. `report` may be NULL.
+/// Any number of threads may wait, and no descriptor is needed for it. `report`
+/// may be NULL.
 ///
 /// # Returns
 ///
@@ -26,7 +27,6 @@ use crate::{convert, sys};
 /// * EBADF: no open handle of this process.
 /// * EDEADLK: called in a callback.
 /// * EINVAL: a `struct_size` that no version had.
-/// * EMFILE, ENFILE, ENOMEM: no descriptor to wait with.
 ///
 /// # Safety
 ///
