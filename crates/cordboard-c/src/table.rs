@@ -5,7 +5,7 @@
 //! and its handles are `EBADF` in a child.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cordboard::{Errno, Report, Running};
 
-use crate::fasync::{FileId, Taken};
+use crate::fasync::{Marks, Taken};
 use crate::guard::Problem;
 use crate::outcome::Finished;
 use crate::types::cord_transfer;
@@ -95,7 +95,7 @@ pub(crate) struct Table {
     /// FASYNC, off for the length of a transfer.
     pub(crate) taken: Mutex<Vec<Taken>>,
     /// FASYNC on files that the kernel does not keep it for.
-    pub(crate) marked: Mutex<HashSet<FileId>>,
+    pub(crate) marks: Mutex<Marks>,
     /// The parent's, whose locks somebody may have held at the fork.
     _parent: Option<&'static Table>,
 }
@@ -117,7 +117,7 @@ pub(crate) fn table() -> &'static Table {
             detached: Mutex::default(),
             splices: Mutex::default(),
             taken: Mutex::default(),
-            marked: Mutex::new(parent.map(marked_by).unwrap_or_default()),
+            marks: Mutex::new(parent.map(marks_of).unwrap_or_default()),
             _parent: parent,
         }));
         let set = CURRENT.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire);
@@ -129,8 +129,8 @@ pub(crate) fn table() -> &'static Table {
 
 /// What a parent had marked is marked in its child. (Unless another thread was
 /// changing it at the moment of the fork.)
-fn marked_by(parent: &'static Table) -> HashSet<FileId> {
-    (parent.marked.try_lock()).map_or_else(|_| HashSet::new(), |marked| marked.clone())
+fn marks_of(parent: &'static Table) -> Marks {
+    (parent.marks.try_lock()).map_or_else(|_| Marks::default(), |marks| marks.clone())
 }
 
 impl Table {

@@ -8,7 +8,7 @@ use cordboard::endpoint::same_description;
 use crate::sys;
 
 /// Device and inode.
-pub(crate) type FileId = (u64, u64);
+pub(super) type FileId = (u64, u64);
 
 pub(super) fn file(fd: BorrowedFd<'_>) -> Result<FileId, Errno> {
     let stat = rustix::fs::fstat(fd)?;
@@ -21,7 +21,7 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 
 /// Whether two descriptors of one file share an open description; `None` where
 /// nobody can tell: before Linux 6.10 in a container that filters `kcmp(2)`.
-fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
+pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
     if same_description(a, b) {
         return Some(true);
     }

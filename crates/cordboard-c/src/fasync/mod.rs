@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 
 use cordboard::{Errno, Refusal, Report, Side};
 
-pub(crate) use description::FileId;
+pub(crate) use marks::Marks;
 pub(crate) use taken::{Asked, Taken};
 
 use crate::sys::{self, Owner, Target};
