@@ -194,8 +194,9 @@ typedef void (*cord_callback)(cord_transfer transfer,
                               const struct cord_report *report,
                               void *user);
 
-// Wherever a handle is asked for: the last `cord_splice` or `cord_run` that
-// this thread waited for.
+// In `cord_wait`, `cord_try`, `cord_stranded`, `cord_json` and `cord_close`:
+// the last `cord_splice` or `cord_run` that this thread waited for. It has
+// ended: all else is `EBADF`.
 #define CORD_LAST 0
 
 #ifdef __cplusplus
@@ -292,7 +293,8 @@ cord_transfer cord_start(const struct cord_request *request);
 
 // cord_wait - wait for a transfer's end
 //
-// After it the callbacks of the transfer have returned. The handle stays open.
+// After it the callbacks of the transfer have returned, and it leaves both
+// descriptors alone. The handle stays open.
 // Any number of threads may wait, and no descriptor is needed for it. `report`
 // may be NULL.
 //
@@ -419,7 +421,11 @@ ssize_t cord_json(cord_transfer transfer, char *buffer, size_t size);
 // cord_close - give a handle back; a transfer that still runs is cancelled
 //
 // Stranded bytes that nobody has read are dropped with it: wait and read them
-// first, where they matter.
+// first, where they matter. Closing `CORD_LAST` lets go of what it keeps.
+//
+// It does not wait. What had been read is still written after it, as far as
+// the sink takes it at once. To write something behind a transfer that was
+// ended early: `cord_cancel`, `cord_wait`, `cord_close`.
 //
 // # Returns
 //

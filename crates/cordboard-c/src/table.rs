@@ -16,7 +16,7 @@ use cordboard::{Errno, Report, Running};
 use crate::fasync::{Marks, Taken};
 use crate::guard::Problem;
 use crate::outcome::Finished;
-use crate::types::cord_transfer;
+use crate::types::{CORD_LAST, cord_transfer};
 
 /// One transfer that runs, or ran, by itself.
 pub(crate) struct Slot {
@@ -236,7 +236,11 @@ impl Slot {
 }
 
 fn unknown(id: cord_transfer) -> Problem {
-    Problem::new(Errno::EBADF, format!("there is no transfer {id}"))
+    let words = match id {
+        CORD_LAST => "CORD_LAST has ended: this call is for a handle of cord_start".to_owned(),
+        _ => format!("there is no transfer {id}"),
+    };
+    Problem::new(Errno::EBADF, words)
 }
 
 /// A lock; what a panic left behind one is still a table.

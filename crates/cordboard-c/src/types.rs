@@ -18,8 +18,9 @@ use std::ffi::{c_char, c_int, c_void};
 /// process. 0 is `CORD_LAST`; -1 is what `cord_start` returns on failure.
 pub type cord_transfer = i64;
 
-/// Wherever a handle is asked for: the last `cord_splice` or `cord_run` that
-/// this thread waited for.
+/// In `cord_wait`, `cord_try`, `cord_stranded`, `cord_json` and `cord_close`:
+/// the last `cord_splice` or `cord_run` that this thread waited for. It has
+/// ended: all else is `EBADF`.
 pub const CORD_LAST: cord_transfer = 0;
 
 /// `cord_splice` until the source ends. (The header has it by hand: cbindgen

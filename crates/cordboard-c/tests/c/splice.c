@@ -131,6 +131,39 @@ static void broken_pipe(void)
     close(b.in);
 }
 
+/* What has ended can be looked at and let go, and no more. */
+static void last(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_status status = CORD_STATUS_INIT;
+    put(a.in, "abc");
+    CHECK(cord_splice(a.out, b.in, 3) == 3);
+    CHECK(cord_wait(CORD_LAST, NULL) == 0 && cord_try(CORD_LAST, NULL) == 1);
+    FAILS(EBADF, cord_fd(CORD_LAST));
+    CHECK(strstr(cord_error(), "CORD_LAST"));
+    FAILS(EBADF, cord_get_status(CORD_LAST, &status));
+    FAILS(EBADF, cord_cancel(CORD_LAST));
+    FAILS(EBADF, cord_detach(CORD_LAST));
+    CHECK(cord_close(CORD_LAST) == 0);
+    FAILS(EBADF, cord_try(CORD_LAST, NULL));
+    FAILS(EBADF, cord_close(CORD_LAST));
+    /* With what was stranded. */
+    put(a.in, "def");
+    close(a.in);
+    char byte;
+    int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    struct cord_request request = CORD_REQUEST_INIT(a.out, full);
+    request.paths = "read/write";
+    FAILS(ENOSPC, cord_run(&request, NULL));
+    CHECK(cord_stranded(CORD_LAST, &byte, 1) == 1 && byte == 'd');
+    CHECK(cord_close(CORD_LAST) == 0);
+    FAILS(EBADF, cord_stranded(CORD_LAST, &byte, 1));
+    close(full);
+    close(a.out);
+    close(b.in);
+    close(b.out);
+}
+
 static void requests(void)
 {
     int from = make_file("0123456789"), to = make_file("");
@@ -283,6 +316,7 @@ int main(void)
     refusals();
     early_refusals();
     broken_pipe();
+    last();
     requests();
     versions();
     direct();
