@@ -6,12 +6,12 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::os::fd::{AsRawFd, RawFd};
-use std::ptr;
-use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use cordboard::{Errno, Report, Running};
+use cordboard::{Errno, PerProcess, Report, Running};
 
 use crate::fasync::{Marks, Taken};
 use crate::guard::Problem;
@@ -30,6 +30,15 @@ impl Slot {
     /// The account, once it has ended.
     pub(crate) fn report(&self) -> Option<&Report> {
         self.told.get()
+    }
+
+    /// The number of the descriptor that is readable once it has ended.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: none is to be had.
+    pub(crate) fn descriptor(&self) -> Result<RawFd, Problem> {
+        Ok(self.running.fd()?.as_raw_fd())
     }
 
     /// Waits for the end, and for its callbacks.
@@ -86,7 +95,6 @@ pub(crate) fn telling(callback: impl FnOnce()) {
 
 /// The handles of one process.
 pub(crate) struct Table {
-    process: u32,
     slots: Mutex<HashMap<cord_transfer, Arc<Slot>>>,
     /// Let go, and kept until their end, since to drop one is to cancel it.
     detached: Mutex<HashMap<cord_transfer, Arc<Slot>>>,
@@ -96,35 +104,13 @@ pub(crate) struct Table {
     pub(crate) taken: Mutex<Vec<Taken>>,
     /// FASYNC on files that the kernel does not keep it for.
     pub(crate) marks: Mutex<Marks>,
-    /// The parent's, whose locks somebody may have held at the fork.
-    _parent: Option<&'static Table>,
 }
 
 /// This process's table.
 pub(crate) fn table() -> &'static Table {
-    static CURRENT: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
-    let process = std::process::id();
-    loop {
-        let found = CURRENT.load(Ordering::Acquire);
-        let parent = crate::sys::leaked(found);
-        match parent {
-            Some(table) if table.process == process => return table,
-            _ => {}
-        }
-        let fresh = Box::into_raw(Box::new(Table {
-            process,
-            slots: Mutex::default(),
-            detached: Mutex::default(),
-            splices: Mutex::default(),
-            taken: Mutex::default(),
-            marks: Mutex::new(parent.map(marks_of).unwrap_or_default()),
-            _parent: parent,
-        }));
-        let set = CURRENT.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire);
-        if set.is_err() {
-            crate::sys::unleak(fresh);
-        }
-    }
+    static TABLE: PerProcess<Table> = PerProcess::new();
+    let Ok(table) = TABLE.get(|parents| Ok::<_, Infallible>(Table::after(parents)));
+    table
 }
 
 /// What a parent had marked is marked in its child. (Unless another thread was
@@ -134,6 +120,17 @@ fn marks_of(parent: &'static Table) -> Marks {
 }
 
 impl Table {
+    /// A new one, in a child with what goes on there.
+    fn after(parents: Option<&'static Table>) -> Table {
+        Table {
+            slots: Mutex::default(),
+            detached: Mutex::default(),
+            splices: Mutex::default(),
+            taken: Mutex::default(),
+            marks: Mutex::new(parents.map(marks_of).unwrap_or_default()),
+        }
+    }
+
     /// A handle for it, and for [`Table::latest`] under these numbers. `at_end`
     /// is called once with the account, after the handle has it and before
     /// anybody is told; perhaps at once, so all the rest is done by then.
@@ -225,13 +222,6 @@ impl Table {
                     format!("no asynchronous splice was started on descriptor {number}"),
                 )
             })
-    }
-}
-
-impl Slot {
-    /// The number of the descriptor that is readable once it has ended.
-    pub(crate) fn descriptor(&self) -> Result<RawFd, Problem> {
-        Ok(self.running.fd()?.as_raw_fd())
     }
 }
 

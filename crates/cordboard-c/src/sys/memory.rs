@@ -9,7 +9,6 @@ use std::mem::{MaybeUninit, offset_of};
 
 use cordboard::Errno;
 
-use crate::table::Table;
 use crate::types::{cord_report, cord_request, cord_status};
 
 /// A structure that begins with its size, and of which zeros are a value.
@@ -168,19 +167,6 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Result<Option<&'a str>,
     // SAFETY: as the caller promises.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map(Some).map_err(|_| Errno::EINVAL)
-}
-
-/// What was leaked on purpose, to stay; `None` for NULL.
-pub(crate) fn leaked(pointer: *mut Table) -> Option<&'static Table> {
-    // SAFETY: NULL, or from the one `Box::into_raw` in `table`, never freed
-    // once another thread could see it.
-    unsafe { pointer.as_ref() }
-}
-
-/// Frees one that nobody has seen.
-pub(crate) fn unleak(pointer: *mut Table) {
-    // SAFETY: from the `Box::into_raw` in `table`, and not handed out.
-    drop(unsafe { Box::from_raw(pointer) });
 }
 
 /// A pointer that is only handed back to the caller's own function.
