@@ -117,11 +117,17 @@ int main(int argc, char **argv)
     }
     memset(&inter_frame_time, 0, sizeof inter_frame_time);
     setitimer(ITIMER_REAL, &inter_frame_time);
+    /* What could not be started never ends. */
+    cord_transfer audio = cord_last(audiofile);
+    if (audio < 0) {
+        fprintf(stderr, "audio: %s\n", cord_error());
+        return 1;
+    }
     while (!audio_ended)
         sigsuspend(&before);
 
     struct cord_report report = CORD_REPORT_INIT;
-    if (cord_wait(cord_last(audiofile), &report) != 0) {
+    if (cord_wait(audio, &report) != 0) {
         fprintf(stderr, "audio: %s\n", cord_error());
         return 1;
     }

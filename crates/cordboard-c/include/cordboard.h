@@ -20,7 +20,7 @@
 // `(struct cord_request)CORD_REQUEST_INIT(from, to)`.
 #define CORD_REQUEST_INIT(source, sink)                                        \
     {sizeof(struct cord_request), (source), (sink), CORD_ALL, CORD_HERE,       \
-     CORD_HERE, 0, 0, 0, NULL}
+     CORD_HERE, 0, 0, 0, NULL, 0, 0, 0, 0, 0}
 #define CORD_REPORT_INIT                                                       \
     {sizeof(struct cord_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
 #define CORD_STATUS_INIT                                                       \
@@ -46,6 +46,17 @@
 
 // A flag of `cord_request`: every byte is written, the source's holes too.
 #define CORD_DENSE 8
+
+// `cord_request.direct`: past the page cache where that is at least as fast as
+// any other way: much to move, `CORD_SYNC`, and most of the source not cached.
+#define CORD_DIRECT_AUTO 0
+
+// `cord_request.direct`: past the page cache wherever both sides can, before
+// any other way.
+#define CORD_DIRECT_ALWAYS 1
+
+// `cord_request.direct`: never past the page cache.
+#define CORD_DIRECT_NEVER 2
 
 // Why a transfer ended: the source ended.
 #define CORD_ENDED_EOF 1
@@ -103,6 +114,20 @@ struct cord_request {
     // The paths that may be used, names separated by commas, as in the
     // variable `CORDBOARD_ROUTE`. NULL: as the environment says.
     const char *paths;
+    // Whether to go past the page cache between files (O_DIRECT):
+    // `CORD_DIRECT_AUTO` and its like.
+    uint32_t direct;
+    // The paper's watermarks, for a path that keeps several blocks in flight
+    // (direct): no more reads are started while so many are pending. With all
+    // three 0 the library finds out what suits the device; the paper's are
+    // 3, 5 and 5.
+    uint32_t marks_reads;
+    // No more reads are started while so many writes are pending.
+    uint32_t marks_writes;
+    // So many reads are started at a time, at most.
+    uint32_t marks_burst;
+    // 0.
+    size_t reserved;
 };
 
 // The account of a transfer that has ended. `read == written + stranded`,
@@ -169,8 +194,9 @@ typedef void (*cord_callback)(cord_transfer transfer,
                               const struct cord_report *report,
                               void *user);
 
-// Wherever a handle is asked for: the last `cord_splice` or `cord_run` that
-// this thread waited for.
+// In `cord_wait`, `cord_try`, `cord_stranded`, `cord_json` and `cord_close`:
+// the last `cord_splice` or `cord_run` that this thread waited for. It has
+// ended: all else is `EBADF`.
 #define CORD_LAST 0
 
 #ifdef __cplusplus
@@ -194,8 +220,9 @@ extern "C" {
 // # Returns
 //
 // Bytes written (SSIZE_MAX for more), or -1 and errno. What had been moved
-// before a failure is in `cord_try(CORD_LAST, &report)`, and bytes that were
-// read and not written are had with `cord_stranded(CORD_LAST, ...)`.
+// before a failure, be it nothing, is in `cord_try(CORD_LAST, &report)`, and
+// bytes that were read and not written are had with
+// `cord_stranded(CORD_LAST, ...)`.
 //
 // # Errors
 //
@@ -231,7 +258,7 @@ cord_transfer cord_last(int fd);
 //
 // As cord_splice, with everything that a request can say, and never
 // asynchronous: FASYNC is not looked at. `report` may be NULL; it is filled
-// in after a failure too.
+// in after every failure too, but that of its own `struct_size`.
 //
 // # Returns
 //
@@ -240,8 +267,8 @@ cord_transfer cord_last(int fd);
 // # Errors
 //
 // * EFAULT: `request` is NULL.
-// * EINVAL: a `struct_size` that no version had; an unknown flag, offset or
-//   path.
+// * EINVAL: a `struct_size` that no version had; an unknown flag, offset, path
+//   or `direct`.
 // * E2BIG: a field that this version does not know is not 0.
 // * ESPIPE: an offset for what cannot seek.
 // * EOVERFLOW: an offset past 2^63-1.
@@ -266,8 +293,10 @@ cord_transfer cord_start(const struct cord_request *request);
 
 // cord_wait - wait for a transfer's end
 //
-// After it the callbacks of the transfer have returned. The handle stays open.
-// Any number of threads may wait. `report` may be NULL.
+// After it the callbacks of the transfer have returned, and it leaves both
+// descriptors alone. The handle stays open.
+// Any number of threads may wait, and no descriptor is needed for it. `report`
+// may be NULL.
 //
 // # Returns
 //
@@ -279,7 +308,6 @@ cord_transfer cord_start(const struct cord_request *request);
 // * EBADF: no open handle of this process.
 // * EDEADLK: called in a callback.
 // * EINVAL: a `struct_size` that no version had.
-// * EMFILE, ENFILE, ENOMEM: no descriptor to wait with.
 int cord_wait(cord_transfer transfer, struct cord_report *report);
 
 // cord_try - the account of a transfer, if it has ended
@@ -393,7 +421,11 @@ ssize_t cord_json(cord_transfer transfer, char *buffer, size_t size);
 // cord_close - give a handle back; a transfer that still runs is cancelled
 //
 // Stranded bytes that nobody has read are dropped with it: wait and read them
-// first, where they matter.
+// first, where they matter. Closing `CORD_LAST` lets go of what it keeps.
+//
+// It does not wait. What had been read is still written after it, as far as
+// the sink takes it at once. To write something behind a transfer that was
+// ended early: `cord_cancel`, `cord_wait`, `cord_close`.
 //
 // # Returns
 //

@@ -4,7 +4,10 @@ use std::ffi::{c_char, c_int};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use cordboard::{Ended, Errno, PathName, Report, Request, Side, Size, Sparse, Status, Switches};
+use cordboard::{
+    Direct, Ended, Errno, PathName, Report, Request, Side, Size, Sparse, Status, Switches,
+    Watermarks,
+};
 
 use crate::guard::Problem;
 use crate::types::*;
@@ -13,7 +16,8 @@ use crate::types::*;
 ///
 /// # Errors
 ///
-/// `EINVAL` for a flag, an offset or a path that there is not.
+/// `EINVAL` for a flag, an offset, a path or a way of `direct` that there is
+/// not; `E2BIG` for what is kept for a later version.
 #[allow(
     clippy::needless_update,
     reason = "a field that is added later has a default that changes nothing"
@@ -30,6 +34,21 @@ pub(crate) fn request(from: &cord_request, paths: Option<&str>) -> Result<Reques
         (false, true) => Sparse::Never,
         (true, true) => return Err(invalid("CORD_SPARSE and CORD_DENSE exclude each other")),
     };
+    let direct = match from.direct {
+        CORD_DIRECT_AUTO => Direct::Auto,
+        CORD_DIRECT_ALWAYS => Direct::Always,
+        CORD_DIRECT_NEVER => Direct::Never,
+        _ => return Err(invalid("direct is CORD_DIRECT_AUTO, _ALWAYS or _NEVER")),
+    };
+    if from.reserved != 0 {
+        return Err(Problem::new(Errno::E2BIG, "what is reserved is not 0"));
+    }
+    let marks = Watermarks {
+        reads: from.marks_reads,
+        writes: from.marks_writes,
+        burst: from.marks_burst,
+    };
+    let adaptive = (marks.reads, marks.writes, marks.burst) == (0, 0, 0);
     let offset = |at: i64| match (at, u64::try_from(at)) {
         (CORD_HERE, _) => Ok(None),
         (_, Ok(at)) => Ok(Some(at)),
@@ -54,6 +73,8 @@ pub(crate) fn request(from: &cord_request, paths: Option<&str>) -> Result<Reques
         stable: from.flags & CORD_STABLE != 0,
         sync: from.flags & CORD_SYNC != 0,
         sparse,
+        direct,
+        watermarks: (!adaptive).then_some(marks),
         switches,
         ..Request::default()
     })
@@ -133,6 +154,11 @@ mod tests {
             idle_ms: 0,
             flags: 0,
             paths: std::ptr::null(),
+            direct: 0,
+            marks_reads: 0,
+            marks_writes: 0,
+            marks_burst: 0,
+            reserved: 0,
         }
     }
 
@@ -151,6 +177,10 @@ mod tests {
             block: 512,
             idle_ms: 1500,
             flags: CORD_STABLE | CORD_SYNC | CORD_DENSE,
+            direct: CORD_DIRECT_ALWAYS,
+            marks_reads: 2,
+            marks_writes: 7,
+            marks_burst: 0,
             ..plain()
         };
         let made = request(&full, Some("splice,read/write")).unwrap();
@@ -160,6 +190,9 @@ mod tests {
         assert_eq!(made.idle, Some(Duration::from_millis(1500)));
         assert!(made.stable && made.sync);
         assert_eq!(made.sparse, Sparse::Never);
+        assert_eq!(made.direct, Direct::Always);
+        let marks = made.watermarks.unwrap();
+        assert_eq!((marks.reads, marks.writes, marks.burst), (2, 7, 0));
         let only = Switches::only(&[PathName::Splice, PathName::ReadWrite]);
         assert_eq!(made.switches, Some(only));
     }
@@ -179,9 +212,18 @@ mod tests {
                 sink_offset: -2,
                 ..plain()
             },
+            cord_request {
+                direct: 3,
+                ..plain()
+            },
         ] {
             assert_eq!(request(&bad, None).unwrap_err().errno, Errno::EINVAL);
         }
+        let later = cord_request {
+            reserved: 1,
+            ..plain()
+        };
+        assert_eq!(request(&later, None).unwrap_err().errno, Errno::E2BIG);
         assert_eq!(
             request(&plain(), Some("teleport")).unwrap_err().errno,
             Errno::EINVAL

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cordboard::{Errno, Failure};
+use cordboard::{Errno, Failure, Refusal};
 
 use crate::sys;
 
@@ -28,6 +28,12 @@ impl Problem {
 impl From<Errno> for Problem {
     fn from(errno: Errno) -> Problem {
         Problem::new(errno, errno.to_string())
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        Problem::new(refusal.errno(), refusal.to_string())
     }
 }
 

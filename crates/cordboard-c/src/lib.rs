@@ -12,6 +12,7 @@
 #[allow(unsafe_code)]
 mod calls;
 mod convert;
+mod failed;
 mod fasync;
 mod guard;
 mod outcome;

@@ -123,12 +123,26 @@ pub(crate) fn with_last<T>(
 ) -> Result<T, Problem> {
     LAST.try_with(|last| match &mut *last.borrow_mut() {
         Some(finished) => f(finished),
-        None => Err(Problem::new(
-            Errno::EBADF,
-            "CORD_LAST: this thread has run no transfer",
-        )),
+        None => Err(none()),
     })
     .unwrap_or(Err(Errno::EBADF.into()))
+}
+
+/// Lets it go, with what was stranded.
+///
+/// # Errors
+///
+/// As [`with_last`].
+pub(crate) fn close_last() -> Result<(), Problem> {
+    let last = LAST.try_with(RefCell::take).unwrap_or_default();
+    last.map(drop).ok_or_else(none)
+}
+
+fn none() -> Problem {
+    Problem::new(
+        Errno::EBADF,
+        "CORD_LAST: this thread has run no transfer, or has closed it",
+    )
 }
 
 #[cfg(test)]

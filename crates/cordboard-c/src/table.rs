@@ -5,22 +5,18 @@
 //! and its handles are `EBADF` in a child.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::convert::Infallible;
 use std::os::fd::{AsRawFd, RawFd};
-use std::ptr;
-use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use cordboard::{Errno, Report, Running};
-use rustix::event::{PollFd, PollFlags, poll};
+use cordboard::{Errno, PerProcess, Report, Running};
 
-use crate::fasync::Taken;
+use crate::fasync::{Marks, Taken};
 use crate::guard::Problem;
 use crate::outcome::Finished;
-use crate::types::cord_transfer;
-
-/// Device and inode.
-pub(crate) type FileId = (u64, u64);
+use crate::types::{CORD_LAST, cord_transfer};
 
 /// One transfer that runs, or ran, by itself.
 pub(crate) struct Slot {
@@ -36,12 +32,20 @@ impl Slot {
         self.told.get()
     }
 
+    /// The number of the descriptor that is readable once it has ended.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: none is to be had.
+    pub(crate) fn descriptor(&self) -> Result<RawFd, Problem> {
+        Ok(self.running.fd()?.as_raw_fd())
+    }
+
     /// Waits for the end, and for its callbacks.
     ///
     /// # Errors
     ///
-    /// `EDEADLK` in a callback; `EMFILE`, `ENFILE` and `ENOMEM` where there is
-    /// no descriptor to wait with.
+    /// `EDEADLK` in a callback.
     pub(crate) fn wait(&self) -> Result<(), Problem> {
         if TELLING.get() {
             return Err(Problem::new(
@@ -49,9 +53,7 @@ impl Slot {
                 "a callback cannot wait: the library's own thread runs it",
             ));
         }
-        let bell = self.running.fd()?;
-        let mut fds = [PollFd::from_borrowed_fd(bell, PollFlags::IN)];
-        rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(Errno::from)?;
+        self.running.wait_for_end();
         Ok(())
     }
 
@@ -93,7 +95,6 @@ pub(crate) fn telling(callback: impl FnOnce()) {
 
 /// The handles of one process.
 pub(crate) struct Table {
-    process: u32,
     slots: Mutex<HashMap<cord_transfer, Arc<Slot>>>,
     /// Let go, and kept until their end, since to drop one is to cancel it.
     detached: Mutex<HashMap<cord_transfer, Arc<Slot>>>,
@@ -102,50 +103,41 @@ pub(crate) struct Table {
     /// FASYNC, off for the length of a transfer.
     pub(crate) taken: Mutex<Vec<Taken>>,
     /// FASYNC on files that the kernel does not keep it for.
-    pub(crate) marked: Mutex<HashSet<FileId>>,
-    /// The parent's, whose locks somebody may have held at the fork.
-    _parent: Option<&'static Table>,
+    pub(crate) marks: Mutex<Marks>,
 }
 
 /// This process's table.
 pub(crate) fn table() -> &'static Table {
-    static CURRENT: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
-    let process = std::process::id();
-    loop {
-        let found = CURRENT.load(Ordering::Acquire);
-        let parent = crate::sys::leaked(found);
-        match parent {
-            Some(table) if table.process == process => return table,
-            _ => {}
-        }
-        let fresh = Box::into_raw(Box::new(Table {
-            process,
-            slots: Mutex::default(),
-            detached: Mutex::default(),
-            splices: Mutex::default(),
-            taken: Mutex::default(),
-            marked: Mutex::new(parent.map(marked_by).unwrap_or_default()),
-            _parent: parent,
-        }));
-        let set = CURRENT.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire);
-        if set.is_err() {
-            crate::sys::unleak(fresh);
-        }
-    }
+    static TABLE: PerProcess<Table> = PerProcess::new();
+    let Ok(table) = TABLE.get(|parents| Ok::<_, Infallible>(Table::after(parents)));
+    table
 }
 
 /// What a parent had marked is marked in its child. (Unless another thread was
 /// changing it at the moment of the fork.)
-fn marked_by(parent: &'static Table) -> HashSet<FileId> {
-    (parent.marked.try_lock()).map_or_else(|_| HashSet::new(), |marked| marked.clone())
+fn marks_of(parent: &'static Table) -> Marks {
+    (parent.marks.try_lock()).map_or_else(|_| Marks::default(), |marks| marks.clone())
 }
 
 impl Table {
-    /// A handle for it. `at_end` is called once with the account, after the
-    /// handle has it and before anybody is told.
+    /// A new one, in a child with what goes on there.
+    fn after(parents: Option<&'static Table>) -> Table {
+        Table {
+            slots: Mutex::default(),
+            detached: Mutex::default(),
+            splices: Mutex::default(),
+            taken: Mutex::default(),
+            marks: Mutex::new(parents.map(marks_of).unwrap_or_default()),
+        }
+    }
+
+    /// A handle for it, and for [`Table::latest`] under these numbers. `at_end`
+    /// is called once with the account, after the handle has it and before
+    /// anybody is told; perhaps at once, so all the rest is done by then.
     pub(crate) fn insert(
         &'static self,
         running: Running,
+        numbers: Option<[RawFd; 2]>,
         at_end: impl FnOnce(&Report) + Send + 'static,
     ) -> cord_transfer {
         static NEXT: AtomicI64 = AtomicI64::new(1);
@@ -156,6 +148,9 @@ impl Table {
             finished: Mutex::default(),
         });
         lock(&self.slots).insert(id, Arc::clone(&slot));
+        if let Some(numbers) = numbers {
+            self.remember(numbers, id);
+        }
         let told = Arc::downgrade(&slot);
         slot.running.on_end(move |report| {
             if let Some(slot) = told.upgrade() {
@@ -198,7 +193,7 @@ impl Table {
 
     /// Remembers an asynchronous `cord_splice` by its numbers. The one before
     /// it is let go once neither of its numbers leads to it.
-    pub(crate) fn remember(&'static self, numbers: [RawFd; 2], id: cord_transfer) {
+    fn remember(&'static self, numbers: [RawFd; 2], id: cord_transfer) {
         let mut splices = lock(&self.splices);
         let before = numbers.map(|number| splices.insert(number, id));
         let unreachable: Vec<cord_transfer> = before
@@ -230,18 +225,56 @@ impl Table {
     }
 }
 
-impl Slot {
-    /// The number of the descriptor that is readable once it has ended.
-    pub(crate) fn descriptor(&self) -> Result<RawFd, Problem> {
-        Ok(self.running.fd()?.as_raw_fd())
-    }
-}
-
 fn unknown(id: cord_transfer) -> Problem {
-    Problem::new(Errno::EBADF, format!("there is no transfer {id}"))
+    let words = match id {
+        CORD_LAST => "CORD_LAST has ended: this call is for a handle of cord_start".to_owned(),
+        _ => format!("there is no transfer {id}"),
+    };
+    Problem::new(Errno::EBADF, words)
 }
 
 /// A lock; what a panic left behind one is still a table.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cordboard::Request;
+    use std::sync::mpsc::channel;
+
+    /// One that has ended when it is given its handle, of numbers that nothing
+    /// else here has.
+    fn ended(numbers: [RawFd; 2]) -> (cord_transfer, Option<cord_transfer>) {
+        let (source, _) = std::io::pipe().unwrap();
+        let sink = tempfile::tempfile().unwrap();
+        let running = cordboard::start(&source, &sink, Request::default()).unwrap();
+        running.wait_for_end();
+        let (tell, told) = channel();
+        let id = table().insert(running, Some(numbers), move |_| {
+            let latest = table().latest(numbers[0]);
+            let same = latest.as_ref().ok() == table().latest(numbers[1]).as_ref().ok();
+            let finished = latest.ok().filter(|id| {
+                let slot = table().get(*id);
+                same && slot.is_ok_and(|slot| slot.report().is_some())
+            });
+            tell.send(finished).unwrap();
+        });
+        (id, told.try_recv().expect("it was called at once"))
+    }
+
+    /// Whoever is told by a signal asks for the handle at once.
+    #[test]
+    fn the_handle_is_there_before_the_end_is_told() {
+        let numbers = [1_000_001, 1_000_002];
+        let mut before = 0;
+        for _ in 0..2 {
+            let (id, found) = ended(numbers);
+            assert_eq!(found, Some(id));
+            assert!(id > before);
+            assert!(table().get(before).is_err(), "the one before is let go");
+            before = id;
+        }
+    }
 }

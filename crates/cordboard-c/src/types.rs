@@ -3,6 +3,11 @@
 //! Every structure begins with its own size, which the caller fills in (the
 //! `_INIT` macros do). One that has grown since the caller was built is filled
 //! in as far as the caller knows it, and what the caller has not heard of is 0.
+//!
+//! So a field is added at the end only, none is ever moved or enlarged, and no
+//! structure ends in padding, which a later field would find filled with
+//! whatever the caller's stack had there. The compiler holds us to it
+//! (`layout`).
 
 #![allow(non_camel_case_types)]
 
@@ -13,8 +18,9 @@ use std::ffi::{c_char, c_int, c_void};
 /// process. 0 is `CORD_LAST`; -1 is what `cord_start` returns on failure.
 pub type cord_transfer = i64;
 
-/// Wherever a handle is asked for: the last `cord_splice` or `cord_run` that
-/// this thread waited for.
+/// In `cord_wait`, `cord_try`, `cord_stranded`, `cord_json` and `cord_close`:
+/// the last `cord_splice` or `cord_run` that this thread waited for. It has
+/// ended: all else is `EBADF`.
 pub const CORD_LAST: cord_transfer = 0;
 
 /// `cord_splice` until the source ends. (The header has it by hand: cbindgen
@@ -43,6 +49,15 @@ pub const CORD_SPARSE: u64 = 4;
 
 /// A flag of `cord_request`: every byte is written, the source's holes too.
 pub const CORD_DENSE: u64 = 8;
+
+/// `cord_request.direct`: past the page cache where that is at least as fast as
+/// any other way: much to move, `CORD_SYNC`, and most of the source not cached.
+pub const CORD_DIRECT_AUTO: u32 = 0;
+/// `cord_request.direct`: past the page cache wherever both sides can, before
+/// any other way.
+pub const CORD_DIRECT_ALWAYS: u32 = 1;
+/// `cord_request.direct`: never past the page cache.
+pub const CORD_DIRECT_NEVER: u32 = 2;
 
 /// Why a transfer ended: the source ended.
 pub const CORD_ENDED_EOF: c_int = 1;
@@ -91,6 +106,20 @@ pub struct cord_request {
     /// The paths that may be used, names separated by commas, as in the
     /// variable `CORDBOARD_ROUTE`. NULL: as the environment says.
     pub paths: *const c_char,
+    /// Whether to go past the page cache between files (O_DIRECT):
+    /// `CORD_DIRECT_AUTO` and its like.
+    pub direct: u32,
+    /// The paper's watermarks, for a path that keeps several blocks in flight
+    /// (direct): no more reads are started while so many are pending. With all
+    /// three 0 the library finds out what suits the device; the paper's are
+    /// 3, 5 and 5.
+    pub marks_reads: u32,
+    /// No more reads are started while so many writes are pending.
+    pub marks_writes: u32,
+    /// So many reads are started at a time, at most.
+    pub marks_burst: u32,
+    /// 0.
+    pub reserved: usize,
 }
 
 /// The account of a transfer that has ended. `read == written + stranded`,
@@ -160,3 +189,68 @@ pub struct cord_status {
 pub type cord_callback = Option<
     unsafe extern "C" fn(transfer: cord_transfer, report: *const cord_report, user: *mut c_void),
 >;
+
+/// What programs were compiled with. A structure that has grown gets lines of
+/// its own here, and none of those that are here changes.
+mod layout {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// Where a structure's last field ends is where it ends.
+    const fn has_no_tail<T>(last: usize, size: usize) -> bool {
+        last + size == size_of::<T>()
+    }
+    const WORD: usize = size_of::<usize>();
+    const _: () = assert!(has_no_tail::<cord_request>(
+        offset_of!(cord_request, reserved),
+        WORD
+    ));
+    const _: () = assert!(has_no_tail::<cord_report>(
+        offset_of!(cord_report, path),
+        96
+    ));
+    const _: () = assert!(has_no_tail::<cord_status>(
+        offset_of!(cord_status, path),
+        32
+    ));
+
+    #[cfg(target_pointer_width = "64")]
+    const _: () = {
+        assert!(offset_of!(cord_request, source) == 8);
+        assert!(offset_of!(cord_request, sink) == 12);
+        assert!(offset_of!(cord_request, size) == 16);
+        assert!(offset_of!(cord_request, source_offset) == 24);
+        assert!(offset_of!(cord_request, sink_offset) == 32);
+        assert!(offset_of!(cord_request, block) == 40);
+        assert!(offset_of!(cord_request, idle_ms) == 48);
+        assert!(offset_of!(cord_request, flags) == 56);
+        assert!(offset_of!(cord_request, paths) == 64);
+        assert!(offset_of!(cord_request, direct) == 72);
+        assert!(offset_of!(cord_request, marks_reads) == 76);
+        assert!(offset_of!(cord_request, marks_writes) == 80);
+        assert!(offset_of!(cord_request, marks_burst) == 84);
+        assert!(offset_of!(cord_request, reserved) == 88);
+
+        assert!(offset_of!(cord_report, read) == 8);
+        assert!(offset_of!(cord_report, written) == 16);
+        assert!(offset_of!(cord_report, stranded) == 24);
+        assert!(offset_of!(cord_report, truncated) == 32);
+        assert!(offset_of!(cord_report, elapsed_ns) == 40);
+        assert!(offset_of!(cord_report, ended) == 48);
+        assert!(offset_of!(cord_report, failed) == 52);
+        assert!(offset_of!(cord_report, error) == 56);
+        assert!(offset_of!(cord_report, reserved) == 60);
+        assert!(offset_of!(cord_report, path) == 64);
+
+        assert!(offset_of!(cord_status, read) == 8);
+        assert!(offset_of!(cord_status, written) == 16);
+        assert!(offset_of!(cord_status, in_transit) == 24);
+        assert!(offset_of!(cord_status, rate) == 32);
+        assert!(offset_of!(cord_status, elapsed_ns) == 40);
+        assert!(offset_of!(cord_status, pending_reads) == 48);
+        assert!(offset_of!(cord_status, pending_writes) == 52);
+        assert!(offset_of!(cord_status, ended) == 56);
+        assert!(offset_of!(cord_status, reserved) == 60);
+        assert!(offset_of!(cord_status, path) == 64);
+    };
+}

@@ -66,6 +66,8 @@ pub use engine::{Engine, Running, Status, start};
 pub use errno::Errno;
 pub use route::{PathName, Route, Switches};
 pub use stage::{Stage, StageReport};
+#[doc(hidden)]
+pub use sys::PerProcess;
 pub use transfer::{
     Control, Direct, Ended, Failure, Observer, Outcome, Progress, Refusal, Report, Request, Size,
     Sparse, Stranded, Transfer, Watermarks, splice,

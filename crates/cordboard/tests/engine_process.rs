@@ -71,6 +71,7 @@ fn a_child_gets_an_engine_of_its_own() {
         running.on_end(move |report| sender.send(report.errno).unwrap());
         assert_eq!(told.recv(), Ok(Some(Errno::ECHILD)));
         running.cancel();
+        running.wait_for_end();
         let report = running.try_wait().unwrap().report;
         assert_eq!((report.written, report.errno), (7, Some(Errno::ECHILD)));
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();

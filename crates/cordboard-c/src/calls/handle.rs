@@ -13,8 +13,10 @@ use crate::{convert, sys};
 
 /// cord_wait - wait for a transfer's end
 ///
-/// After it the callbacks of the transfer have returned. The handle stays open.
-/// Any number of threads may wait. `report` may be NULL.
+/// After it the callbacks of the transfer have returned, and it leaves both
+/// descriptors alone. The handle stays open.
+/// Any number of threads may wait, and no descriptor is needed for it. `report`
+/// may be NULL.
 ///
 /// # Returns
 ///
@@ -26,7 +28,6 @@ use crate::{convert, sys};
 /// * EBADF: no open handle of this process.
 /// * EDEADLK: called in a callback.
 /// * EINVAL: a `struct_size` that no version had.
-/// * EMFILE, ENFILE, ENOMEM: no descriptor to wait with.
 ///
 /// # Safety
 ///
@@ -271,7 +272,11 @@ fn with_finished<T>(
 /// cord_close - give a handle back; a transfer that still runs is cancelled
 ///
 /// Stranded bytes that nobody has read are dropped with it: wait and read them
-/// first, where they matter.
+/// first, where they matter. Closing `CORD_LAST` lets go of what it keeps.
+///
+/// It does not wait. What had been read is still written after it, as far as
+/// the sink takes it at once. To write something behind a transfer that was
+/// ended early: `cord_cancel`, `cord_wait`, `cord_close`.
 ///
 /// # Returns
 ///
@@ -282,7 +287,13 @@ fn with_finished<T>(
 /// * EBADF: no open handle of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_close(transfer: cord_transfer) -> c_int {
-    guard(-1, || table().close(transfer).map(|()| 0))
+    guard(-1, || {
+        match transfer {
+            CORD_LAST => outcome::close_last()?,
+            open => table().close(open)?,
+        }
+        Ok(0)
+    })
 }
 
 /// cord_detach - give a handle back and let the transfer go on to its end

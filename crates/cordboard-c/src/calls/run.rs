@@ -4,7 +4,8 @@ use std::ffi::c_int;
 
 use cordboard::Request;
 
-use super::splice::synchronous;
+use super::splice::{lend_both, synchronous};
+use crate::failed::Failed;
 use crate::guard::{Problem, guard};
 use crate::table::table;
 use crate::types::{cord_report, cord_request, cord_transfer};
@@ -14,7 +15,7 @@ use crate::{convert, outcome, sys};
 ///
 /// As cord_splice, with everything that a request can say, and never
 /// asynchronous: FASYNC is not looked at. `report` may be NULL; it is filled
-/// in after a failure too.
+/// in after every failure too, but that of its own `struct_size`.
 ///
 /// # Returns
 ///
@@ -23,8 +24,8 @@ use crate::{convert, outcome, sys};
 /// # Errors
 ///
 /// * EFAULT: `request` is NULL.
-/// * EINVAL: a `struct_size` that no version had; an unknown flag, offset or
-///   path.
+/// * EINVAL: a `struct_size` that no version had; an unknown flag, offset, path
+///   or `direct`.
 /// * E2BIG: a field that this version does not know is not 0.
 /// * ESPIPE: an offset for what cannot seek.
 /// * EOVERFLOW: an offset past 2^63-1.
@@ -37,14 +38,17 @@ use crate::{convert, outcome, sys};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cord_run(request: *const cord_request, report: *mut cord_report) -> c_int {
     guard(-1, || {
-        // SAFETY: as the caller promises.
-        let (from, request) = unsafe { read(request)? };
         if !report.is_null() {
             // Not found out after all has been moved.
             // SAFETY: as the caller promises.
-            unsafe { sys::check(report)? };
+            unsafe {
+                sys::check(report)
+                    .map_err(Failed::from)
+                    .map_err(Failed::keep)?
+            };
         }
-        let result = synchronous(from.source, from.sink, request);
+        // SAFETY: as the caller promises.
+        let result = unsafe { run(request) }.map_err(Failed::keep);
         if !report.is_null() {
             outcome::with_last(|last| {
                 // SAFETY: as the caller promises.
@@ -53,6 +57,16 @@ pub unsafe extern "C" fn cord_run(request: *const cord_request, report: *mut cor
         }
         result.map(|_| 0)
     })
+}
+
+/// # Safety
+///
+/// As of `cord_run`.
+unsafe fn run(request: *const cord_request) -> Result<u64, Failed> {
+    // SAFETY: as the caller promises.
+    let (from, request) = unsafe { read(request)? };
+    let (source, sink) = lend_both(from.source, from.sink)?;
+    synchronous(source, sink, request)
 }
 
 /// cord_start - begin a transfer that runs by itself
@@ -78,10 +92,10 @@ pub unsafe extern "C" fn cord_start(request: *const cord_request) -> cord_transf
     guard(-1, || {
         // SAFETY: as the caller promises.
         let (from, request) = unsafe { read(request)? };
-        let (source, sink) = (sys::lend(from.source)?, sys::lend(from.sink)?);
+        let (source, sink) = lend_both(from.source, from.sink)?;
         let running =
             cordboard::start(source, sink, request).map_err(|failure| Problem::from(&failure))?;
-        Ok(table().insert(running, |_| {}))
+        Ok(table().insert(running, None, |_| {}))
     })
 }
 

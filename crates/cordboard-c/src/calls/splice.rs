@@ -1,11 +1,13 @@
 //! The one call.
 
 use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
 
-use cordboard::{Errno, Failure, Outcome, Request, Size, Transfer};
+use cordboard::{Errno, Refusal, Report, Request, Side, Size, Transfer};
 use libc::ssize_t;
 
-use crate::guard::{Problem, guard};
+use crate::failed::Failed;
+use crate::guard::guard;
 use crate::outcome::{Finished, keep};
 use crate::table::table;
 use crate::types::{CORD_EOF, cord_transfer};
@@ -28,8 +30,9 @@ use crate::{fasync, sys};
 /// # Returns
 ///
 /// Bytes written (SSIZE_MAX for more), or -1 and errno. What had been moved
-/// before a failure is in `cord_try(CORD_LAST, &report)`, and bytes that were
-/// read and not written are had with `cord_stranded(CORD_LAST, ...)`.
+/// before a failure, be it nothing, is in `cord_try(CORD_LAST, &report)`, and
+/// bytes that were read and not written are had with
+/// `cord_stranded(CORD_LAST, ...)`.
 ///
 /// # Errors
 ///
@@ -46,57 +49,51 @@ use crate::{fasync, sys};
 ///   EFBIG, EDQUOT, and so on.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_splice(src: c_int, dst: c_int, size: usize) -> ssize_t {
-    guard(-1, || {
-        let request = Request {
-            size: match size {
-                CORD_EOF => Size::Eof,
-                bytes => Size::Bytes(bytes as u64),
-            },
-            ..Request::default()
-        };
-        match fasync::asked(src, dst)? {
-            None => {
-                synchronous(src, dst, request).map(|n| isize::try_from(n).unwrap_or(isize::MAX))
-            }
-            Some(asked) => {
-                let running = cordboard::start(sys::lend(src)?, sys::lend(dst)?, request)
-                    .map_err(|failure| Problem::from(&failure))?;
-                let id = table().insert(running, move |report| fasync::tell(asked, report));
-                table().remember([src, dst], id);
-                Ok(0)
-            }
+    guard(-1, || splice(src, dst, size).map_err(Failed::keep))
+}
+
+fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
+    let request = Request {
+        size: match size {
+            CORD_EOF => Size::Eof,
+            bytes => Size::Bytes(bytes as u64),
+        },
+        ..Request::default()
+    };
+    let (source, sink) = lend_both(src, dst)?;
+    match fasync::asked(source, sink)? {
+        None => {
+            let written = synchronous(source, sink, request)?;
+            Ok(isize::try_from(written).unwrap_or(isize::MAX))
         }
-    })
+        Some(asked) => {
+            let running = cordboard::start(source, sink, request)?;
+            let tell = move |report: &Report| fasync::tell(asked, report);
+            table().insert(running, Some([src, dst]), tell);
+            Ok(0)
+        }
+    }
 }
 
 /// Runs it on this thread, and keeps how it went for `CORD_LAST`.
-pub(super) fn synchronous(src: c_int, dst: c_int, request: Request) -> Result<u64, Problem> {
-    let outcome = match Transfer::new(sys::lend(src)?, sys::lend(dst)?, request) {
-        Ok(transfer) => transfer.run(),
-        Err(failure) => {
-            let problem = Problem::from(&failure);
-            keep(Finished::new(*failure.report, None));
-            return Err(problem);
-        }
-    };
-    ended(outcome)
+pub(super) fn synchronous(
+    source: BorrowedFd<'_>,
+    sink: BorrowedFd<'_>,
+    request: Request,
+) -> Result<u64, Failed> {
+    let report = Transfer::new(source, sink, request)?.run().into_result()?;
+    let written = report.written;
+    keep(Finished::new(report, None));
+    Ok(written)
 }
 
-/// Bytes written, or the failure that it ended with.
-fn ended(outcome: Outcome) -> Result<u64, Problem> {
-    let (report, stranded, problem) = match outcome.into_result() {
-        Ok(report) => (report, None, None),
-        Err(failure) => {
-            let problem = Problem::from(&failure);
-            let Failure {
-                report, stranded, ..
-            } = failure;
-            (*report, stranded, Some(problem))
-        }
-    };
-    let written = report.written;
-    keep(Finished::new(report, stranded));
-    problem.map_or(Ok(written), Err)
+/// The caller's descriptors, for the length of the call.
+pub(super) fn lend_both<'a>(
+    source: c_int,
+    sink: c_int,
+) -> Result<(BorrowedFd<'a>, BorrowedFd<'a>), Refusal> {
+    let lend = |number, side| sys::lend(number).map_err(|errno| Refusal::Unusable { side, errno });
+    Ok((lend(source, Side::Source)?, lend(sink, Side::Sink)?))
 }
 
 /// cord_last - the handle of an asynchronous cord_splice

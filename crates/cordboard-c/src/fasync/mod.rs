@@ -7,13 +7,15 @@
 //! is the end's. Regular files do not keep the flag at all; `marks` keeps it
 //! for those who set it with `cord_set_flags`.
 
+mod description;
 mod marks;
 mod taken;
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 
-use cordboard::{Errno, Report};
+use cordboard::{Errno, Refusal, Report, Side};
 
+pub(crate) use marks::Marks;
 pub(crate) use taken::{Asked, Taken};
 
 use crate::sys::{self, Owner, Target};
@@ -47,36 +49,38 @@ pub(crate) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Result<(), Er
 pub(crate) fn tell(asked: Asked, report: &Report) {
     let target = target(&asked, report);
     asked.put_back();
-    // Whoever was to be told may have gone; nobody else is waiting for it.
-    let _ = sys::notify(&target);
+    if let Some(target) = target {
+        // Whoever was to be told may have gone; nobody else is waiting for it.
+        let _ = sys::notify(&target);
+    }
 }
 
 /// Whom to tell, and how, as the descriptor says by now: as the kernel, which
 /// looks when something happens. Of two the one that has an owner, the source
-/// first. Nobody's is the calling process's, as the paper has it.
-fn target(asked: &Asked, report: &Report) -> Target {
-    let owned = |side: &taken::Side| sys::owner(side.fd()).ok().flatten();
-    let (side, owner) = asked
-        .sides()
-        .find_map(|side| owned(side).map(|owner| (side, owner)))
-        .unwrap_or_else(|| {
-            (
-                asked.first(),
-                Owner::Process(std::process::id() as libc::pid_t),
-            )
-        });
+/// first. Nobody's is the calling process's, as the paper has it; but where an
+/// owner has gone nobody is told, as the kernel does, since SIGIO would end a
+/// process that has never meant to get it.
+fn target(asked: &Asked, report: &Report) -> Option<Target> {
+    let owned = |side| taken::Asking::owner(side).map(|owner| (side, owner));
+    let (side, owner) = match asked.sides().find_map(owned) {
+        Some(found) => found,
+        None if asked.sides().any(taken::Asking::has_lost_its_owner) => return None,
+        None => {
+            let here = std::process::id() as libc::pid_t;
+            (asked.first(), Owner::Process(here))
+        }
+    };
     let error = report.errno.map_or(0, Errno::raw);
-    let band = if side.is_source {
-        libc::POLLIN
-    } else {
-        libc::POLLOUT
+    let band = match side.which {
+        Side::Source => libc::POLLIN,
+        Side::Sink => libc::POLLOUT,
     };
     let band = if error == 0 {
         band
     } else {
         band | libc::POLLERR
     };
-    Target {
+    Some(Target {
         owner,
         signal: match sys::signal(side.fd()) {
             Ok(signal) if signal > 0 => signal,
@@ -85,23 +89,31 @@ fn target(asked: &Asked, report: &Report) -> Target {
         number: side.number,
         band: band.into(),
         error,
-    }
+    })
 }
 
 /// Whether either asks for it, and if so takes the flag off for the time.
 ///
 /// # Errors
 ///
-/// `EBADF`: not an open descriptor.
-pub(crate) fn asked(source: RawFd, sink: RawFd) -> Result<Option<Asked>, Errno> {
+/// `EBADF`: not an open descriptor. `EMFILE`, `ENFILE`: none is left for the
+/// duplicate that is kept.
+pub(crate) fn asked(
+    source: BorrowedFd<'_>,
+    sink: BorrowedFd<'_>,
+) -> Result<Option<Asked>, Refusal> {
     let mut asked = None;
-    for (number, is_source) in [(source, true), (sink, false)] {
-        let fd = sys::lend(number)?;
-        let flags = sys::flags(fd)?;
+    for (fd, side) in [(source, Side::Source), (sink, Side::Sink)] {
+        let unusable = |errno| Refusal::Unusable { side, errno };
+        let flags = sys::flags(fd).map_err(unusable)?;
         if flags & libc::O_ASYNC != 0 || taken::is_taken(fd) || marks::is_marked(fd) {
             asked
                 .get_or_insert_with(Asked::default)
-                .take(fd, flags, is_source)?;
+                .take(fd, flags, side)
+                .map_err(|errno| match errno {
+                    Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
+                    _ => unusable(errno),
+                })?;
         }
     }
     Ok(asked)

@@ -4,23 +4,21 @@
 //! goes with the first and comes back with the last, or not, if the program
 //! has taken it off meanwhile (with `cord_set_flags`).
 
-use cordboard::endpoint::same_description;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cordboard::Errno;
+use cordboard::{Errno, Side};
 
-use crate::sys;
+use super::description::Description;
+use crate::sys::{self, Owned, Owner};
 use crate::table::{lock, table};
 
 /// A flag that is off for the time.
 pub(crate) struct Taken {
-    /// A duplicate: what tells the description.
-    fd: OwnedFd,
+    description: Arc<Description>,
     users: usize,
     put_back: bool,
-    /// The number under which it came, which the kernel will tell in `si_fd`.
-    number: RawFd,
 }
 
 /// How many there are, or more (in a child): a splice that has nothing to do
@@ -28,7 +26,7 @@ pub(crate) struct Taken {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn find(taken: &[Taken], fd: BorrowedFd<'_>) -> Option<usize> {
-    (taken.iter()).position(|t| same_description(t.fd.as_fd(), fd))
+    taken.iter().position(|t| t.description.is(fd))
 }
 
 /// Whether the flag is off for a transfer, and shall come back.
@@ -56,15 +54,29 @@ pub(super) fn want_back(fd: BorrowedFd<'_>, wanted: bool) -> bool {
 }
 
 /// One of the two descriptors, which has FASYNC.
-pub(super) struct Side {
-    fd: OwnedFd,
+pub(super) struct Asking {
+    description: Arc<Description>,
     pub(super) number: RawFd,
-    pub(super) is_source: bool,
+    pub(super) which: Side,
+    /// What was said of its owner at the start.
+    owned: Owned,
 }
 
-impl Side {
+impl Asking {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.description.fd()
+    }
+
+    /// Who is told by now.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        sys::owner(self.fd()).ok().and_then(Owned::by)
+    }
+
+    /// There was an owner, and there is none any more: whoever asked for it
+    /// wanted somebody else to be told.
+    pub(super) fn has_lost_its_owner(&self) -> bool {
+        let now = sys::owner(self.fd());
+        now.is_ok_and(|now| now.by().is_none() && now != self.owned)
     }
 }
 
@@ -72,7 +84,7 @@ impl Side {
 /// back when it is dropped.
 #[derive(Default)]
 pub(crate) struct Asked {
-    sides: Vec<Side>,
+    sides: Vec<Asking>,
 }
 
 impl Asked {
@@ -81,41 +93,45 @@ impl Asked {
         &mut self,
         fd: BorrowedFd<'_>,
         flags: libc::c_int,
-        is_source: bool,
+        which: Side,
     ) -> Result<(), Errno> {
-        let duplicate = || rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(Errno::from);
-        let (side, kept) = (duplicate()?, duplicate()?);
+        let owned = sys::owner(fd)?;
         let mut taken = lock(&table().taken);
-        match find(&taken, fd) {
-            Some(at) => taken[at].users += 1,
+        let description = match find(&taken, fd) {
+            Some(at) => {
+                taken[at].users += 1;
+                Arc::clone(&taken[at].description)
+            }
             None => {
+                let description = Arc::new(Description::keep(fd)?);
                 // Where the flag is only a mark, or stays on a file that was
                 // opened with it, this changes nothing.
                 sys::set_flags(fd, flags & !libc::O_ASYNC)?;
                 taken.push(Taken {
-                    fd: kept,
+                    description: Arc::clone(&description),
                     users: 1,
                     put_back: true,
-                    number: fd.as_raw_fd(),
                 });
                 COUNT.fetch_add(1, Ordering::AcqRel);
+                description
             }
-        }
+        };
         drop(taken);
-        self.sides.push(Side {
-            fd: side,
+        self.sides.push(Asking {
+            description,
             number: fd.as_raw_fd(),
-            is_source,
+            which,
+            owned,
         });
         Ok(())
     }
 
-    pub(super) fn sides(&self) -> impl Iterator<Item = &Side> {
+    pub(super) fn sides(&self) -> impl Iterator<Item = &Asking> {
         self.sides.iter()
     }
 
     /// The source, if it has asked for it.
-    pub(super) fn first(&self) -> &Side {
+    pub(super) fn first(&self) -> &Asking {
         // Made with its first side.
         &self.sides[0]
     }
@@ -129,14 +145,17 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         for side in &self.sides {
-            release(side.fd());
+            release(&side.description);
         }
     }
 }
 
-fn release(fd: BorrowedFd<'_>) {
+/// One user less. It is found as the very entry that it was taken by: whether
+/// two descriptors are one description is not for every kernel to say.
+fn release(description: &Arc<Description>) {
     let mut taken = lock(&table().taken);
-    let Some(at) = find(&taken, fd) else {
+    let same = |t: &Taken| Arc::ptr_eq(&t.description, description);
+    let Some(at) = taken.iter().position(same) else {
         return;
     };
     taken[at].users -= 1;
@@ -148,13 +167,10 @@ fn release(fd: BorrowedFd<'_>) {
     if !last.put_back {
         return;
     }
-    let Ok(flags) = sys::flags(fd) else { return };
-    // By the number it came with, if that is still the same: the kernel tells
-    // the number by which the flag was set.
-    let by = sys::lend(last.number)
-        .ok()
-        .filter(|number| same_description(*number, fd))
-        .unwrap_or(fd);
-    // What had it before can have it again.
-    let _ = sys::set_flags(by, flags | libc::O_ASYNC);
+    let Ok(flags) = sys::flags(description.fd()) else {
+        return;
+    };
+    // The kernel tells, in `si_fd`, the number by which the flag was set. What
+    // had it before can have it again.
+    let _ = sys::set_flags(description.by_number(), flags | libc::O_ASYNC);
 }

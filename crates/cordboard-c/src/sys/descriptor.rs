@@ -49,24 +49,33 @@ pub(crate) fn set_signal(fd: BorrowedFd<'_>, signal: libc::c_int) -> Result<(), 
     done(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, signal) }).map(drop)
 }
 
-/// Who is told of events on it; `None` where nobody was set: `F_GETOWN_EX`,
-/// since Linux 2.6.32.
-pub(crate) fn owner(fd: BorrowedFd<'_>) -> Result<Option<Owner>, Errno> {
-    #[repr(C)]
-    struct OwnerEx {
-        kind: libc::c_int,
-        id: libc::pid_t,
+/// What `F_GETOWN_EX` says (since Linux 2.6.32).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owned {
+    kind: libc::c_int,
+    id: libc::pid_t,
+}
+
+impl Owned {
+    /// Who is told of events. `None` where nobody was set, and just so where
+    /// whoever was has gone (fs/fcntl.c, `f_getown_ex`).
+    pub(crate) fn by(self) -> Option<Owner> {
+        const F_OWNER_TID: libc::c_int = 0;
+        const F_OWNER_PGRP: libc::c_int = 2;
+        match (self.kind, self.id) {
+            (_, 0) => None,
+            (F_OWNER_TID, id) => Some(Owner::Thread(id)),
+            (F_OWNER_PGRP, id) => Some(Owner::Group(id)),
+            (_, id) => Some(Owner::Process(id)),
+        }
     }
-    const F_OWNER_TID: libc::c_int = 0;
-    const F_OWNER_PGRP: libc::c_int = 2;
-    let mut owner = OwnerEx { kind: 0, id: 0 };
+}
+
+/// `F_GETOWN_EX`.
+pub(crate) fn owner(fd: BorrowedFd<'_>) -> Result<Owned, Errno> {
+    let mut owner = Owned { kind: 0, id: 0 };
     // SAFETY: writes one struct f_owner_ex, which the pointer is valid for.
     done(unsafe { libc::fcntl(fd.as_raw_fd(), F_GETOWN_EX, &raw mut owner) })?;
-    Ok(match (owner.kind, owner.id) {
-        // As after F_SETOWN with 0, or where the owner has gone.
-        (_, 0) => None,
-        (F_OWNER_TID, id) => Some(Owner::Thread(id)),
-        (F_OWNER_PGRP, id) => Some(Owner::Group(id)),
-        (_, id) => Some(Owner::Process(id)),
-    })
+    Ok(owner)
 }

@@ -5,11 +5,10 @@
 //! rule as `openat2(2)`'s and `clone3(2)`'s.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 
 use cordboard::Errno;
 
-use crate::table::Table;
 use crate::types::{cord_report, cord_request, cord_status};
 
 /// A structure that begins with its size, and of which zeros are a value.
@@ -19,16 +18,31 @@ use crate::types::{cord_report, cord_request, cord_status};
 /// `repr(C)`, a `usize` first, valid with all bits zero, no padding that
 /// matters.
 pub(crate) unsafe trait Grows: Copy {
-    /// Its size in the first version of the library.
-    const FIRST: usize = size_of::<Self>();
+    /// The least of it that a caller can have: its size when there was first
+    /// one. It ends where a field does, and does not move when others are
+    /// added.
+    const FIRST: usize;
 }
 
 // SAFETY: integers and a pointer behind a usize.
-unsafe impl Grows for cord_request {}
+unsafe impl Grows for cord_request {
+    const FIRST: usize = offset_of!(cord_request, direct);
+}
 // SAFETY: integers behind a usize.
-unsafe impl Grows for cord_report {}
+unsafe impl Grows for cord_report {
+    const FIRST: usize = offset_of!(cord_report, path) + 96;
+}
 // SAFETY: integers behind a usize.
-unsafe impl Grows for cord_status {}
+unsafe impl Grows for cord_status {
+    const FIRST: usize = offset_of!(cord_status, path) + 32;
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(cord_request::FIRST == 72);
+    assert!(cord_report::FIRST == 160);
+    assert!(cord_status::FIRST == 96);
+};
 
 /// The caller's structure.
 ///
@@ -153,19 +167,6 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Result<Option<&'a str>,
     // SAFETY: as the caller promises.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map(Some).map_err(|_| Errno::EINVAL)
-}
-
-/// What was leaked on purpose, to stay; `None` for NULL.
-pub(crate) fn leaked(pointer: *mut Table) -> Option<&'static Table> {
-    // SAFETY: NULL, or from the one `Box::into_raw` in `table`, never freed
-    // once another thread could see it.
-    unsafe { pointer.as_ref() }
-}
-
-/// Frees one that nobody has seen.
-pub(crate) fn unleak(pointer: *mut Table) {
-    // SAFETY: from the `Box::into_raw` in `table`, and not handed out.
-    drop(unsafe { Box::from_raw(pointer) });
 }
 
 /// A pointer that is only handed back to the caller's own function.

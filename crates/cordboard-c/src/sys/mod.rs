@@ -5,8 +5,8 @@ mod descriptor;
 mod memory;
 mod signal;
 
-pub(crate) use descriptor::{flags, lend, owner, set_flags, set_signal, signal};
-pub(crate) use memory::{Opaque, check, give, give_text, leaked, room, take, text, unleak};
+pub(crate) use descriptor::{Owned, flags, lend, owner, set_flags, set_signal, signal};
+pub(crate) use memory::{Opaque, check, give, give_text, room, take, text};
 pub(crate) use signal::{Owner, Target, notify, set_errno};
 
 use cordboard::Errno;

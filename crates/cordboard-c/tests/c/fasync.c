@@ -100,6 +100,9 @@ static void refused(void)
     struct channel a = make_pipe();
     set_fasync(a.out);
     FAILS(EBADF, cord_splice(a.out, a.out, CORD_EOF));
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_try(CORD_LAST, &report) == 1);
+    CHECK(report.failed == CORD_SINK && report.error == EBADF);
     FAILS(EBADF, cord_splice(a.out, -1, CORD_EOF));
     FAILS(EBADF, cord_splice(-1, a.in, CORD_EOF));
     CHECK(has_fasync(a.out));
@@ -194,6 +197,63 @@ static void files(void)
     close(to);
 }
 
+/* Opened twice, and both marked: each has its own. */
+static void one_file_twice(int signal)
+{
+    int to = make_file(""), first = make_file("abc");
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", first);
+    int second = open(name, O_RDONLY), third = open(name, O_RDONLY);
+    CHECK(second >= 0 && third >= 0);
+    CHECK(fcntl(first, F_SETSIG, signal) == 0);
+    CHECK(fcntl(second, F_SETSIG, signal) == 0);
+    CHECK(cord_set_flags(first, O_ASYNC) == 0);
+    CHECK(cord_set_flags(second, O_ASYNC) == 0);
+    /* A signal for something else, as for a lease, is no mark. */
+    CHECK(fcntl(third, F_SETSIG, SIGRTMIN + 1) == 0);
+    CHECK((cord_get_flags(third) & O_ASYNC) == 0);
+    CHECK(cord_splice(third, to, CORD_EOF) == 3);
+    CHECK(cord_set_flags(first, 0) == 0);
+    CHECK((cord_get_flags(first) & O_ASYNC) == 0);
+    CHECK(cord_splice(first, to, CORD_EOF) == 3);
+    CHECK((cord_get_flags(second) & O_ASYNC) != 0);
+    CHECK(cord_splice(second, to, CORD_EOF) == 0);
+    siginfo_t info = next_signal();
+    CHECK(info.si_fd == second && info.si_signo == (signal ? signal : SIGIO));
+    /* A duplicate has it, and keeps it when the number has gone. */
+    int copy = dup(second);
+    CHECK((cord_get_flags(copy) & O_ASYNC) != 0);
+    close(second);
+    CHECK(signal || (cord_get_flags(copy) & O_ASYNC) != 0);
+    CHECK((cord_get_flags(third) & O_ASYNC) == 0);
+    CHECK(cord_set_flags(copy, 0) == 0);
+    CHECK((cord_get_flags(copy) & O_ASYNC) == 0 && none_pending());
+    close(copy);
+    close(third);
+    close(first);
+    close(to);
+}
+
+/* Closed and opened again, under the same number: no mark is left. */
+static void closed_and_opened_again(void)
+{
+    char name[] = "/tmp/cordboard-test-XXXXXX";
+    int number = mkostemp(name, O_CLOEXEC), to = make_file("");
+    CHECK(cord_set_flags(number, O_ASYNC) == 0);
+    close(number);
+    CHECK(open(name, O_RDWR | O_CLOEXEC) == number);
+    CHECK(unlink(name) == 0);
+    CHECK((cord_get_flags(number) & O_ASYNC) == 0);
+    CHECK(fcntl(number, F_SETSIG, SIGRTMIN) == 0);
+    CHECK((cord_get_flags(number) & O_ASYNC) == 0);
+    put(number, "abc");
+    CHECK(lseek(number, 0, SEEK_SET) == 0);
+    CHECK(cord_splice(number, to, CORD_EOF) == 3);
+    CHECK(none_pending());
+    close(number);
+    close(to);
+}
+
 int main(void)
 {
     watchdog();
@@ -206,5 +266,8 @@ int main(void)
     shared();
     taken_off();
     files();
+    one_file_twice(0);
+    one_file_twice(SIGRTMIN);
+    closed_and_opened_again();
     return 0;
 }

@@ -1,9 +1,12 @@
 /* A child of fork: the parent's handles are not its own, all else is. */
 #include "check.h"
 
-static void child(cord_transfer parents, struct channel b)
+static void child(cord_transfer parents, struct channel b, int marked)
 {
     watchdog();
+    /* The flag of a file goes with its description. */
+    CHECK((cord_get_flags(marked) & O_ASYNC) != 0);
+    CHECK((cord_get_flags(b.in) & O_ASYNC) == 0);
     struct cord_report report = CORD_REPORT_INIT;
     FAILS(EBADF, cord_try(parents, &report));
     FAILS(EBADF, cord_wait(parents, &report));
@@ -27,10 +30,12 @@ int main(void)
     struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
     cord_transfer t = cord_start(&request);
     CHECK(t > 0);
+    int marked = make_file("");
+    CHECK(cord_set_flags(marked, O_ASYNC) == 0);
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        child(t, b);
+        child(t, b, marked);
         /* Without the parent's handlers at exit. */
         _exit(0);
     }
@@ -49,5 +54,6 @@ int main(void)
     close(a.out);
     close(b.in);
     close(b.out);
+    close(marked);
     return 0;
 }

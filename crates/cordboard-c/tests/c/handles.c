@@ -1,6 +1,8 @@
 /* Handles: start, look, wait, poll, call back, cancel, close, and after. */
 #include "check.h"
 
+#include <sys/resource.h>
+
 static void to_the_end(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -120,6 +122,67 @@ static void stranded(void)
     close(b.out);
 }
 
+/* The recipe of docs/c.md: what is written after it comes after all else. */
+static void ended_early_and_written_to(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    for (int i = 0; i < 20; i++) {
+        struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+        cord_transfer t = cord_start(&request);
+        put(a.in, "abc");
+        CHECK(cord_cancel(t) == 0);
+        struct cord_report report = CORD_REPORT_INIT;
+        CHECK(cord_wait(t, &report) == 0);
+        put(b.in, ".");
+        char text[8] = "abc";
+        text[report.written] = '.';
+        text[report.written + 1] = 0;
+        expect(b.out, text);
+        CHECK(report.read == report.written + report.stranded);
+        char left[4];
+        uint64_t have = 0;
+        while (cord_stranded(t, left, 1) == 1)
+            have += (uint64_t)(left[0] == "abc"[report.written + have]);
+        CHECK(have == report.stranded);
+        CHECK(cord_close(t) == 0);
+        expect(a.out, "abc" + report.read);
+    }
+    close(a.in);
+    close(a.out);
+    close(b.in);
+    close(b.out);
+}
+
+/* Where there is no descriptor to be had: what runs is waited for. */
+static void no_descriptor_left(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    cord_transfer t = cord_start(&request);
+    put(a.in, "a");
+    expect(b.out, "a");
+    struct rlimit before, none;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = before;
+    none.rlim_cur = 3;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    FAILS(EMFILE, cord_fd(t));
+    FAILS(EMFILE, cord_start(&request));
+    put(a.in, "bc");
+    close(a.in);
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_wait(t, &report) == 0);
+    CHECK(report.written == 3 && report.ended == CORD_ENDED_EOF);
+    char byte;
+    FAILS(ENODATA, cord_stranded(t, &byte, 1));
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(cord_close(t) == 0);
+    expect(b.out, "bc");
+    close(a.out);
+    close(b.in);
+    close(b.out);
+}
+
 static void nobody(cord_transfer t)
 {
     struct cord_report report = CORD_REPORT_INIT;
@@ -208,5 +271,7 @@ int main(void)
     callbacks();
     stranded();
     let_go();
+    ended_early_and_written_to();
+    no_descriptor_left();
     return 0;
 }

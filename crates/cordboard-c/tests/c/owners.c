@@ -86,6 +86,38 @@ static void another_process(void)
     close(b.out);
 }
 
+/* The owner has gone meanwhile: nobody is told, this process least of all. */
+static void an_owner_that_has_gone(int set_at_the_start)
+{
+    struct channel a = make_pipe(), b = make_pipe(), life = make_pipe();
+    pid_t child = fork();
+    if (child == 0) {
+        watchdog();
+        close(life.in);
+        close(a.in);
+        char byte;
+        _exit(read(life.out, &byte, 1) == 0 ? 0 : 1);
+    }
+    set_fasync(a.out);
+    if (set_at_the_start)
+        CHECK(fcntl(a.out, F_SETOWN, child) == 0);
+    CHECK(cord_splice(a.out, b.in, CORD_EOF) == 0);
+    cord_transfer t = cord_last(a.out);
+    CHECK(fcntl(a.out, F_SETOWN, child) == 0);
+    close(life.in);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(a.in);
+    /* Whoever was to be told has been, once this has returned. */
+    CHECK(cord_wait(t, NULL) == 0);
+    CHECK(none_pending() && has_fasync(a.out));
+    CHECK(cord_close(t) == 0);
+    close(a.out);
+    close(b.in);
+    close(b.out);
+    close(life.out);
+}
+
 int main(void)
 {
     watchdog();
@@ -93,5 +125,7 @@ int main(void)
     one_thread();
     group();
     another_process();
+    an_owner_that_has_gone(1);
+    an_owner_that_has_gone(0);
     return 0;
 }

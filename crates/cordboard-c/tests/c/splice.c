@@ -53,6 +53,58 @@ static void refusals(void)
     close(a.out);
 }
 
+/* The last account is that of nothing moved, and not of what went before. */
+static void nothing_moved(int error, int failed)
+{
+    struct cord_report last = CORD_REPORT_INIT;
+    char byte;
+    CHECK(cord_try(CORD_LAST, &last) == 1);
+    CHECK(last.ended == CORD_ENDED_ERROR && last.error == error);
+    CHECK(last.failed == failed && last.read == 0 && last.written == 0);
+    FAILS(ENODATA, cord_stranded(CORD_LAST, &byte, 1));
+}
+
+/* Refused before anything was looked at: an account of its own, in words that
+ * name the side. */
+static void early_refusals(void)
+{
+    int from = make_file("abc"), to = make_file("");
+    struct cord_request request = CORD_REQUEST_INIT(-1, to);
+    struct cord_report report = CORD_REPORT_INIT;
+    const int bad[][2] = {{-1, to}, {12345, to}, {from, -1}, {from, 12345}};
+    for (int i = 0; i < 4; i++) {
+        int failed = i < 2 ? CORD_SOURCE : CORD_SINK;
+        const char *side = i < 2 ? "the source" : "the sink";
+        CHECK(lseek(from, 0, SEEK_SET) == 0);
+        CHECK(cord_splice(from, to, CORD_EOF) == 3);
+        FAILS(EBADF, cord_splice(bad[i][0], bad[i][1], CORD_EOF));
+        CHECK(strstr(cord_error(), side));
+        nothing_moved(EBADF, failed);
+
+        CHECK(cord_splice(from, to, CORD_EOF) == 0);
+        request.source = bad[i][0];
+        request.sink = bad[i][1];
+        memset(&report, 'x', sizeof report);
+        report.struct_size = sizeof report;
+        FAILS(EBADF, cord_run(&request, &report));
+        CHECK(strstr(cord_error(), side));
+        CHECK(report.ended == CORD_ENDED_ERROR && report.error == EBADF);
+        CHECK(report.failed == failed && report.written == 0);
+        CHECK(!report.path[0]);
+        nothing_moved(EBADF, failed);
+        FAILS(EBADF, cord_start(&request));
+        CHECK(strstr(cord_error(), side));
+    }
+    /* A request that cannot be read has nothing on either side. */
+    CHECK(lseek(from, 0, SEEK_SET) == 0);
+    CHECK(cord_splice(from, to, CORD_EOF) == 3);
+    FAILS(EFAULT, cord_run(NULL, &report));
+    CHECK(report.error == EFAULT && report.failed == CORD_NEITHER);
+    nothing_moved(EFAULT, CORD_NEITHER);
+    close(from);
+    close(to);
+}
+
 /* A closed reader is an errno, and SIGPIPE, which would end us, not raised. */
 static void broken_pipe(void)
 {
@@ -77,6 +129,39 @@ static void broken_pipe(void)
     close(a.in);
     close(a.out);
     close(b.in);
+}
+
+/* What has ended can be looked at and let go, and no more. */
+static void last(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_status status = CORD_STATUS_INIT;
+    put(a.in, "abc");
+    CHECK(cord_splice(a.out, b.in, 3) == 3);
+    CHECK(cord_wait(CORD_LAST, NULL) == 0 && cord_try(CORD_LAST, NULL) == 1);
+    FAILS(EBADF, cord_fd(CORD_LAST));
+    CHECK(strstr(cord_error(), "CORD_LAST"));
+    FAILS(EBADF, cord_get_status(CORD_LAST, &status));
+    FAILS(EBADF, cord_cancel(CORD_LAST));
+    FAILS(EBADF, cord_detach(CORD_LAST));
+    CHECK(cord_close(CORD_LAST) == 0);
+    FAILS(EBADF, cord_try(CORD_LAST, NULL));
+    FAILS(EBADF, cord_close(CORD_LAST));
+    /* With what was stranded. */
+    put(a.in, "def");
+    close(a.in);
+    char byte;
+    int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    struct cord_request request = CORD_REQUEST_INIT(a.out, full);
+    request.paths = "read/write";
+    FAILS(ENOSPC, cord_run(&request, NULL));
+    CHECK(cord_stranded(CORD_LAST, &byte, 1) == 1 && byte == 'd');
+    CHECK(cord_close(CORD_LAST) == 0);
+    FAILS(EBADF, cord_stranded(CORD_LAST, &byte, 1));
+    close(full);
+    close(a.out);
+    close(b.in);
+    close(b.out);
 }
 
 static void requests(void)
@@ -132,6 +217,39 @@ static void requests(void)
 /* Older and newer programs: the structures are shorter or longer. */
 static void versions(void)
 {
+#ifdef __LP64__
+    /* What programs were built with; one more field does not change it. */
+    enum { FIRST_REQUEST = 72, REQUEST = 96, REPORT = 160, STATUS = 96 };
+    struct cord_request past = CORD_REQUEST_INIT(-1, -1);
+    const size_t sizes[] = {FIRST_REQUEST, REQUEST};
+    for (int i = 0; i < 2; i++) {
+        past.struct_size = sizes[i];
+        FAILS(EBADF, cord_run(&past, NULL));
+    }
+    /* What is behind it is not the caller's request. */
+    past.struct_size = FIRST_REQUEST;
+    past.direct = 99;
+    past.reserved = 99;
+    FAILS(EBADF, cord_run(&past, NULL));
+    past.struct_size = FIRST_REQUEST - 1;
+    FAILS(EINVAL, cord_run(&past, NULL));
+    struct cord_report report = CORD_REPORT_INIT;
+    report.struct_size = REPORT;
+    CHECK(cord_try(CORD_LAST, &report) == 1);
+    report.struct_size = REPORT - 1;
+    FAILS(EINVAL, cord_try(CORD_LAST, &report));
+    struct cord_status status = CORD_STATUS_INIT;
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    cord_transfer t = cord_start(&request);
+    status.struct_size = STATUS;
+    CHECK(cord_get_status(t, &status) == 0);
+    CHECK(cord_close(t) == 0);
+    close(a.in);
+    close(a.out);
+    close(b.in);
+    close(b.out);
+#endif
     struct {
         struct cord_request known;
         uint64_t later;
@@ -140,7 +258,51 @@ static void versions(void)
     FAILS(EBADF, cord_run(&newer.known, NULL));
     newer.later = 1;
     FAILS(E2BIG, cord_run(&newer.known, NULL));
+    newer.known.struct_size = sizeof newer.known;
+    newer.known.reserved = 1;
+    FAILS(E2BIG, cord_run(&newer.known, NULL));
+    newer.known.reserved = 0;
+    newer.known.direct = 3;
+    FAILS(EINVAL, cord_run(&newer.known, NULL));
     CHECK(strcmp(cord_version(), "0.1.0") == 0);
+}
+
+/* Past the page cache, with the paper's marks; and not, where it is not to. */
+static void direct(void)
+{
+    enum { LENGTH = 3 << 20 };
+    char *bytes = (char *)malloc(LENGTH), *found = (char *)malloc(LENGTH);
+    CHECK(bytes && found);
+    for (int i = 0; i < LENGTH; i++)
+        bytes[i] = (char)(i * 7 + i / 4096);
+    int from = make_file(""), to = make_file("");
+    CHECK(pwrite(from, bytes, LENGTH, 0) == LENGTH);
+    struct cord_request request = CORD_REQUEST_INIT(from, to);
+    struct cord_report report = CORD_REPORT_INIT;
+    request.direct = CORD_DIRECT_ALWAYS;
+    request.block = 1 << 16;
+    request.marks_reads = 3;
+    request.marks_writes = 5;
+    request.marks_burst = 5;
+    CHECK(cord_run(&request, &report) == 0);
+    CHECK(report.written == LENGTH && report.ended == CORD_ENDED_EOF);
+    CHECK(pread(to, found, LENGTH, 0) == LENGTH);
+    CHECK(memcmp(bytes, found, LENGTH) == 0);
+    char line[1024];
+    CHECK(cord_json(CORD_LAST, line, sizeof line) > 0);
+    if (strstr(line, "no direct I/O here"))
+        fprintf(stderr, "SKIPPED: direct from C: no direct I/O on /tmp\n");
+    else
+        CHECK(strncmp(report.path, "direct", strlen("direct")) == 0);
+
+    CHECK(lseek(from, 0, SEEK_SET) == 0 && lseek(to, 0, SEEK_SET) == 0);
+    request.direct = CORD_DIRECT_NEVER;
+    CHECK(cord_run(&request, &report) == 0 && report.written == LENGTH);
+    CHECK(!strstr(report.path, "direct"));
+    close(from);
+    close(to);
+    free(bytes);
+    free(found);
 }
 
 int main(void)
@@ -148,9 +310,15 @@ int main(void)
     watchdog();
     counts();
     sizes();
+    FAILS(EBADF, cord_splice(-1, 1, 1));
+    /* The first of this thread. */
+    nothing_moved(EBADF, CORD_SOURCE);
     refusals();
+    early_refusals();
     broken_pipe();
+    last();
     requests();
     versions();
+    direct();
     return 0;
 }

@@ -147,6 +147,29 @@ fn the_player_plays_to_a_socket_and_a_terminal() {
     ends_well(child);
 }
 
+/// Nothing tells of the end of what could not be started.
+#[test]
+fn the_player_ends_where_its_audio_cannot_start() {
+    let Some(program) = Program::example("player") else {
+        return;
+    };
+    let _watched = testkit::watchdog::watch("the player, without audio");
+    let folder = movie();
+    let mut command = player(&program, folder.path());
+    // Not open for writing.
+    command.stdin(Stdio::null()).env("SPEAKER", "fd:0");
+    let video = folder.path().join("screen");
+    std::fs::write(&video, b"").unwrap();
+    command.env("VIDEO_DAC", &video);
+    let out = command.spawn().unwrap().wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("audio: "), "{said}");
+    let shown = std::fs::read(&video).unwrap();
+    assert_eq!(shown.len(), VIDEO);
+    assert_eq!(pattern::check(VIDEO_AT, &shown), Ok(()));
+}
+
 /// A terminal that changes nothing of what it passes on, held open here.
 fn terminal() -> (OwnedFd, std::ffi::OsString) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};

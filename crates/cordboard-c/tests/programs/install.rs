@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::prefix::{prefix, run};
+use super::prefix::{make, prefix, run};
 
 /// The symbols that a shared library gives, as `nm` has them.
 fn symbols(library: &Path) -> Vec<String> {
@@ -44,11 +44,9 @@ fn the_symbols_are_versioned_and_no_others_show() {
 fn a_staged_installation_has_every_file_and_takes_them_all_back() {
     let Some(prefix) = prefix() else { return };
     let stage = tempfile::tempdir().unwrap();
-    let build = tempfile::tempdir().unwrap();
-    let variables: [(&str, &Path); 3] = [
+    let variables: [(&str, &Path); 2] = [
         ("PREFIX", Path::new("/opt/cordboard")),
         ("DESTDIR", stage.path()),
-        ("BUILD", build.path()),
     ];
     prefix.make("install", &variables);
     let root = stage.path().join("opt/cordboard");
@@ -74,6 +72,71 @@ fn a_staged_installation_has_every_file_and_takes_them_all_back() {
         .arg(&root)
         .args(["-type", "f", "-o", "-type", "l"]));
     assert_eq!(left, "");
+}
+
+/// `make`, then `make install` by somebody who has neither cargo nor a compiler,
+/// and whose files are not to turn up in the tree.
+#[test]
+fn installing_makes_nothing() {
+    let Some(prefix) = prefix() else { return };
+    let (target, stage) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let release = target.path().join("release");
+    let archive = release.join("libcordboard_c.a");
+    let files = || {
+        run(Command::new("find")
+            .arg(target.path())
+            .args(["-printf", "%p %T@\\n"]))
+    };
+    let install = [
+        ("TARGET", target.path()),
+        ("DESTDIR", stage.path()),
+        ("CARGO", Path::new("false")),
+        ("CC", Path::new("false")),
+    ];
+    let before = files();
+    let early = make("install", &install).output().unwrap();
+    assert!(!early.status.success());
+    let said = String::from_utf8_lossy(&early.stderr);
+    assert!(said.contains("is missing: run make first"), "{said}");
+    assert_eq!(files(), before);
+
+    std::fs::create_dir(&release).unwrap();
+    std::fs::copy(&prefix.archive, &archive).unwrap();
+    run(&mut make(
+        "all",
+        &[("TARGET", target.path()), ("CARGO", Path::new("true"))],
+    ));
+    let before = files();
+    run(&mut make("install", &install));
+    assert_eq!(files(), before);
+    let installed = stage.path().join("usr/local/lib/libcordboard.so");
+    assert!(installed.is_file());
+}
+
+/// An installation that was moved is found where it is.
+#[test]
+fn the_prefix_can_be_another_than_at_installation() {
+    let Some(prefix) = prefix() else { return };
+    let words = prefix.pkg_config(&["--define-variable=prefix=/moved", "--cflags", "--libs"]);
+    for word in ["-I/moved/include", "-L/moved/lib"] {
+        assert!(words.iter().any(|w| w == word), "{words:?}");
+    }
+    // What is elsewhere stays there.
+    let stage = tempfile::tempdir().unwrap();
+    let elsewhere = Path::new("/usr/lib/here");
+    prefix.make(
+        "install",
+        &[("DESTDIR", stage.path()), ("LIBDIR", elsewhere)],
+    );
+    let pc = stage.path().join("usr/lib/here/pkgconfig/cordboard.pc");
+    let pc = std::fs::read_to_string(pc).unwrap();
+    for line in [
+        "prefix=/usr/local\n",
+        "includedir=${prefix}/include\n",
+        "libdir=/usr/lib/here\n",
+    ] {
+        assert!(pc.contains(line), "{line}{pc}");
+    }
 }
 
 /// The archive is all that a program needs to stand alone.

@@ -19,7 +19,17 @@ fn passes(name: &str, forks: bool) {
     let run = program.checked().output().expect("it runs");
     let said = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{name}: {}\n{said}", run.status);
+    for line in said.lines() {
+        if let Some((what, reason)) = skipped(line) {
+            testkit::skip::report(what, reason);
+        }
+    }
     Program::test(name, Language::Cpp, forks);
+}
+
+/// What a program said that it could not try here.
+fn skipped(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("SKIPPED: ")?.split_once(": ")
 }
 
 #[test]
@@ -35,6 +45,11 @@ fn handles() {
 #[test]
 fn fasync() {
     passes("fasync", false);
+}
+
+#[test]
+fn blind() {
+    passes("blind", false);
 }
 
 #[test]

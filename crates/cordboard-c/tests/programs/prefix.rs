@@ -59,22 +59,34 @@ fn archive() -> PathBuf {
         .expect("cargo names the archive")
 }
 
+/// `make` in the crate.
+pub fn make(target: &str, variables: &[(&str, &Path)]) -> Command {
+    let mut make = Command::new("make");
+    make.arg("-C").arg(here()).arg(target);
+    for (name, value) in variables {
+        make.arg(format!("{name}={}", value.display()));
+    }
+    // Of an outer make.
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    make
+}
+
 pub struct Prefix {
     pub path: PathBuf,
     pub archive: PathBuf,
+    build: PathBuf,
 }
 
 impl Prefix {
-    /// `make` in the crate, with what it needs to leave cargo alone.
+    /// `make`, with what it needs to leave cargo alone.
     pub fn make(&self, target: &str, variables: &[(&str, &Path)]) {
-        let mut make = Command::new("make");
-        make.arg("-C").arg(here()).arg(target);
-        make.arg(format!("ARCHIVE={}", self.archive.display()));
+        let mut make = make(
+            target,
+            &[("ARCHIVE", &self.archive), ("BUILD", &self.build)],
+        );
         for (name, value) in variables {
             make.arg(format!("{name}={}", value.display()));
         }
-        // Of an outer make.
-        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
         run(&mut make);
     }
 
@@ -103,14 +115,13 @@ pub fn prefix() -> Option<&'static Prefix> {
         let prefix = Prefix {
             path: root.join("prefix"),
             archive: archive(),
+            build: root.join("build"),
         };
         // Another test process may be at it too.
         let alone = std::fs::File::create(root.join("lock")).expect("there is room");
         alone.lock().expect("files can be locked here");
-        prefix.make(
-            "install",
-            &[("PREFIX", &prefix.path), ("BUILD", &root.join("build"))],
-        );
+        prefix.make("all", &[]);
+        prefix.make("install", &[("PREFIX", &prefix.path)]);
         Some(prefix)
     });
     made.as_ref()

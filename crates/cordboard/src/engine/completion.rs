@@ -129,6 +129,14 @@ impl<O: Ending> Completion<O> {
         }
     }
 
+    /// Waits for the end, and leaves it to whoever takes it.
+    pub(crate) fn wait_for_end(&self) {
+        let mut state = self.lock();
+        while matches!(state.phase, Phase::Running) {
+            state = (self.ended.wait(state)).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
     /// The end, or a promise to wake this task when it comes.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<Taken<O>> {
         let mut state = self.lock();

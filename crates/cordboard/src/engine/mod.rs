@@ -203,7 +203,7 @@ impl std::fmt::Debug for Engine {
 /// The process's own engine.
 fn default_engine() -> Result<&'static Engine, Refusal> {
     static ENGINE: PerProcess<Engine> = PerProcess::new();
-    ENGINE.get(|| Engine::new(Options::default()).map_err(|errno| Refusal::NoEngine { errno }))
+    ENGINE.get(|_| Engine::new(Options::default()).map_err(|errno| Refusal::NoEngine { errno }))
 }
 
 impl Transfer<'static> {

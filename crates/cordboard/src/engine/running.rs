@@ -143,6 +143,15 @@ impl Running {
         whole(self.shared.completion.wait())
     }
 
+    /// Waits for its end and leaves the outcome where it is, for
+    /// [`Running::try_wait`]: for any number of threads that share a handle.
+    /// It needs no descriptor, which [`Running::fd`] does.
+    pub fn wait_for_end(&self) {
+        if !self.is_orphan() {
+            self.shared.completion.wait_for_end();
+        }
+    }
+
     /// A descriptor that polls readable (`POLLIN`) once it has ended, and stays
     /// so: for an event loop. Read nothing from it. `eventfd(2)`, made at the
     /// first call.

@@ -206,7 +206,7 @@ pub(crate) fn spawn(call: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce
     /// As many reads and writes as a transfer may have on their way.
     const THREADS: usize = 8;
     static POOL: PerProcess<Arc<Pool>> = PerProcess::new();
-    let Ok(pool) = POOL.get(|| Ok::<_, std::convert::Infallible>(Pool::new(0, THREADS)));
+    let Ok(pool) = POOL.get(|_| Ok::<_, std::convert::Infallible>(Pool::new(0, THREADS)));
     let mut refused = pool.submit(Work::Call(call));
     let last = refused.pop_back();
     // Others' calls that the thread which could not be started was to do.

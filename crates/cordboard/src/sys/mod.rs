@@ -21,7 +21,7 @@ pub(crate) use datagram::{Batch, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use durable::start_writeback;
 pub(crate) use lend::lend;
-pub(crate) use process::PerProcess;
+pub use process::PerProcess;
 pub(crate) use ring::{Half, SLOTS, Uring};
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, send_room, unsent};

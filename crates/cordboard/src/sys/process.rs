@@ -4,9 +4,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A value that is made at its first use, and made anew in a child of
-/// `fork(2)`: what the child has inherited is never touched again, since
-/// another thread may have held its locks at that moment.
-pub(crate) struct PerProcess<T: 'static> {
+/// `fork(2)`: what the child has inherited is only shown to whoever makes its
+/// own, since another thread may have held its locks at that moment.
+///
+/// Public for the C library alone, and no part of the interface.
+pub struct PerProcess<T: 'static> {
     slot: AtomicPtr<Stamped<T>>,
 }
 
@@ -16,24 +18,31 @@ struct Stamped<T> {
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    pub(crate) const fn new() -> PerProcess<T> {
+    /// One that no process has a value of yet.
+    #[allow(clippy::new_without_default, reason = "for a static")]
+    pub const fn new() -> PerProcess<T> {
         PerProcess {
             slot: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
     /// This process's value; of several that are made at once, one stays.
-    pub(crate) fn get<E>(&self, make: impl Fn() -> Result<T, E>) -> Result<&'static T, E> {
+    /// `make` is given the parent's, of which no lock is to be waited for.
+    pub fn get<E>(
+        &self,
+        make: impl Fn(Option<&'static T>) -> Result<T, E>,
+    ) -> Result<&'static T, E> {
         let process = std::process::id();
         loop {
             let now = self.slot.load(Ordering::Acquire);
             // SAFETY: null, or a leaked box that is never changed or freed.
-            if let Some(stamped) = unsafe { now.as_ref() }
+            let found = unsafe { now.as_ref() };
+            if let Some(stamped) = found
                 && stamped.process == process
             {
                 return Ok(&stamped.value);
             }
-            let value = make()?;
+            let value = make(found.map(|inherited| &inherited.value))?;
             let fresh = Box::into_raw(Box::new(Stamped { process, value }));
             let order = (Ordering::AcqRel, Ordering::Relaxed);
             if self
@@ -58,13 +67,15 @@ mod tests {
         let gate = std::sync::Barrier::new(8);
         let one = |n: usize| {
             gate.wait();
-            *SLOT.get(|| Ok::<_, ()>(n)).unwrap()
+            *SLOT
+                .get(|inherited| Ok::<_, ()>(inherited.copied().unwrap_or(n)))
+                .unwrap()
         };
         let got: Vec<usize> = std::thread::scope(|scope| {
             let all: Vec<_> = (0..8).map(|n| scope.spawn(move || one(n))).collect();
             all.into_iter().map(|t| t.join().unwrap()).collect()
         });
         assert!(got.iter().all(|n| *n == got[0]), "{got:?}");
-        assert_eq!(SLOT.get(|| Err::<usize, _>("made anew")), Ok(&got[0]));
+        assert_eq!(SLOT.get(|_| Err::<usize, _>("made anew")), Ok(&got[0]));
     }
 }

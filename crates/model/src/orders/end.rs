@@ -70,6 +70,23 @@ fn whoever_waits_hears_of_it() {
 }
 
 #[test]
+fn any_number_wait_and_leave_the_end_to_whoever_takes_it() {
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let waits = Arc::clone(&completion);
+        let other = thread::spawn(move || waits.wait_for_end());
+        let end = ends(&completion);
+        completion.wait_for_end();
+        assert_eq!(completion.try_take(), Some(Outcome(7)));
+        // What has been taken has ended no less.
+        completion.wait_for_end();
+        for thread in [other, end] {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_task_is_woken() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());

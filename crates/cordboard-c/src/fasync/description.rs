@@ -1,0 +1,71 @@
+//! Open descriptions, told apart as far as this kernel can.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use cordboard::Errno;
+use cordboard::endpoint::same_description;
+
+use crate::sys;
+
+/// Device and inode.
+pub(super) type FileId = (u64, u64);
+
+pub(super) fn file(fd: BorrowedFd<'_>) -> Result<FileId, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok((stat.st_dev as u64, stat.st_ino as u64))
+}
+
+fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
+}
+
+/// Whether two descriptors of one file share an open description; `None` where
+/// nobody can tell: before Linux 6.10 in a container that filters `kcmp(2)`.
+pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
+    if same_description(a, b) {
+        return Some(true);
+    }
+    // What is not even true of a duplicate says nothing.
+    let copy = duplicate(a).ok()?;
+    same_description(a, &copy).then_some(false)
+}
+
+/// An open description that is kept by a duplicate of its own.
+pub(super) struct Description {
+    fd: OwnedFd,
+    file: FileId,
+    /// The number under which it came.
+    number: RawFd,
+}
+
+impl Description {
+    /// # Errors
+    ///
+    /// `EBADF`; `EMFILE` where there is no descriptor for the duplicate.
+    pub(super) fn keep(fd: BorrowedFd<'_>) -> Result<Description, Errno> {
+        Ok(Description {
+            fd: duplicate(fd)?,
+            file: file(fd)?,
+            number: fd.as_raw_fd(),
+        })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Whether this is it. Where nobody can tell, the same file under the same
+    /// number is taken for it.
+    pub(super) fn is(&self, fd: BorrowedFd<'_>) -> bool {
+        file(fd).is_ok_and(|file| file == self.file)
+            && same(self.fd(), fd).unwrap_or(fd.as_raw_fd() == self.number)
+    }
+
+    /// It, by the number that the program knows, if that still leads to it.
+    pub(super) fn by_number(&self) -> BorrowedFd<'_> {
+        sys::lend(self.number)
+            .ok()
+            .filter(|number| self.is(*number))
+            .unwrap_or(self.fd())
+    }
+}
