@@ -351,7 +351,7 @@ impl From<When> for Sparse {
 
 fn path(word: &str) -> Result<PathName, String> {
     match word {
-        "direct" | "sockmap" => Err(format!("the path {word} is planned, and not built yet")),
+        "sockmap" => Err(format!("the path {word} is planned, and not built yet")),
         word => word
             .parse()
             .map_err(|bad: cordboard::route::BadSwitch| bad.to_string()),

@@ -448,6 +448,39 @@ fn every_path_gives_the_same_file() {
 }
 
 #[test]
+fn the_page_cache_is_passed_by_on_request_and_not_otherwise() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(300_000));
+    let sink = dir.path().join("d");
+    let explain = |switch: [&str; 2]| {
+        run(cordboard()
+            .args(["explain", "--json"])
+            .args(switch)
+            .args([&source, &sink]))
+    };
+    let without = String::from_utf8(explain(["--without", "direct"]).ok().stdout().to_vec());
+    let without: serde_json::Value = serde_json::from_str(&without.unwrap()).unwrap();
+    let turned_off = serde_json::json!({"path": "direct", "why": "turned off"});
+    let excluded = without["excluded"].as_array().unwrap();
+    assert!(excluded.contains(&turned_off), "{without}");
+    run(cordboard()
+        .args(["copy", "--without", "direct"])
+        .args([&source, &sink]))
+    .ok();
+    let forced = explain(["--route", "direct"]);
+    if forced.code() != 0 {
+        assert_eq!(forced.code(), 1, "{}", forced.stderr());
+        eprintln!("SKIPPED: no direct I/O here: {}", forced.stderr());
+        return;
+    }
+    let forced = run(cordboard()
+        .args(["copy", "--json", "--route", "direct"])
+        .args([&source, &sink]));
+    assert_eq!(forced.ok().json()["path"], serde_json::json!(["direct"]));
+    assert!(read(&sink) == bytes(300_000));
+}
+
+#[test]
 fn an_option_for_another_endpoint_is_pointed_out() {
     let dir = dir();
     run(cordboard()

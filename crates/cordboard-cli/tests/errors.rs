@@ -184,7 +184,7 @@ fn wrong_usage() {
         (&["splice", "-", "-", "--idle", "0"], "number of seconds"),
         (&["splice", "-", "-", "--route", "teleport"], "teleport"),
         (&["splice", "-", "-", "--route", "sockmap"], "not built yet"),
-        (&["cat", "--without", "direct"], "not built yet"),
+        (&["cat", "--without", "sockmap"], "not built yet"),
         (&["splice", "-", "-", "--sparse", "maybe"], "maybe"),
         (
             &[
