@@ -137,6 +137,55 @@ fn two_trees_of_one_name_become_one() {
 }
 
 #[test]
+fn nothing_is_written_through_a_symlink_that_was_just_copied() {
+    let dir = dir();
+    for name in ["x/t", "y/t", "x/d", "y/d", "into", "elsewhere"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    let at = |name: &str| dir.path().join(name);
+    file(&dir, "important", b"precious");
+    file(&dir, "y/t/f", b"another's");
+    file(&dir, "y/d/f", b"f");
+    symlink(at("important"), at("x/t/f")).unwrap();
+    symlink("first", at("x/t/l")).unwrap();
+    symlink("second", at("y/t/l")).unwrap();
+    let run_ = run(cordboard()
+        .args(["copy", "-r", "--json"])
+        .args(["x/t", "y/t", "into"].map(at)));
+    assert_eq!(run_.code(), 1, "{}", run_.stderr());
+    for name in ["f", "l"] {
+        let says = format!("into/t/{name}: just copied: it is not overwritten by ");
+        assert!(run_.stderr().contains(&says), "{}", run_.stderr());
+    }
+    assert_eq!(run_.json()["written"], 0);
+    assert_eq!(read(at("important")), b"precious");
+    let link = |name| std::fs::read_link(at(name)).unwrap();
+    assert_eq!(link("into/t/f"), at("important"));
+    assert_eq!(link("into/t/l"), Path::new("first"));
+    // Nor is a directory, or an operand, put where one leads.
+    symlink(at("elsewhere"), at("x/t/d")).unwrap();
+    for (name, source) in [("d", "y/d"), ("f", "y/t/f")] {
+        std::fs::remove_dir_all(at("into")).unwrap();
+        std::fs::create_dir(at("into")).unwrap();
+        let run = run(cordboard()
+            .args(["copy", "-r"])
+            .args(["x/t/.", source, "into"].map(at)));
+        run.fails(1, &[&format!("into/{name}: just copied")]);
+        assert!(!at("elsewhere/f").exists());
+        assert_eq!(read(at("important")), b"precious");
+    }
+    // One that was there before is followed, as ever.
+    std::fs::remove_dir_all(at("into")).unwrap();
+    std::fs::create_dir_all(at("into/t")).unwrap();
+    symlink(at("important"), at("into/t/f")).unwrap();
+    run(cordboard()
+        .args(["copy", "-r"])
+        .args(["y/t", "y/d", "into"].map(at)))
+    .ok();
+    assert_eq!(read(at("important")), b"another's");
+}
+
+#[test]
 fn a_symlink_does_not_lead_a_tree_elsewhere() {
     let dir = dir();
     for name in ["tree/sub", "into", "elsewhere"] {

@@ -67,6 +67,11 @@ pub fn copy(dispatch: &mut Dispatch<'_>, from: &Path, to: &Path) -> Result<(), P
     // Of two sources that meet, the first is the one that is copied.
     dispatch.drain();
     not_into_itself(from, to)?;
+    if let Some(written) = &dispatch.job().written {
+        // A symlink to a directory is followed at the top, but not one that
+        // was just copied.
+        written.admit(&Place::top(from), &Place::top(to))?;
+    }
     let mut walk = Walk {
         from: from.to_owned(),
         to: to.to_owned(),
