@@ -657,6 +657,69 @@ fn a_file_is_not_emptied_for_a_request_that_is_refused() {
     }
 }
 
+/// Not even root gives a file to an owner that its user namespace does not know.
+#[test]
+fn an_owner_that_is_not_known_here_is_let_go_of() {
+    if !root("files of others") {
+        return;
+    }
+    let within = ["--user", "--map-root-user"];
+    let can = Command::new("unshare").args(within).arg("true").output();
+    if !can.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("SKIPPED: owners that are not known need unshare(1) and user namespaces");
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "s", b"theirs");
+    let link = dir.path().join("l");
+    symlink("s", &link).unwrap();
+    for path in [&source, &link] {
+        std::os::unix::fs::lchown(path, Some(1234), Some(1234)).unwrap();
+    }
+    // Giving it away has cleared the bits.
+    chmod(&source, 0o4644);
+    let to = dir.path().join("to");
+    std::fs::create_dir(&to).unwrap();
+    run(Command::new("unshare")
+        .args(within)
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .args(["copy", "-r", "-p"])
+        .args([&source, &link, &to]))
+    .ok();
+    assert_eq!(read(to.join("s")), b"theirs");
+    for (name, mode) in [("s", 0o100_644), ("l", 0o120_777)] {
+        let made = to.join(name).symlink_metadata().unwrap();
+        assert_eq!((made.uid(), made.gid(), made.mode()), (0, 0, mode));
+    }
+}
+
+/// A file of no bytes is complete as soon as it is there.
+#[test]
+fn an_empty_file_stays_where_its_attributes_cannot() {
+    use rustix::fs::{XattrFlags, setxattr};
+    let dir = dir();
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        eprintln!("SKIPPED: no file system in memory");
+        return;
+    };
+    let source = file(&memory, "s", b"");
+    // More than a block, which is all that ext4 has for them.
+    let large = [7; 20_000];
+    let set = |path: &Path| setxattr(path, "user.cord", &large, XattrFlags::empty());
+    let sink = file(&dir, "d", b"");
+    if set(&source).is_err() || set(&sink) != Err(rustix::io::Errno::NOSPC) {
+        eprintln!("SKIPPED: no attribute that only one of two file systems takes");
+        return;
+    }
+    std::fs::remove_file(&sink).unwrap();
+    let run = run(cordboard()
+        .args(["copy", "-p", "--json"])
+        .args([&source, &sink]));
+    run.fails(1, &["ENOSPC", "its contents are complete", "d holds 0 bytes"]);
+    assert_eq!(run.json()["written"], 0);
+    assert!(sink.exists());
+}
+
 #[test]
 fn who_may_not_give_files_away_keeps_the_group() {
     if !root("files of others") {

@@ -56,7 +56,8 @@ impl Job {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             match rustix::fs::chownat(to.directory, to.name, uid, gid, flags) {
                 Ok(()) => {}
-                Err(rustix::io::Errno::PERM) => {
+                // As of files: `attributes.rs`.
+                Err(rustix::io::Errno::PERM | rustix::io::Errno::INVAL) => {
                     let _ = rustix::fs::chownat(to.directory, to.name, None, gid, flags);
                 }
                 Err(errno) => return Err(writing(errno)),

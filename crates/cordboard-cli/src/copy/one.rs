@@ -157,6 +157,7 @@ impl Job {
     ) {
         let sink = opened.made.fd.as_fd();
         let written = report.as_ref().map_or(0, |report| report.written);
+        let complete = moved.is_ok();
         let done = moved.and_then(|()| {
             let report = report.as_ref().expect("it was moved");
             for line in self.staging.sums(report, &from.shown()) {
@@ -172,7 +173,7 @@ impl Job {
         let done = match done {
             Ok(()) if top && self.sync && opened.made.fresh => sync_parent(&to.path()),
             Ok(()) => Ok(()),
-            Err(problem) => Err(account(problem, to, opened, written, told)),
+            Err(problem) => Err(account(problem, to, opened, (complete, written), told)),
         };
         if let Err(problem) = done {
             told.said.push(Said::Problem(problem));
@@ -198,13 +199,13 @@ impl Job {
     }
 }
 
-/// Says what is in the sink after a failure; a new file that got nothing is
-/// removed again.
+/// Says what is in the sink after a failure; a new file that got nothing of
+/// what it should have is removed again.
 fn account(
     mut problem: Problem,
     to: &Place<'_>,
     Opened { made, total, .. }: &Opened,
-    written: u64,
+    (complete, written): (bool, u64),
     told: &mut Told,
 ) -> Problem {
     let Ok(stat) = rustix::fs::fstat(&made.fd) else {
@@ -213,7 +214,7 @@ fn account(
     if kind(&stat) != FileType::RegularFile {
         return problem;
     }
-    if made.fresh && stat.st_size == 0 {
+    if made.fresh && stat.st_size == 0 && !complete {
         let _ = rustix::fs::unlinkat(to.directory, to.name, AtFlags::empty());
         problem.text += &format!("; {to} was not made");
         return problem;
