@@ -323,7 +323,8 @@ pub struct Common {
     /// Draw progress: auto does so on a terminal
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub progress: When,
-    /// Print the report as one line of JSON on standard error at the end
+    /// Print the report as one line of JSON on standard error at the end; of
+    /// several files, their sums
     #[arg(long)]
     pub json: bool,
 }

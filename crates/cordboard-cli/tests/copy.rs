@@ -715,7 +715,10 @@ fn an_empty_file_stays_where_its_attributes_cannot() {
     let run = run(cordboard()
         .args(["copy", "-p", "--json"])
         .args([&source, &sink]));
-    run.fails(1, &["ENOSPC", "its contents are complete", "d holds 0 bytes"]);
+    run.fails(
+        1,
+        &["ENOSPC", "its contents are complete", "d holds 0 bytes"],
+    );
     assert_eq!(run.json()["written"], 0);
     assert!(sink.exists());
 }
