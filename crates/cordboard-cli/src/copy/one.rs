@@ -168,7 +168,7 @@ impl Job {
                 told.line(line);
             }
             if self.staging.verify {
-                self.verified((opened.source.as_fd(), from), (sink, to), report)?;
+                self.verified(opened, (from, to), report)?;
                 told.verified = Some(report.written);
             }
             self.keep_all(opened, sink, to, told)

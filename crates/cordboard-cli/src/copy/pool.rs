@@ -66,7 +66,7 @@ pub enum Work {
 
 /// Who hears of the progress of what a thread without signals copies: the
 /// walk's thread asks for the sum.
-struct Nobody;
+pub struct Nobody;
 
 impl Observer for Nobody {
     fn progress(&mut self, _: &Progress) {}
