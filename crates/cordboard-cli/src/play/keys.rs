@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
 use rustix::stdio::stdin;
 use rustix::termios::{
@@ -59,6 +60,18 @@ impl Keys {
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
             Err(_) => self.hung_up = true,
         }
+    }
+
+    /// Takes what was typed, if anything, without waiting for it; true if the
+    /// end is wished.
+    pub fn end(&mut self) -> bool {
+        if let Some(fd) = self.fd() {
+            let mut typed = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            if poll(&mut typed, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+                self.read();
+            }
+        }
+        self.orders.contains(&Order::Quit)
     }
 
     /// The next order that was given.

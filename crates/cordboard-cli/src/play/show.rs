@@ -70,7 +70,7 @@ pub trait World {
     /// Passes a frame on to the sink.
     fn show(&mut self, tally: &Tally) -> Step;
     /// Passes a frame over.
-    fn skip(&mut self) -> Step;
+    fn skip(&mut self, tally: &Tally) -> Step;
 }
 
 /// Shows frame after frame, each when it is due. One that comes late is still
@@ -97,7 +97,7 @@ pub fn run(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally)
         }
         let begun = world.now();
         let step = if drop && begun >= pace.end() {
-            let step = world.skip();
+            let step = world.skip(tally);
             tally.dropped(step.bytes);
             step
         } else {

@@ -82,7 +82,7 @@ impl World for Made {
         step
     }
 
-    fn skip(&mut self) -> Step {
+    fn skip(&mut self, _: &Tally) -> Step {
         self.take('x')
     }
 }
