@@ -6,7 +6,7 @@ mod common;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::*;
 
@@ -383,6 +383,7 @@ fn p_keeps_mode_times_and_attributes() {
     std::fs::write(&source, bytes(9000)).unwrap();
     chmod(&source, 0o4751);
     let xattrs = rustix::fs::setxattr(&source, "user.cord", b"board", XattrFlags::empty()).is_ok();
+    chmod(&tree, 0o2751);
     let past = |tv_sec, tv_nsec| Timestamps {
         last_access: Timespec { tv_sec, tv_nsec },
         last_modification: Timespec { tv_sec, tv_nsec },
@@ -404,6 +405,7 @@ fn p_keeps_mode_times_and_attributes() {
     );
     let new = copy.metadata().unwrap();
     assert_eq!((new.mtime(), new.mtime_nsec()), (1_100_000_000, 1));
+    assert_eq!(new.mode() & 0o7777, 0o2751);
     if xattrs {
         let mut value = [0; 16];
         let length = rustix::fs::getxattr(copy.join("f"), "user.cord", &mut value).unwrap();
@@ -421,6 +423,30 @@ fn p_keeps_mode_times_and_attributes() {
         let new = one.metadata().unwrap();
         assert_eq!((new.uid(), new.gid()), (1234, 4321));
     }
+}
+
+/// Until a directory has its owner, it has only ours.
+#[test]
+fn p_shuts_directories_until_they_are_settled() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("f"), bytes(4 << 20)).unwrap();
+    chmod(&tree, 0o777);
+    let copy = dir.path().join("copy");
+    let child = cordboard()
+        .args(["copy", "-rp", "--route", "read/write", "--block", "1"])
+        .args([&tree, &copy])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a byte of the file", || {
+        let made = copy.join("f").metadata().ok()?;
+        (made.len() > 0).then_some(())
+    });
+    assert_eq!(mode(&copy), 0o700);
+    signal(child.id(), rustix::process::Signal::INT);
+    assert_eq!(end(child).code(), 130);
 }
 
 #[test]
