@@ -243,7 +243,7 @@ pub struct Explain {
 /// Which part of the source.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Range {
-    /// Move at most this many bytes (K, M, G: 1024; kB, MB, GB: 1000)
+    /// Take at most this many bytes of the source (K, M, G: 1024; kB, MB, GB: 1000)
     #[arg(long, value_name = "N", value_parser = units::size)]
     pub size: Option<u64>,
     /// Begin at this byte of the source
@@ -295,7 +295,7 @@ pub struct Stages {
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "3", value_parser = clap::value_parser!(i32).range(-7..=22))]
     pub zstd: Option<i32>,
-    /// Decompress zstd data
+    /// Decompress zstd data; --size then counts packed bytes
     #[arg(long)]
     pub unzstd: bool,
 }

@@ -181,6 +181,21 @@ fn cat_takes_its_size_from_what_it_reads() {
     let packed = file(&dir, "p", run.stdout());
     let back = call(["cat".as_ref(), "--unzstd".as_ref(), packed.as_os_str()]);
     assert!(back.ok().stdout() == [bytes(1000), bytes(500)].concat());
+    // Packed ones, where they are unpacked; and the help says so.
+    let cut = call([
+        "splice",
+        "--json",
+        "--unzstd",
+        "--size=10",
+        packed.to_str().unwrap(),
+        "-",
+    ]);
+    assert_eq!(cut.json()["read"], 10);
+    for command in ["splice", "copy", "cat"] {
+        let help = String::from_utf8(call([command, "--help"]).ok().stdout().to_vec()).unwrap();
+        assert!(help.contains("bytes of the source (K, M, G"), "{help}");
+        assert!(help.contains("--size then counts packed bytes"), "{help}");
+    }
 }
 
 #[test]

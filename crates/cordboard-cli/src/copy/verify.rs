@@ -17,7 +17,7 @@ use super::one::Opened;
 use super::place::Place;
 use super::{Job, kind};
 use crate::hints::Doing;
-use crate::problem::Problem;
+use crate::problem::{Problem, errno};
 use crate::signals::stop;
 
 /// Bytes of either file that are compared at a time.
@@ -210,10 +210,6 @@ fn fill(file: &File, into: &mut [u8], offset: u64) -> std::io::Result<usize> {
         }
     }
     Ok(done)
-}
-
-fn errno(error: &std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// The sink is not what it should be.

@@ -14,7 +14,7 @@ mod video;
 use std::io::{BufWriter, IsTerminal};
 use std::os::fd::AsFd;
 
-use cordboard::{Ended, Errno, Request, Side, Size, Sparse};
+use cordboard::{Ended, Request, Side, Size, Sparse};
 
 use self::audio::Audio;
 use self::ends::{Ends, Lines, Trouble, of};
@@ -28,7 +28,7 @@ use self::video::Video;
 use crate::endpoint::Opened;
 use crate::flags::{Play, Range, When};
 use crate::hints::Doing;
-use crate::problem::{Problem, tell};
+use crate::problem::{Problem, errno, tell};
 use crate::report::Account;
 use crate::{request, signals};
 
@@ -135,8 +135,7 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
         }
     }
     if let Some(error) = unlisted {
-        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
-        let problem = Problem::call("--lateness", Side::Sink, errno, Doing::Moving);
+        let problem = Problem::call("--lateness", Side::Sink, errno(&error), Doing::Moving);
         bill.problem(None, &problem);
     }
     for (which, sink) in [(Which::Video, video_to), (Which::Audio, audio.rest)] {

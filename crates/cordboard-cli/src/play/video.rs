@@ -9,7 +9,7 @@ use rustix::fs::{FileType, SeekFrom};
 use super::show::{Close, Step, Then};
 use crate::endpoint::Opened;
 use crate::failure::{failed, operand, refused};
-use crate::problem::Problem;
+use crate::problem::{Problem, errno};
 use crate::report::Account;
 
 /// Frames that are read ahead, and bytes at most: the cache is others' too.
@@ -107,7 +107,7 @@ impl Video {
     ) -> Result<Report, Problem> {
         let nowhere = File::options().write(true).open("/dev/null");
         let nowhere = nowhere.map_err(|error| {
-            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
+            let errno = errno(&error);
             let text = format!("{errno} opening /dev/null, for frames to drop");
             Problem::refused(self.source.shown.as_str(), Side::Source, errno, text)
         })?;
