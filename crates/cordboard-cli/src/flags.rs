@@ -47,10 +47,11 @@ the end comes when both have ended, or when one of them fails. A frame that
 comes late is still shown, whole and in order, and the next ones follow as fast
 as the sink takes them until time is made up for; --drop leaves out those whose
 time is over before they begin. A last frame that is short is passed on.
-AUDIO, VIDEO and the two sinks are opened in that order; a file is read from
-where it stands, and not rewound at the end.
-If standard input is a terminal: [ and ] slower and faster by a tenth, { and }
-by half and double, Backspace the plain speed, q the end.";
+AUDIO, VIDEO, the two sinks and the list are opened in that order; a file is
+read from where it stands, and not rewound at the end.
+If standard input is a terminal: Space holds the video, and lets it go on, [ and
+] slower and faster by a tenth, { and } by half and double, Backspace the plain
+speed, q the end. The audio is not held: its sink has its own time.";
 
 /// Moves bytes unchanged from anything to anything, by the fastest way this
 /// kernel has for the pair, and accounts for each of them.

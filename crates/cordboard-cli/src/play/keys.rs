@@ -1,5 +1,6 @@
-//! Keys at a live terminal, those of mpv: `[` and `]` slower and faster by a
-//! tenth, `{` and `}` by half, Backspace the plain speed, `q` the end.
+//! Keys at a live terminal, those of mpv: Space to pause and to go on, `[` and
+//! `]` slower and faster by a tenth, `{` and `}` by half, Backspace the plain
+//! speed, `q` the end.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -127,6 +128,7 @@ fn plain(byte: u8) -> Option<Order> {
         b'}' => Order::Times(2.0),
         b'{' => Order::Times(0.5),
         0x7f | 0x08 => Order::Plain,
+        b' ' => Order::Pause,
         b'q' | b'Q' => Order::Quit,
         _ => return None,
     })
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn arrows_are_no_brackets() {
         let mut parser = Parser::default();
-        let typed = b"]\x1b[A\x1bOP\x1b[1;5C\x1bx{\x7fzq";
+        let typed = b"]\x1b[A\x1bOP\x1b[1;5C\x1bx{\x7f z\x1b q";
         let orders: Vec<Order> = (typed.iter()).filter_map(|b| parser.order(*b)).collect();
         assert_eq!(
             orders,
@@ -147,6 +149,7 @@ mod tests {
                 Order::Times(1.1),
                 Order::Times(0.5),
                 Order::Plain,
+                Order::Pause,
                 Order::Quit
             ]
         );

@@ -37,6 +37,8 @@ struct Board {
     drawing: bool,
     screen: Screen,
     drawn_at: Duration,
+    /// That it stands still is drawn.
+    paused: bool,
 }
 
 /// A timer for absolute moments of the monotonic clock: `timerfd_create(2)`,
@@ -192,7 +194,10 @@ impl World for Film<'_> {
 
 impl Board {
     fn update(&mut self, now: Duration, tally: &Tally, audio: &Audio) {
-        if self.drawing && tally.frames > 0 && now >= self.drawn_at + EVERY {
+        // No frame comes to draw it while it stands still.
+        let turned = std::mem::replace(&mut self.paused, tally.paused) != tally.paused;
+        let due = tally.frames > 0 && now >= self.drawn_at + EVERY;
+        if self.drawing && (due || turned) {
             self.drawn_at = now;
             let pieces = tally.pieces(audio.written());
             self.screen.draw(&fit(&pieces, width()));

@@ -7,6 +7,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 use rustix::termios::{LocalModes, tcgetattr};
+use serde_json::Value;
 
 use crate::common::*;
 use crate::film::*;
@@ -101,6 +102,38 @@ fn keys_make_it_faster_and_end_it() {
             None => assert_eq!(json["ended"], "cancelled"),
         }
         assert_eq!(modes(&slave), modes(&terminal().1), "as it was");
+    }
+}
+
+/// What is drawn says that it stands still; then it goes on, or is left.
+#[test]
+fn a_key_holds_the_video_and_lets_it_go_on() {
+    let film = Film::new(200 * FRAME);
+    for (typed, ended) in [("}}}}}}}} ", "eof"), ("q", "cancelled")] {
+        let more = ["--frame", "3000", "--fps", "2", "--progress", "always"];
+        let (mut child, mut master, _slave) = at_terminal(&film, "/dev/null", &more);
+        let mut stderr = child.stderr.take().unwrap();
+        let mut seen = String::new();
+        let mut piece = [0; 256];
+        master.write_all(b" ").unwrap();
+        while !seen.contains("  paused") {
+            let n = stderr.read(&mut piece).unwrap();
+            assert!(n > 0, "{seen}");
+            seen += std::str::from_utf8(&piece[..n]).unwrap();
+        }
+        master.write_all(typed.as_bytes()).unwrap();
+        stderr.read_to_string(&mut seen).unwrap();
+        assert_eq!(end(child).code(), 0, "{seen}");
+        let json = seen
+            .lines()
+            .find_map(|line| serde_json::from_str::<Value>(line).ok());
+        let json = json.unwrap_or_else(|| panic!("{seen}"));
+        assert_eq!(json["ended"], ended);
+        let all = json["frames"] == 200 && json["speed"] == 100.0;
+        assert_eq!(all, ended == "eof", "{json}");
+        if all {
+            counts(&json, "audio", 50_000, 50_000);
+        }
     }
 }
 
