@@ -47,10 +47,11 @@ the end comes when both have ended, or when one of them fails. A frame that
 comes late is still shown, whole and in order, and the next ones follow as fast
 as the sink takes them until time is made up for; --drop leaves out those whose
 time is over before they begin. A last frame that is short is passed on.
-AUDIO, VIDEO and the two sinks are opened in that order; a file is read from
-where it stands, and not rewound at the end.
-If standard input is a terminal: [ and ] slower and faster by a tenth, { and }
-by half and double, Backspace the plain speed, q the end.";
+AUDIO, VIDEO, the two sinks and the list are opened in that order; a file is
+read from where it stands, and not rewound at the end.
+If standard input is a terminal: Space holds the video, and lets it go on, [ and
+] slower and faster by a tenth, { and } by half and double, Backspace the plain
+speed, q the end. The audio is not held: its sink has its own time.";
 
 /// Moves bytes unchanged from anything to anything, by the fastest way this
 /// kernel has for the pair, and accounts for each of them.
@@ -243,7 +244,7 @@ pub struct Explain {
 /// Which part of the source.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Range {
-    /// Move at most this many bytes (K, M, G: 1024; kB, MB, GB: 1000)
+    /// Take at most this many bytes of the source (K, M, G: 1024; kB, MB, GB: 1000)
     #[arg(long, value_name = "N", value_parser = units::size)]
     pub size: Option<u64>,
     /// Begin at this byte of the source
@@ -295,7 +296,7 @@ pub struct Stages {
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "3", value_parser = clap::value_parser!(i32).range(-7..=22))]
     pub zstd: Option<i32>,
-    /// Decompress zstd data
+    /// Decompress zstd data; --size then counts packed bytes
     #[arg(long)]
     pub unzstd: bool,
 }
@@ -323,7 +324,8 @@ pub struct Common {
     /// Draw progress: auto does so on a terminal
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub progress: When,
-    /// Print the report as one line of JSON on standard error at the end
+    /// Print the report as one line of JSON on standard error at the end; of
+    /// several files, their sums
     #[arg(long)]
     pub json: bool,
 }
@@ -351,7 +353,7 @@ impl From<When> for Sparse {
 
 fn path(word: &str) -> Result<PathName, String> {
     match word {
-        "direct" | "sockmap" => Err(format!("the path {word} is planned, and not built yet")),
+        "sockmap" => Err(format!("the path {word} is planned, and not built yet")),
         word => word
             .parse()
             .map_err(|bad: cordboard::route::BadSwitch| bad.to_string()),

@@ -6,12 +6,11 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use cordboard::Side;
-use rustix::io::Errno;
 
 use crate::endpoint::{self, Name};
 use crate::flags::Cli;
 use crate::hints::Doing;
-use crate::problem::{Problem, tell};
+use crate::problem::{Problem, errno, tell};
 
 /// Prints the completions for a shell.
 pub fn completions(shell: clap_complete::Shell) -> u8 {
@@ -79,10 +78,5 @@ pub fn print(text: &[u8]) -> Result<(), Problem> {
     let mut out = std::io::stdout().lock();
     out.write_all(text)
         .and_then(|()| out.flush())
-        .map_err(|error| {
-            let errno = error
-                .raw_os_error()
-                .map_or(Errno::IO, Errno::from_raw_os_error);
-            Problem::call(&sink.shown, Side::Sink, errno, Doing::Moving)
-        })
+        .map_err(|error| Problem::call(&sink.shown, Side::Sink, errno(&error), Doing::Moving))
 }

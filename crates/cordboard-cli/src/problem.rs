@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 
 use cordboard::{Errno, Side};
 
@@ -12,6 +12,12 @@ use crate::hints::{Doing, hint};
 /// of that either.
 pub fn tell(line: impl fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// The errno of an error of the standard library's; where it has none, it is
+/// one of reading or writing.
+pub fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
 /// One thing that went wrong.
@@ -144,6 +150,13 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_errno_of_an_error() {
+        let failed = std::fs::File::open("/no/such").unwrap_err();
+        assert_eq!(errno(&failed), Errno::ENOENT);
+        assert_eq!(errno(&io::ErrorKind::WriteZero.into()), Errno::EIO);
+    }
 
     #[test]
     fn one_line_with_operand_meaning_side_and_help() {

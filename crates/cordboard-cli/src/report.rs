@@ -1,6 +1,6 @@
 //! The account of a whole command: one transfer's report, or the sum of many.
 
-use cordboard::{Ended, Errno, Report, Side};
+use cordboard::{Ended, Errno, Report, Side, StageReport};
 
 use crate::problem::Problem;
 use crate::units;
@@ -10,7 +10,8 @@ use crate::units;
 /// command knows better.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
 pub struct Account {
-    /// The sum; of the stages, all of them in their order.
+    /// The sum. Of each stage too: its bytes and the first fault; a digest
+    /// only where there was but one transfer, for of many each has its own.
     #[serde(flatten)]
     pub total: Report,
     /// Bytes that were read back and found to be the same.
@@ -26,7 +27,7 @@ impl Account {
         self.total.stranded += report.stranded;
         self.total.truncated += report.truncated;
         self.total.elapsed += report.elapsed;
-        self.total.stages.extend_from_slice(&report.stages);
+        self.add_stages(&report.stages);
         for path in &report.path {
             if !self.total.path.contains(path) {
                 self.total.path.push(*path);
@@ -41,6 +42,23 @@ impl Account {
             self.fail(report.failed, report.errno);
         } else {
             self.end(report.ended);
+        }
+    }
+
+    /// All transfers of one command have the same stages, or, where the kernel
+    /// copied, none.
+    fn add_stages(&mut self, stages: &[StageReport]) {
+        for (at, stage) in stages.iter().enumerate() {
+            let sum = self.total.stages.get_mut(at);
+            match sum.filter(|sum| sum.stage == stage.stage) {
+                Some(sum) => {
+                    sum.bytes_in += stage.bytes_in;
+                    sum.bytes_out += stage.bytes_out;
+                    sum.digest = None;
+                    sum.fault = sum.fault.take().or_else(|| stage.fault.clone());
+                }
+                None => self.total.stages.push(stage.clone()),
+            }
         }
     }
 

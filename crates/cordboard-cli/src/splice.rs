@@ -12,7 +12,7 @@ use crate::request;
 use crate::session::Session;
 use crate::stages;
 
-/// Runs it; returns the exit status.
+/// Runs it, and leaves the outcome with the session.
 pub fn run(flags: &Splice, session: &mut Session) {
     if let Err(problem) = splice(flags, session) {
         session.problem(&problem);

@@ -343,6 +343,37 @@ fn few_descriptors_are_enough_for_a_tree() {
     }
 }
 
+/// Files that the thread which hears of signals copies itself.
+#[test]
+fn progress_while_few_files_are_copied() {
+    const LENGTH: usize = 4 << 20;
+    let dir = dir();
+    let sources = ["a", "b"].map(|name| file(&dir, name, &bytes(LENGTH)));
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let mut child = cordboard()
+        .args(["copy", "--jobs", "2", "--route", "read/write"])
+        .args(["--sparse", "never", "--block", "1"])
+        .args(&sources)
+        .arg(&into)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the first byte", || {
+        let made = into.join("a").metadata().ok()?;
+        (made.len() > 0).then_some(())
+    });
+    signal(child.id(), Signal::USR1);
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    let written: usize = line.split(' ').next().unwrap().parse().unwrap();
+    assert!(0 < written && written < LENGTH, "{line}");
+    assert!(line.ends_with("path read/write\n"), "{line}");
+    signal(child.id(), Signal::INT);
+    assert_eq!(end(child).code(), 130);
+}
+
 #[test]
 fn progress_of_all_that_are_under_way() {
     let dir = dir();

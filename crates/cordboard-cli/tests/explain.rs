@@ -173,6 +173,13 @@ fn help_man_pages_and_completions() {
     }
     assert!(text(&call(["man"])).contains(".TH cordboard 1"));
     assert!(text(&call(["man", "splice"])).contains("unix\\-listen"));
+    // How keys are said to be, in either.
+    for page in [
+        text(&call(["man", "play"])),
+        text(&call(["play", "--help"])),
+    ] {
+        assert!(page.contains("Space holds the video"), "{page}");
+    }
     let dir = dir();
     call(["man".as_ref(), dir.path().as_os_str()]).ok();
     for page in ["cordboard.1", "cordboard-copy.1", "cordboard-splice.1"] {

@@ -116,6 +116,50 @@ fn packed_and_unpacked_with_the_hash_of_the_contents() {
     }
 }
 
+/// The line does not grow with the files; what each came to stands before it.
+#[test]
+fn the_stages_of_many_files_are_summed() {
+    let dir = dir();
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let sources: Vec<_> = (0..40)
+        .map(|i| file(&dir, &format!("f{i}"), &bytes(1000 + i)))
+        .collect();
+    let read: usize = (0..40).map(|i| 1000 + i).sum();
+    for (command, sink) in [("copy", Some(&into)), ("cat", None)] {
+        let run = run(cordboard()
+            .args([command, "--json", "--hash", "crc32", "--zstd"])
+            .args(&sources)
+            .args(sink));
+        let json = run.ok().json();
+        assert_eq!(
+            json["stages"],
+            serde_json::json!([
+                {"stage": "crc32", "in": read, "out": read},
+                {"stage": "zstd", "in": read, "out": json["written"]},
+            ])
+        );
+        assert_eq!(lines(&run).len(), 40);
+    }
+    // One that is damaged, among others, is the one that is told of.
+    let packed = run(cordboard()
+        .args(["cat", "--zstd"])
+        .arg(file(&dir, "nine", NINE)));
+    let packed = file(&dir, "packed", packed.ok().stdout());
+    let run = run(cordboard().args(["copy", "--json", "--unzstd"]).args([
+        &packed,
+        &sources[0],
+        &sources[1],
+        &into,
+    ]));
+    assert_eq!(run.code(), 1);
+    let json = run.json();
+    let stages = json["stages"].as_array().unwrap();
+    assert_eq!((stages.len(), &stages[0]["out"]), (1, &9.into()), "{json}");
+    let fault = stages[0]["fault"].as_str().unwrap();
+    assert!(fault.starts_with("this is no zstd data"), "{json}");
+}
+
 #[test]
 fn many_files_become_frames_that_are_unpacked_as_one() {
     let dir = dir();
@@ -137,6 +181,21 @@ fn cat_takes_its_size_from_what_it_reads() {
     let packed = file(&dir, "p", run.stdout());
     let back = call(["cat".as_ref(), "--unzstd".as_ref(), packed.as_os_str()]);
     assert!(back.ok().stdout() == [bytes(1000), bytes(500)].concat());
+    // Packed ones, where they are unpacked; and the help says so.
+    let cut = call([
+        "splice",
+        "--json",
+        "--unzstd",
+        "--size=10",
+        packed.to_str().unwrap(),
+        "-",
+    ]);
+    assert_eq!(cut.json()["read"], 10);
+    for command in ["splice", "copy", "cat"] {
+        let help = String::from_utf8(call([command, "--help"]).ok().stdout().to_vec()).unwrap();
+        assert!(help.contains("bytes of the source (K, M, G"), "{help}");
+        assert!(help.contains("--size then counts packed bytes"), "{help}");
+    }
 }
 
 #[test]

@@ -55,9 +55,11 @@ impl Job {
         let mut mode = stat.st_mode & 0o7777;
         match rustix::fs::fchown(sink, uid, gid) {
             Ok(()) => {}
-            // Only root gives files away, but a group of one's own can be set.
-            // What runs as its owner must then not run as another.
-            Err(Errno::PERM) => {
+            // Only root gives files away (EPERM), and only to those whom its
+            // user namespace knows (EINVAL, user_namespaces(7)); but a group of
+            // one's own can be set. What runs as its owner must then not run as
+            // another.
+            Err(Errno::PERM | Errno::INVAL) => {
                 let _ = rustix::fs::fchown(sink, None, gid);
                 mode &= 0o777;
             }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use cordboard::Errno;
+use cordboard::{Errno, Observer, PathName, Progress};
 
 use super::Job;
 use super::batch::{Batch, Directory, FULL, Item};
@@ -21,6 +22,10 @@ const FEW: usize = 64;
 
 /// Batches under way, at most: two a slot, and this many.
 pub const SPARE: usize = 2;
+
+/// How often it is told of a file that this thread copies; most are through
+/// before the first time.
+const EVERY: Duration = Duration::from_millis(20);
 
 /// Hands files over, and takes what is to be told of them.
 pub struct Dispatch<'s> {
@@ -156,7 +161,7 @@ impl<'s> Dispatch<'s> {
             }
             if let Some(work) = state.next() {
                 drop(state);
-                pool.work(work);
+                pool.work(work, &mut Busy::new(self));
             } else if let Some(at) = self.take_later(&mut state) {
                 drop(state);
                 self.alone(&at);
@@ -178,6 +183,11 @@ impl<'s> Dispatch<'s> {
 
     /// Takes up what has ended, and shows how far all are.
     fn tell(&mut self) {
+        self.tell_of(None);
+    }
+
+    /// The same, with what this thread has written of a file, and how.
+    fn tell_of(&mut self, own: Option<(u64, PathName)>) {
         let (done, written) = {
             let mut state = self.pool.lock();
             (std::mem::take(&mut state.done), state.written)
@@ -191,7 +201,9 @@ impl<'s> Dispatch<'s> {
         }
         if self.pool.slots > 1 {
             let (flying, theirs, path) = self.pool.flights.look();
-            self.session.show(written + theirs, path, flying);
+            let (ours, path) = own.map_or((0, path), |(bytes, path)| (bytes, Some(path)));
+            let under_way = flying + usize::from(own.is_some());
+            self.session.show(written + theirs + ours, path, under_way);
         }
     }
 
@@ -206,7 +218,7 @@ impl<'s> Dispatch<'s> {
                 Ok(opened) => {
                     let (source, sink) = opened.ends();
                     let request = opened.request.clone();
-                    let total = opened.total.filter(|_| self.only);
+                    let total = opened.size.filter(|_| self.only);
                     let moved = (self.session).carry((source, &from), (sink, &to), request, total);
                     job.settle(&opened, (&from, &to), top, moved, &mut told);
                 }
@@ -227,6 +239,33 @@ impl Drop for Dispatch<'_> {
     }
 }
 
+/// Tells of all while this thread copies a file.
+struct Busy<'a, 's> {
+    dispatch: &'a mut Dispatch<'s>,
+    /// Since the file was begun.
+    told_at: Duration,
+}
+
+impl<'a, 's> Busy<'a, 's> {
+    fn new(dispatch: &'a mut Dispatch<'s>) -> Busy<'a, 's> {
+        Busy {
+            dispatch,
+            told_at: Duration::ZERO,
+        }
+    }
+}
+
+impl Observer for Busy<'_, '_> {
+    fn progress(&mut self, progress: &Progress) {
+        let now = progress.elapsed;
+        // The next file begins at nought again.
+        if now.checked_sub(self.told_at).unwrap_or(now) >= EVERY {
+            self.told_at = now;
+            (self.dispatch).tell_of(Some((progress.written, progress.path)));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -236,15 +275,23 @@ mod tests {
 
     /// What a command with these sources had: threads of its own, an engine.
     fn had(files: &[(usize, u64)], only: bool) -> (usize, bool) {
+        with(Stages::default(), files, only)
+    }
+
+    fn with(stages: Stages, files: &[(usize, u64)], only: bool) -> (usize, bool) {
+        let packs = stages.transform();
         let dir = tempfile::tempdir().unwrap();
         let common = Common {
             paths: Paths::default(),
-            stages: Stages::default(),
+            stages,
             progress: When::Never,
             json: false,
         };
         let mut session = Session::begin(&common, "copied").unwrap();
-        let job = Job::plain(session.control());
+        let job = Job {
+            staging: session.staging().clone(),
+            ..Job::plain(session.control())
+        };
         let slots = if only { 1 } else { 3 };
         let mut dispatch = Dispatch::new(&mut session, job, slots, only).unwrap();
         let mut sum = 0;
@@ -262,8 +309,20 @@ mod tests {
             }
         }
         dispatch.drain();
-        assert_eq!(dispatch.pool.lock().written, sum);
+        assert!(packs || dispatch.pool.lock().written == sum);
         (dispatch.threads.len(), dispatch.pool.flights.has_engine())
+    }
+
+    #[test]
+    fn what_is_packed_is_much_to_do_sooner() {
+        let packs = || Stages {
+            zstd: Some(1),
+            ..Stages::default()
+        };
+        assert_eq!(with(packs(), &[(2, 4096)], false), (0, false));
+        assert_eq!(with(packs(), &[(2, 1 << 20)], false), (0, true));
+        assert_eq!(with(packs(), &[(1, 1 << 20)], true), (0, false));
+        assert_eq!(had(&[(2, 1 << 20)], false), (0, false));
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::stages::Staging;
 /// Bytes that a file must have. Below, handing it over costs more than the
 /// engine's fairness gains: it is what a worker copies at one go.
 const LARGE: u64 = 4 << 20;
+/// The same where they are packed or unpacked, which takes many times as long.
+const LABOUR: u64 = 64 << 10;
 
 /// Where a file's bytes are: a batch, and its number there.
 pub type At = (Arc<Batch>, usize);
@@ -39,8 +41,12 @@ pub struct Flights {
 
 impl Flights {
     /// Whether a file is for the engine.
-    pub fn takes(opened: &Opened) -> bool {
-        opened.total.is_some_and(|bytes| bytes > LARGE)
+    pub fn takes(opened: &Opened, staging: &Staging) -> bool {
+        let least = match staging.stages.transform() {
+            true => LABOUR,
+            false => LARGE,
+        };
+        opened.size.is_some_and(|bytes| bytes > least)
     }
 
     /// Starts one, on as many threads as there may be files. `landed` is

@@ -5,12 +5,13 @@ use rustix::fs::{AtFlags, FileType};
 
 use super::attributes::{owner, times};
 use super::place::Place;
-use super::{Job, kind};
+use super::{Job, just_copied, kind};
 use crate::hints::Doing;
 use crate::problem::Problem;
 
 impl Job {
-    /// Makes the same symlink again; one that is there already is replaced.
+    /// Makes the same symlink again; one that is there already is replaced, if
+    /// it is not the work of this very command.
     pub fn link(&self, from: &Place<'_>, to: &Place<'_>) -> Result<(), Problem> {
         let reading = |e| Problem::call(from.shown(), Side::Source, e, Doing::Opening);
         let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
@@ -38,16 +39,25 @@ impl Job {
                         .help("remove it first"),
                 );
             }
+            if self.written.as_ref().is_some_and(|made| made.has(&there)) {
+                return Err(just_copied(from, to));
+            }
             rustix::fs::unlinkat(to.directory, to.name, AtFlags::empty()).map_err(writing)?;
             made = rustix::fs::symlinkat(&points_to, to.directory, to.name);
         }
         made.map_err(writing)?;
+        if let Some(written) = &self.written {
+            let made = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(writing)?;
+            written.add(&made);
+        }
         if self.preserve {
             let (uid, gid) = owner(&stat);
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             match rustix::fs::chownat(to.directory, to.name, uid, gid, flags) {
                 Ok(()) => {}
-                Err(rustix::io::Errno::PERM) => {
+                // As of files: `attributes.rs`.
+                Err(rustix::io::Errno::PERM | rustix::io::Errno::INVAL) => {
                     let _ = rustix::fs::chownat(to.directory, to.name, None, gid, flags);
                 }
                 Err(errno) => return Err(writing(errno)),

@@ -15,12 +15,12 @@ mod sink;
 mod told;
 mod tree;
 mod verify;
+mod written;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use cordboard::{Control, Errno, Request, Side};
@@ -33,10 +33,10 @@ use crate::request;
 use crate::session::Session;
 use crate::stages::{self, Staging};
 use batch::Item;
-use chain::Id;
 use dispatch::Dispatch;
 pub use parent::sync_parent;
 use place::Place;
+use written::Written;
 
 /// What all files of one command have in common.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ struct Job {
     staging: Staging,
     /// The request was found to be one that is taken up.
     checked: AtomicBool,
-    /// The files written so far, where two sources can meet in one tree.
-    written: Option<Mutex<BTreeSet<Id>>>,
+    /// What was made so far, where two sources can meet in one tree.
+    written: Option<Written>,
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         control: session.control(),
         staging: session.staging().clone(),
         checked: AtomicBool::new(false),
-        written: (many && flags.recursive).then(Mutex::default),
+        written: (many && flags.recursive).then(Written::default),
     };
     let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);
     if !into && many {

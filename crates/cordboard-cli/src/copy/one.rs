@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::{Request, Side, Transfer};
+use cordboard::{Observer, Request, Side, Transfer};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::retry_on_intr;
 
@@ -68,8 +68,8 @@ pub struct Opened {
     pub made: Made,
     /// What is asked for.
     pub request: Request,
-    /// Its size, if that says anything.
-    pub total: Option<u64>,
+    /// The source's size, if that says anything.
+    pub size: Option<u64>,
 }
 
 impl Opened {
@@ -121,23 +121,27 @@ impl Job {
             request.source_offset.get_or_insert(0);
             request.sink_offset = Some(0);
         }
-        let total = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
         Ok(Opened {
             source,
-            total: total.filter(|_| !self.staging.stages.transform()),
+            size: u64::try_from(stat.st_size).ok().filter(|n| *n > 0),
             stat,
             made,
             request,
         })
     }
 
-    /// Copies the bytes on this thread.
-    pub fn carry(&self, opened: &Opened, (from, to): (&Place<'_>, &Place<'_>)) -> Moved {
+    /// Copies the bytes on this thread, which `watch` hears of.
+    pub fn carry(
+        &self,
+        opened: &Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+        watch: &mut (dyn Observer + Send),
+    ) -> Moved {
         let (source, sink) = opened.ends();
         let transfer = Transfer::new(source, sink, opened.request.clone());
         match self.staging.onto(transfer, from, to) {
             Ok(transfer) => {
-                let report = transfer.control(self.control).run().report;
+                let report = transfer.control(self.control).observe(watch).run().report;
                 let done = ended(&report, from, to);
                 (Some(report), done)
             }
@@ -157,13 +161,14 @@ impl Job {
     ) {
         let sink = opened.made.fd.as_fd();
         let written = report.as_ref().map_or(0, |report| report.written);
+        let complete = moved.is_ok();
         let done = moved.and_then(|()| {
             let report = report.as_ref().expect("it was moved");
             for line in self.staging.sums(report, &from.shown()) {
                 told.line(line);
             }
             if self.staging.verify {
-                self.verified((opened.source.as_fd(), from), (sink, to), report)?;
+                self.verified(opened, (from, to), report)?;
                 told.verified = Some(report.written);
             }
             self.keep_all(opened, sink, to, told)
@@ -172,7 +177,16 @@ impl Job {
         let done = match done {
             Ok(()) if top && self.sync && opened.made.fresh => sync_parent(&to.path()),
             Ok(()) => Ok(()),
-            Err(problem) => Err(account(problem, to, opened, written, told)),
+            Err(problem) => {
+                // Of other bytes than its own, nobody knows how many there are.
+                let total = opened.size.filter(|_| !self.staging.stages.transform());
+                let state = State {
+                    complete,
+                    written,
+                    total,
+                };
+                Err(account(problem, to, &opened.made, &state, told))
+            }
         };
         if let Err(problem) = done {
             told.said.push(Said::Problem(problem));
@@ -198,13 +212,22 @@ impl Job {
     }
 }
 
-/// Says what is in the sink after a failure; a new file that got nothing is
-/// removed again.
+/// How far a copy came that has failed.
+struct State {
+    /// All bytes are there.
+    complete: bool,
+    written: u64,
+    /// Bytes that there were to be, where that is known.
+    total: Option<u64>,
+}
+
+/// Says what is in the sink after a failure; a new file that got nothing of
+/// what it should have is removed again.
 fn account(
     mut problem: Problem,
     to: &Place<'_>,
-    Opened { made, total, .. }: &Opened,
-    written: u64,
+    made: &Made,
+    state: &State,
     told: &mut Told,
 ) -> Problem {
     let Ok(stat) = rustix::fs::fstat(&made.fd) else {
@@ -213,16 +236,19 @@ fn account(
     if kind(&stat) != FileType::RegularFile {
         return problem;
     }
-    if made.fresh && stat.st_size == 0 {
+    if made.fresh && stat.st_size == 0 && !state.complete {
         let _ = rustix::fs::unlinkat(to.directory, to.name, AtFlags::empty());
         problem.text += &format!("; {to} was not made");
         return problem;
     }
-    let of = total.map_or(String::new(), |n| format!(" of {n}"));
+    let of = state.total.map_or(String::new(), |n| format!(" of {n}"));
     let holds = match made.before {
         0 => format!("{to} holds {}{of} bytes", stat.st_size),
         // Whoever else appends to it is in its size, and not in ours.
-        before => format!("{to} got {written}{of} bytes, after the {before} it had"),
+        before => {
+            let written = state.written;
+            format!("{to} got {written}{of} bytes, after the {before} it had")
+        }
     };
     if stop().is_some() {
         told.line(format_args!("cordboard: {holds}"));

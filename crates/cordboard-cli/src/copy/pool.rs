@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use cordboard::Report;
+use cordboard::{Observer, Progress, Report};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::Job;
@@ -62,6 +62,14 @@ pub enum Work {
     Batch(At),
     /// To settle a large file, in the slot it has.
     Landed(Box<Flight>, Report),
+}
+
+/// Who hears of the progress of what a thread without signals copies: the
+/// walk's thread asks for the sum.
+pub struct Nobody;
+
+impl Observer for Nobody {
+    fn progress(&mut self, _: &Progress) {}
 }
 
 impl State {
@@ -166,23 +174,23 @@ impl Pool {
                 }
             };
             drop(state);
-            self.work(work);
+            self.work(work, &mut Nobody);
         }
     }
 
-    /// Does it.
-    pub fn work(self: &Arc<Self>, work: Work) {
+    /// Does it; `watch` hears of files that are copied here.
+    pub fn work(self: &Arc<Self>, work: Work, watch: &mut (dyn Observer + Send)) {
         match work {
-            Work::Batch(at) => self.batch(at),
+            Work::Batch(at) => self.batch(at, watch),
             Work::Landed(flight, report) => self.land(*flight, report),
         }
     }
 
     /// Files of a batch, until it is through or the slot is another's.
-    fn batch(self: &Arc<Self>, (batch, first): At) {
+    fn batch(self: &Arc<Self>, (batch, first): At, watch: &mut (dyn Observer + Send)) {
         for index in first..batch.len() {
             let at = (Arc::clone(&batch), index);
-            if self.file(at) {
+            if self.file(at, watch) {
                 let rest = index + 1;
                 if rest < batch.len() {
                     self.lock().queue.push_front((batch, rest));
@@ -195,7 +203,7 @@ impl Pool {
     }
 
     /// One file. `true`: it is under way, in the slot.
-    fn file(self: &Arc<Self>, at: At) -> bool {
+    fn file(self: &Arc<Self>, at: At, watch: &mut (dyn Observer + Send)) -> bool {
         let mut told = Told::default();
         let (from, to) = at.0.places(at.1);
         let top = at.0.is_top();
@@ -204,9 +212,11 @@ impl Pool {
             return false;
         }
         match self.job.open((&from, &to), top, Manner::Beside, &mut told) {
-            Ok(opened) if Flights::takes(&opened) => return self.start(Box::new(opened), at),
+            Ok(opened) if Flights::takes(&opened, &self.job.staging) => {
+                return self.start(Box::new(opened), at, watch);
+            }
             Ok(opened) => {
-                let moved = self.job.carry(&opened, (&from, &to));
+                let moved = self.job.carry(&opened, (&from, &to), watch);
                 self.job
                     .settle(&opened, (&from, &to), top, moved, &mut told);
             }
@@ -222,7 +232,12 @@ impl Pool {
     }
 
     /// Hands a large file over; `false`: it was copied here.
-    fn start(self: &Arc<Self>, opened: Box<Opened>, at: At) -> bool {
+    fn start(
+        self: &Arc<Self>,
+        opened: Box<Opened>,
+        at: At,
+        watch: &mut (dyn Observer + Send),
+    ) -> bool {
         let pool = Arc::clone(self);
         let landed = move |flight, report| {
             pool.lock().landed.push_back((flight, report));
@@ -237,7 +252,7 @@ impl Pool {
         // Or it says what is wrong with it.
         let mut told = Told::default();
         let (from, to) = at.0.places(at.1);
-        let moved = self.job.carry(&opened, (&from, &to));
+        let moved = self.job.carry(&opened, (&from, &to), watch);
         (self.job).settle(&opened, (&from, &to), at.0.is_top(), moved, &mut told);
         self.end(&at, told);
         false

@@ -2,7 +2,6 @@
 //! once it is clear that it is not the source.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use cordboard::{Errno, Side, Transfer};
@@ -53,8 +52,7 @@ impl Job {
             Ok(fd) => {
                 if let Some(written) = &self.written {
                     let stat = rustix::fs::fstat(&fd).map_err(writing)?;
-                    let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
-                    written.insert(id(&stat));
+                    written.add(&stat);
                 }
                 return Ok(Made {
                     fd,
@@ -77,6 +75,10 @@ impl Job {
         let fd = match manner {
             Manner::Beside => beside(to, flags)?,
             Manner::Alone => {
+                // A symlink is followed, but not one that was just copied.
+                if let Some(written) = &self.written {
+                    written.admit(source.0, to)?;
+                }
                 interruptible(|| rustix::fs::openat(to.directory, to.name, flags, mode))?
             }
         };
@@ -114,11 +116,10 @@ impl Job {
             );
         }
         let file = kind(&stat) == FileType::RegularFile;
-        if let Some(written) = self.written.as_ref().filter(|_| file) {
-            let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
-            if !written.insert(id(&stat)) {
-                return Err(just_copied(source, to).into());
-            }
+        if let Some(written) = self.written.as_ref().filter(|_| file)
+            && !written.add(&stat)
+        {
+            return Err(just_copied(source, to).into());
         }
         if file && stat.st_size > 0 && !self.append {
             // What is refused of one file is refused of all.

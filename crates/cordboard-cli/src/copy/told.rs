@@ -15,7 +15,7 @@ use crate::session::Session;
 /// Something to tell.
 #[derive(Debug)]
 pub enum Said {
-    /// A transfer that did not go well, or of which more is told than sums.
+    /// A transfer that did not go well.
     Report(Report),
     /// What went wrong.
     Problem(Problem),
@@ -76,7 +76,7 @@ impl Sum {
 
 /// Whether its place among the others makes a difference.
 fn matters(report: &Report) -> bool {
-    matches!(report.ended, Ended::Error | Ended::Cancelled) || !report.stages.is_empty()
+    matches!(report.ended, Ended::Error | Ended::Cancelled)
 }
 
 /// What waits to be told.

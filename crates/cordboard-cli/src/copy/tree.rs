@@ -36,6 +36,8 @@ struct Walk {
     /// The directory that all goes into, which may be reached again by a bind
     /// mount.
     root: Id,
+    /// What others may do in a directory that is made, until it is settled.
+    others: u32,
     /// Those that are to be settled when all in them has ended, in their order.
     left: VecDeque<Left>,
     buffer: Vec<MaybeUninit<u8>>,
@@ -67,6 +69,11 @@ pub fn copy(dispatch: &mut Dispatch<'_>, from: &Path, to: &Path) -> Result<(), P
     // Of two sources that meet, the first is the one that is copied.
     dispatch.drain();
     not_into_itself(from, to)?;
+    if let Some(written) = &dispatch.job().written {
+        // A symlink to a directory is followed at the top, but not one that
+        // was just copied.
+        written.admit(&Place::top(from), &Place::top(to))?;
+    }
     let mut walk = Walk {
         from: from.to_owned(),
         to: to.to_owned(),
@@ -74,6 +81,11 @@ pub fn copy(dispatch: &mut Dispatch<'_>, from: &Path, to: &Path) -> Result<(), P
         sink: Chain::default(),
         levels: Vec::new(),
         root: (0, 0),
+        // With -p the final owner and mode come last, as of files.
+        others: match dispatch.job().preserve {
+            true => 0,
+            false => 0o077,
+        },
         left: VecDeque::new(),
         buffer: vec![MaybeUninit::uninit(); 1 << 15],
     };
@@ -307,7 +319,7 @@ impl Walk {
         nofollow: OFlags,
     ) -> Result<(OwnedFd, bool), Problem> {
         // We must be able to write into it until it is full.
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o777 | 0o700);
+        let mode = Mode::from_raw_mode(stat.st_mode & self.others | 0o700);
         let fresh = match retry_on_intr(|| rustix::fs::mkdirat(target, name, mode)) {
             Ok(()) => true,
             Err(rustix::io::Errno::EXIST) => false,

@@ -13,10 +13,11 @@ use std::os::unix::fs::FileExt;
 use cordboard::{Errno, Report, Request, Side, Size, Stage, Switches, Transfer};
 use rustix::fs::{Advice, FileType, Mode, OFlags};
 
+use super::one::Opened;
 use super::place::Place;
 use super::{Job, kind};
 use crate::hints::Doing;
-use crate::problem::Problem;
+use crate::problem::{Problem, errno};
 use crate::signals::stop;
 
 /// Bytes of either file that are compared at a time.
@@ -34,20 +35,24 @@ pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Prob
 }
 
 impl Job {
-    /// Compares what is in the sink with what was to be written.
+    /// Compares what is in the sink with what was to be written: as many bytes
+    /// as that, behind those that it had, and the same ones.
     pub fn verified(
         &self,
-        (source, from): (BorrowedFd<'_>, &Place<'_>),
-        (sink, to): (BorrowedFd<'_>, &Place<'_>),
+        opened: &Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
         report: &Report,
     ) -> Result<(), Problem> {
+        let (source, sink) = opened.ends();
         let failed = |e: Errno| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
         let back = read_back(sink).map_err(failed)?;
         let size = back.metadata().map_err(|e| failed(errno(&e)))?.len();
-        let Some(start) = size.checked_sub(report.written) else {
-            let text = format!("it holds {size} bytes, and {} were written", report.written);
+        let start = opened.made.before;
+        let whole = start + report.written;
+        if size != whole {
+            let text = format!("it holds {size} bytes, and {whole} are to be in it");
             return Err(wrong(to, report, text));
-        };
+        }
         let plain = !self.staging.stages.transform();
         let on_the_way = report.stages.last().and_then(|s| s.digest.as_deref());
         match on_the_way {
@@ -207,10 +212,6 @@ fn fill(file: &File, into: &mut [u8], offset: u64) -> std::io::Result<usize> {
     Ok(done)
 }
 
-fn errno(error: &std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
 /// The sink is not what it should be.
 fn wrong(to: &Place<'_>, report: &Report, text: String) -> Problem {
     let paths: Vec<&str> = report.path.iter().map(|p| p.name()).collect();
@@ -231,6 +232,11 @@ fn wrong(to: &Place<'_>, report: &Report, text: String) -> Problem {
 mod tests {
     use std::io::Write;
 
+    use cordboard::Control;
+
+    use super::super::one::Manner;
+    use super::super::pool::Nobody;
+    use super::super::told::Told;
     use super::*;
 
     fn file(bytes: &[u8]) -> File {
@@ -270,6 +276,37 @@ mod tests {
             difference(b"abc", b"abc", 6).is_some(),
             "less than there was"
         );
+    }
+
+    /// Where all bytes are the same, the last of them are what was written too.
+    #[test]
+    fn one_of_another_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let [source, sink] = ["s", "d"].map(|name| dir.path().join(name));
+        std::fs::write(&source, [0; 5000]).unwrap();
+        let control = Box::leak(Box::new(Control::new().unwrap()));
+        for append in [false, true] {
+            std::fs::write(&sink, [0; 7]).unwrap();
+            let job = Job {
+                append,
+                ..Job::plain(control)
+            };
+            let places = (&Place::top(&source), &Place::top(&sink));
+            let told = &mut Told::default();
+            let opened = job.open(places, true, Manner::Alone, told).unwrap();
+            let (report, done) = job.carry(&opened, places, &mut Nobody);
+            done.unwrap();
+            let check = || job.verified(&opened, places, report.as_ref().unwrap());
+            check().unwrap();
+            let whole = sink.metadata().unwrap().len();
+            assert_eq!(whole, if append { 5007 } else { 5000 });
+            for length in [whole + 1, whole - 1] {
+                let file = File::options().write(true).open(&sink).unwrap();
+                file.set_len(length).unwrap();
+                let says = format!("it holds {length} bytes, and {whole} are to be in it");
+                assert!(check().unwrap_err().text.contains(&says));
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The four endpoints of a film: opened, and found fit, before anything moves.
+//! The four endpoints of a film, and its list: opened, and found fit, before
+//! anything moves.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,6 +27,8 @@ pub struct Ends {
     pub audio_to: Opened,
     /// Where the video goes.
     pub video_to: Opened,
+    /// Where the frames are listed.
+    pub list: Option<Opened>,
 }
 
 impl Ends {
@@ -36,23 +39,33 @@ impl Ends {
         let video = parse(&flags.video, Side::Source).map_err(of(Which::Video))?;
         let audio_to = parse(&flags.audio_to, Side::Sink).map_err(of(Which::Audio))?;
         let video_to = parse(&flags.video_to, Side::Sink).map_err(of(Which::Video))?;
+        let list = flags.lateness.as_ref().map(|list| parse(list, Side::Sink));
+        let list = list.transpose().map_err(|problem| (None, problem))?;
         let source = |name, shown: &OsString| endpoint::source(name, &shown.to_string_lossy());
         let sink = |name, shown: &OsString| endpoint::sink(name, &shown.to_string_lossy(), false);
         let audio = source(&audio, &flags.audio).map_err(of(Which::Audio))?;
         let video = source(&video, &flags.video).map_err(of(Which::Video))?;
         let audio_to = sink(&audio_to, &flags.audio_to).map_err(of(Which::Audio))?;
-        match sink(&video_to, &flags.video_to) {
-            Ok(video_to) => Ok(Ends {
-                audio,
-                video,
-                audio_to,
-                video_to,
-            }),
+        let video_to = sink(&video_to, &flags.video_to)
+            .inspect_err(|_| audio_to.unmake())
+            .map_err(of(Which::Video))?;
+        let list = list.as_ref().zip(flags.lateness.as_ref());
+        let list = list.map(|(name, shown)| sink(name, shown)).transpose();
+        let mut ends = Ends {
+            audio,
+            video,
+            audio_to,
+            video_to,
+            list: None,
+        };
+        match list {
+            Ok(list) => ends.list = list,
             Err(problem) => {
-                audio_to.unmake();
-                Err((Some(Which::Video), problem))
+                ends.unmake();
+                return Err((None, problem));
             }
         }
+        Ok(ends)
     }
 
     /// Whether both can be played; then throws away what is to be replaced.
@@ -74,16 +87,25 @@ impl Ends {
                 }
             }
         }
+        if let Some(list) = &self.list {
+            let played = [&self.audio, &self.video, &self.audio_to, &self.video_to];
+            if let Some(end) = played.into_iter().find(|end| is_one(end, list, Side::Sink)) {
+                return Err((None, listed_into(list, end)));
+            }
+        }
         fits(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
         fits(&self.video, &self.video_to, video).map_err(of(Which::Video))?;
         self.audio_to.empty().map_err(of(Which::Audio))?;
-        self.video_to.empty().map_err(of(Which::Video))
+        self.video_to.empty().map_err(of(Which::Video))?;
+        let list = self.list.as_ref().map_or(Ok(()), Opened::empty);
+        list.map_err(|problem| (None, problem))
     }
 
     /// Removes sinks that did not exist before and got nothing.
     pub fn unmake(&self) {
         self.audio_to.unmake();
         self.video_to.unmake();
+        self.list.iter().for_each(Opened::unmake);
     }
 }
 
@@ -124,6 +146,11 @@ fn is_one(a: &Opened, b: &Opened, side: Side) -> bool {
 fn twice(end: &Opened, what: &str) -> Problem {
     let text = format!("audio and video cannot both be {what} here");
     Problem::usage(end.shown.as_str(), text).help("give each an endpoint of its own")
+}
+
+fn listed_into(list: &Opened, end: &Opened) -> Problem {
+    let text = format!("frames cannot be listed into what is played, {}", end.shown);
+    Problem::usage(list.shown.as_str(), text).help("give --lateness a file of its own")
 }
 
 /// An endpoint as something to write lines to.

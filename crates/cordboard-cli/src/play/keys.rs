@@ -1,9 +1,11 @@
-//! Keys at a live terminal, those of mpv: `[` and `]` slower and faster by a
-//! tenth, `{` and `}` by half, Backspace the plain speed, `q` the end.
+//! Keys at a live terminal, those of mpv: Space to pause and to go on, `[` and
+//! `]` slower and faster by a tenth, `{` and `}` by half, Backspace the plain
+//! speed, `q` the end.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
 use rustix::stdio::stdin;
 use rustix::termios::{
@@ -61,6 +63,18 @@ impl Keys {
         }
     }
 
+    /// Takes what was typed, if anything, without waiting for it; true if the
+    /// end is wished.
+    pub fn end(&mut self) -> bool {
+        if let Some(fd) = self.fd() {
+            let mut typed = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            if poll(&mut typed, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+                self.read();
+            }
+        }
+        self.orders.contains(&Order::Quit)
+    }
+
     /// The next order that was given.
     pub fn order(&mut self) -> Option<Order> {
         self.orders.pop_front()
@@ -114,6 +128,7 @@ fn plain(byte: u8) -> Option<Order> {
         b'}' => Order::Times(2.0),
         b'{' => Order::Times(0.5),
         0x7f | 0x08 => Order::Plain,
+        b' ' => Order::Pause,
         b'q' | b'Q' => Order::Quit,
         _ => return None,
     })
@@ -126,7 +141,7 @@ mod tests {
     #[test]
     fn arrows_are_no_brackets() {
         let mut parser = Parser::default();
-        let typed = b"]\x1b[A\x1bOP\x1b[1;5C\x1bx{\x7fzq";
+        let typed = b"]\x1b[A\x1bOP\x1b[1;5C\x1bx{\x7f z\x1b q";
         let orders: Vec<Order> = (typed.iter()).filter_map(|b| parser.order(*b)).collect();
         assert_eq!(
             orders,
@@ -134,6 +149,7 @@ mod tests {
                 Order::Times(1.1),
                 Order::Times(0.5),
                 Order::Plain,
+                Order::Pause,
                 Order::Quit
             ]
         );

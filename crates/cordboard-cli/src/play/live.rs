@@ -18,7 +18,7 @@ use super::video::Video;
 use crate::progress::{Screen, fit, width};
 use crate::signals;
 
-/// Drawn no more often than this.
+/// How often it is drawn at most, and keys are looked at while a frame is stuck.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// What goes on while frames are shown.
@@ -37,6 +37,8 @@ struct Board {
     drawing: bool,
     screen: Screen,
     drawn_at: Duration,
+    /// That it stands still is drawn.
+    paused: bool,
 }
 
 /// A timer for absolute moments of the monotonic clock: `timerfd_create(2)`,
@@ -112,6 +114,18 @@ impl Live {
         }
     }
 
+    /// For while a frame is on its way.
+    fn attend<'a>(&'a mut self, tally: &'a Tally) -> Attendant<'a> {
+        Attendant {
+            screen: &mut self.board.screen,
+            tally,
+            audio: &self.audio,
+            keys: self.keys.as_mut(),
+            control: self.control,
+            looks_at: EVERY,
+        }
+    }
+
     fn arm(&self, at: Duration) -> Result<(), rustix::io::Errno> {
         // As far off as a timer goes, which is no difference to us.
         let seconds = at.as_secs().min(u64::from(u32::MAX));
@@ -170,22 +184,20 @@ impl World for Film<'_> {
     }
 
     fn show(&mut self, tally: &Tally) -> Step {
-        let asked = Asked {
-            screen: &mut self.live.board.screen,
-            tally,
-            audio: &self.live.audio,
-        };
-        self.video.show(self.live.control, asked)
+        self.video.show(self.live.control, self.live.attend(tally))
     }
 
-    fn skip(&mut self) -> Step {
-        self.video.skip(self.live.control)
+    fn skip(&mut self, tally: &Tally) -> Step {
+        self.video.skip(self.live.control, self.live.attend(tally))
     }
 }
 
 impl Board {
     fn update(&mut self, now: Duration, tally: &Tally, audio: &Audio) {
-        if self.drawing && tally.frames > 0 && now >= self.drawn_at + EVERY {
+        // No frame comes to draw it while it stands still.
+        let turned = std::mem::replace(&mut self.paused, tally.paused) != tally.paused;
+        let due = tally.frames > 0 && now >= self.drawn_at + EVERY;
+        if self.drawing && (due || turned) {
             self.drawn_at = now;
             let pieces = tally.pieces(audio.written());
             self.screen.draw(&fit(&pieces, width()));
@@ -193,16 +205,31 @@ impl Board {
     }
 }
 
-/// Answers SIGUSR1 while a frame is on its way.
-struct Asked<'a> {
+/// Answers SIGUSR1 while a frame is on its way, and ends one that is stuck if
+/// that is wished. Other keys have their time after it.
+struct Attendant<'a> {
     screen: &'a mut Screen,
     tally: &'a Tally,
     audio: &'a Audio,
+    keys: Option<&'a mut Keys>,
+    control: &'a Control,
+    /// When the keys are looked at; a frame that is not stuck is over before.
+    looks_at: Duration,
 }
 
-impl Observer for Asked<'_> {
-    fn progress(&mut self, _: &Progress) {
+impl Observer for Attendant<'_> {
+    fn progress(&mut self, progress: &Progress) {
         tell_if_asked(self.screen, self.tally, self.audio);
+        if progress.elapsed >= self.looks_at {
+            self.looks_at = progress.elapsed + EVERY;
+            if self.keys.as_mut().is_some_and(|keys| keys.end()) {
+                self.control.cancel();
+            }
+        }
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        (self.keys.as_ref()).and_then(|keys| keys.fd().map(|_| EVERY))
     }
 }
 

@@ -14,7 +14,7 @@ mod video;
 use std::io::{BufWriter, IsTerminal};
 use std::os::fd::AsFd;
 
-use cordboard::{Ended, Errno, Request, Side, Size, Sparse};
+use cordboard::{Ended, Request, Side, Size, Sparse};
 
 use self::audio::Audio;
 use self::ends::{Ends, Lines, Trouble, of};
@@ -25,10 +25,10 @@ use self::report::{Playbill, Which};
 use self::show::{Close, Wake};
 use self::tally::Tally;
 use self::video::Video;
-use crate::endpoint;
+use crate::endpoint::Opened;
 use crate::flags::{Play, Range, When};
 use crate::hints::Doing;
-use crate::problem::{Problem, tell};
+use crate::problem::{Problem, errno, tell};
 use crate::report::Account;
 use crate::{request, signals};
 
@@ -72,8 +72,8 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
     let timer = live::timer()
         .map_err(|errno| (None, Problem::call("", Side::Source, errno, Doing::Opening)))?;
     let ends = Ends::open(flags)?;
-    let ready = ends.ready(&audio, &video).and_then(|()| list(flags));
-    let list = ready.inspect_err(|_| ends.unmake())?;
+    let ready = ends.ready(&audio, &video);
+    ready.inspect_err(|_| ends.unmake())?;
 
     let draws = draws(flags, &ends);
     // What is typed is not for us where it is what is played.
@@ -84,14 +84,17 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
     };
     let started = Audio::start(ends.audio, ends.audio_to, audio, signals::polled());
     let audio = started
-        .inspect_err(|_| ends.video_to.unmake())
+        .inspect_err(|_| {
+            ends.video_to.unmake();
+            ends.list.iter().for_each(Opened::unmake);
+        })
         .map_err(of(Which::Audio))?;
     let mut video = Video::new(ends.video, ends.video_to, video);
     let mut live = Live::new(timer, audio, keys, draws);
     let start = live::now();
     let mut tally = Tally::new(start, flags.speed);
-    if let Some(list) = list {
-        tally.list(Box::new(BufWriter::new(list)));
+    if let Some(list) = ends.list {
+        tally.list(Box::new(BufWriter::new(Lines(list))));
     }
     let pace = Pace::new(flags.fps, flags.speed, start);
     let mut film = Film {
@@ -132,8 +135,7 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
         }
     }
     if let Some(error) = unlisted {
-        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
-        let problem = Problem::call("--lateness", Side::Sink, errno, Doing::Moving);
+        let problem = Problem::call("--lateness", Side::Sink, errno(&error), Doing::Moving);
         bill.problem(None, &problem);
     }
     for (which, sink) in [(Which::Video, video_to), (Which::Audio, audio.rest)] {
@@ -141,17 +143,6 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
             bill.problem(Some(which), &problem);
         }
     }
-}
-
-/// Where the frames are listed.
-fn list(flags: &Play) -> Result<Option<Lines>, Trouble> {
-    let Some(name) = &flags.lateness else {
-        return Ok(None);
-    };
-    let sink = endpoint::parse(name, Side::Sink)
-        .and_then(|parsed| endpoint::sink(&parsed, &name.to_string_lossy(), false))
-        .and_then(|sink| sink.empty().map(|()| sink));
-    Ok(Some(Lines(sink.map_err(|problem| (None, problem))?)))
 }
 
 /// Whether a line is drawn while it runs: not among what is played.

@@ -64,6 +64,11 @@ impl Pace {
         self.speed = speed;
     }
 
+    /// The next frame, and all after it, so much later.
+    pub fn delay(&mut self, by: Duration) {
+        self.anchor = (self.next, self.due().saturating_add(by));
+    }
+
     fn at(&self, frame: u64) -> Duration {
         let frames = (frame - self.anchor.0) as f64;
         (self.anchor.1).saturating_add(seconds(frames / (self.fps * self.speed)))
@@ -122,6 +127,17 @@ mod tests {
         pace.set_speed(0.5, START + Duration::from_secs(5));
         assert_eq!(pace.due() - START, Duration::from_secs(1));
         assert_eq!(after(&mut pace, 1), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_delay_is_the_same_for_all_that_come() {
+        let mut pace = Pace::new(1.0, 2.0, START);
+        pace.advance();
+        pace.delay(Duration::from_secs(10));
+        assert_eq!(pace.due() - START, Duration::from_millis(10_500));
+        assert_eq!(after(&mut pace, 3), Duration::from_secs(12));
+        pace.delay(Duration::MAX);
+        assert_eq!(pace.end(), Duration::MAX);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub enum Order {
     Times(f64),
     /// The plain speed.
     Plain,
+    /// To stand still; the next time, to go on.
+    Pause,
     /// No more.
     Quit,
 }
@@ -70,17 +72,34 @@ pub trait World {
     /// Passes a frame on to the sink.
     fn show(&mut self, tally: &Tally) -> Step;
     /// Passes a frame over.
-    fn skip(&mut self) -> Step;
+    fn skip(&mut self, tally: &Tally) -> Step;
 }
 
 /// Shows frame after frame, each when it is due. One that comes late is still
 /// shown, and the next ones as fast as the sink takes them until time is made
 /// up for; with `drop`, those whose time is over before they begin are left out.
+/// While it stands still, no frame becomes due, and none becomes late.
 pub fn run(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally) -> Close {
+    let mut still: Option<Duration> = None;
     loop {
-        let due = pace.due();
-        match world.wait(due, tally) {
+        let due = match still {
+            Some(_) => Duration::MAX,
+            None => pace.due(),
+        };
+        let wake = world.wait(due, tally);
+        if let Some(since) = &mut still {
+            let now = world.now();
+            pace.delay(now.saturating_sub(*since));
+            *since = now;
+        }
+        match wake {
+            Wake::Due if still.is_some() => continue,
             Wake::Due => {}
+            Wake::Order(Order::Pause) => {
+                still = still.xor(Some(world.now()));
+                tally.paused = still.is_some();
+                continue;
+            }
             Wake::Over => return Close::Over,
             Wake::Order(Order::Quit) => return Close::Quit,
             Wake::Order(Order::Times(factor)) => {
@@ -97,7 +116,7 @@ pub fn run(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally)
         }
         let begun = world.now();
         let step = if drop && begun >= pace.end() {
-            let step = world.skip();
+            let step = world.skip(tally);
             tally.dropped(step.bytes);
             step
         } else {

@@ -37,6 +37,8 @@ pub struct Tally {
     pub dropped_bytes: u64,
     /// How many times the plain speed, at present.
     pub speed: f64,
+    /// It stands still.
+    pub paused: bool,
     last: Duration,
     range: Option<(Duration, Duration)>,
     micros: Histogram<u32>,
@@ -70,6 +72,7 @@ impl Tally {
             dropped: 0,
             dropped_bytes: 0,
             speed,
+            paused: false,
             last: Duration::ZERO,
             range: None,
             micros: Histogram::new_with_max(LONGEST_MICROS, 3).expect("bounds as documented"),
@@ -149,6 +152,9 @@ impl Tally {
             format!("frame {}", self.frames),
             format!("  {:.1} ms late", ms(self.last)),
         ];
+        if self.paused {
+            pieces.push("  paused".to_owned());
+        }
         if self.dropped > 0 {
             pieces.push(format!("  {} dropped", self.dropped));
         }

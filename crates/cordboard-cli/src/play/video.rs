@@ -9,7 +9,7 @@ use rustix::fs::{FileType, SeekFrom};
 use super::show::{Close, Step, Then};
 use crate::endpoint::Opened;
 use crate::failure::{failed, operand, refused};
-use crate::problem::Problem;
+use crate::problem::{Problem, errno};
 use crate::report::Account;
 
 /// Frames that are read ahead, and bytes at most: the cache is others' too.
@@ -87,28 +87,32 @@ impl Video {
     }
 
     /// Passes a frame over: a file is moved on, all else is read.
-    pub fn skip(&mut self, control: &Control) -> Step {
+    pub fn skip(&mut self, control: &Control, observer: impl Observer + Send) -> Step {
         if self.seek() {
             return Step {
                 bytes: self.frame,
                 then: Then::Next,
             };
         }
-        match self.discard(control) {
+        match self.discard(control, observer) {
             Ok(report) => self.judge(&report),
             Err(problem) => self.fail(0, problem),
         }
     }
 
-    fn discard(&self, control: &Control) -> Result<Report, Problem> {
+    fn discard(
+        &self,
+        control: &Control,
+        observer: impl Observer + Send,
+    ) -> Result<Report, Problem> {
         let nowhere = File::options().write(true).open("/dev/null");
         let nowhere = nowhere.map_err(|error| {
-            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
+            let errno = errno(&error);
             let text = format!("{errno} opening /dev/null, for frames to drop");
             Problem::refused(self.source.shown.as_str(), Side::Source, errno, text)
         })?;
         Transfer::new(self.source.as_fd(), nowhere.as_fd(), self.request.clone())
-            .map(|transfer| transfer.control(control).run().report)
+            .map(|transfer| transfer.control(control).observe(observer).run().report)
             .map_err(|failure| refused(self.source.shown.clone(), &failure))
     }
 

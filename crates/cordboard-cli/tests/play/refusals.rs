@@ -79,6 +79,43 @@ fn what_cannot_be_played_is_refused_before_anything_moves() {
     }
 }
 
+/// The list is opened before anything is thrown away, and is none of the four.
+#[test]
+fn a_list_that_cannot_be_made_costs_nothing() {
+    let film = Film::new(3 * FRAME);
+    let [audio, video] = film.names();
+    let (old, new) = (file(&film.dir, "old", b"precious"), film.path("new"));
+    let [old, new] = [&old, &new].map(|p| p.to_str().unwrap());
+    let into = "frames cannot be listed into what is played";
+    for (list, code, says) in [
+        ("/no/such/list", 1, "/no/such/list: No such file"),
+        ("tpc:host:1", 2, "no scheme"),
+        (old, 2, into),
+        (new, 2, into),
+        (audio, 2, into),
+        (video, 2, into),
+    ] {
+        let more = ["--lateness", list];
+        let run = end(film.play(old, new, &more));
+        run.fails(code, &[list, says]);
+        let json = run.json();
+        assert_eq!(
+            (&json["failed"], &json["frames"]),
+            (&Value::Null, &0.into())
+        );
+        assert_eq!(read(old), b"precious");
+        assert!(!Path::new(new).exists(), "{list}");
+        assert!(read(audio) == bytes(50_000) && read(video) == bytes(3 * FRAME));
+    }
+    // Nor is it made where something else goes wrong.
+    let end_ = end(film.play(old, "/tmp", &["--lateness", new]));
+    end_.fails(1, &["EISDIR"]);
+    let end_ = end(film.play(old, video, &["--lateness", new]));
+    end_.fails(1, &["same file as the source"]);
+    assert_eq!(read(old), b"precious");
+    assert!(!Path::new(new).exists());
+}
+
 #[test]
 fn numbers_that_make_no_film() {
     for (frame, fps, speed, says) in [

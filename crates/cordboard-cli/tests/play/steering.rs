@@ -1,10 +1,13 @@
 //! Dropping, keys, and asking how it goes.
 
+use std::fs::File;
 use std::io::Read;
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
+use rustix::termios::{LocalModes, tcgetattr};
+use serde_json::Value;
 
 use crate::common::*;
 use crate::film::*;
@@ -55,27 +58,35 @@ fn dropping_from_a_pipe_counts_every_byte() {
     assert!(dropped > 0);
 }
 
+/// Plays at a terminal, where it listens to keys by now; and the terminal.
+fn at_terminal(film: &Film, video_to: &str, more: &[&str]) -> (Child, File, File) {
+    let (master, slave) = terminal();
+    let before = modes(&slave);
+    let [audio, video] = film.names();
+    let child = cordboard()
+        .args(["play", audio, video, "--audio-to", "/dev/null"])
+        .args(["--video-to", video_to, "--json"])
+        .args(more)
+        .stdin(slave.try_clone().unwrap())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("keys", || (modes(&slave) != before).then_some(()));
+    (child, master, slave)
+}
+
+fn modes(terminal: &File) -> LocalModes {
+    tcgetattr(terminal).unwrap().local_modes
+}
+
 /// At two frames a second this film takes longer than a test may.
 #[test]
 fn keys_make_it_faster_and_end_it() {
     let film = Film::new(200 * FRAME);
     for (typed, code, frames) in [("}}}}}}}}", 0, Some(200)), ("q", 0, None)] {
-        let (mut master, slave) = terminal();
-        let before = rustix::termios::tcgetattr(&slave).unwrap().local_modes;
-        let [audio, video] = [&film.audio, &film.video].map(|p| p.to_str().unwrap());
-        let child = cordboard()
-            .args(["play", audio, video, "--audio-to", "/dev/null"])
-            .args(["--video-to", "/dev/null", "--frame", "3000", "--fps", "2"])
-            .arg("--json")
-            .stdin(slave.try_clone().unwrap())
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        until("keys", || {
-            let now = rustix::termios::tcgetattr(&slave).unwrap().local_modes;
-            (now != before).then_some(())
-        });
+        let more = ["--frame", "3000", "--fps", "2"];
+        let (child, mut master, slave) = at_terminal(&film, "/dev/null", &more);
         master.write_all(typed.as_bytes()).unwrap();
         let run = end(child);
         assert_eq!(run.code(), code, "{}", run.stderr());
@@ -90,9 +101,70 @@ fn keys_make_it_faster_and_end_it() {
             }
             None => assert_eq!(json["ended"], "cancelled"),
         }
-        let after = rustix::termios::tcgetattr(&slave).unwrap().local_modes;
-        assert_eq!(after, before);
+        assert_eq!(modes(&slave), modes(&terminal().1), "as it was");
     }
+}
+
+/// What is drawn says that it stands still; then it goes on, or is left.
+#[test]
+fn a_key_holds_the_video_and_lets_it_go_on() {
+    let film = Film::new(200 * FRAME);
+    for (typed, ended) in [("}}}}}}}} ", "eof"), ("q", "cancelled")] {
+        let more = ["--frame", "3000", "--fps", "2", "--progress", "always"];
+        let (mut child, mut master, _slave) = at_terminal(&film, "/dev/null", &more);
+        let mut stderr = child.stderr.take().unwrap();
+        let mut seen = String::new();
+        let mut piece = [0; 256];
+        master.write_all(b" ").unwrap();
+        while !seen.contains("  paused") {
+            let n = stderr.read(&mut piece).unwrap();
+            assert!(n > 0, "{seen}");
+            seen += std::str::from_utf8(&piece[..n]).unwrap();
+        }
+        master.write_all(typed.as_bytes()).unwrap();
+        stderr.read_to_string(&mut seen).unwrap();
+        assert_eq!(end(child).code(), 0, "{seen}");
+        let json = seen
+            .lines()
+            .find_map(|line| serde_json::from_str::<Value>(line).ok());
+        let json = json.unwrap_or_else(|| panic!("{seen}"));
+        assert_eq!(json["ended"], ended);
+        let all = json["frames"] == 200 && json["speed"] == 100.0;
+        assert_eq!(all, ended == "eof", "{json}");
+        if all {
+            counts(&json, "audio", 50_000, 50_000);
+        }
+    }
+}
+
+/// A frame that no pipe has room for, before a reader that does not read.
+#[test]
+fn the_key_for_the_end_is_heard_while_a_frame_is_stuck() {
+    const LARGE: usize = 3 << 20;
+    let film = Film::new(2 * LARGE);
+    let path = film.path("fifo");
+    let name = fifo(&path).to_owned();
+    let reader = std::thread::spawn(move || File::open(name).unwrap());
+    let more = ["--frame", "3M", "--fps", "25"];
+    let (child, mut master, _slave) = at_terminal(&film, path.to_str().unwrap(), &more);
+    let mut reader = reader.join().unwrap();
+    until("a part of the frame", || {
+        let there = rustix::io::ioctl_fionread(&reader).unwrap();
+        (there > 0).then_some(())
+    });
+    master.write_all(b"q").unwrap();
+    let run = end(child);
+    assert_eq!(run.code(), 0, "{}", run.stderr());
+    let mut seen = Vec::new();
+    reader.read_to_end(&mut seen).unwrap();
+    assert!(seen == bytes(LARGE)[..seen.len()]);
+    let json = run.json();
+    assert_eq!(
+        (&json["ended"], &json["frames"]),
+        (&"cancelled".into(), &0.into())
+    );
+    // What was read and not written has gone back to the file.
+    counts(&json, "video", seen.len(), seen.len());
 }
 
 #[test]

@@ -188,8 +188,9 @@ impl Step for Staged {
         (!all.is_empty()).then_some(Stranded::Buffer(all))
     }
 
-    /// The source has it again.
+    /// The source has it again, and so does not end where it was read to.
     fn forget(&mut self) {
+        self.ended &= self.raw.is_empty();
         self.raw.clear();
     }
 

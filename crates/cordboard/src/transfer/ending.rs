@@ -58,6 +58,11 @@ impl Transfer<'_> {
             verdict.fail(side, errno);
         }
         if matches!(verdict.ended, Ended::Cancelled | Ended::Idle) {
+            if self.transforms() {
+                // Once in the stages it cannot go back, and a few bytes that
+                // are unpacked can be gigabytes.
+                self.put_back();
+            }
             self.drain(waiter, &mut verdict);
         }
         let stranded = self.give_back();
@@ -126,7 +131,9 @@ impl Transfer<'_> {
             || (sockets.iter()).any(|end| end.kind().is_socket() && lingers(end.fd()))
     }
 
-    /// Passes on what is in hand as long as the sink takes it at once.
+    /// Passes on what is in hand as long as the sink takes it at once. Nothing
+    /// more is read, so that there is an end to it: one buffer, or what the
+    /// stages make of what is inside them.
     fn drain(&mut self, waiter: &mut dyn Waiter, verdict: &mut Verdict) {
         let left = std::mem::take(&mut self.flow.left);
         self.flow.cut_short = true;
@@ -156,21 +163,24 @@ impl Transfer<'_> {
 
     /// What was read and not written: back to the source, or to the caller.
     fn give_back(&mut self) -> Option<Stranded> {
+        self.put_back();
         let (_, path) = self.current.as_mut()?;
-        if !path.holds() {
-            return None;
-        }
+        if path.holds() { path.strand() } else { None }
+    }
+
+    /// What can go back to the source, does.
+    fn put_back(&mut self) {
+        let Some((_, path)) = self.current.as_mut() else {
+            return;
+        };
         let held = path.held();
         // Not what is made up on the fly: reading some of it consumes it
         // (/proc/kmsg), and some says something else the next time.
-        if self.flow.source.kind().is_cached() && self.flow.move_source(-(held as i64)).is_ok() {
+        let rewinds = path.holds() && self.flow.source.kind().is_cached();
+        if rewinds && self.flow.move_source(-(held as i64)).is_ok() {
             path.forget();
             self.flow.read -= held;
-            if !path.holds() {
-                return None;
-            }
         }
-        path.strand()
     }
 
     /// The source ended before the size it had when the transfer began, and

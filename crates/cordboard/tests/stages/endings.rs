@@ -223,6 +223,42 @@ fn cancelled_in_the_midst_of_a_frame() {
     }
 }
 
+/// Zeros as zstd packs them at its best: 128 KiB in four bytes (RFC 8878,
+/// 3.1.1.2, `RLE_Block`).
+fn bomb(blocks: usize) -> Vec<u8> {
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 7 << 3];
+    for block in 1..=blocks {
+        let last = u8::from(block == blocks);
+        frame.extend([2 | last, 0, 0x10, 0]);
+    }
+    frame
+}
+
+/// What the first stage has not taken in goes back, however much it would
+/// become, also where the end of the source had been seen.
+#[test]
+fn cancelled_in_the_midst_of_very_much_it_writes_no_more_of_it() {
+    let _dog = watchdog("cancelled_in_the_midst_of_very_much_it_writes_no_more_of_it");
+    const BLOCK: usize = 128 << 10;
+    let frame = bomb(2000);
+    assert_eq!(unpacked(&frame).len(), 2000 * BLOCK);
+    let nowhere = File::options().write(true).open("/dev/null").unwrap();
+    for sink in [tempfile::tempfile().unwrap(), nowhere] {
+        let source = Source::new(From::File, &frame);
+        let outcome = cancelled(&source.fd, &sink, &["unzstd"]);
+        let got = match sink.metadata().unwrap().is_file() {
+            true => content(&sink),
+            false => vec![0; outcome.report.written as usize],
+        };
+        let (report, all) = made("cancelled", outcome, &got);
+        // One buffer was in the sink when it was cancelled, and one may follow.
+        assert!(report.written <= 1 << 20, "{report:?}");
+        assert_eq!(report.stages[0].bytes_in, report.read, "{report:?}");
+        assert!(all == vec![0; (report.read as usize - 6) / 4 * BLOCK]);
+        assert!(source.rest() == frame[report.read as usize..]);
+    }
+}
+
 /// What was read before the source failed is made complete.
 #[test]
 fn a_source_that_fails() {

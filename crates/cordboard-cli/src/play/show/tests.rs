@@ -82,7 +82,7 @@ impl World for Made {
         step
     }
 
-    fn skip(&mut self) -> Step {
+    fn skip(&mut self, _: &Tally) -> Step {
         self.take('x')
     }
 }
@@ -181,7 +181,39 @@ fn the_speed_is_changed_while_it_runs() {
 }
 
 #[test]
-fn whoever_watches_may_leave_and_so_may_the_world() {
+fn a_pause_makes_nothing_late() {
+    for drop in [false, true] {
+        let mut world = Made::new(5, &[]);
+        world.orders = [
+            (START + 14 * MS, Wake::Order(Order::Pause)),
+            // A change of speed finds the wait as it was left, 6 of 10 ms.
+            (START + 500 * MS, Wake::Order(Order::Times(0.5))),
+            (START + 600 * MS, Wake::Due),
+            (START + 1000 * MS, Wake::Order(Order::Pause)),
+        ]
+        .into();
+        let (close, tally) = world.run(1.0, drop);
+        let begun = [0, 10, 1012, 1032, 1052, 1072].map(|at| ('s', at));
+        assert_eq!((close, &world.log[..]), (Close::End, &begun[..]));
+        assert_eq!((tally.frames, tally.late, tally.dropped), (5, 0, 0));
+        assert!(!tally.paused);
+    }
+}
+
+#[test]
+fn whoever_watches_may_leave_while_it_stands_still() {
+    let mut world = Made::new(5, &[]);
+    world.orders = [
+        (START, Wake::Order(Order::Pause)),
+        (START + 70 * MS, Wake::Order(Order::Quit)),
+    ]
+    .into();
+    let (close, tally) = world.run(1.0, false);
+    assert_eq!((close, tally.frames, tally.paused), (Close::Quit, 0, true));
+}
+
+#[test]
+fn whoever_watches_may_leave_and_and_so_may_the_world() {
     for (wake, expected) in [
         (Wake::Order(Order::Quit), Close::Quit),
         (Wake::Over, Close::Over),

@@ -1,0 +1,193 @@
+//! `-p`: modes, times, owners and attributes.
+
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::*;
+use crate::{chmod, mode};
+
+#[test]
+fn p_keeps_mode_times_and_attributes() {
+    use rustix::fs::{Timespec, Timestamps, XattrFlags};
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let source = tree.join("f");
+    std::fs::write(&source, bytes(9000)).unwrap();
+    chmod(&source, 0o4751);
+    let xattrs = rustix::fs::setxattr(&source, "user.cord", b"board", XattrFlags::empty()).is_ok();
+    chmod(&tree, 0o2751);
+    let past = |tv_sec, tv_nsec| Timestamps {
+        last_access: Timespec { tv_sec, tv_nsec },
+        last_modification: Timespec { tv_sec, tv_nsec },
+    };
+    for (path, sec, nsec) in [
+        (&source, 1_000_000_000, 123_456_789),
+        (&tree, 1_100_000_000, 1),
+    ] {
+        let flags = rustix::fs::AtFlags::empty();
+        rustix::fs::utimensat(rustix::fs::CWD, path, &past(sec, nsec), flags).unwrap();
+    }
+    let copy = dir.path().join("copy");
+    run(cordboard().args(["copy", "-rp"]).args([&tree, &copy])).ok();
+    let new = copy.join("f").metadata().unwrap();
+    assert_eq!(new.mode() & 0o7777, 0o4751);
+    assert_eq!(
+        (new.mtime(), new.mtime_nsec()),
+        (1_000_000_000, 123_456_789)
+    );
+    let new = copy.metadata().unwrap();
+    assert_eq!((new.mtime(), new.mtime_nsec()), (1_100_000_000, 1));
+    assert_eq!(new.mode() & 0o7777, 0o2751);
+    if xattrs {
+        let mut value = [0; 16];
+        let length = rustix::fs::getxattr(copy.join("f"), "user.cord", &mut value).unwrap();
+        assert_eq!(&value[..length], b"board");
+    } else {
+        eprintln!("SKIPPED: no extended attributes here");
+    }
+    if root("keeping another's owner") {
+        std::os::unix::fs::chown(&source, Some(1234), Some(4321)).unwrap();
+        let one = dir.path().join("one");
+        run(cordboard()
+            .args(["copy", "-p", "--sync"])
+            .args([&source, &one]))
+        .ok();
+        let new = one.metadata().unwrap();
+        assert_eq!((new.uid(), new.gid()), (1234, 4321));
+    }
+}
+
+/// Until a directory has its owner, it has only ours.
+#[test]
+fn p_shuts_directories_until_they_are_settled() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("f"), bytes(4 << 20)).unwrap();
+    chmod(&tree, 0o777);
+    let copy = dir.path().join("copy");
+    let child = cordboard()
+        .args(["copy", "-rp", "--route", "read/write", "--block", "1"])
+        .args([&tree, &copy])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a byte of the file", || {
+        let made = copy.join("f").metadata().ok()?;
+        (made.len() > 0).then_some(())
+    });
+    assert_eq!(mode(&copy), 0o700);
+    signal(child.id(), rustix::process::Signal::INT);
+    assert_eq!(end(child).code(), 130);
+}
+
+#[test]
+fn without_p_the_special_bits_are_not_kept() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    chmod(&source, 0o4755);
+    let sink = dir.path().join("d");
+    run(cordboard().arg("copy").args([&source, &sink])).ok();
+    assert_eq!(mode(&sink), 0o755);
+}
+
+#[test]
+fn who_may_not_give_files_away_keeps_the_group() {
+    if !root("files of others") {
+        return;
+    }
+    let without = ["--groups", "1234", "--bounding-set=-chown"];
+    let can = Command::new("setpriv").args(without).arg("true").output();
+    if !can.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("SKIPPED: files that cannot be given away need setpriv");
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "s", b"ours");
+    std::os::unix::fs::chown(&source, Some(1000), Some(1234)).unwrap();
+    chmod(&source, 0o4750);
+    let link = dir.path().join("l");
+    symlink("s", &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(1000), Some(1234)).unwrap();
+    let to = dir.path().join("to");
+    std::fs::create_dir(&to).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(without)
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .args(["copy", "-r", "-p"])
+        .args([&source, &link, &to]);
+    run(&mut command).ok();
+    for (name, mode) in [("s", 0o100_750), ("l", 0o120_777)] {
+        let made = to.join(name).symlink_metadata().unwrap();
+        assert_eq!((made.uid(), made.gid(), made.mode()), (0, 1234, mode));
+    }
+}
+
+/// Not even root gives a file to an owner that its user namespace does not know.
+#[test]
+fn an_owner_that_is_not_known_here_is_let_go_of() {
+    if !root("files of others") {
+        return;
+    }
+    let within = ["--user", "--map-root-user"];
+    let can = Command::new("unshare").args(within).arg("true").output();
+    if !can.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("SKIPPED: owners that are not known need unshare(1) and user namespaces");
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "s", b"theirs");
+    let link = dir.path().join("l");
+    symlink("s", &link).unwrap();
+    for path in [&source, &link] {
+        std::os::unix::fs::lchown(path, Some(1234), Some(1234)).unwrap();
+    }
+    // Giving it away has cleared the bits.
+    chmod(&source, 0o4644);
+    let to = dir.path().join("to");
+    std::fs::create_dir(&to).unwrap();
+    run(Command::new("unshare")
+        .args(within)
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .args(["copy", "-r", "-p"])
+        .args([&source, &link, &to]))
+    .ok();
+    assert_eq!(read(to.join("s")), b"theirs");
+    for (name, mode) in [("s", 0o100_644), ("l", 0o120_777)] {
+        let made = to.join(name).symlink_metadata().unwrap();
+        assert_eq!((made.uid(), made.gid(), made.mode()), (0, 0, mode));
+    }
+}
+
+/// A file of no bytes is complete as soon as it is there.
+#[test]
+fn an_empty_file_stays_where_its_attributes_cannot() {
+    use rustix::fs::{XattrFlags, setxattr};
+    let dir = dir();
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        eprintln!("SKIPPED: no file system in memory");
+        return;
+    };
+    let source = file(&memory, "s", b"");
+    // More than a block, which is all that ext4 has for them.
+    let large = [7; 20_000];
+    let set = |path: &Path| setxattr(path, "user.cord", &large, XattrFlags::empty());
+    let sink = file(&dir, "d", b"");
+    if set(&source).is_err() || set(&sink) != Err(rustix::io::Errno::NOSPC) {
+        eprintln!("SKIPPED: no attribute that only one of two file systems takes");
+        return;
+    }
+    std::fs::remove_file(&sink).unwrap();
+    let run = run(cordboard()
+        .args(["copy", "-p", "--json"])
+        .args([&source, &sink]));
+    run.fails(
+        1,
+        &["ENOSPC", "its contents are complete", "d holds 0 bytes"],
+    );
+    assert_eq!(run.json()["written"], 0);
+    assert!(sink.exists());
+}

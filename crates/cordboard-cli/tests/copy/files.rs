@@ -1,0 +1,175 @@
+//! One file: its bytes, its count, and what it goes to.
+
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use crate::common::*;
+use crate::{chmod, fifo, mode};
+
+#[test]
+fn one_file_has_the_bytes_the_mode_and_the_count() {
+    let dir = dir();
+    for (i, length) in [0, 1, 4095, 4096, 70_000, 3 << 20].into_iter().enumerate() {
+        let source = file(&dir, &format!("s{i}"), &bytes(length));
+        chmod(&source, 0o540);
+        let sink = dir.path().join(format!("d{i}"));
+        let run = call([source.as_os_str(), sink.as_os_str()].iter().fold(
+            vec!["copy".as_ref(), "--json".as_ref()],
+            |mut args, path| {
+                args.push(*path);
+                args
+            },
+        ));
+        let json = run.ok().json();
+        assert_eq!(read(&sink), bytes(length));
+        assert_eq!(json["read"], length);
+        assert_eq!(json["written"], length);
+        assert_eq!(json["stranded"], 0);
+        assert_eq!(json["ended"], "eof");
+        assert!(json["failed"].is_null() && json["errno"].is_null());
+        assert_eq!(mode(&sink), 0o540);
+        assert_eq!(run.stderr().lines().count(), 1);
+    }
+}
+
+#[test]
+fn an_existing_file_is_replaced_in_place_and_keeps_its_mode() {
+    let dir = dir();
+    let source = file(&dir, "s", b"short");
+    let sink = file(&dir, "d", &bytes(100_000));
+    chmod(&sink, 0o600);
+    let inode = sink.metadata().unwrap().ino();
+    call(["copy".as_ref(), source.as_os_str(), sink.as_os_str()]).ok();
+    assert_eq!(read(&sink), b"short");
+    assert_eq!(mode(&sink), 0o600);
+    assert_eq!(sink.metadata().unwrap().ino(), inode);
+}
+
+#[test]
+fn the_source_is_never_destroyed() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(5000));
+    let hard = dir.path().join("hard");
+    std::fs::hard_link(&source, &hard).unwrap();
+    let soft = dir.path().join("soft");
+    symlink(&source, &soft).unwrap();
+    let into = dir.path();
+    for sink in [source.as_path(), &hard, &soft, into] {
+        let run = run(cordboard()
+            .args(["copy", "--json"])
+            .args([source.as_path(), sink]));
+        run.fails(1, &["same file as the source"]);
+        assert_eq!(run.json()["failed"], "sink");
+        assert_eq!(read(&source), bytes(5000), "{}", sink.display());
+    }
+}
+
+#[test]
+fn a_dangling_symlink_is_not_written_through() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    let link = dir.path().join("l");
+    symlink(dir.path().join("nowhere"), &link).unwrap();
+    run(cordboard().arg("copy").args([&source, &link])).fails(1, &["dangling symlink"]);
+    assert!(!dir.path().join("nowhere").exists());
+}
+
+#[test]
+fn special_files_are_refused_and_never_waited_for() {
+    let dir = dir();
+    fifo(&dir.path().join("fifo"));
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    for name in ["fifo", "socket", "/dev/zero"] {
+        let sink = dir.path().join("out");
+        let run = run(cordboard()
+            .arg("copy")
+            .args([&dir.path().join(name), &sink]));
+        run.fails(1, &["cordboard splice"]);
+        assert!(!sink.exists());
+    }
+}
+
+#[test]
+fn a_device_is_written_to() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(10_000));
+    let run = run(cordboard()
+        .args(["copy", "--json"])
+        .args([source.as_path(), Path::new("/dev/null")]));
+    assert_eq!(run.ok().json()["written"], 10_000);
+}
+
+#[test]
+fn holes_stay_or_are_filled_or_made() {
+    let dir = dir();
+    let sparse = dir.path().join("sparse");
+    let out = std::fs::File::create(&sparse).unwrap();
+    out.set_len(16 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&out, b"data", 8 << 20).unwrap();
+    let whole = read(&sparse);
+    let blocks = |name: &str| dir.path().join(name).metadata().unwrap().blocks() * 512;
+    if blocks("sparse") > 1 << 20 {
+        eprintln!("SKIPPED: no holes on this file system");
+        return;
+    }
+    for when in ["auto", "always", "never"] {
+        let sink = dir.path().join(when);
+        run(cordboard()
+            .args(["copy", "--sparse", when])
+            .args([&sparse, &sink]))
+        .ok();
+        assert!(read(&sink) == whole, "{when}: {} bytes", read(&sink).len());
+    }
+    assert!(blocks("auto") < 1 << 20);
+    assert!(blocks("always") < 1 << 20);
+    assert!(blocks("never") >= 16 << 20);
+}
+
+#[test]
+fn a_part_of_a_file_and_the_end_of_another() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(10_000));
+    let sink = file(&dir, "d", b"head");
+    let run_ = run(cordboard()
+        .args([
+            "copy", "--append", "--offset", "1kB", "--size", "2K", "--json",
+        ])
+        .args([&source, &sink]));
+    assert_eq!(run_.ok().json()["ended"], "size");
+    assert_eq!(read(&sink), [b"head", &bytes(10_000)[1000..3048]].concat());
+    run(cordboard()
+        .args(["copy", "--size", "1"])
+        .args([&source, &source, &sink]))
+    .fails(2, &["one file"]);
+}
+
+#[test]
+fn a_directory_that_is_not_there() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    run(cordboard()
+        .arg("copy")
+        .arg(&source)
+        .arg(format!("{}/new/", dir.path().display())))
+    .fails(1, &["no such directory", "mkdir"]);
+}
+
+#[test]
+fn a_directory_needs_r() {
+    let dir = dir();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    let run = run(cordboard()
+        .arg("copy")
+        .args([dir.path().join("d"), dir.path().join("e")]));
+    run.fails(1, &["directory", "copy -r"]);
+    assert!(!dir.path().join("e").exists());
+}
+
+#[test]
+fn an_option_for_another_endpoint_is_pointed_out() {
+    let dir = dir();
+    run(cordboard()
+        .args(["copy", "tcp:localhost:1"])
+        .arg(dir.path().join("x")))
+    .fails(1, &["cordboard splice"]);
+}

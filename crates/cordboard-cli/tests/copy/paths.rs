@@ -1,0 +1,69 @@
+//! Which path carries a file, as far as flags decide it.
+
+use crate::common::*;
+
+#[test]
+fn every_path_gives_the_same_file() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(300_000));
+    for path in ["copy_file_range", "sendfile", "splice", "read/write"] {
+        let sink = dir.path().join("d");
+        let run = run(cordboard()
+            .args(["copy", "--json", "--route", path])
+            .args([&source, &sink]));
+        assert_eq!(run.ok().json()["path"], serde_json::json!([path]));
+        assert_eq!(read(&sink), bytes(300_000), "{path}");
+    }
+    let run = run(cordboard()
+        .env("CORDBOARD_WITHOUT", "clone,copy_file_range,sendfile,splice")
+        .args(["copy", "--json"])
+        .args([&source, &dir.path().join("e")]));
+    assert_eq!(run.ok().json()["path"], serde_json::json!(["read/write"]));
+}
+
+#[test]
+fn the_page_cache_is_passed_by_on_request_and_not_otherwise() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(300_000));
+    let sink = dir.path().join("d");
+    let explain = |switch: [&str; 2]| {
+        run(cordboard()
+            .args(["explain", "--json"])
+            .args(switch)
+            .args([&source, &sink]))
+    };
+    let without = String::from_utf8(explain(["--without", "direct"]).ok().stdout().to_vec());
+    let without: serde_json::Value = serde_json::from_str(&without.unwrap()).unwrap();
+    let turned_off = serde_json::json!({"path": "direct", "why": "turned off"});
+    let excluded = without["excluded"].as_array().unwrap();
+    assert!(excluded.contains(&turned_off), "{without}");
+    run(cordboard()
+        .args(["copy", "--without", "direct"])
+        .args([&source, &sink]))
+    .ok();
+    let forced = explain(["--route", "direct"]);
+    if forced.code() != 0 {
+        assert_eq!(forced.code(), 1, "{}", forced.stderr());
+        eprintln!("SKIPPED: no direct I/O here: {}", forced.stderr());
+        return;
+    }
+    let forced = run(cordboard()
+        .args(["copy", "--json", "--route", "direct"])
+        .args([&source, &sink]));
+    assert_eq!(forced.ok().json()["path"], serde_json::json!(["direct"]));
+    assert!(read(&sink) == bytes(300_000));
+}
+
+#[test]
+fn a_file_is_not_emptied_for_a_request_that_is_refused() {
+    let dir = dir();
+    let source = file(&dir, "s", b"new");
+    let sink = file(&dir, "d", b"old");
+    for command in ["copy", "splice"] {
+        run(cordboard()
+            .args([command, "--route", "datagram"])
+            .args([&source, &sink]))
+        .fails(1, &["no path is left"]);
+        assert_eq!(read(&sink), b"old");
+    }
+}

@@ -1,0 +1,158 @@
+//! Several operands.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::common::*;
+
+#[test]
+fn many_into_a_directory_and_the_totals() {
+    let dir = dir();
+    let a = file(&dir, "a", &bytes(1000));
+    let b = file(&dir, "b", &bytes(2000));
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let run = run(cordboard().args(["copy", "--json"]).args([&a, &b, &into]));
+    assert_eq!(run.ok().json()["written"], 3000);
+    assert_eq!(read(into.join("a")), bytes(1000));
+    assert_eq!(read(into.join("b")), bytes(2000));
+}
+
+#[test]
+fn many_go_on_after_one_that_fails() {
+    let dir = dir();
+    let a = file(&dir, "a", b"a");
+    let z = file(&dir, "z", b"zz");
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let run = run(cordboard().args(["copy", "--json"]).args([
+        &a,
+        &dir.path().join("missing"),
+        &z,
+        &into,
+    ]));
+    run.fails(
+        1,
+        &["missing: No such file or directory (ENOENT) opening the source"],
+    );
+    let json = run.json();
+    assert_eq!(json["written"], 3);
+    assert_eq!(json["ended"], "error");
+    assert_eq!(json["failed"], "source");
+    assert_eq!(json["errno"], "ENOENT");
+    assert_eq!(read(into.join("z")), b"zz");
+}
+
+#[test]
+fn two_of_one_name_into_a_directory() {
+    let dir = dir();
+    std::fs::create_dir(dir.path().join("x")).unwrap();
+    std::fs::create_dir(dir.path().join("into")).unwrap();
+    let a = file(&dir, "f", b"first");
+    let b = file(&dir, "x/f", b"second");
+    let into = dir.path().join("into");
+    run(cordboard().arg("copy").args([&a, &b, &into])).fails(1, &["just copied"]);
+    assert_eq!(read(into.join("f")), b"first");
+}
+
+#[test]
+fn two_trees_of_one_name_become_one() {
+    let dir = dir();
+    for tree in ["x/t/sub", "y/t/sub", "into"] {
+        std::fs::create_dir_all(dir.path().join(tree)).unwrap();
+    }
+    file(&dir, "x/t/sub/both", b"first");
+    file(&dir, "x/t/x", b"x");
+    file(&dir, "y/t/sub/both", b"second");
+    file(&dir, "y/t/y", b"y");
+    let at = |name: &str| dir.path().join(name);
+    for (from, to) in [("t", "into/t"), ("t/.", "into")] {
+        let sources = [at("x").join(from), at("y").join(from)];
+        let run = run(cordboard()
+            .args(["copy", "-r"])
+            .args(sources)
+            .arg(at("into")));
+        run.fails(1, &["both: just copied"]);
+        assert_eq!(read(at(to).join("sub/both")), b"first");
+        assert_eq!(read(at(to).join("x")), b"x");
+        assert_eq!(read(at(to).join("y")), b"y");
+    }
+}
+
+#[test]
+fn nothing_is_written_through_a_symlink_that_was_just_copied() {
+    let dir = dir();
+    for name in ["x/t", "y/t", "x/d", "y/d", "into", "elsewhere"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    let at = |name: &str| dir.path().join(name);
+    file(&dir, "important", b"precious");
+    file(&dir, "y/t/f", b"another's");
+    file(&dir, "y/d/f", b"f");
+    symlink(at("important"), at("x/t/f")).unwrap();
+    symlink("first", at("x/t/l")).unwrap();
+    symlink("second", at("y/t/l")).unwrap();
+    let run_ = run(cordboard()
+        .args(["copy", "-r", "--json"])
+        .args(["x/t", "y/t", "into"].map(at)));
+    assert_eq!(run_.code(), 1, "{}", run_.stderr());
+    for name in ["f", "l"] {
+        let says = format!("into/t/{name}: just copied: it is not overwritten by ");
+        assert!(run_.stderr().contains(&says), "{}", run_.stderr());
+    }
+    assert_eq!(run_.json()["written"], 0);
+    assert_eq!(read(at("important")), b"precious");
+    let link = |name| std::fs::read_link(at(name)).unwrap();
+    assert_eq!(link("into/t/f"), at("important"));
+    assert_eq!(link("into/t/l"), Path::new("first"));
+    // Nor is a directory, or an operand, put where one leads.
+    symlink(at("elsewhere"), at("x/t/d")).unwrap();
+    for (name, source) in [("d", "y/d"), ("f", "y/t/f")] {
+        std::fs::remove_dir_all(at("into")).unwrap();
+        std::fs::create_dir(at("into")).unwrap();
+        let run = run(cordboard()
+            .args(["copy", "-r"])
+            .args(["x/t/.", source, "into"].map(at)));
+        run.fails(1, &[&format!("into/{name}: just copied")]);
+        assert!(!at("elsewhere/f").exists());
+        assert_eq!(read(at("important")), b"precious");
+    }
+    // One that was there before is followed, as ever.
+    std::fs::remove_dir_all(at("into")).unwrap();
+    std::fs::create_dir_all(at("into/t")).unwrap();
+    symlink(at("important"), at("into/t/f")).unwrap();
+    run(cordboard()
+        .args(["copy", "-r"])
+        .args(["y/t", "y/d", "into"].map(at)))
+    .ok();
+    assert_eq!(read(at("important")), b"another's");
+}
+
+#[test]
+fn many_into_what_is_no_directory() {
+    let dir = dir();
+    let a = file(&dir, "a", b"a");
+    let b = file(&dir, "b", b"b");
+    let c = file(&dir, "c", b"c");
+    run(cordboard().arg("copy").args([&a, &b, &c])).fails(1, &["mkdir"]);
+    assert_eq!(read(&c), b"c");
+}
+
+#[test]
+fn few_descriptors_are_enough_for_many_files() {
+    let dir = dir();
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let sources: Vec<_> = (0..200)
+        .map(|i| file(&dir, &format!("f{i}"), &bytes(20_000 + i)))
+        .collect();
+    let run = run(std::process::Command::new("sh")
+        .args(["-c", r#"ulimit -n 16; exec "$@""#, "sh"])
+        .args([env!("CARGO_BIN_EXE_cordboard"), "copy"])
+        .args(&sources)
+        .arg(&into));
+    run.ok();
+    for (i, source) in sources.iter().enumerate() {
+        assert!(read(into.join(source.file_name().unwrap())) == bytes(20_000 + i));
+    }
+}

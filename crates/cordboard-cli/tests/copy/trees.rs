@@ -1,0 +1,197 @@
+//! Directories and all that is in them.
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::*;
+use crate::{chmod, fifo, mode};
+
+#[test]
+fn a_tree_with_links_and_special_files() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("a/b/empty")).unwrap();
+    std::fs::write(tree.join("top"), b"top").unwrap();
+    std::fs::write(tree.join("a/b/deep"), bytes(50_000)).unwrap();
+    symlink("../top", tree.join("a/link")).unwrap();
+    symlink("nowhere", tree.join("a/dangling")).unwrap();
+    chmod(&tree.join("a/b"), 0o500);
+    let copy = dir.path().join("copy");
+    let run_ = run(cordboard()
+        .args(["copy", "-r", "--json"])
+        .args([&tree, &copy]));
+    assert_eq!(run_.ok().json()["written"], 50_003);
+    assert_eq!(read(copy.join("top")), b"top");
+    assert_eq!(read(copy.join("a/b/deep")), bytes(50_000));
+    assert!(copy.join("a/b/empty").is_dir());
+    assert_eq!(mode(&copy.join("a/b")), 0o500);
+    assert_eq!(
+        std::fs::read_link(copy.join("a/link")).unwrap(),
+        Path::new("../top")
+    );
+    assert_eq!(
+        std::fs::read_link(copy.join("a/dangling")).unwrap(),
+        Path::new("nowhere")
+    );
+    chmod(&tree.join("a/b"), 0o700);
+    chmod(&copy.join("a/b"), 0o700);
+    // A second time onto the first: the same again, the links replaced.
+    std::fs::remove_dir_all(tree.join("a/b/empty")).unwrap();
+    fifo(&tree.join("a/fifo"));
+    let into = run(cordboard()
+        .args(["copy", "-r"])
+        .args([&tree.join("."), &copy]));
+    into.fails(1, &["a/fifo", "it is a FIFO"]);
+    assert_eq!(read(copy.join("a/b/deep")), bytes(50_000));
+    assert!(!copy.join("a/fifo").exists());
+    assert!(!copy.join("tree").exists());
+    // Into an existing directory by name.
+    std::fs::remove_file(tree.join("a/fifo")).unwrap();
+    run(cordboard().args(["copy", "-R"]).args([&tree, &copy])).ok();
+    assert_eq!(read(copy.join("tree/a/b/deep")), bytes(50_000));
+}
+
+#[test]
+fn a_symlink_does_not_lead_a_tree_elsewhere() {
+    let dir = dir();
+    for name in ["tree/sub", "into", "elsewhere"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    file(&dir, "tree/sub/f", b"f");
+    let at = |name: &str| dir.path().join(name);
+    symlink(at("elsewhere"), at("into/sub")).unwrap();
+    let copy = |to| {
+        run(cordboard()
+            .args(["copy", "-r"])
+            .args([at("tree/."), at(to)]))
+    };
+    copy("into").fails(1, &["sub: it is there and no directory"]);
+    assert!(!at("elsewhere/f").exists());
+    // The one that was named is meant.
+    symlink(at("elsewhere"), at("top")).unwrap();
+    copy("top").ok();
+    assert_eq!(read(at("elsewhere/sub/f")), b"f");
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself() {
+    let dir = dir();
+    let a = dir.path().join("a");
+    std::fs::create_dir_all(a.join("b")).unwrap();
+    std::fs::write(a.join("f"), b"f").unwrap();
+    for sink in [a.clone(), a.join("b"), a.join("new")] {
+        run(cordboard().args(["copy", "-r"]).args([&a, &sink])).fails(1, &["into itself"]);
+    }
+    assert_eq!(std::fs::read_dir(&a).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(a.join("b")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_tree_onto_itself_destroys_nothing() {
+    let dir = dir();
+    let a = dir.path().join("a");
+    std::fs::create_dir(&a).unwrap();
+    std::fs::write(a.join("f"), b"contents").unwrap();
+    // Its contents into the place where they are.
+    run(cordboard().args(["copy", "-r"]).args([&a.join("."), &a])).fails(1, &["into itself"]);
+    assert_eq!(read(a.join("f")), b"contents");
+}
+
+#[test]
+fn what_is_of_another_type_in_the_way() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("x")).unwrap();
+    symlink("x", tree.join("y")).unwrap();
+    let copy = dir.path().join("copy");
+    std::fs::create_dir_all(copy.join("y")).unwrap();
+    std::fs::write(copy.join("x"), b"a file").unwrap();
+    let run = run(cordboard()
+        .args(["copy", "-r"])
+        .args([&tree.join("."), &copy]));
+    assert_eq!(run.code(), 1);
+    let stderr = run.stderr();
+    assert!(
+        stderr.contains("no directory, and its source is one"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("no symlink"), "{stderr}");
+    assert_eq!(read(copy.join("x")), b"a file");
+}
+
+/// Deeper than there may be open files, than a path may be long, and than a
+/// stack would take it.
+#[test]
+fn a_deep_tree() {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    const DEPTH: usize = 3000;
+    let dir = dir();
+    let down = |above: std::os::fd::BorrowedFd<'_>, name: &str| {
+        openat(above, name, OFlags::DIRECTORY, Mode::empty()).unwrap()
+    };
+    let at = down(CWD, dir.path().to_str().unwrap());
+    let mut here = at.try_clone().unwrap();
+    for level in 0..=DEPTH {
+        let name = if level == 0 { "t" } else { "d" };
+        mkdirat(&here, name, Mode::from_raw_mode(0o700)).unwrap();
+        here = down(here.as_fd(), name);
+        // On the way back, after all that is below.
+        if level % 100 == 0 {
+            let flags = OFlags::CREATE | OFlags::WRONLY;
+            let file = openat(&here, "z", flags, Mode::from_raw_mode(0o600)).unwrap();
+            rustix::io::write(&file, level.to_string().as_bytes()).unwrap();
+        }
+    }
+    let script = r#"ulimit -n 48; exec "$@""#;
+    let run = run(Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard")])
+        .args(["copy", "-r", "-p", "--json"])
+        .args([dir.path().join("t"), dir.path().join("c")]));
+    let written: usize = (0..=DEPTH).step_by(100).map(|n| n.to_string().len()).sum();
+    assert_eq!(run.ok().json()["written"], written);
+    let mut here = at.try_clone().unwrap();
+    for level in 0..=DEPTH {
+        here = down(here.as_fd(), if level == 0 { "c" } else { "d" });
+        if level % 100 == 0 {
+            let file = openat(&here, "z", OFlags::RDONLY, Mode::empty()).unwrap();
+            let mut text = [0; 8];
+            let n = rustix::io::read(&file, &mut text).unwrap();
+            assert_eq!(text[..n], *level.to_string().as_bytes());
+        }
+    }
+    // The standard library's way to remove a tree needs a descriptor a level.
+    let removed = Command::new("rm").arg("-rf").arg(dir.path()).status();
+    assert!(removed.unwrap().success());
+}
+
+/// A directory that nobody may enter is settled after all else is done.
+#[test]
+fn a_deep_tree_of_shut_directories() {
+    let dir = dir();
+    let mut paths = vec![dir.path().join("t")];
+    for _ in 0..40 {
+        paths.push(paths[paths.len() - 1].join("d"));
+    }
+    std::fs::create_dir_all(&paths[40]).unwrap();
+    std::fs::write(paths[40].join("f"), b"f").unwrap();
+    for path in paths.iter().rev().step_by(2) {
+        chmod(path, 0o500);
+    }
+    let copy = dir.path().join("c");
+    run(cordboard().args(["copy", "-r"]).args([&paths[0], &copy])).ok();
+    let mut there = copy;
+    for (level, path) in paths.iter().enumerate() {
+        assert_eq!(mode(&there), mode(path), "{level}");
+        there.push("d");
+    }
+    for path in &paths {
+        chmod(path, 0o700);
+    }
+    let mut there = dir.path().join("c");
+    while there.is_dir() {
+        chmod(&there, 0o700);
+        there.push("d");
+    }
+}

@@ -1,0 +1,11 @@
+//! Bad input: one clear line, the right exit status, the right count, nothing
+//! hung.
+#![allow(missing_docs)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod network;
+mod operands;
+mod report;
+mod room;
+mod usage;

@@ -1,0 +1,105 @@
+//! Peers that are not there, or leave.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+
+use crate::common::*;
+
+#[test]
+fn a_refused_connection() {
+    let address = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let to = format!("tcp:{address}");
+    let run = call(["splice", "-", &to, "--json"]);
+    run.fails(
+        1,
+        &[
+            "Connection refused (ECONNREFUSED) connecting the sink",
+            "nobody listens",
+        ],
+    );
+    assert_eq!(run.json()["errno"], "ECONNREFUSED");
+}
+
+#[test]
+fn a_host_that_does_not_exist() {
+    let run = call(["splice", "-", "tcp:no-such-host.invalid:80", "--json"]);
+    run.fails(1, &["cannot find the host `no-such-host.invalid`"]);
+    assert_eq!(run.json()["failed"], "sink");
+}
+
+#[test]
+fn a_connection_that_is_reset() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let child = cordboard()
+        .args(["splice", "/dev/zero", &format!("tcp:{address}"), "--json"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    // What is unread makes the close a reset.
+    drop(stream);
+    let run = end(child);
+    assert_eq!(run.code(), 1, "{}", run.stderr());
+    let json = run.json();
+    assert_eq!(json["failed"], "sink");
+    assert!(
+        ["ECONNRESET", "EPIPE"].contains(&json["errno"].as_str().unwrap()),
+        "{json}"
+    );
+    assert!(json["written"].as_u64().unwrap() >= 1000);
+
+    let mut child = cordboard()
+        .args(["splice", &format!("tcp:{address}"), "-", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"x").unwrap();
+    let mut byte = [0];
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut byte)
+        .unwrap();
+    reset(stream);
+    let run = end(child);
+    run.fails(1, &["Connection reset by peer (ECONNRESET) at the source"]);
+    assert_eq!(run.json()["failed"], "source");
+}
+
+/// Closes with a reset.
+fn reset(stream: TcpStream) {
+    let zero = Some(std::time::Duration::ZERO);
+    rustix::net::sockopt::set_socket_linger(&stream, zero).unwrap();
+}
+
+#[test]
+fn a_peer_that_resets_before_it_has_acknowledged() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let address = listener.local_addr().unwrap();
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(300_000));
+    let child = cordboard()
+        .args(["splice", "--json", source.to_str().unwrap()])
+        .arg(format!("tcp:{address}"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    // It sleeps in the transfer, or waits after it: lost is lost.
+    until("sleep", || sleeping(child.id()).then_some(()));
+    reset(stream);
+    let run = end(child);
+    run.fails(1, &["(ECONNRESET) at the sink"]);
+    assert_eq!(run.json()["failed"], "sink");
+}

@@ -1,0 +1,278 @@
+//! Operands that cannot be had, or not for this.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::common::*;
+
+/// Command, exit status, what the line says, side and errno of the report.
+type Case<'a> = (&'a [&'a str], i32, &'a [&'a str], &'a str, &'a str);
+
+#[test]
+fn one_line_and_one_report_each() {
+    let dir = dir();
+    let there = file(&dir, "there", b"some bytes");
+    let there = there.to_str().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    let in_file = format!("{there}/x");
+    let in_nothing = format!("{folder}/no/x");
+    let long = format!("unix:{}", "x".repeat(200));
+    let gone = format!("unix:{folder}/gone");
+    let cases: &[Case] = &[
+        (
+            &["splice", "/no/such", "-"],
+            1,
+            &["/no/such: No such file or directory (ENOENT)", "source"],
+            "source",
+            "ENOENT",
+        ),
+        (
+            &["splice", there, &in_nothing],
+            1,
+            &["ENOENT", "sink", "mkdir"],
+            "sink",
+            "ENOENT",
+        ),
+        (
+            &["splice", there, &in_file],
+            1,
+            &["Not a directory (ENOTDIR)", "sink"],
+            "sink",
+            "ENOTDIR",
+        ),
+        (
+            &["splice", folder, "-"],
+            1,
+            &["source is a directory"],
+            "source",
+            "EISDIR",
+        ),
+        (
+            &["splice", there, folder],
+            1,
+            &["Is a directory (EISDIR)", "sink"],
+            "sink",
+            "EISDIR",
+        ),
+        (
+            &["splice", there, "/dev/full"],
+            1,
+            &[
+                "/dev/full: No space left on device (ENOSPC) at the sink, after 0 bytes",
+                "free",
+            ],
+            "sink",
+            "ENOSPC",
+        ),
+        (
+            &["copy", there, "/dev/full"],
+            1,
+            &["/dev/full: No space left on device (ENOSPC)"],
+            "sink",
+            "ENOSPC",
+        ),
+        (
+            &["copy", "/no/such", "/dev/null"],
+            1,
+            &["/no/such: No such file", "spelling"],
+            "source",
+            "ENOENT",
+        ),
+        (
+            &["copy", there, &in_nothing],
+            1,
+            &["ENOENT", "sink"],
+            "sink",
+            "ENOENT",
+        ),
+        (
+            &["cat", "/no/such"],
+            1,
+            &["/no/such: No such file"],
+            "source",
+            "ENOENT",
+        ),
+        (
+            &["splice", &long, "-"],
+            1,
+            &["name too long (ENAMETOOLONG)", "107"],
+            "source",
+            "ENAMETOOLONG",
+        ),
+        (
+            &["splice", &gone, "-"],
+            1,
+            &["(ENOENT) connecting the source", "listener"],
+            "source",
+            "ENOENT",
+        ),
+        (
+            &["splice", "fd:999", "-"],
+            1,
+            &["fd:999: Bad file descriptor (EBADF)"],
+            "source",
+            "EBADF",
+        ),
+        (
+            &["splice", there, "tcp-listen:192.0.2.1:9"],
+            1,
+            &["(EADDRNOTAVAIL)", "no address of this machine"],
+            "sink",
+            "EADDRNOTAVAIL",
+        ),
+        // Wrong usage that only the operands show.
+        (
+            &["splice", "tpc:host:1", "-"],
+            2,
+            &["tpc:host:1: `tpc:` is no scheme", "tcp:", "file:PATH"],
+            "source",
+            "EINVAL",
+        ),
+        (
+            &["splice", "tcp:host:0", "-"],
+            2,
+            &["1 to 65535"],
+            "source",
+            "EINVAL",
+        ),
+        (
+            &["splice", "-", "tcp:::1:80"],
+            2,
+            &["brackets"],
+            "sink",
+            "EINVAL",
+        ),
+        (&["splice", "", "-"], 2, &["empty"], "source", "EINVAL"),
+    ];
+    for (args, code, says, side, errno) in cases {
+        let plain = call(*args);
+        plain.fails(*code, says);
+        assert!(
+            plain.stderr().starts_with("cordboard: "),
+            "{}",
+            plain.stderr()
+        );
+        let with_json = run(cordboard().args(*args).arg("--json"));
+        with_json.fails(*code, says);
+        let json = with_json.json();
+        assert_eq!(json["ended"], "error", "{args:?}");
+        assert_eq!(json["failed"], *side, "{args:?}");
+        assert_eq!(json["errno"], *errno, "{args:?}");
+        assert_eq!(json["written"], 0, "{args:?}");
+        assert_eq!(with_json.stderr().lines().count(), 2);
+        assert!(plain.stdout().is_empty());
+    }
+    assert_eq!(read(there), b"some bytes");
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+}
+
+#[test]
+fn a_new_file_that_got_nothing_is_not_left_behind() {
+    let dir = dir();
+    let sink = dir.path().join("d");
+    // Refused, and failed at the first byte.
+    run(cordboard().args(["splice"]).args([dir.path(), &sink])).fails(1, &["directory"]);
+    assert!(!sink.exists());
+    let child = cordboard()
+        .args(["splice", "--offset", "9", "-"])
+        .arg(&sink)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    end(child).fails(1, &["cannot seek", "--offset"]);
+    assert!(!sink.exists());
+}
+
+#[test]
+fn files_that_may_not_be_read_or_written() {
+    if !root("to become somebody else") {
+        return;
+    }
+    let dir = dir();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let secret = file(&dir, "secret", b"secret");
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let open = file(&dir, "open", b"open");
+    // The binary may be where nobody else may look.
+    let binary = dir.path().join("cordboard");
+    std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
+    let nobody = |args: &[&std::path::Path]| {
+        // A test that forks meanwhile may hold the new file open for writing.
+        end(until("a start", || {
+            Command::new(&binary)
+                .args(["copy", "--json"])
+                .args(args)
+                .uid(65534)
+                .gid(65534)
+                .stderr(Stdio::piped())
+                .spawn()
+                .ok()
+        }))
+    };
+    let run_ = nobody(&[&secret, "/dev/null".as_ref()]);
+    run_.fails(
+        1,
+        &[
+            "secret: Permission denied (EACCES) opening the source",
+            "read permission",
+        ],
+    );
+    let run_ = nobody(&[&open, &secret]);
+    run_.fails(
+        1,
+        &[
+            "secret: Permission denied (EACCES) opening the sink",
+            "write permission",
+        ],
+    );
+    let run_ = nobody(&[&open, &dir.path().join("new")]);
+    run_.fails(1, &["EACCES", "directory"]);
+    assert_eq!(run_.json()["failed"], "sink");
+    assert_eq!(read(&secret), b"secret");
+}
+
+#[test]
+fn a_program_that_runs_is_not_written_over() {
+    let dir = dir();
+    let program = dir.path().join("sleep");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let source = file(&dir, "s", b"x");
+    // A test that forks meanwhile may hold the new file open for writing.
+    let mut child = until("a start", || Command::new(&program).arg("60").spawn().ok());
+    let run = run(cordboard().arg("copy").args([&source, &program]));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    run.fails(1, &["Text file busy (ETXTBSY)", "mv"]);
+}
+
+/// A file that somebody else opened, and not for appending, would be written
+/// over from its position on, whatever `--append` says.
+#[test]
+fn appending_cannot_be_had_of_a_file_that_was_opened_otherwise() {
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    let sink = file(&dir, "sink", b"0123456789");
+    for (append, code, content) in [(false, 1, "0123456789"), (true, 0, "0123456789abcd")] {
+        let out = std::fs::File::options()
+            .write(true)
+            .append(append)
+            .open(&sink)
+            .unwrap();
+        let child = cordboard()
+            .arg("splice")
+            .arg(&source)
+            .args(["-", "--append", "--json"])
+            .stdout(out)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let run = end(child);
+        assert_eq!(run.code(), code);
+        assert_eq!(std::fs::read_to_string(&sink).unwrap(), content);
+        if !append {
+            assert_eq!(run.json()["errno"], "EINVAL");
+        }
+    }
+}

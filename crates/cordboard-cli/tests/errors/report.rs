@@ -1,0 +1,63 @@
+//! What is printed, and where nobody reads it.
+
+use crate::common::*;
+
+#[test]
+fn control_characters_in_a_name_do_not_reach_the_terminal() {
+    let run = call(["cat", "/no/\u{1b}[2Jsuch\nthing"]);
+    run.fails(1, &["/no/\\u{1b}[2Jsuch\\nthing"]);
+}
+
+#[test]
+fn the_report_has_its_fields_in_order() {
+    let run = call(["splice", "--json", "--size", "3", "/dev/zero", "/dev/null"]);
+    let line = run.ok().stderr();
+    let start =
+        r#"{"read":3,"written":3,"stranded":0,"ended":"size","failed":null,"errno":null,"path":[""#;
+    assert!(line.starts_with(start), "{line}");
+    assert!(
+        line.contains(r#""],"declined":["#) && line.contains(r#"],"seconds":0"#),
+        "{line}"
+    );
+    assert!(line.ends_with("}\n"));
+}
+
+#[test]
+fn nobody_reads_standard_error() {
+    let full = || {
+        let file = std::fs::File::options().write(true).open("/dev/full");
+        file.unwrap()
+    };
+    for (args, code) in [
+        (&["explain", "/nowhere", "-"][..], 1),
+        (&["man", "/nowhere"], 2),
+        (&["splice", "--json", "/nowhere", "-"], 1),
+    ] {
+        let child = cordboard().args(args).stderr(full()).spawn().unwrap();
+        assert_eq!(end(child).code(), code, "{args:?}");
+    }
+    // Where it listens is not read either, nor that it still waits.
+    let child = cordboard()
+        .args(["splice", "tcp-listen:127.0.0.1:0", "/dev/null"])
+        .stderr(full())
+        .spawn()
+        .unwrap();
+    until("its handlers", || handles(child.id(), 10).then_some(()));
+    until("sleep", || sleeping(child.id()).then_some(()));
+    signal(child.id(), rustix::process::Signal::USR1);
+    signal(child.id(), rustix::process::Signal::INT);
+    assert_eq!(end(child).code(), 130);
+}
+
+/// What was against each path stands in the report too.
+#[test]
+fn a_path_that_does_not_take_the_pair_is_told() {
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    let run = run(cordboard()
+        .arg("splice")
+        .arg(&source)
+        .args(["-", "--route", "clone", "--json"]));
+    assert_eq!(run.code(), 1);
+    assert_eq!(run.json()["declined"][0]["path"], "clone");
+}

@@ -1,0 +1,90 @@
+//! Wrong usage, that flags or operands show.
+
+use crate::common::*;
+
+#[test]
+fn wrong_usage() {
+    for (args, says) in [
+        (&["splice", "-", "-", "--size", "12Q"][..], "12Q"),
+        (&["splice", "-", "-", "--size", "-1"], "-1"),
+        (&["splice", "-", "-", "--size", "99999999T"], "2^63-1"),
+        (&["splice", "-", "-", "--block", "0"], "at least one byte"),
+        (&["splice", "-", "-", "--idle", "soon"], "number of seconds"),
+        (&["splice", "-", "-", "--idle", "0"], "number of seconds"),
+        (&["splice", "-", "-", "--route", "teleport"], "teleport"),
+        (&["splice", "-", "-", "--route", "sockmap"], "not built yet"),
+        (&["cat", "--without", "sockmap"], "not built yet"),
+        (&["splice", "-", "-", "--sparse", "maybe"], "maybe"),
+        (
+            &[
+                "splice",
+                "-",
+                "-",
+                "--route",
+                "splice",
+                "--without",
+                "splice",
+            ],
+            "leave no path",
+        ),
+        (&["splice", "-"], "DST"),
+        (&["splice", "-", "-", "-"], "unexpected"),
+        (&["copy", "one"], "<DST>"),
+        (&["copy"], "required"),
+        (&["frobnicate"], "frobnicate"),
+        (&["splice", "--frobnicate", "-", "-"], "--frobnicate"),
+        (&["explain", "tpc:h:1", "-"], "no scheme"),
+    ] {
+        let run = call(args);
+        assert_eq!(run.code(), 2, "{args:?}: {}", run.stderr());
+        assert!(run.stderr().contains(says), "{args:?}: {}", run.stderr());
+        assert!(run.stdout().is_empty());
+    }
+    let run = call::<&str>([]);
+    assert_eq!(run.code(), 2);
+}
+
+#[test]
+fn a_bad_word_in_the_environment_makes_no_file() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    let sink = dir.path().join("d");
+    for variable in ["CORDBOARD_ROUTE", "CORDBOARD_WITHOUT"] {
+        for command in ["splice", "copy"] {
+            run(cordboard()
+                .env(variable, "teleport")
+                .arg(command)
+                .args([&source, &sink]))
+            .fails(2, &[variable, "teleport"]);
+            assert!(!sink.exists());
+        }
+        let no_text = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"splice,\xff");
+        run(cordboard()
+            .env(variable, no_text)
+            .arg("copy")
+            .args([&source, &sink]))
+        .fails(2, &[variable, "is no path"]);
+        assert!(!sink.exists());
+    }
+}
+
+#[test]
+fn wrong_usage_has_a_report_where_one_was_asked_for() {
+    for args in [
+        &["splice", "--json", "--size", "x", "-", "-"][..],
+        &["copy", "one", "--json"],
+        &["cat", "--frobnicate", "--json"],
+    ] {
+        let run = call(args);
+        assert_eq!(run.code(), 2, "{args:?}");
+        assert_eq!(run.json()["ended"], "error", "{args:?}");
+        assert_eq!(run.json()["errno"], "EINVAL", "{args:?}");
+    }
+    for args in [
+        &["cat", "--frobnicate"][..],
+        &["cat", "--frobnicate", "--", "--json"],
+    ] {
+        assert!(!call(args).stderr().contains("\"ended\""), "{args:?}");
+    }
+    assert!(call(["copy", "--json", "--help"]).ok().stderr().is_empty());
+}
