@@ -12,7 +12,6 @@ mod process;
 mod ring;
 mod signal;
 mod socket;
-mod uring;
 
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece};
 pub(crate) use buffer::Buffer;
@@ -22,10 +21,9 @@ pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, sam
 pub(crate) use durable::start_writeback;
 pub(crate) use lend::lend;
 pub use process::PerProcess;
-pub(crate) use ring::{Half, SLOTS, Uring};
+pub(crate) use ring::{Half, SLOTS, Uring, try_io_uring};
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, send_room, unsent};
-pub(crate) use uring::try_io_uring;
 
 use crate::errno::Errno;
 

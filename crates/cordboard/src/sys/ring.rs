@@ -75,10 +75,31 @@ fn bell(ring: &IoUring) -> Result<OwnedFd, Errno> {
     Ok(bell)
 }
 
+/// Whether a ring is to be had: sets one up and drops it.
+///
+/// # Errors
+///
+/// As [`Uring::new`].
+pub(crate) fn try_io_uring() -> Result<(), Errno> {
+    set_up().map(drop)
+}
+
+/// A ring, of a kernel that has `IORING_FEAT_RSRC_TAGS`, Linux 5.13: with the
+/// links between requests (5.3), reads and writes of any memory (5.6), rings
+/// that do not count as locked memory (5.12), and word of what is let go.
+fn set_up() -> Result<IoUring, Errno> {
+    let ring = build().map_err(|error| errno(&error))?;
+    if ring.params().is_feature_resource_tagging() {
+        Ok(ring)
+    } else {
+        Err(Errno::ENOSYS)
+    }
+}
+
 /// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN`, since Linux
 /// 6.1: completions are worked off when they are asked for and not in between.
 /// Older kernels answer `EINVAL` to flags they do not know.
-fn set_up() -> std::io::Result<IoUring> {
+fn build() -> std::io::Result<IoUring> {
     let entries = SLOTS as u32 * 2;
     let deferred = IoUring::builder()
         .dontfork()
@@ -95,17 +116,18 @@ fn set_up() -> std::io::Result<IoUring> {
 }
 
 impl Uring {
-    /// From `files[0]` to `files[1]`. `io_uring_setup(2)`, since Linux 5.1.
+    /// From `files[0]` to `files[1]`. `io_uring_setup(2)`, since Linux 5.13 as
+    /// it is used here.
     ///
     /// # Errors
     ///
-    /// `ENOSYS`: no such call. `EPERM`, `EACCES`: a filter, or the sysctl
-    /// `kernel.io_uring_disabled`. `ENOMEM`: past `RLIMIT_MEMLOCK`, which
-    /// counted the rings before Linux 5.12. `EMFILE`, `ENFILE`.
+    /// `ENOSYS`: no such call, or an older one. `EPERM`, `EACCES`: a filter, as
+    /// most containers have, or the sysctl `kernel.io_uring_disabled`.
+    /// `ENOMEM`, `EMFILE`, `ENFILE`.
     pub(crate) fn new(files: [OwnedFd; 2], arena: &Arena) -> Result<Uring, (Errno, [OwnedFd; 2])> {
         let ring = match set_up() {
             Ok(ring) => ring,
-            Err(error) => return Err((errno(&error), files)),
+            Err(errno) => return Err((errno, files)),
         };
         let numbers = [files[0].as_raw_fd(), files[1].as_raw_fd()];
         if let Err(error) = ring.submitter().register_files(&numbers) {

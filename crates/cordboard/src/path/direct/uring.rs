@@ -26,10 +26,9 @@ impl ByUring {
     ///
     /// | errno | remembered | evidence |
     /// |---|---|---|
-    /// | `ENOSYS` | yes | before Linux 5.1, or `CONFIG_IO_URING` off |
+    /// | `ENOSYS` | yes | before Linux 5.13, or `CONFIG_IO_URING` off |
     /// | `EPERM`, `EACCES` | yes | seccomp profiles of container engines; `kernel.io_uring_disabled` |
-    /// | `ENOMEM` | no | `RLIMIT_MEMLOCK`, before Linux 5.12 |
-    /// | `EMFILE`, `ENFILE` | no | limits |
+    /// | `EMFILE`, `ENFILE`, `ENOMEM` | no | limits |
     pub(super) fn new(
         files: [OwnedFd; 2],
         arena: &Arena,
