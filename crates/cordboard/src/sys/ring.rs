@@ -9,7 +9,7 @@ use std::thread::ThreadId;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
 
-use super::{Arena, Piece};
+use super::{Arena, Piece, last};
 use crate::errno::Errno;
 
 /// Blocks that can be in flight at once.
@@ -44,6 +44,8 @@ pub(crate) struct Uring {
     in_kernel: usize,
     /// The arena is registered.
     fixed: bool,
+    /// [`Uring::retire`] has been called.
+    retired: bool,
     owner: (u32, ThreadId),
     /// Rung by each completion.
     bell: OwnedFd,
@@ -58,6 +60,12 @@ struct Slot {
     /// Completions to come.
     expected: u8,
 }
+
+/// In the `user_data` of what tells that something registered has been let go:
+/// one of the two files, the memory, or a file that no call ever uses.
+const LET_GO: u64 = 1 << 32;
+/// The one that no call uses.
+const WITNESS: u64 = LET_GO | 3;
 
 fn here() -> (u32, ThreadId) {
     (std::process::id(), std::thread::current().id())
@@ -96,6 +104,41 @@ fn set_up() -> Result<IoUring, Errno> {
     }
 }
 
+/// `IORING_REGISTER_FILES2` of `io_uring_register(2)`, since Linux 5.13, with
+/// what is told once each is let go.
+fn register_files(ring: &IoUring, files: [i32; 3], tags: [u64; 3]) -> Result<(), Errno> {
+    const REGISTER_FILES2: libc::c_uint = 13;
+    /// `struct io_uring_rsrc_register`.
+    #[repr(C)]
+    struct Files {
+        count: u32,
+        flags: u32,
+        reserved: u64,
+        files: u64,
+        tags: u64,
+    }
+    let all = Files {
+        count: files.len() as u32,
+        flags: 0,
+        reserved: 0,
+        files: files.as_ptr() as u64,
+        tags: tags.as_ptr() as u64,
+    };
+    let (ring, size) = (ring.as_raw_fd(), std::mem::size_of::<Files>());
+    // SAFETY: the kernel reads the structure and both arrays, which outlive
+    // the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            ring,
+            REGISTER_FILES2,
+            &raw const all,
+            size,
+        )
+    };
+    if done < 0 { Err(last()) } else { Ok(()) }
+}
+
 /// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN`, since Linux
 /// 6.1: completions are worked off when they are asked for and not in between.
 /// Older kernels answer `EINVAL` to flags they do not know.
@@ -129,27 +172,31 @@ impl Uring {
             Ok(ring) => ring,
             Err(errno) => return Err((errno, files)),
         };
-        let numbers = [files[0].as_raw_fd(), files[1].as_raw_fd()];
-        if let Err(error) = ring.submitter().register_files(&numbers) {
-            return Err((errno(&error), files));
-        }
         let bell = match bell(&ring) {
             Ok(bell) => bell,
             Err(errno) => return Err((errno, files)),
         };
+        // Nothing fails behind this: the kernel would keep the files for a
+        // while.
+        let numbers = [&files[0], &files[1], &bell].map(AsRawFd::as_raw_fd);
+        let tags = [LET_GO, LET_GO | 1, WITNESS];
+        if let Err(errno) = register_files(&ring, numbers, tags) {
+            return Err((errno, files));
+        }
         let whole = libc::iovec {
             iov_base: arena.start().cast_mut().cast(),
             iov_len: arena.len(),
         };
         // SAFETY: the kernel pins the pages of the range, which is mapped now;
         // each block's memory is held in its slot while the kernel uses it.
-        let registered = unsafe { ring.submitter().register_buffers(&[whole]) };
+        let registered = unsafe { (ring.submitter()).register_buffers2(&[whole], &[LET_GO | 2]) };
         Ok(Uring {
             ring: ManuallyDrop::new(ring),
             slots: ManuallyDrop::new((0..SLOTS).map(|_| Slot::default()).collect()),
             in_kernel: 0,
             // ENOMEM past RLIMIT_MEMLOCK: the pages are then pinned for each call.
             fixed: registered.is_ok(),
+            retired: false,
             owner: here(),
             bell,
             heard: Cell::new(false),
@@ -175,7 +222,7 @@ impl Uring {
         from: u64,
         to: u64,
     ) -> Result<(), Piece> {
-        if self.slots[slot].piece.is_some() || self.ring.submission().is_full() {
+        if self.retired || self.slots[slot].piece.is_some() || self.ring.submission().is_full() {
             return Err(piece);
         }
         let [read, write] = entries(self.fixed, slot, &piece, from, to);
@@ -223,6 +270,7 @@ impl Uring {
     pub(crate) fn next(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
         let data = entry.user_data();
+        debug_assert!(data < LET_GO, "let go before it was given up");
         let slot = (data >> 1) as usize;
         self.in_kernel -= 1;
         self.slots[slot].expected -= 1;
@@ -246,6 +294,41 @@ impl Uring {
         }
     }
 
+    /// Has the kernel let go of both files and of the memory: closing a ring
+    /// leaves that to a worker of the kernel's, some time later
+    /// (`io_ring_exit_work` in io_uring/io_uring.c), and until then the sink is
+    /// busy for `execve(2)`, `umount(2)` and leases. To be called with nothing
+    /// in flight, by the thread that made the ring; it takes no more blocks.
+    pub(crate) fn retire(&mut self) {
+        if self.retired || self.in_kernel > 0 || self.owner != here() {
+            return;
+        }
+        self.retired = true;
+        let submitter = self.ring.submitter();
+        let mut left = 0;
+        if again(|| submitter.unregister_files()).is_ok() {
+            left += 3;
+        }
+        if self.fixed && again(|| submitter.unregister_buffers()).is_ok() {
+            left += 1;
+        }
+        // Until Linux 6.12 those calls wait for whoever still has a file or the
+        // memory, and say nothing. Since then they do not wait: a worker of the
+        // kernel's that has just completed a call may have them for a moment
+        // yet, and each is told of once it is free. What nobody has is told of
+        // at once.
+        let mut tells = false;
+        loop {
+            for entry in self.ring.completion() {
+                tells |= entry.user_data() == WITNESS;
+                left -= 1;
+            }
+            if !tells || left == 0 || again(|| self.ring.submit_and_wait(1)).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Waits until the kernel is done with all memory. `false` if that cannot
     /// be brought about from here.
     fn drain(&mut self) -> bool {
@@ -257,6 +340,16 @@ impl Uring {
             }
         }
         true
+    }
+}
+
+/// A call that a signal does not keep from its end.
+fn again<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 
@@ -298,6 +391,7 @@ impl Drop for Uring {
             // The parent's: its mapping is not here.
             return;
         }
+        self.retire();
         // SAFETY: dropped once, here, and not used after.
         unsafe { ManuallyDrop::drop(&mut self.ring) };
         // SAFETY: as above; the kernel is done with all of their memory.

@@ -5,6 +5,7 @@ mod flow;
 mod places;
 mod random;
 mod refusals;
+mod released;
 
 use std::fs::File;
 

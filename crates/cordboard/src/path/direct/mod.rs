@@ -357,6 +357,7 @@ impl Step for Direct {
             }
         }
         let _ = self.window.give_up();
+        self.ring.retire();
         match (&self.room, offsets(flow)) {
             (Some(room), Ok((_, to))) => match room.trim(flow.sink_fd(), to) {
                 Ok(()) => Verdict::Ended,

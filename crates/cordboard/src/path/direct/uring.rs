@@ -92,6 +92,10 @@ impl Ring for ByUring {
         }
     }
 
+    fn retire(&mut self) {
+        self.ring.retire();
+    }
+
     fn fd(&self) -> BorrowedFd<'_> {
         self.ring.fd()
     }
