@@ -2,6 +2,7 @@
 //! write the same memory to another.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread::ThreadId;
@@ -40,11 +41,15 @@ pub(crate) struct Completion {
 pub(crate) struct Uring {
     ring: ManuallyDrop<IoUring>,
     slots: ManuallyDrop<Vec<Slot>>,
-    /// Calls whose end has not been seen.
+    /// Blocks that the kernel has not taken, in order.
+    queued: VecDeque<usize>,
+    /// Calls that it has taken, and whose end has not been seen.
     in_kernel: usize,
+    /// It is handed nothing any more.
+    closed: bool,
     /// The arena is registered.
     fixed: bool,
-    /// [`Uring::retire`] has been called.
+    /// The kernel has let go of the files and the memory.
     retired: bool,
     owner: (u32, ThreadId),
     /// Rung by each completion.
@@ -193,7 +198,9 @@ impl Uring {
         Ok(Uring {
             ring: ManuallyDrop::new(ring),
             slots: ManuallyDrop::new((0..SLOTS).map(|_| Slot::default()).collect()),
+            queued: VecDeque::with_capacity(SLOTS),
             in_kernel: 0,
+            closed: false,
             // ENOMEM past RLIMIT_MEMLOCK: the pages are then pinned for each call.
             fixed: registered.is_ok(),
             retired: false,
@@ -214,7 +221,7 @@ impl Uring {
 
     /// Queues a block: the read, and linked to it the write, which the kernel
     /// starts by itself once the read has filled the piece. Gives the piece
-    /// back where its slot is in use.
+    /// back where its slot is in use, and once the ring is closed.
     pub(crate) fn queue(
         &mut self,
         slot: usize,
@@ -222,7 +229,7 @@ impl Uring {
         from: u64,
         to: u64,
     ) -> Result<(), Piece> {
-        if self.retired || self.slots[slot].piece.is_some() || self.ring.submission().is_full() {
+        if self.closed || self.slots[slot].piece.is_some() || self.ring.submission().is_full() {
             return Err(piece);
         }
         let [read, write] = entries(self.fixed, slot, &piece, from, to);
@@ -237,7 +244,7 @@ impl Uring {
             let given = std::mem::take(&mut self.slots[slot]);
             return given.piece.map_or(Ok(()), Err);
         }
-        self.in_kernel += 2;
+        self.queued.push_back(slot);
         Ok(())
     }
 
@@ -253,17 +260,59 @@ impl Uring {
             // Before anything is looked at: what comes after it rings again.
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         }
-        let idle = {
+        let idle = self.queued.is_empty() && {
             let queue = self.ring.submission();
-            queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
+            !queue.taskrun() && !queue.cq_overflow()
         };
         if idle && (!wait || self.in_kernel == 0) {
             return Ok(());
         }
-        match self.ring.submit_and_wait(usize::from(wait)) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(errno(&error)),
+        self.hand_over(2 * self.queued.len(), wait)
+    }
+
+    /// So many of the queued calls, in `io_uring_enter(2)`, which may take
+    /// fewer. Where it ends between the two calls of a block, it has started
+    /// the read by itself (`io_submit_state_end` in io_uring/io_uring.c), and
+    /// the write would begin without waiting for it the next time: the ring is
+    /// closed then.
+    fn hand_over(&mut self, calls: usize, wait: bool) -> Result<(), Errno> {
+        const GETEVENTS: u32 = 1;
+        let calls = if self.closed { 0 } else { calls };
+        let submitter = self.ring.submitter();
+        // SAFETY: the queued entries are of `queue`, which says why they are
+        // sound; the call has no argument of its own.
+        let done = unsafe {
+            submitter.enter::<libc::sigset_t>(calls as u32, u32::from(wait), GETEVENTS, None)
+        };
+        let taken = done.map_err(|error| errno(&error))?.min(calls);
+        self.in_kernel += taken;
+        self.queued.drain(..taken / 2);
+        if taken % 2 == 1 {
+            if let Some(slot) = self.queued.pop_front() {
+                self.slots[slot].expected = 1;
+            }
+            self.close();
         }
+        Ok(())
+    }
+
+    /// Hands the kernel nothing any more: neither what is queued, of which
+    /// nothing is to be expected from now on, nor what is still to come.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        for slot in self.queued.drain(..) {
+            self.slots[slot].expected = 0;
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Something is queued, and the kernel has nothing in hand whose end would
+    /// be a reason to try again.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.in_kernel == 0 && !self.queued.is_empty()
     }
 
     /// The next completion that has been reaped.
@@ -286,7 +335,7 @@ impl Uring {
         })
     }
 
-    /// The memory of a block of which both calls have completed.
+    /// The memory of a block of which nothing more is to be expected.
     pub(crate) fn release(&mut self, slot: usize) -> Option<Piece> {
         match self.slots[slot].expected {
             0 => self.slots[slot].piece.take(),
@@ -303,6 +352,7 @@ impl Uring {
         if self.retired || self.in_kernel > 0 || self.owner != here() {
             return;
         }
+        self.close();
         self.retired = true;
         let submitter = self.ring.submitter();
         let mut left = 0;
@@ -332,6 +382,7 @@ impl Uring {
     /// Waits until the kernel is done with all memory. `false` if that cannot
     /// be brought about from here.
     fn drain(&mut self) -> bool {
+        self.close();
         while self.in_kernel > 0 {
             while self.next().is_some() {}
             match self.enter(true) {
@@ -396,5 +447,82 @@ impl Drop for Uring {
         unsafe { ManuallyDrop::drop(&mut self.ring) };
         // SAFETY: as above; the kernel is done with all of their memory.
         unsafe { ManuallyDrop::drop(&mut self.slots) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    const BLOCK: usize = 8192;
+
+    /// A ring between two files, and a file for each to look at.
+    fn ring(arena: &Arena) -> Option<(Uring, File, File)> {
+        let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        source.write_all_at(&[7; 2 * BLOCK], 0).unwrap();
+        let files = [&source, &sink].map(|file| file.try_clone().unwrap().into());
+        match Uring::new(files, arena) {
+            Ok(ring) => Some((ring, source, sink)),
+            Err((errno, _)) => {
+                eprintln!("SKIPPED: no io_uring here: {errno:?}");
+                None
+            }
+        }
+    }
+
+    fn length(file: &File) -> u64 {
+        file.metadata().unwrap().len()
+    }
+
+    /// The kernel takes the read of the second block, and not its write.
+    #[test]
+    fn a_write_without_its_read_is_never_handed_over() {
+        let mut arena = Arena::with_capacity(1 << 20).unwrap();
+        let Some((mut ring, _source, sink)) = ring(&arena) else {
+            return;
+        };
+        for slot in 0..3 {
+            let at = (slot * BLOCK) as u64;
+            let piece = arena.take(BLOCK).unwrap();
+            assert!(ring.queue(slot, piece, at, at).is_ok());
+        }
+        assert!(ring.is_stuck());
+        ring.hand_over(3, true).unwrap();
+        assert!(ring.is_closed() && !ring.is_stuck());
+        let mut seen = Vec::new();
+        while ring.in_kernel > 0 {
+            ring.enter(true).unwrap();
+            while let Some(done) = ring.next() {
+                assert_eq!(done.result, Ok(BLOCK));
+                seen.push((done.slot, done.half));
+            }
+        }
+        seen.sort_by_key(|(slot, half)| (*slot, *half == Half::Write));
+        assert_eq!(seen, [(0, Half::Read), (0, Half::Write), (1, Half::Read)]);
+        assert_eq!(length(&sink), BLOCK as u64, "the first block alone");
+        assert!((0..3).all(|slot| ring.release(slot).is_some()));
+        let piece = arena.take(BLOCK).unwrap();
+        assert!(ring.queue(3, piece, 0, 0).is_err(), "it takes no more");
+        drop(ring);
+        assert_eq!(length(&sink), BLOCK as u64);
+    }
+
+    #[test]
+    fn what_is_queued_when_it_closes_never_begins() {
+        let mut arena = Arena::with_capacity(1 << 20).unwrap();
+        let Some((mut ring, _source, sink)) = ring(&arena) else {
+            return;
+        };
+        let piece = arena.take(BLOCK).unwrap();
+        assert!(ring.queue(0, piece, 0, 0).is_ok());
+        ring.close();
+        ring.enter(false).unwrap();
+        assert!(ring.release(0).is_some());
+        assert!(ring.next().is_none());
+        drop(ring);
+        assert_eq!(length(&sink), 0);
     }
 }

@@ -44,7 +44,10 @@ fn a_copied_program_runs_at_once() {
             drop(sink);
             running.wait().report
         };
-        assert_eq!((report.ended, &report.path[..]), (Ended::Eof, &[Direct][..]));
+        assert_eq!(
+            (report.ended, &report.path[..]),
+            (Ended::Eof, &[Direct][..])
+        );
         let status = std::process::Command::new(&name).status();
         assert!(status.is_ok_and(|s| s.success()), "round {round}");
     }

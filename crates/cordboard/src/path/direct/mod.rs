@@ -48,6 +48,7 @@ const GROWTH: u64 = 4 << 30;
 /// | `EOPNOTSUPP`, `ENOTBLK` | declined | no direct I/O after all, or not there: `iomap_dio_rw` |
 /// | `ENOMEM` | declined | no memory for the requests |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG` | the block again through the page cache, which finds the last byte that there is room for | as `write(2)` |
+/// | a ring that takes nothing on, with nothing in flight | declined | no memory for requests: see `uring.rs` |
 /// | `EAGAIN`, `EINTR`, `ECANCELED` | the block again through the page cache | given up for reasons of the ring's |
 /// | anything else | failed, at the end of what is in the sink without a gap | |
 pub(crate) struct Direct {
@@ -303,6 +304,12 @@ impl Direct {
             }
         }
         self.fill();
+        if self.window.is_idle() {
+            let why = "the kernel takes no blocks on";
+            return (moved > 0)
+                .then_some(moved)
+                .ok_or(Verdict::Declined(why.into()));
+        }
         // With something to tell of there is no need to wait.
         moved += self.reap(flow, flow.may_sleep && moved == 0)?;
         if moved == 0 && !flow.may_sleep && !self.window.is_idle() {
