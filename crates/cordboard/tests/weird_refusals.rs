@@ -297,3 +297,23 @@ fn a_ring_that_takes_nothing_on() {
         assert!(content(&sink) == data, "{errno}: {report:?}");
     }
 }
+
+/// `pwrite(2)` that says 0, in place of an error, is one.
+#[test]
+fn a_sink_that_takes_nothing_without_a_word() {
+    let _dog = watchdog("a_sink_that_takes_nothing_without_a_word");
+    let request = Request {
+        direct: cordboard::Direct::Always,
+        ..only(&[PathName::Direct])
+    };
+    let (source, sink) = (common::file_with(b"a tail"), tempfile::tempfile().unwrap());
+    let report = apart(|| {
+        refuse(&[libc::SYS_pwrite64], Errno::from_raw(0));
+        run(&source, &sink, request).report
+    });
+    assert_eq!(
+        (report.failed, report.errno, report.written),
+        (Some(cordboard::Side::Sink), Some(Errno::EIO), 0),
+        "{report:?}"
+    );
+}

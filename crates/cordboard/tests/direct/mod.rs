@@ -1,5 +1,6 @@
 //! The same for each of the two that carry blocks out.
 
+mod bad_sectors;
 mod endings;
 mod flow;
 mod places;

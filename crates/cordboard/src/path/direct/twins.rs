@@ -19,7 +19,7 @@ use crate::route::Why;
 /// | `EACCES`, `EPERM` | the file's mode or seals; not the owner, with `O_NOATIME` |
 /// | `EINVAL` | a file system without direct I/O (`open(2)`) |
 /// | `ETXTBSY`, `EROFS` | a program that runs; mounted read-only since |
-fn open(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn open(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let promised = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
     let kept = rustix::fs::fcntl_getfl(fd)? & promised;
