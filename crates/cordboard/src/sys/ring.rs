@@ -10,7 +10,7 @@ use std::thread::ThreadId;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
 
-use super::{Arena, Piece, last};
+use super::{Arena, Piece, Stamp, last};
 use crate::errno::Errno;
 
 /// Blocks that can be in flight at once.
@@ -51,7 +51,7 @@ pub(crate) struct Uring {
     fixed: bool,
     /// The kernel has let go of the files and the memory.
     retired: bool,
-    owner: (u32, ThreadId),
+    owner: (Stamp, ThreadId),
     /// Rung by each completion.
     bell: OwnedFd,
     /// Somebody waits for the bell.
@@ -72,8 +72,8 @@ const LET_GO: u64 = 1 << 32;
 /// The one that no call uses.
 const WITNESS: u64 = LET_GO | 3;
 
-fn here() -> (u32, ThreadId) {
-    (std::process::id(), std::thread::current().id())
+fn here() -> (Stamp, ThreadId) {
+    (Stamp::here(), std::thread::current().id())
 }
 
 fn errno(error: &std::io::Error) -> Errno {
@@ -438,7 +438,7 @@ impl Drop for Uring {
             // The kernel may still read and write what is in the slots.
             return;
         }
-        if self.owner.0 != std::process::id() {
+        if !self.owner.0.is_here() {
             // The parent's: its mapping is not here.
             return;
         }
