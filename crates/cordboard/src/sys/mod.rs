@@ -2,6 +2,7 @@
 //! The only room with `unsafe`, each block with its SAFETY line.
 
 mod arena;
+mod bell;
 mod buffer;
 mod clone;
 mod datagram;
@@ -14,6 +15,7 @@ mod signal;
 mod socket;
 
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece};
+pub(crate) use bell::Bell;
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use datagram::{Batch, Received, receive_one};

@@ -10,7 +10,7 @@ use std::thread::ThreadId;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
 
-use super::{Arena, Piece, Stamp, last};
+use super::{Arena, Bell, Piece, Stamp, last};
 use crate::errno::Errno;
 
 /// Blocks that can be in flight at once.
@@ -53,7 +53,7 @@ pub(crate) struct Uring {
     retired: bool,
     owner: (Stamp, ThreadId),
     /// Rung by each completion.
-    bell: OwnedFd,
+    bell: Bell,
     /// Somebody waits for the bell.
     heard: Cell<bool>,
     _files: [OwnedFd; 2],
@@ -80,10 +80,9 @@ fn errno(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-fn bell(ring: &IoUring) -> Result<OwnedFd, Errno> {
-    use rustix::event::{EventfdFlags, eventfd};
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let rings = ring.submitter().register_eventfd(bell.as_raw_fd());
+fn bell(ring: &IoUring) -> Result<Bell, Errno> {
+    let bell = Bell::new()?;
+    let rings = (ring.submitter()).register_eventfd(bell.as_fd().as_raw_fd());
     rings.map_err(|error| errno(&error))?;
     Ok(bell)
 }
@@ -183,7 +182,7 @@ impl Uring {
         };
         // Nothing fails behind this: the kernel would keep the files for a
         // while.
-        let numbers = [&files[0], &files[1], &bell].map(AsRawFd::as_raw_fd);
+        let numbers = [files[0].as_fd(), files[1].as_fd(), bell.as_fd()].map(|fd| fd.as_raw_fd());
         let tags = [LET_GO, LET_GO | 1, WITNESS];
         if let Err(errno) = register_files(&ring, numbers, tags) {
             return Err((errno, files));
@@ -258,7 +257,7 @@ impl Uring {
     pub(crate) fn enter(&mut self, wait: bool) -> Result<(), Errno> {
         if self.heard.take() {
             // Before anything is looked at: what comes after it rings again.
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            self.bell.clear();
         }
         let idle = self.queued.is_empty() && {
             let queue = self.ring.submission();

@@ -33,7 +33,7 @@ use self::room::Room;
 use self::twins::Cached;
 use self::window::Window;
 use super::{Flow, Step, Verdict};
-use crate::endpoint::{Kind, Side};
+use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::route::Why;
 use crate::sys::{Arena, LARGEST_ARENA};
@@ -269,7 +269,7 @@ impl Direct {
         let mut read = rustix::io::pread(source, &mut memory[..], from);
         if careful && read.is_err() {
             // A cached page may be of megabytes, and is read as a whole.
-            let past = twins::open(source, OFlags::RDONLY | OFlags::DIRECT);
+            let past = reopen(source, OFlags::RDONLY | OFlags::DIRECT);
             read = past.map_or(read, |fd| rustix::io::pread(&fd, &mut memory[..], from));
         }
         let n = match read.map_err(Errno::from) {
