@@ -269,6 +269,15 @@ impl Uring {
         self.hand_over(2 * self.queued.len(), wait)
     }
 
+    /// Waits until something that the kernel has in hand is done, if there is
+    /// anything, and hands it nothing.
+    pub(crate) fn wait(&mut self) -> Result<(), Errno> {
+        match self.in_kernel {
+            0 => Ok(()),
+            _ => self.hand_over(0, true),
+        }
+    }
+
     /// So many of the queued calls, in `io_uring_enter(2)`, which may take
     /// fewer. Where it ends between the two calls of a block, it has started
     /// the read by itself (`io_submit_state_end` in io_uring/io_uring.c), and

@@ -119,6 +119,10 @@ impl Ring for ByUring {
         let entered = self.ring.enter(wait);
         self.tell(told);
         match entered {
+            Err(Errno::EAGAIN | Errno::EBUSY) if wait && told.is_empty() => {
+                self.ring.wait()?;
+                self.tell(told);
+            }
             Ok(()) | Err(Errno::EAGAIN | Errno::EBUSY) => {}
             entered => return entered,
         }
