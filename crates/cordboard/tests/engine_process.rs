@@ -94,6 +94,43 @@ fn a_child_gets_an_engine_of_its_own() {
     assert_eq!(running.wait().report.written, 12);
 }
 
+/// The next child is the first process of a namespace of its own.
+fn next_is_first() -> bool {
+    // SAFETY: takes an integer.
+    unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 }
+}
+
+/// Parent and child have one and the same number, each in its own namespace.
+#[test]
+fn a_child_of_its_parents_number_gets_an_engine_of_its_own() {
+    let _dog = watchdog("a_child_of_its_parents_number_gets_an_engine_of_its_own");
+    if !common::alone("a_child_of_its_parents_number_gets_an_engine_of_its_own") {
+        return;
+    }
+    if !next_is_first() {
+        eprintln!("SKIPPED: a PID namespace takes root");
+        return;
+    }
+    in_a_child(|| {
+        let own = Engine::new(Options::default()).unwrap();
+        let (silent, _feed) = std::io::pipe().unwrap();
+        let (_end, sink) = std::io::pipe().unwrap();
+        let running = start(&silent, &sink, any()).unwrap();
+        // Threads are not to be had behind this.
+        assert!(carries(b"in the parent") && next_is_first());
+        in_a_child(|| {
+            assert_eq!(std::process::id(), 1);
+            let copies = (silent.try_clone().unwrap(), sink.try_clone().unwrap());
+            let transfer = Transfer::owning(copies.0.into(), copies.1.into(), any()).unwrap();
+            let refused = own.start(transfer).unwrap_err();
+            assert_eq!(refused.report.errno, Some(Errno::ECHILD));
+            assert_eq!(running.wait().report.errno, Some(Errno::ECHILD));
+            carries(b"in the child")
+        });
+        std::process::id() == 1
+    });
+}
+
 /// The parent's transfer goes on as if nothing had been.
 fn unharmed(mut feed: std::io::PipeWriter, mut end: std::io::PipeReader) {
     feed.write_all(b"after").unwrap();

@@ -183,3 +183,46 @@ fn a_child_shares_no_pipe_with_its_parent() {
         "the parent goes on with its own"
     );
 }
+
+/// A child's exit status: 0 if this was true there.
+fn in_a_child(what: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child only moves bytes and exits; no lock that it needs is
+    // held, for nobody else uses the library in this process.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let fine = what();
+        // SAFETY: ends the child without the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(!fine)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    status == 0
+}
+
+/// The next child is the first process of a namespace of its own.
+fn next_is_first() -> bool {
+    // SAFETY: takes an integer.
+    unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 }
+}
+
+/// Parent and child have one and the same number, each in its own namespace.
+#[test]
+fn a_child_of_its_parents_number_shares_no_pipe_with_it() {
+    let _dog = watchdog("a_child_of_its_parents_number_shares_no_pipe_with_it");
+    if !common::alone("a_child_of_its_parents_number_shares_no_pipe_with_it") {
+        return;
+    }
+    if !next_is_first() {
+        eprintln!("SKIPPED: a PID namespace takes root");
+        return;
+    }
+    assert!(in_a_child(|| {
+        let fine = std::process::id() == 1 && relay() && next_is_first();
+        let before = pipes();
+        fine && in_a_child(|| {
+            std::process::id() == 1 && !before.contains(&pipe_in_use()) && relay()
+        })
+    }));
+}

@@ -225,3 +225,56 @@ fn a_switch_turns_a_path_off() {
         assert_eq!(named.unwrap().why.to_string(), "turned off");
     }
 }
+
+/// Open descriptors of the file of this name, once bytes have moved.
+struct Openings<'a>(&'a std::path::Path, usize);
+
+impl cordboard::Observer for &mut Openings<'_> {
+    fn progress(&mut self, _: &cordboard::Progress) {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let links = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        self.1 = self.1.max(links.filter(|link| link == self.0).count());
+    }
+}
+
+/// The tail of a file that is open past the page cache, and on which somebody
+/// has a lease and is in no hurry: nobody waits for a second descriptor.
+#[test]
+fn a_lease_holds_up_no_unaligned_tail() {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::OpenOptionsExt;
+    let _dog = watchdog("a_lease_holds_up_no_unaligned_tail");
+    const F_SETSIG: i32 = 10;
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let (name, data) = (dir.path().join("f").to_owned(), pattern(8192 + 77));
+    std::fs::write(&name, &data).unwrap();
+    let name = name.canonicalize().unwrap();
+    let mut options = File::options();
+    let options = options.read(true).write(true);
+    let Ok(source) = options.custom_flags(libc::O_DIRECT).open(&name) else {
+        eprintln!("SKIPPED: no direct I/O here");
+        return;
+    };
+    let ask = |command, argument: i32| {
+        // SAFETY: both commands take an integer.
+        unsafe { libc::fcntl(source.as_raw_fd(), command, argument) }
+    };
+    // In place of SIGIO, which would end the process.
+    assert_eq!(ask(F_SETSIG, libc::SIGURG), 0);
+    if ask(libc::F_SETLEASE, libc::F_WRLCK) != 0 {
+        eprintln!("SKIPPED: no leases here");
+        return;
+    }
+    let sink = tempfile::tempfile().unwrap();
+    let mut openings = Openings(&name, 0);
+    let request = Request {
+        // From no boundary on.
+        source_offset: Some(100),
+        ..only(&[PathName::ReadWrite])
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let report = transfer.observe(&mut openings).run().report;
+    assert_eq!(report.written, data.len() as u64 - 100, "{report:?}");
+    assert!(content(&sink) == data[100..]);
+    assert_eq!(openings.1, 1, "the lease has been waited for");
+}

@@ -266,3 +266,54 @@ fn a_sink_that_refuses_pages_once_they_are_in_hand() {
         assert!(content(&sink) == data, "{report:?}");
     }
 }
+
+/// `io_uring_enter(2)` takes nothing on, for want of memory (`EAGAIN`), for
+/// want of room (`EBUSY`), or without a word: the transfer neither waits for
+/// ever nor turns in a circle, on its caller's thread and on an engine.
+#[test]
+fn a_ring_that_takes_nothing_on() {
+    let _dog = watchdog("a_ring_that_takes_nothing_on");
+    let paths = [PathName::Direct, PathName::ReadWrite];
+    let request = Request {
+        direct: cordboard::Direct::Always,
+        ..only(&paths)
+    };
+    for errno in [Errno::EAGAIN, Errno::EBUSY, Errno::from_raw(0)] {
+        let calls = [libc::SYS_io_uring_enter];
+        let report = into_a_file(From::File, request.clone(), &calls, errno);
+        assert_eq!(report.path, paths, "{errno}: {report:?}");
+        let data = pattern(SIZE);
+        let (source, sink) = (common::file_with(&data), tempfile::tempfile().unwrap());
+        let report = apart(|| {
+            // Its threads inherit the filter.
+            refuse(&calls, errno);
+            let engine = cordboard::Engine::new(Default::default()).unwrap();
+            let fds = [&source, &sink].map(|file| file.try_clone().unwrap().into());
+            let [from, to] = fds;
+            let transfer = Transfer::owning(from, to, request.clone()).unwrap();
+            engine.start(transfer).unwrap().wait().report
+        });
+        assert_eq!(report.path, paths, "{errno}: {report:?}");
+        assert!(content(&sink) == data, "{errno}: {report:?}");
+    }
+}
+
+/// `pwrite(2)` that says 0, in place of an error, is one.
+#[test]
+fn a_sink_that_takes_nothing_without_a_word() {
+    let _dog = watchdog("a_sink_that_takes_nothing_without_a_word");
+    let request = Request {
+        direct: cordboard::Direct::Always,
+        ..only(&[PathName::Direct])
+    };
+    let (source, sink) = (common::file_with(b"a tail"), tempfile::tempfile().unwrap());
+    let report = apart(|| {
+        refuse(&[libc::SYS_pwrite64], Errno::from_raw(0));
+        run(&source, &sink, request).report
+    });
+    assert_eq!(
+        (report.failed, report.errno, report.written),
+        (Some(cordboard::Side::Sink), Some(Errno::EIO), 0),
+        "{report:?}"
+    );
+}

@@ -7,12 +7,14 @@ mod filesystem;
 mod kind;
 pub(crate) mod overlap;
 mod probe;
+mod reopen;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use filesystem::{CloneAbility, Filesystem};
 pub use kind::{Kind, Side};
 pub use overlap::Relation;
+pub(crate) use reopen::reopen;
 
 use crate::errno::Errno;
 

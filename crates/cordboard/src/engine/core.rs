@@ -15,6 +15,7 @@ use super::message::Message;
 use super::reactor::Reactor;
 use super::workers::{Pool, Work, start_thread};
 use crate::errno::Errno;
+use crate::sys::Stamp;
 use crate::transfer::{Next, Place, Poll, Turn};
 
 /// Where one thread waits for transfers.
@@ -60,7 +61,7 @@ pub(super) struct Core {
     /// Transfers whose end has not been told.
     active: AtomicUsize,
     stopping: AtomicBool,
-    process: u32,
+    process: Stamp,
 }
 
 impl Core {
@@ -77,7 +78,7 @@ impl Core {
             ids: AtomicU64::new(0),
             active: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
-            process: std::process::id(),
+            process: Stamp::here(),
         })
     }
 
@@ -131,7 +132,7 @@ impl Core {
 
     /// It was inherited over `fork(2)`: its threads are the parent's.
     pub(super) fn is_inherited(&self) -> bool {
-        self.process != std::process::id()
+        !self.process.is_here()
     }
 
     /// The time as all its transfers count it.

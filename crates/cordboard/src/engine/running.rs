@@ -11,6 +11,7 @@ use super::inbox::Inbox;
 use super::message::Message;
 use super::status::{Live, Status};
 use crate::errno::Errno;
+use crate::sys::Stamp;
 use crate::transfer::{Outcome, Report};
 
 impl Ending for Outcome {
@@ -25,7 +26,7 @@ impl Ending for Outcome {
 pub(super) struct Shared {
     pub(super) id: u64,
     /// The process that it runs in.
-    process: u32,
+    process: Stamp,
     pub(super) live: Live,
     pub(super) completion: Completion<Outcome>,
     inbox: Arc<Inbox<Message>>,
@@ -35,7 +36,7 @@ impl Shared {
     pub(super) fn new(id: u64, live: Live, inbox: Arc<Inbox<Message>>) -> Arc<Shared> {
         Arc::new(Shared {
             id,
-            process: std::process::id(),
+            process: Stamp::here(),
             live,
             completion: Completion::new(),
             inbox,
@@ -102,7 +103,7 @@ impl Running {
 
     /// It is not this process that runs the transfer.
     fn is_orphan(&self) -> bool {
-        self.shared.process != std::process::id()
+        !self.shared.process.is_here()
     }
 
     fn orphan(&self) -> Outcome {

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 use super::{DEFAULT, LARGEST, OwnedPipe};
 use crate::errno::Errno;
+use crate::sys::Stamp;
 
 /// Idle pipes that are kept.
 const KEPT: usize = 8;
@@ -19,12 +20,12 @@ const KEPT: usize = 8;
 struct Pool {
     /// The process that these pipes belong to: a child after `fork(2)` has
     /// the same descriptors, and must not share a pipe with its parent.
-    owner: u32,
+    owner: Stamp,
     idle: Vec<OwnedPipe>,
 }
 
 static POOL: Mutex<Pool> = Mutex::new(Pool {
-    owner: 0,
+    owner: Stamp::NOBODY,
     idle: Vec::new(),
 });
 
@@ -110,10 +111,9 @@ fn lock() -> Option<MutexGuard<'static, Pool>> {
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return None,
     };
-    let owner = std::process::id();
-    if pool.owner != owner {
+    if !pool.owner.is_here() {
         pool.idle.clear();
-        pool.owner = owner;
+        pool.owner = Stamp::here();
     }
     Some(pool)
 }

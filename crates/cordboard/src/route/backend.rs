@@ -9,7 +9,7 @@ pub enum Backend {
     /// By io_uring where this process may use it, by a few threads elsewhere.
     #[default]
     Auto,
-    /// By io_uring, since Linux 5.19 or so; nothing else.
+    /// By io_uring, since Linux 5.13; nothing else.
     Uring,
     /// By a few threads, and never by io_uring.
     Epoll,

@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise};
 
+use super::Stamp;
 use crate::errno::Errno;
 
 /// Anonymous memory of its own: page-aligned, as direct I/O wants it, and
@@ -15,6 +16,8 @@ pub(crate) struct Buffer {
     length: usize,
     /// Bytes of the mapping, which may have been made for a longer one.
     mapped: usize,
+    /// The one process that has it; `None`: so do those forked from it.
+    home: Option<Stamp>,
 }
 
 // SAFETY: the mapping belongs to this value alone, as a Box<[u8]> would.
@@ -50,7 +53,10 @@ impl Buffer {
         Buffer::map(length)
     }
 
-    /// The same, in huge pages where the kernel has some to spare: a device is
+    /// For direct I/O: not given to a child of `fork(2)`, where it could not be
+    /// used (`open(2)`, NOTES), and where the kernel would have to copy what it
+    /// reads into at that moment (`madvise(2)`, `MADV_DONTFORK`, since Linux
+    /// 2.6.16). And in huge pages where the kernel has some to spare: a device is
     /// then told of a few long segments and not of hundreds of short ones,
     /// past whose limit it splits what it is asked for. `madvise(2)`,
     /// `MADV_HUGEPAGE`, since Linux 2.6.38.
@@ -65,13 +71,11 @@ impl Buffer {
         let (_, rest) = wide.divide(gap);
         let (mut buffer, _) = rest.divide(whole);
         // SAFETY: the range is this mapping, and no byte of it changes.
-        let _ = unsafe {
-            rustix::mm::madvise(
-                buffer.start.as_ptr().cast(),
-                whole,
-                rustix::mm::Advice::LinuxHugepage,
-            )
-        };
+        let _ = unsafe { madvise(buffer.start.as_ptr().cast(), whole, Advice::LinuxHugepage) };
+        // SAFETY: as above; a child has no pointer to it but this value's, of
+        // which `home` keeps it.
+        unsafe { madvise(buffer.start.as_ptr().cast(), whole, Advice::LinuxDontFork) }?;
+        buffer.home = Some(Stamp::here());
         buffer.length = length;
         Ok(buffer)
     }
@@ -91,6 +95,7 @@ impl Buffer {
                 start,
                 length,
                 mapped: length,
+                home: None,
             }),
             None => Err(Errno::ENOMEM),
         }
@@ -121,6 +126,7 @@ impl Buffer {
             start: unsafe { this.start.add(start) },
             length,
             mapped: length,
+            home: None,
         };
         (part(0, at), part(at, this.mapped - at))
     }
@@ -158,7 +164,8 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.mapped == 0 {
+        // In a child, something else may be in its place by now.
+        if self.mapped == 0 || self.home.is_some_and(|home| !home.is_here()) {
             return;
         }
         // SAFETY: unmaps exactly what was mapped; nothing borrows it any more.
@@ -199,5 +206,29 @@ mod tests {
         Buffer::with_capacity(1 << 20).unwrap().recycle();
         let short = Buffer::with_capacity(4096).unwrap();
         assert_eq!(short.len(), 4096, "a longer one is not shown as such");
+    }
+
+    /// A child does not have it, and leaves alone what it has there instead.
+    #[test]
+    fn what_a_device_reads_into_is_not_forked() {
+        let mut buffer = Buffer::huge(1 << 20).unwrap();
+        buffer[0] = 7;
+        let place = buffer.as_raw();
+        let place = place as usize;
+        assert!(crate::sys::tests::in_a_child(|| {
+            let mapped = || {
+                // SAFETY: looks whether the page is mapped, and changes nothing.
+                let unmapped = unsafe { libc::msync(place as *mut _, 4096, libc::MS_ASYNC) };
+                unmapped == 0
+            };
+            let before = mapped();
+            let (protection, flags) = (ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED);
+            // SAFETY: nothing is mapped there, as has just been seen.
+            let other = !before
+                && unsafe { rustix::mm::mmap_anonymous(place as _, 4096, protection, flags) }
+                    .is_ok();
+            drop(buffer);
+            other && mapped()
+        }));
     }
 }

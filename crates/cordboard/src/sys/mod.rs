@@ -2,6 +2,7 @@
 //! The only room with `unsafe`, each block with its SAFETY line.
 
 mod arena;
+mod bell;
 mod buffer;
 mod clone;
 mod datagram;
@@ -12,9 +13,9 @@ mod process;
 mod ring;
 mod signal;
 mod socket;
-mod uring;
 
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece};
+pub(crate) use bell::Bell;
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use datagram::{Batch, Received, receive_one};
@@ -22,10 +23,10 @@ pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, sam
 pub(crate) use durable::start_writeback;
 pub(crate) use lend::lend;
 pub use process::PerProcess;
-pub(crate) use ring::{Half, SLOTS, Uring};
+pub(crate) use process::Stamp;
+pub(crate) use ring::{Half, SLOTS, Uring, try_io_uring};
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, send_room, unsent};
-pub(crate) use uring::try_io_uring;
 
 use crate::errno::Errno;
 
@@ -36,4 +37,25 @@ fn last() -> Errno {
             .raw_os_error()
             .unwrap_or(libc::EIO),
     )
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    /// Runs this in a child of `fork(2)`: true if it was true there. Others of
+    /// this process's threads may hold locks, so it must need none but the
+    /// memory allocator's.
+    pub(crate) fn in_a_child(what: impl FnOnce() -> bool) -> bool {
+        // SAFETY: as the caller has promised.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let fine = what();
+            // SAFETY: ends the child without the parent's exit handlers.
+            unsafe { libc::_exit(i32::from(!fine)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        status == 0
+    }
 }

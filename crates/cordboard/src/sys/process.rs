@@ -1,7 +1,93 @@
-//! One value a process, without a lock.
+//! Which process this is, and one value a process, without a lock.
 
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// Tells a process from those that it has been forked from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp(u64);
+
+/// No stamp that is counted: a process's number.
+const NUMBER: u64 = 1 << 63;
+
+impl Stamp {
+    /// That of no process.
+    pub(crate) const NOBODY: Stamp = Stamp(0);
+
+    /// This process's. The same in all of its threads, and another than in any
+    /// process that this one was forked from, from the child's first moment on.
+    /// The process's number alone would not do: in a PID namespace of its own
+    /// (`unshare(2)`) a child can have the same one as its parent.
+    ///
+    /// A page that `fork(2)` leaves empty has it: `madvise(2)`,
+    /// `MADV_WIPEONFORK`, since Linux 4.14. Before, it is the process's number.
+    pub(crate) fn here() -> Stamp {
+        /// How many have been given out, to this process or to one before it.
+        static GIVEN: AtomicU64 = AtomicU64::new(0);
+        let Some(page) = page() else {
+            return Stamp(NUMBER | u64::from(std::process::id()));
+        };
+        match page.load(Ordering::Acquire) {
+            0 => {
+                // Counted before it is used: no fork in between gives it twice.
+                let mine = GIVEN.fetch_add(1, Ordering::AcqRel) + 1;
+                let order = (Ordering::AcqRel, Ordering::Acquire);
+                // Of several that come at once, one stays.
+                let before = page.compare_exchange(0, mine, order.0, order.1);
+                Stamp(before.err().unwrap_or(mine))
+            }
+            stamp => Stamp(stamp),
+        }
+    }
+
+    /// It is this process's.
+    pub(crate) fn is_here(self) -> bool {
+        self == Stamp::here()
+    }
+}
+
+/// The start of a page that is empty after each `fork(2)`. `None`: the kernel
+/// has none such.
+fn page() -> Option<&'static AtomicU64> {
+    static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+    /// In its place, where there is none.
+    static NONE: AtomicU64 = AtomicU64::new(0);
+    let none = ptr::from_ref(&NONE).cast_mut();
+    let mut page = PAGE.load(Ordering::Acquire);
+    if page.is_null() {
+        let fresh = wiped_page().unwrap_or(none);
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        page = match PAGE.compare_exchange(page, fresh, order.0, order.1) {
+            Ok(_) => fresh,
+            // A page too many, which stays: this happens once.
+            Err(first) => first,
+        };
+    }
+    // SAFETY: NONE, or the start of a page that is mapped, all zeros at first,
+    // and never unmapped.
+    (page != none).then(|| unsafe { &*page })
+}
+
+fn wiped_page() -> Option<*mut AtomicU64> {
+    const SIZE: usize = 4096;
+    let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+    let page = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), SIZE, flags.0, flags.1) };
+    let page = page.ok()?;
+    // SAFETY: no advice has this number. Some emulators (qemu's user mode)
+    // agree to whatever they are advised, and do nothing.
+    let lies = unsafe { libc::madvise(page, SIZE, -1) } == 0;
+    // SAFETY: the mapping is ours, and has nothing in it that could be lost.
+    let wiped = unsafe { rustix::mm::madvise(page, SIZE, Advice::LinuxWipeOnFork) };
+    if wiped.is_ok() && !lies {
+        return Some(page.cast());
+    }
+    // SAFETY: made above, and nobody has seen it.
+    let _ = unsafe { rustix::mm::munmap(page, SIZE) };
+    None
+}
 
 /// A value that is made at its first use, and made anew in a child of
 /// `fork(2)`: what the child has inherited is only shown to whoever makes its
@@ -13,7 +99,7 @@ pub struct PerProcess<T: 'static> {
 }
 
 struct Stamped<T> {
-    process: u32,
+    process: Stamp,
     value: T,
 }
 
@@ -32,7 +118,7 @@ impl<T: Send + Sync> PerProcess<T> {
         &self,
         make: impl Fn(Option<&'static T>) -> Result<T, E>,
     ) -> Result<&'static T, E> {
-        let process = std::process::id();
+        let process = Stamp::here();
         loop {
             let now = self.slot.load(Ordering::Acquire);
             // SAFETY: null, or a leaked box that is never changed or freed.
@@ -77,5 +163,23 @@ mod tests {
         });
         assert!(got.iter().all(|n| *n == got[0]), "{got:?}");
         assert_eq!(SLOT.get(|_| Err::<usize, _>("made anew")), Ok(&got[0]));
+    }
+
+    /// In a child the stamp is another at once, and its own children's are
+    /// others again. What a child sees comes back as its exit status.
+    #[test]
+    fn a_child_has_a_stamp_of_its_own() {
+        static SLOT: PerProcess<Stamp> = PerProcess::new();
+        let kept = || SLOT.get(|_| Ok::<_, ()>(Stamp::here())).copied();
+        let mine = Stamp::here();
+        assert!(mine.is_here() && mine != Stamp::NOBODY && kept() == Ok(mine));
+        let fine = super::super::tests::in_a_child(|| {
+            let child = Stamp::here();
+            let fine = super::super::tests::in_a_child(|| {
+                !child.is_here() && !mine.is_here() && kept() == Ok(Stamp::here())
+            });
+            fine && child != mine && child.is_here() && kept() == Ok(child)
+        });
+        assert!(fine && mine.is_here() && kept() == Ok(mine));
     }
 }

@@ -2,6 +2,7 @@
 //! write the same memory to another.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread::ThreadId;
@@ -9,7 +10,7 @@ use std::thread::ThreadId;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
 
-use super::{Arena, Piece};
+use super::{Arena, Bell, Piece, Stamp, last};
 use crate::errno::Errno;
 
 /// Blocks that can be in flight at once.
@@ -40,13 +41,19 @@ pub(crate) struct Completion {
 pub(crate) struct Uring {
     ring: ManuallyDrop<IoUring>,
     slots: ManuallyDrop<Vec<Slot>>,
-    /// Calls whose end has not been seen.
+    /// Blocks that the kernel has not taken, in order.
+    queued: VecDeque<usize>,
+    /// Calls that it has taken, and whose end has not been seen.
     in_kernel: usize,
+    /// It is handed nothing any more.
+    closed: bool,
     /// The arena is registered.
     fixed: bool,
-    owner: (u32, ThreadId),
+    /// The kernel has let go of the files and the memory.
+    retired: bool,
+    owner: (Stamp, ThreadId),
     /// Rung by each completion.
-    bell: OwnedFd,
+    bell: Bell,
     /// Somebody waits for the bell.
     heard: Cell<bool>,
     _files: [OwnedFd; 2],
@@ -59,26 +66,87 @@ struct Slot {
     expected: u8,
 }
 
-fn here() -> (u32, ThreadId) {
-    (std::process::id(), std::thread::current().id())
+/// In the `user_data` of what tells that something registered has been let go:
+/// one of the two files, the memory, or a file that no call ever uses.
+const LET_GO: u64 = 1 << 32;
+/// The one that no call uses.
+const WITNESS: u64 = LET_GO | 3;
+
+fn here() -> (Stamp, ThreadId) {
+    (Stamp::here(), std::thread::current().id())
 }
 
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-fn bell(ring: &IoUring) -> Result<OwnedFd, Errno> {
-    use rustix::event::{EventfdFlags, eventfd};
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let rings = ring.submitter().register_eventfd(bell.as_raw_fd());
+fn bell(ring: &IoUring) -> Result<Bell, Errno> {
+    let bell = Bell::new()?;
+    let rings = (ring.submitter()).register_eventfd(bell.as_fd().as_raw_fd());
     rings.map_err(|error| errno(&error))?;
     Ok(bell)
+}
+
+/// Whether a ring is to be had: sets one up and drops it.
+///
+/// # Errors
+///
+/// As [`Uring::new`].
+pub(crate) fn try_io_uring() -> Result<(), Errno> {
+    set_up().map(drop)
+}
+
+/// A ring, of a kernel that has `IORING_FEAT_RSRC_TAGS`, Linux 5.13: with the
+/// links between requests (5.3), reads and writes of any memory (5.6), rings
+/// that do not count as locked memory (5.12), and word of what is let go.
+fn set_up() -> Result<IoUring, Errno> {
+    let ring = build().map_err(|error| errno(&error))?;
+    if ring.params().is_feature_resource_tagging() {
+        Ok(ring)
+    } else {
+        Err(Errno::ENOSYS)
+    }
+}
+
+/// `IORING_REGISTER_FILES2` of `io_uring_register(2)`, since Linux 5.13, with
+/// what is told once each is let go.
+fn register_files(ring: &IoUring, files: [i32; 3], tags: [u64; 3]) -> Result<(), Errno> {
+    const REGISTER_FILES2: libc::c_uint = 13;
+    /// `struct io_uring_rsrc_register`.
+    #[repr(C)]
+    struct Files {
+        count: u32,
+        flags: u32,
+        reserved: u64,
+        files: u64,
+        tags: u64,
+    }
+    let all = Files {
+        count: files.len() as u32,
+        flags: 0,
+        reserved: 0,
+        files: files.as_ptr() as u64,
+        tags: tags.as_ptr() as u64,
+    };
+    let (ring, size) = (ring.as_raw_fd(), std::mem::size_of::<Files>());
+    // SAFETY: the kernel reads the structure and both arrays, which outlive
+    // the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            ring,
+            REGISTER_FILES2,
+            &raw const all,
+            size,
+        )
+    };
+    if done < 0 { Err(last()) } else { Ok(()) }
 }
 
 /// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN`, since Linux
 /// 6.1: completions are worked off when they are asked for and not in between.
 /// Older kernels answer `EINVAL` to flags they do not know.
-fn set_up() -> std::io::Result<IoUring> {
+fn build() -> std::io::Result<IoUring> {
     let entries = SLOTS as u32 * 2;
     let deferred = IoUring::builder()
         .dontfork()
@@ -95,39 +163,46 @@ fn set_up() -> std::io::Result<IoUring> {
 }
 
 impl Uring {
-    /// From `files[0]` to `files[1]`. `io_uring_setup(2)`, since Linux 5.1.
+    /// From `files[0]` to `files[1]`. `io_uring_setup(2)`, since Linux 5.13 as
+    /// it is used here.
     ///
     /// # Errors
     ///
-    /// `ENOSYS`: no such call. `EPERM`, `EACCES`: a filter, or the sysctl
-    /// `kernel.io_uring_disabled`. `ENOMEM`: past `RLIMIT_MEMLOCK`, which
-    /// counted the rings before Linux 5.12. `EMFILE`, `ENFILE`.
+    /// `ENOSYS`: no such call, or an older one. `EPERM`, `EACCES`: a filter, as
+    /// most containers have, or the sysctl `kernel.io_uring_disabled`.
+    /// `ENOMEM`, `EMFILE`, `ENFILE`.
     pub(crate) fn new(files: [OwnedFd; 2], arena: &Arena) -> Result<Uring, (Errno, [OwnedFd; 2])> {
         let ring = match set_up() {
             Ok(ring) => ring,
-            Err(error) => return Err((errno(&error), files)),
+            Err(errno) => return Err((errno, files)),
         };
-        let numbers = [files[0].as_raw_fd(), files[1].as_raw_fd()];
-        if let Err(error) = ring.submitter().register_files(&numbers) {
-            return Err((errno(&error), files));
-        }
         let bell = match bell(&ring) {
             Ok(bell) => bell,
             Err(errno) => return Err((errno, files)),
         };
+        // Nothing fails behind this: the kernel would keep the files for a
+        // while.
+        let numbers = [files[0].as_fd(), files[1].as_fd(), bell.as_fd()].map(|fd| fd.as_raw_fd());
+        let tags = [LET_GO, LET_GO | 1, WITNESS];
+        if let Err(errno) = register_files(&ring, numbers, tags) {
+            return Err((errno, files));
+        }
         let whole = libc::iovec {
             iov_base: arena.start().cast_mut().cast(),
             iov_len: arena.len(),
         };
         // SAFETY: the kernel pins the pages of the range, which is mapped now;
         // each block's memory is held in its slot while the kernel uses it.
-        let registered = unsafe { ring.submitter().register_buffers(&[whole]) };
+        let registered = unsafe { (ring.submitter()).register_buffers2(&[whole], &[LET_GO | 2]) };
         Ok(Uring {
             ring: ManuallyDrop::new(ring),
             slots: ManuallyDrop::new((0..SLOTS).map(|_| Slot::default()).collect()),
+            queued: VecDeque::with_capacity(SLOTS),
             in_kernel: 0,
+            closed: false,
             // ENOMEM past RLIMIT_MEMLOCK: the pages are then pinned for each call.
             fixed: registered.is_ok(),
+            retired: false,
             owner: here(),
             bell,
             heard: Cell::new(false),
@@ -145,7 +220,7 @@ impl Uring {
 
     /// Queues a block: the read, and linked to it the write, which the kernel
     /// starts by itself once the read has filled the piece. Gives the piece
-    /// back where its slot is in use.
+    /// back where its slot is in use, and once the ring is closed.
     pub(crate) fn queue(
         &mut self,
         slot: usize,
@@ -153,7 +228,7 @@ impl Uring {
         from: u64,
         to: u64,
     ) -> Result<(), Piece> {
-        if self.slots[slot].piece.is_some() || self.ring.submission().is_full() {
+        if self.closed || self.slots[slot].piece.is_some() || self.ring.submission().is_full() {
             return Err(piece);
         }
         let [read, write] = entries(self.fixed, slot, &piece, from, to);
@@ -168,7 +243,7 @@ impl Uring {
             let given = std::mem::take(&mut self.slots[slot]);
             return given.piece.map_or(Ok(()), Err);
         }
-        self.in_kernel += 2;
+        self.queued.push_back(slot);
         Ok(())
     }
 
@@ -182,25 +257,77 @@ impl Uring {
     pub(crate) fn enter(&mut self, wait: bool) -> Result<(), Errno> {
         if self.heard.take() {
             // Before anything is looked at: what comes after it rings again.
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            self.bell.clear();
         }
-        let idle = {
+        let idle = self.queued.is_empty() && {
             let queue = self.ring.submission();
-            queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
+            !queue.taskrun() && !queue.cq_overflow()
         };
         if idle && (!wait || self.in_kernel == 0) {
             return Ok(());
         }
-        match self.ring.submit_and_wait(usize::from(wait)) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(errno(&error)),
+        self.hand_over(2 * self.queued.len(), wait)
+    }
+
+    /// Waits until something that the kernel has in hand is done, if there is
+    /// anything, and hands it nothing.
+    pub(crate) fn wait(&mut self) -> Result<(), Errno> {
+        match self.in_kernel {
+            0 => Ok(()),
+            _ => self.hand_over(0, true),
         }
+    }
+
+    /// So many of the queued calls, in `io_uring_enter(2)`, which may take
+    /// fewer. Where it ends between the two calls of a block, it has started
+    /// the read by itself (`io_submit_state_end` in io_uring/io_uring.c), and
+    /// the write would begin without waiting for it the next time: the ring is
+    /// closed then.
+    fn hand_over(&mut self, calls: usize, wait: bool) -> Result<(), Errno> {
+        const GETEVENTS: u32 = 1;
+        let calls = if self.closed { 0 } else { calls };
+        let submitter = self.ring.submitter();
+        // SAFETY: the queued entries are of `queue`, which says why they are
+        // sound; the call has no argument of its own.
+        let done = unsafe {
+            submitter.enter::<libc::sigset_t>(calls as u32, u32::from(wait), GETEVENTS, None)
+        };
+        let taken = done.map_err(|error| errno(&error))?.min(calls);
+        self.in_kernel += taken;
+        self.queued.drain(..taken / 2);
+        if taken % 2 == 1 {
+            if let Some(slot) = self.queued.pop_front() {
+                self.slots[slot].expected = 1;
+            }
+            self.close();
+        }
+        Ok(())
+    }
+
+    /// Hands the kernel nothing any more: neither what is queued, of which
+    /// nothing is to be expected from now on, nor what is still to come.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        for slot in self.queued.drain(..) {
+            self.slots[slot].expected = 0;
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Something is queued, and the kernel has nothing in hand whose end would
+    /// be a reason to try again.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.in_kernel == 0 && !self.queued.is_empty()
     }
 
     /// The next completion that has been reaped.
     pub(crate) fn next(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
         let data = entry.user_data();
+        debug_assert!(data < LET_GO, "let go before it was given up");
         let slot = (data >> 1) as usize;
         self.in_kernel -= 1;
         self.slots[slot].expected -= 1;
@@ -216,7 +343,7 @@ impl Uring {
         })
     }
 
-    /// The memory of a block of which both calls have completed.
+    /// The memory of a block of which nothing more is to be expected.
     pub(crate) fn release(&mut self, slot: usize) -> Option<Piece> {
         match self.slots[slot].expected {
             0 => self.slots[slot].piece.take(),
@@ -224,9 +351,46 @@ impl Uring {
         }
     }
 
+    /// Has the kernel let go of both files and of the memory: closing a ring
+    /// leaves that to a worker of the kernel's, some time later
+    /// (`io_ring_exit_work` in io_uring/io_uring.c), and until then the sink is
+    /// busy for `execve(2)`, `umount(2)` and leases. To be called with nothing
+    /// in flight, by the thread that made the ring; it takes no more blocks.
+    pub(crate) fn retire(&mut self) {
+        if self.retired || self.in_kernel > 0 || self.owner != here() {
+            return;
+        }
+        self.close();
+        self.retired = true;
+        let submitter = self.ring.submitter();
+        let mut left = 0;
+        if again(|| submitter.unregister_files()).is_ok() {
+            left += 3;
+        }
+        if self.fixed && again(|| submitter.unregister_buffers()).is_ok() {
+            left += 1;
+        }
+        // Until Linux 6.12 those calls wait for whoever still has a file or the
+        // memory, and say nothing. Since then they do not wait: a worker of the
+        // kernel's that has just completed a call may have them for a moment
+        // yet, and each is told of once it is free. What nobody has is told of
+        // at once.
+        let mut tells = false;
+        loop {
+            for entry in self.ring.completion() {
+                tells |= entry.user_data() == WITNESS;
+                left -= 1;
+            }
+            if !tells || left == 0 || again(|| self.ring.submit_and_wait(1)).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Waits until the kernel is done with all memory. `false` if that cannot
     /// be brought about from here.
     fn drain(&mut self) -> bool {
+        self.close();
         while self.in_kernel > 0 {
             while self.next().is_some() {}
             match self.enter(true) {
@@ -235,6 +399,16 @@ impl Uring {
             }
         }
         true
+    }
+}
+
+/// A call that a signal does not keep from its end.
+fn again<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 
@@ -272,13 +446,91 @@ impl Drop for Uring {
             // The kernel may still read and write what is in the slots.
             return;
         }
-        if self.owner.0 != std::process::id() {
+        if !self.owner.0.is_here() {
             // The parent's: its mapping is not here.
             return;
         }
+        self.retire();
         // SAFETY: dropped once, here, and not used after.
         unsafe { ManuallyDrop::drop(&mut self.ring) };
         // SAFETY: as above; the kernel is done with all of their memory.
         unsafe { ManuallyDrop::drop(&mut self.slots) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    const BLOCK: usize = 8192;
+
+    /// A ring between two files, and a file for each to look at.
+    fn ring(arena: &Arena) -> Option<(Uring, File, File)> {
+        let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        source.write_all_at(&[7; 2 * BLOCK], 0).unwrap();
+        let files = [&source, &sink].map(|file| file.try_clone().unwrap().into());
+        match Uring::new(files, arena) {
+            Ok(ring) => Some((ring, source, sink)),
+            Err((errno, _)) => {
+                eprintln!("SKIPPED: no io_uring here: {errno:?}");
+                None
+            }
+        }
+    }
+
+    fn length(file: &File) -> u64 {
+        file.metadata().unwrap().len()
+    }
+
+    /// The kernel takes the read of the second block, and not its write.
+    #[test]
+    fn a_write_without_its_read_is_never_handed_over() {
+        let mut arena = Arena::with_capacity(1 << 20).unwrap();
+        let Some((mut ring, _source, sink)) = ring(&arena) else {
+            return;
+        };
+        for slot in 0..3 {
+            let at = (slot * BLOCK) as u64;
+            let piece = arena.take(BLOCK).unwrap();
+            assert!(ring.queue(slot, piece, at, at).is_ok());
+        }
+        assert!(ring.is_stuck());
+        ring.hand_over(3, true).unwrap();
+        assert!(ring.is_closed() && !ring.is_stuck());
+        let mut seen = Vec::new();
+        while ring.in_kernel > 0 {
+            ring.enter(true).unwrap();
+            while let Some(done) = ring.next() {
+                assert_eq!(done.result, Ok(BLOCK));
+                seen.push((done.slot, done.half));
+            }
+        }
+        seen.sort_by_key(|(slot, half)| (*slot, *half == Half::Write));
+        assert_eq!(seen, [(0, Half::Read), (0, Half::Write), (1, Half::Read)]);
+        assert_eq!(length(&sink), BLOCK as u64, "the first block alone");
+        assert!((0..3).all(|slot| ring.release(slot).is_some()));
+        let piece = arena.take(BLOCK).unwrap();
+        assert!(ring.queue(3, piece, 0, 0).is_err(), "it takes no more");
+        drop(ring);
+        assert_eq!(length(&sink), BLOCK as u64);
+    }
+
+    #[test]
+    fn what_is_queued_when_it_closes_never_begins() {
+        let mut arena = Arena::with_capacity(1 << 20).unwrap();
+        let Some((mut ring, _source, sink)) = ring(&arena) else {
+            return;
+        };
+        let piece = arena.take(BLOCK).unwrap();
+        assert!(ring.queue(0, piece, 0, 0).is_ok());
+        ring.close();
+        ring.enter(false).unwrap();
+        assert!(ring.release(0).is_some());
+        assert!(ring.next().is_none());
+        drop(ring);
+        assert_eq!(length(&sink), 0);
     }
 }

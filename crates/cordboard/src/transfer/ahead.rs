@@ -58,12 +58,18 @@ impl Ahead {
     }
 
     /// Gives back what was reserved past the end of a transfer that ended
-    /// early: a truncation to the length the file has anyway.
+    /// early: a truncation to the length the file has anyway. Not, if somebody
+    /// else has made it longer, and may be at it: what they write in between
+    /// would be cut off, and what is reserved before their end is no more than
+    /// a hole of theirs.
     pub(super) fn settle(&self, flow: &Flow<'_>) {
-        if self.start + flow.written >= self.until {
+        let filled = self.start + flow.written;
+        if filled >= self.until {
             return;
         }
-        if let Ok(stat) = rustix::fs::fstat(flow.sink_fd()) {
+        if let Ok(stat) = rustix::fs::fstat(flow.sink_fd())
+            && stat.st_size as u64 <= filled
+        {
             let _ = rustix::fs::ftruncate(flow.sink_fd(), stat.st_size as u64);
         }
     }

@@ -1,12 +1,13 @@
 //! Ending a transfer from elsewhere, and watching it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::errno::Errno;
 use crate::route::PathName;
+use crate::sys::Bell;
 
 /// The handle by which another thread, or a signal handler, ends a transfer.
 ///
@@ -21,7 +22,7 @@ pub struct Control {
 #[derive(Debug)]
 struct Shared {
     cancelled: AtomicBool,
-    wake: OwnedFd,
+    wake: Bell,
 }
 
 impl Control {
@@ -31,12 +32,10 @@ impl Control {
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the wake-up was to be had.
     pub fn new() -> Result<Control, Errno> {
-        use rustix::event::{EventfdFlags, eventfd};
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Control {
             shared: Arc::new(Shared {
                 cancelled: AtomicBool::new(false),
-                wake,
+                wake: Bell::new()?,
             }),
             interrupting: false,
         })
@@ -73,8 +72,7 @@ impl Control {
     /// this handle it wakes one, whichever is first to notice; give each its
     /// own where all are to be woken. Async-signal-safe.
     pub fn wake(&self) {
-        // A counter that is already at its maximum wakes just as well.
-        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+        self.shared.wake.ring();
     }
 
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
@@ -86,8 +84,7 @@ impl Control {
         if self.is_cancelled() {
             return;
         }
-        let mut counter = [0u8; 8];
-        let _ = rustix::io::read(&self.shared.wake, &mut counter);
+        self.shared.wake.clear();
         // A cancel that came in between: its wake-up was for all who share it.
         if self.is_cancelled() {
             self.wake();

@@ -1,9 +1,10 @@
 //! Holes: ranges without blocks, which read as zeros.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
+use crate::endpoint::reopen;
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow};
 
@@ -102,10 +103,7 @@ impl Walk {
             return found;
         }
         if self.own.is_none() {
-            let path = format!("/proc/self/fd/{}", flow.source_fd().as_raw_fd());
-            // Should somebody have a lease on it, nobody waits for that.
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            self.own = rustix::fs::open(path, flags, Mode::empty()).ok();
+            self.own = reopen(flow.source_fd(), OFlags::RDONLY).ok();
         }
         find(self.own.as_ref()?.as_fd(), offset)
     }

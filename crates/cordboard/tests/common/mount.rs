@@ -70,3 +70,42 @@ impl Drop for Mount {
         Mount::run("umount", &["-l", self.path().to_str().unwrap()]);
     }
 }
+
+/// A loop device on a file in memory, gone with this value.
+pub struct Loop {
+    pub dir: tempfile::TempDir,
+    pub device: String,
+}
+
+impl Loop {
+    /// A device of the size of what `image` has made at the path it is given.
+    pub fn new(image: impl FnOnce(&std::path::Path)) -> Option<Loop> {
+        if !super::root() {
+            eprintln!("SKIPPED: a loop device takes root");
+            return None;
+        }
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = dir.path().join("image");
+        image(&name);
+        let made = Command::new("losetup")
+            .args(["--find", "--show", name.to_str().unwrap()])
+            .output();
+        let Some(made) = made.ok().filter(|made| made.status.success()) else {
+            eprintln!("SKIPPED: no loop device is to be had here");
+            return None;
+        };
+        let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+        Some(Loop { dir, device })
+    }
+
+    pub fn open(&self) -> File {
+        let mut options = File::options();
+        options.read(true).write(true).open(&self.device).unwrap()
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        Mount::run("losetup", &["-d", &self.device]);
+    }
+}

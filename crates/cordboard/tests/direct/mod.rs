@@ -1,10 +1,12 @@
 //! The same for each of the two that carry blocks out.
 
+mod bad_sectors;
 mod endings;
 mod flow;
 mod places;
 mod random;
 mod refusals;
+mod released;
 
 use std::fs::File;
 

@@ -1,8 +1,8 @@
 //! `O_DIRECT`: the device reads a block into memory and writes it from there,
 //! and the processor touches none of it. Each block's buffer is shared by its
 //! read and its write, as the paper's was, and several blocks are in flight in
-//! any order. Since Linux 2.6; by `io_uring(7)` since Linux 5.1, by a few
-//! threads where that is refused.
+//! any order. Since Linux 2.6; by `io_uring(7)` since Linux 5.13, by a few
+//! threads where that is older or refused.
 //!
 //! What cannot be aligned, a head and a tail of less than a page, goes through
 //! the page cache; the kernel keeps the two coherent (`open(2)`, NOTES).
@@ -33,7 +33,7 @@ use self::room::Room;
 use self::twins::Cached;
 use self::window::Window;
 use super::{Flow, Step, Verdict};
-use crate::endpoint::{Kind, Side};
+use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::route::Why;
 use crate::sys::{Arena, LARGEST_ARENA};
@@ -47,9 +47,13 @@ const GROWTH: u64 = 4 << 30;
 /// | `EINVAL` | the block again through the page cache; twice in a row: declined | a write that `RLIMIT_FSIZE` cuts short of a boundary (`generic_write_checks`); alignment stricter than `statx(2)` says |
 /// | `EOPNOTSUPP`, `ENOTBLK` | declined | no direct I/O after all, or not there: `iomap_dio_rw` |
 /// | `ENOMEM` | declined | no memory for the requests |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG` | the block again through the page cache, which finds the last byte that there is room for | as `write(2)` |
+/// | a ring that takes nothing on, with nothing in flight | declined | no memory for requests: see `uring.rs` |
 /// | `EAGAIN`, `EINTR`, `ECANCELED` | the block again through the page cache | given up for reasons of the ring's |
-/// | anything else | failed, at the end of what is in the sink without a gap | |
+/// | anything else (`EIO`, `ENODATA`, `EILSEQ`; `ENOSPC`, `EDQUOT`, `EFBIG`) | the block again through the page cache, and past it where that fails, in ever smaller pieces, which finds the last page that goes through | a block has many sectors, of which one may be bad |
+///
+/// Such pieces are synced one by one, so that none counts that the device has
+/// refused: a write to a block device, or to a file on one that is thinly
+/// provisioned, hears of `EIO` and `ENOSPC` from `fdatasync(2)` alone.
 pub(crate) struct Direct {
     // Before the arena, whose memory its blocks are.
     ring: Box<dyn Ring>,
@@ -67,6 +71,9 @@ pub(crate) struct Direct {
     until: u64,
     /// Up to here in the source, the page cache is used.
     by_hand: u64,
+    /// In pieces of no more than this, each synced, because a block has failed.
+    /// 0: in any, and not synced.
+    careful: u64,
     /// The last block was refused as not aligned.
     refused: bool,
     told: Vec<(usize, Fate)>,
@@ -110,6 +117,7 @@ impl Direct {
             next: (0, 0),
             until: 0,
             by_hand: 0,
+            careful: 0,
             refused: false,
             told: Vec::new(),
         })
@@ -214,32 +222,22 @@ impl Direct {
         {
             return Some(Verdict::Failed(Side::Sink, errno));
         }
-        let (side, errno) = match fate {
-            Fate::ReadFailed(errno) => (Side::Source, errno),
-            Fate::WriteFailed(errno) => (Side::Sink, errno),
+        self.careful = 0;
+        let errno = match fate {
+            Fate::ReadFailed(errno) | Fate::WriteFailed(errno) => errno,
             // Less than there was, or less than was asked for: to be seen.
-            _ => (Side::Source, Errno::EAGAIN),
+            _ => Errno::EAGAIN,
         };
-        Some(match errno {
-            Errno::EINVAL if !self.refused => {
-                self.refused = true;
-                self.by_hand = from + length;
-                Verdict::Moved(moved)
-            }
+        match errno {
+            Errno::EINVAL if !self.refused => self.refused = true,
             Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOTBLK | Errno::ENOMEM => {
-                Verdict::Declined(errno.into())
+                return Some(Verdict::Declined(errno.into()));
             }
-            Errno::EAGAIN
-            | Errno::EINTR
-            | Errno::ECANCELED
-            | Errno::ENOSPC
-            | Errno::EDQUOT
-            | Errno::EFBIG => {
-                self.by_hand = from + length;
-                Verdict::Moved(moved)
-            }
-            _ => Verdict::Failed(side, errno),
-        })
+            Errno::EAGAIN | Errno::EINTR | Errno::ECANCELED => {}
+            _ => self.careful = length,
+        }
+        self.by_hand = from + length;
+        Some(Verdict::Moved(moved))
     }
 
     /// A piece through the page cache: a head or a tail, the end, or what
@@ -258,26 +256,53 @@ impl Direct {
             return Verdict::Declined(Errno::EBADF.into());
         }
         let boundary = self.unit - from % self.unit;
-        let length = boundary.max(self.by_hand.saturating_sub(from));
+        let mut length = boundary.max(self.by_hand.saturating_sub(from));
+        let careful = self.careful > 0 && from < self.by_hand;
+        if careful {
+            length = length.min(self.careful);
+        }
         let length = flow.want(usize::try_from(length).unwrap_or(self.arena.len()));
         let Some(mut memory) = self.arena.take(length.min(self.arena.len())) else {
             return Verdict::Declined("no memory for blocks".into());
         };
-        let read = rustix::io::pread(self.source.fd(flow.source_fd()), &mut memory[..], from);
+        let source = self.source.fd(flow.source_fd());
+        let mut read = rustix::io::pread(source, &mut memory[..], from);
+        if careful && read.is_err() {
+            // A cached page may be of megabytes, and is read as a whole.
+            let past = reopen(source, OFlags::RDONLY | OFlags::DIRECT);
+            read = past.map_or(read, |fd| rustix::io::pread(&fd, &mut memory[..], from));
+        }
         let n = match read.map_err(Errno::from) {
             Ok(0) => return Verdict::Ended,
             Ok(n) => n,
             Err(Errno::EINTR) => return Verdict::Moved(0),
+            Err(_) if careful && self.halves(length) => return Verdict::Moved(0),
             Err(errno) => return Verdict::Failed(Side::Source, errno),
         };
-        match rustix::io::pwrite(self.sink.fd(flow.sink_fd()), &memory[..n], to) {
+        let sink = self.sink.fd(flow.sink_fd());
+        let mut written = rustix::io::pwrite(sink, &memory[..n], to);
+        if careful && written.is_ok() {
+            let synced = rustix::io::retry_on_intr(|| rustix::fs::fdatasync(sink));
+            written = synced.and(written);
+        }
+        match written.map_err(Errno::from) {
+            Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
             Ok(n) => match account(flow, n as u64) {
                 Ok(()) => Verdict::Moved(n as u64),
                 Err(verdict) => verdict,
             },
-            Err(rustix::io::Errno::INTR) => Verdict::Moved(0),
-            Err(errno) => Verdict::Failed(Side::Sink, errno.into()),
+            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(_) if careful && self.halves(n) => Verdict::Moved(0),
+            Err(errno) => Verdict::Failed(Side::Sink, errno),
         }
+    }
+
+    /// A piece of this length has failed: the next is to be half of it. `false`
+    /// if there is no shorter one.
+    fn halves(&mut self, length: usize) -> bool {
+        let length = length as u64;
+        self.careful = (length / 2).next_multiple_of(self.unit);
+        length > self.unit
     }
 
     /// One step; what it comes to, or the bytes that were counted.
@@ -303,6 +328,12 @@ impl Direct {
             }
         }
         self.fill();
+        if self.window.is_idle() {
+            let why = "the kernel takes no blocks on";
+            return (moved > 0)
+                .then_some(moved)
+                .ok_or(Verdict::Declined(why.into()));
+        }
         // With something to tell of there is no need to wait.
         moved += self.reap(flow, flow.may_sleep && moved == 0)?;
         if moved == 0 && !flow.may_sleep && !self.window.is_idle() {
@@ -357,6 +388,7 @@ impl Step for Direct {
             }
         }
         let _ = self.window.give_up();
+        self.ring.retire();
         match (&self.room, offsets(flow)) {
             (Some(room), Ok((_, to))) => match room.trim(flow.sink_fd(), to) {
                 Ok(()) => Verdict::Ended,

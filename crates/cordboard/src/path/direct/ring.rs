@@ -81,4 +81,8 @@ pub(super) trait Ring: Send {
 
     /// Drops what has not begun; it is told of as [`Fate::Dropped`].
     fn cancel(&mut self) {}
+
+    /// Nothing is in flight, and nothing will be: whoever is told of the end
+    /// finds both files closed. On the thread that all else was called on.
+    fn retire(&mut self) {}
 }

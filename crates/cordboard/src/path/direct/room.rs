@@ -46,10 +46,7 @@ impl Room {
             }
             Err(_) => {
                 // ENOSPC may come after part of it.
-                if fstat(sink)?.st_size as u64 > size {
-                    ftruncate(sink, size)?;
-                }
-                Ok(())
+                give_back(sink, size, end)
             }
         }
     }
@@ -57,13 +54,18 @@ impl Room {
     /// Cuts off what was made and not filled: `filled` is as far as the sink
     /// has what it is to have. Not, if somebody else has made it longer still.
     pub(super) fn trim(&self, sink: BorrowedFd<'_>, filled: u64) -> Result<(), Errno> {
-        let size = fstat(sink)?.st_size as u64;
-        let right = self.before.max(filled);
-        if size > right && size <= self.reach {
-            ftruncate(sink, right)?;
-        }
-        Ok(())
+        give_back(sink, self.before.max(filled), self.reach)
     }
+}
+
+/// Cuts the sink off at `size`, if it is longer, and no longer than `reach`: it
+/// is not we who have written behind that.
+fn give_back(sink: BorrowedFd<'_>, size: u64, reach: u64) -> Result<(), Errno> {
+    let now = fstat(sink)?.st_size as u64;
+    if size < now && now <= reach {
+        ftruncate(sink, size)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -88,5 +90,10 @@ mod tests {
         file.set_len(2 << 20).unwrap();
         room.trim(file.as_fd(), 0).unwrap();
         assert_eq!(length(), 2 << 20, "somebody else made it longer");
+        // Meanwhile, where there was no room for all of what was asked for.
+        give_back(file.as_fd(), 100, 1 << 20).unwrap();
+        assert_eq!(length(), 2 << 20);
+        give_back(file.as_fd(), 100, 2 << 20).unwrap();
+        assert_eq!(length(), 100);
     }
 }

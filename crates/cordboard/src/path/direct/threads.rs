@@ -5,17 +5,16 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use super::ring::{Block, Fate, Ring};
 use crate::engine;
 use crate::errno::Errno;
+use crate::sys::Bell;
 
 struct Files {
     source: OwnedFd,
     sink: OwnedFd,
     /// Readable when something has been told.
-    bell: OwnedFd,
+    bell: Bell,
 }
 
 /// What a transfer and the threads that work for it share.
@@ -47,8 +46,7 @@ impl Shared {
             state.busy -= 1;
         }
         if let Some(files) = &state.files {
-            // Full is as good as rung.
-            let _ = rustix::io::write(&files.bell, &1u64.to_ne_bytes());
+            files.bell.ring();
         }
     }
 
@@ -99,7 +97,7 @@ impl ByThreads {
         let files = Arc::new(Files {
             source,
             sink,
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            bell: Bell::new()?,
         });
         let shared = Shared::default();
         shared.state().files = Some(Arc::clone(&files));
@@ -147,8 +145,7 @@ impl Ring for ByThreads {
         if wait && nothing {
             self.wait()?;
         }
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.files.bell, &mut count);
+        self.files.bell.clear();
         told.append(&mut self.shared.state().told);
         Ok(())
     }

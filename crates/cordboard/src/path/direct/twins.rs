@@ -1,38 +1,20 @@
 //! Second descriptors of the same files: the flags of those that were lent are
 //! not changed, and `O_DIRECT` is a flag.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
-use crate::endpoint::{Alignment, Endpoint};
+use crate::endpoint::{Alignment, Endpoint, reopen};
 use crate::errno::Errno;
 use crate::path::Flow;
 use crate::route::Why;
 
-/// Opens the file behind a descriptor again, through procfs, with what the
-/// first one promises of its reads and writes.
-///
-/// | errno | why |
-/// |---|---|
-/// | `ENOENT` | no procfs |
-/// | `EACCES`, `EPERM` | the file's mode or seals; not the owner, with `O_NOATIME` |
-/// | `EINVAL` | a file system without direct I/O (`open(2)`) |
-/// | `ETXTBSY`, `EROFS` | a program that runs; mounted read-only since |
-fn open(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let promised = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
-    let kept = rustix::fs::fcntl_getfl(fd)? & promised;
-    // Should somebody have a lease on it, nobody waits for that.
-    let flags = flags | kept | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?)
-}
-
 /// Both files, past the page cache.
 pub(super) fn direct(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
     Ok([
-        open(flow.source_fd(), OFlags::RDONLY | OFlags::DIRECT)?,
-        open(flow.sink_fd(), OFlags::WRONLY | OFlags::DIRECT)?,
+        reopen(flow.source_fd(), OFlags::RDONLY | OFlags::DIRECT)?,
+        reopen(flow.sink_fd(), OFlags::WRONLY | OFlags::DIRECT)?,
     ])
 }
 
@@ -43,7 +25,7 @@ pub(super) struct Cached(Option<OwnedFd>);
 
 impl Cached {
     pub(super) fn new(side: &Endpoint<'_>, access: OFlags) -> Result<Cached, Errno> {
-        let twin = side.facts().direct.then(|| open(side.fd(), access));
+        let twin = side.facts().direct.then(|| reopen(side.fd(), access));
         Ok(Cached(twin.transpose()?))
     }
 

@@ -2,12 +2,12 @@
 //! through a second, cached descriptor for the head and the tail that cannot
 //! (`open(2)`, NOTES, `O_DIRECT`).
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use super::super::{Cursor, Flow};
-use crate::endpoint::Facts;
+use crate::endpoint::{Facts, reopen};
 use crate::errno::Errno;
 
 /// Bytes that a write must be a multiple of; 1 for anything but direct I/O.
@@ -109,10 +109,8 @@ pub(super) fn write(
 }
 
 /// Does one call without `O_DIRECT`: on a second open description of the same
-/// file, or, where that cannot be had (no procfs, no permission), by taking
+/// file, or, where that cannot be had (no procfs, no permission, a lease), by taking
 /// the flag off for the length of the call, as dd(1) does for its last block.
-/// What else the descriptor promises of its writes, and of its reads, holds
-/// for the second one too.
 fn cached(
     fd: BorrowedFd<'_>,
     flags: OFlags,
@@ -121,10 +119,7 @@ fn cached(
 ) -> Result<usize, Errno> {
     use std::os::fd::AsFd;
     if twin.is_none() {
-        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let promised = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
-        let flags = flags | OFlags::CLOEXEC | (rustix::fs::fcntl_getfl(fd)? & promised);
-        *twin = rustix::fs::open(path, flags, Mode::empty()).ok();
+        *twin = reopen(fd, flags).ok();
     }
     if let Some(twin) = twin {
         return call(twin.as_fd());
@@ -135,37 +130,4 @@ fn cached(
     // Whatever comes of this: what the call has done is done, and counts.
     let _ = rustix::fs::fcntl_setfl(fd, before);
     done
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::AsFd;
-
-    use super::*;
-
-    #[test]
-    fn the_second_descriptor_keeps_the_promises_of_the_first() {
-        let dir = tempfile::tempdir().unwrap();
-        let name = dir.path().join("f");
-        std::fs::write(&name, b"x").unwrap();
-        for promise in [
-            OFlags::empty(),
-            OFlags::DSYNC,
-            OFlags::SYNC,
-            OFlags::NOATIME,
-        ] {
-            let flags = OFlags::WRONLY | OFlags::CLOEXEC | promise;
-            let first = rustix::fs::open(&name, flags, Mode::empty()).unwrap();
-            let mut twin = None;
-            let mut seen = OFlags::empty();
-            let done = cached(first.as_fd(), OFlags::WRONLY, &mut twin, |fd| {
-                seen = rustix::fs::fcntl_getfl(fd)?;
-                Ok(7)
-            });
-            assert_eq!(done, Ok(7));
-            assert!(twin.is_some(), "{promise:?}");
-            let all = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
-            assert_eq!(seen & all, promise, "{promise:?}");
-        }
-    }
 }
