@@ -59,6 +59,7 @@ pub mod route;
 pub mod stage;
 #[allow(unsafe_code)]
 mod sys;
+mod threads;
 pub mod transfer;
 
 pub use endpoint::{Endpoint, Kind, Side};

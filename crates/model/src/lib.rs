@@ -14,6 +14,6 @@ mod completion;
 #[path = "../../cordboard/src/engine/inbox.rs"]
 mod inbox;
 mod orders;
-#[path = "../../cordboard/src/engine/queue.rs"]
+#[path = "../../cordboard/src/threads/queue.rs"]
 mod queue;
 mod sync;

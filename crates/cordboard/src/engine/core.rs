@@ -13,9 +13,10 @@ use super::inbox::Inbox;
 use super::job::Job;
 use super::message::Message;
 use super::reactor::Reactor;
-use super::workers::{Pool, Work, start_thread};
+use super::workers::Work;
 use crate::errno::Errno;
 use crate::sys::Stamp;
+use crate::threads::{self, Pool, Work as _};
 use crate::transfer::{Next, Place, Poll, Turn};
 
 /// Where one thread waits for transfers.
@@ -55,7 +56,7 @@ pub(super) struct Core {
     /// For transfers whose steps must all be taken on one thread, and wait now
     /// and then for a disk.
     disk: Mutex<Disk>,
-    pool: Arc<Pool>,
+    pool: Arc<Pool<Work>>,
     start: Instant,
     ids: AtomicU64,
     /// Transfers whose end has not been told.
@@ -66,8 +67,7 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(workers: usize) -> Result<Core, Errno> {
-        /// 0 is no engine's.
-        static NUMBERS: AtomicUsize = AtomicUsize::new(1);
+        static NUMBERS: AtomicUsize = AtomicUsize::new(threads::NOBODY + 1);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Ok(Core {
             number,
@@ -107,7 +107,8 @@ impl Core {
         if disk.is_none() {
             let station = Station::new(Place::Disk).ok()?;
             let reactor = Reactor::new(Arc::clone(self), Arc::clone(&station)).ok()?;
-            let thread = start_thread("cordboard-disk", self.number, move || reactor.run()).ok()?;
+            let thread =
+                threads::start("cordboard-disk", self.number, move || reactor.run()).ok()?;
             *disk = Some((station, thread));
         }
         disk.as_ref().map(|(station, _)| Arc::clone(station))

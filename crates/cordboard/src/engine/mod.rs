@@ -11,7 +11,6 @@ mod core;
 mod inbox;
 mod job;
 mod message;
-mod queue;
 mod reactor;
 mod running;
 mod status;
@@ -25,7 +24,6 @@ use std::thread::JoinHandle;
 
 pub use running::Running;
 pub use status::Status;
-pub(crate) use workers::spawn;
 
 pub use crate::route::Backend;
 
@@ -39,6 +37,7 @@ use self::timers::Alarm;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys::{self, PerProcess};
+use crate::threads;
 use crate::transfer::{Awake, Clock, Course, Failure, Refusal, Request, Transfer, duplicate};
 
 /// How an engine is to be.
@@ -98,7 +97,7 @@ impl Engine {
         }
         let core = Arc::new(Core::new(options.workers)?);
         let reactor = Reactor::new(Arc::clone(&core), Arc::clone(core.main()))?;
-        let thread = workers::start_thread("cordboard", core.number, move || reactor.run())
+        let thread = threads::start("cordboard", core.number, move || reactor.run())
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
         Ok(Engine {
             core,
@@ -168,7 +167,7 @@ impl Engine {
             return;
         }
         self.core.stop();
-        if workers::is_inside(self.core.number) {
+        if threads::is_of(self.core.number) {
             return;
         }
         // Held until all is done: whoever comes second waits as well.

@@ -19,6 +19,7 @@ use super::timers::Timers;
 use super::workers::{Work, glance};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::sys;
 use crate::transfer::{Awake, Clock, Need, Next, Place, What};
 
 /// The token of the inbox's bell: no transfer's number comes so far.
@@ -56,6 +57,9 @@ impl Reactor {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         while !self.core.is_done() {
             let nothing_new = self.read_messages();
+            if self.station.place == Place::Disk {
+                sys::keep_an_arena(!self.jobs.is_empty());
+            }
             self.ring_alarms();
             // Those that are in the queue now; what they put there waits.
             for _ in 0..self.queue.len() {

@@ -1,5 +1,6 @@
 //! Memory for blocks in flight: one mapping, lent out in pieces.
 
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,6 +37,23 @@ pub(crate) struct Piece {
     length: usize,
 }
 
+thread_local! {
+    /// Whether this thread keeps the memory of an arena for the next one, and
+    /// what it has kept.
+    static KEEPS: Cell<bool> = const { Cell::new(false) };
+    static SPARE: RefCell<Option<Buffer>> = const { RefCell::new(None) };
+}
+
+/// Whether the memory of an arena that is dropped on this thread stays for the
+/// next one, which need not be cleared for it; if not, none is kept. 8 MiB at
+/// most.
+pub(crate) fn keep_an_arena(keeps: bool) {
+    KEEPS.set(keeps);
+    if !keeps {
+        SPARE.take();
+    }
+}
+
 impl Arena {
     /// This many bytes, rounded to whole units.
     ///
@@ -44,8 +62,13 @@ impl Arena {
     /// `ENOMEM`, as `mmap(2)`.
     pub(crate) fn with_capacity(bytes: usize) -> Result<Arena, Errno> {
         let units = bytes.div_ceil(UNIT).clamp(1, 32);
+        let spare = SPARE.try_with(RefCell::take).ok().flatten();
+        let buffer = match spare.and_then(|spare| spare.resized(units * UNIT)) {
+            Some(spare) => spare,
+            None => Buffer::huge(units * UNIT)?,
+        };
         let region = Region {
-            buffer: Buffer::huge(units * UNIT)?,
+            buffer,
             units: units as u32,
             taken: AtomicU32::new(0),
         };
@@ -84,6 +107,18 @@ impl Arena {
             start: place as usize * UNIT,
             length,
         })
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if KEEPS.try_with(Cell::get) == Ok(true)
+            // No piece of it is lent any more.
+            && let Some(region) = Arc::get_mut(&mut self.region)
+        {
+            let kept = std::mem::replace(&mut region.buffer, Buffer::none());
+            let _ = SPARE.try_with(|spare| spare.replace(Some(kept)));
+        }
     }
 }
 
@@ -140,6 +175,25 @@ mod tests {
         drop(pieces.remove(3));
         let small: Vec<Piece> = std::iter::from_fn(|| arena.take(UNIT)).collect();
         assert_eq!(small.len(), 4);
+    }
+
+    #[test]
+    fn memory_is_kept_where_another_arena_follows() {
+        keep_an_arena(true);
+        let first = Arena::with_capacity(LARGEST_ARENA).unwrap();
+        let start = first.start() as usize;
+        drop(first);
+        let mut second = Arena::with_capacity(1 << 20).unwrap();
+        assert_eq!((second.start() as usize, second.len()), (start, 1 << 20));
+        // Lent, it is its borrower's; and a longer one is made anew.
+        let piece = second.take(1).unwrap();
+        drop(second);
+        let third = Arena::with_capacity(LARGEST_ARENA).unwrap();
+        assert_ne!(third.start() as usize, start);
+        drop((piece, third));
+        assert!(SPARE.with_borrow(Option::is_some));
+        keep_an_arena(false);
+        assert!(SPARE.with_borrow(Option::is_none));
     }
 
     #[test]

@@ -80,6 +80,25 @@ impl Buffer {
         Ok(buffer)
     }
 
+    /// The same memory with this length, if it is this process's and as long.
+    pub(super) fn resized(mut self, length: usize) -> Option<Buffer> {
+        let here = self.home.is_none_or(Stamp::is_here);
+        (here && length <= self.mapped).then(|| {
+            self.length = length;
+            self
+        })
+    }
+
+    /// No memory at all.
+    pub(super) fn none() -> Buffer {
+        Buffer {
+            start: NonNull::dangling(),
+            length: 0,
+            mapped: 0,
+            home: None,
+        }
+    }
+
     fn map(length: usize) -> Result<Buffer, Errno> {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
         let start = unsafe {

@@ -14,7 +14,7 @@ mod ring;
 mod signal;
 mod socket;
 
-pub(crate) use arena::{Arena, LARGEST_ARENA, Piece};
+pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
 pub(crate) use bell::Bell;
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};

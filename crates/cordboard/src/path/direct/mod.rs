@@ -94,7 +94,9 @@ impl Direct {
         let there = facts
             .size
             .map_or(u64::MAX, |size| size.saturating_sub(from));
-        let wanted = (there.min(flow.left) / 2).min(LARGEST_ARENA as u64);
+        // A part of it, so that much is in flight for most of the time; and
+        // others have memory too.
+        let wanted = (there.min(flow.left) / 4).min(LARGEST_ARENA as u64);
         let share = Share::take(wanted.next_power_of_two())
             .ok_or("other transfers have the memory for blocks")?;
         let arena = Arena::with_capacity(share.bytes())?;

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::ring::{Block, Fate, Ring};
-use crate::engine;
 use crate::errno::Errno;
 use crate::sys::Bell;
+use crate::threads;
 
 struct Files {
     source: OwnedFd,
@@ -113,7 +113,7 @@ impl ByThreads {
     fn start(&mut self) {
         for _ in 0..std::mem::take(&mut self.fresh) {
             let shared = Arc::clone(&self.shared);
-            if let Err(call) = engine::spawn(Box::new(move || shared.one())) {
+            if let Err(call) = threads::spawn(Box::new(move || shared.one())) {
                 call();
             }
         }

@@ -1,0 +1,145 @@
+//! A few threads for what waits inside the kernel, started when there is work
+//! and gone when there has been none for a while. No signal reaches any of them.
+
+mod queue;
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use self::queue::{Pushed, Queue};
+use crate::sys::{NoSignals, PerProcess};
+
+/// What the queue is made of. The model check (`crates/model`) compiles it
+/// against its own.
+mod sync {
+    pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
+}
+
+/// How long a thread without work stays.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Something for a thread to do.
+pub(crate) trait Work: Send + Sized + 'static {
+    /// Does it; what is left of it goes behind the others.
+    fn work(self) -> Option<Self>;
+}
+
+/// A call, done at once.
+pub(crate) type Call = Box<dyn FnOnce() + Send>;
+
+impl Work for Call {
+    fn work(self) -> Option<Call> {
+        self();
+        None
+    }
+}
+
+/// Who a pool's threads belong to: an engine's number, or nobody in particular.
+pub(crate) const NOBODY: usize = 0;
+
+/// A few threads.
+pub(crate) struct Pool<W> {
+    queue: Queue<W>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    owner: usize,
+}
+
+thread_local! {
+    static OWNER: Cell<usize> = const { Cell::new(NOBODY) };
+}
+
+/// This thread is that owner's.
+pub(crate) fn is_of(owner: usize) -> bool {
+    OWNER.get() == owner
+}
+
+/// Starts a thread that no signal ever reaches.
+pub(crate) fn start(
+    name: &str,
+    owner: usize,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    let signals = NoSignals::start();
+    let started = std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            OWNER.set(owner);
+            body();
+        });
+    drop(signals);
+    started
+}
+
+impl<W: Work> Pool<W> {
+    /// With so many threads at most.
+    pub(crate) fn new(owner: usize, threads: usize) -> Arc<Pool<W>> {
+        Arc::new(Pool {
+            queue: Queue::new(threads),
+            threads: Mutex::new(Vec::new()),
+            owner,
+        })
+    }
+
+    /// Puts work at the end. Gives back what no thread can be had for.
+    #[must_use]
+    pub(crate) fn submit(self: &Arc<Self>, work: W) -> VecDeque<W> {
+        match self.queue.push(work) {
+            Ok(Pushed::Queued) => VecDeque::new(),
+            Ok(Pushed::StartOne) => {
+                let pool = Arc::clone(self);
+                match start("cordboard-work", self.owner, move || pool.run()) {
+                    Ok(thread) => {
+                        let mut threads =
+                            self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+                        threads.retain(|thread| !thread.is_finished());
+                        threads.push(thread);
+                        VecDeque::new()
+                    }
+                    // EAGAIN: the limit of threads.
+                    Err(_) => self.queue.not_started(),
+                }
+            }
+            Err(work) => VecDeque::from([work]),
+        }
+    }
+
+    fn run(&self) {
+        while let Some(mut work) = self.queue.next(LINGER) {
+            // A panic takes the work along, and not the thread.
+            while let Ok(Some(rest)) = catch_unwind(AssertUnwindSafe(|| work.work())) {
+                work = self.queue.trade(rest);
+            }
+        }
+    }
+
+    /// Waits until all is done that there is to do.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Has a thread of the process's own do this, beside all engines: what waits in
+/// the kernel on behalf of a transfer that must not. The call comes back where
+/// no thread is to be had.
+pub(crate) fn spawn(call: Call) -> Result<(), Call> {
+    /// As many reads and writes as a transfer may have on their way.
+    const THREADS: usize = 8;
+    static POOL: PerProcess<Arc<Pool<Call>>> = PerProcess::new();
+    let Ok(pool) = POOL.get(|_| Ok::<_, std::convert::Infallible>(Pool::new(NOBODY, THREADS)));
+    let mut refused = pool.submit(call);
+    let last = refused.pop_back();
+    // Others' calls that the thread which could not be started was to do.
+    for call in refused {
+        call();
+    }
+    last.map_or(Ok(()), Err)
+}
