@@ -11,6 +11,7 @@ mod durable;
 mod lend;
 mod process;
 mod ring;
+mod ring_setup;
 mod signal;
 mod socket;
 
@@ -24,7 +25,8 @@ pub(crate) use durable::start_writeback;
 pub(crate) use lend::lend;
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
-pub(crate) use ring::{Half, SLOTS, Uring, try_io_uring};
+pub(crate) use ring::{Half, SLOTS, Uring};
+pub(crate) use ring_setup::try_io_uring;
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, send_room, unsent};
 

@@ -1,0 +1,104 @@
+//! Making a ring of `io_uring(7)`, and what it is registered with.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use io_uring::IoUring;
+
+use super::{Bell, SLOTS, last};
+use crate::errno::Errno;
+
+pub(super) fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+pub(super) fn bell(ring: &IoUring) -> Result<Bell, Errno> {
+    let bell = Bell::new()?;
+    let rings = (ring.submitter()).register_eventfd(bell.as_fd().as_raw_fd());
+    rings.map_err(|error| errno(&error))?;
+    Ok(bell)
+}
+
+/// Whether a ring is to be had: sets one up and drops it.
+///
+/// # Errors
+///
+/// As [`super::Uring::new`].
+pub(crate) fn try_io_uring() -> Result<(), Errno> {
+    set_up().map(drop)
+}
+
+/// A ring, of a kernel that has `IORING_FEAT_RSRC_TAGS`, Linux 5.13: with the
+/// links between requests (5.3), reads and writes of any memory (5.6), rings
+/// that do not count as locked memory (5.12), and word of what is let go.
+pub(super) fn set_up() -> Result<IoUring, Errno> {
+    let ring = build().map_err(|error| errno(&error))?;
+    if ring.params().is_feature_resource_tagging() {
+        Ok(ring)
+    } else {
+        Err(Errno::ENOSYS)
+    }
+}
+
+/// `IORING_REGISTER_FILES2` of `io_uring_register(2)`, since Linux 5.13, with
+/// what is told once each is let go.
+pub(super) fn register_files(ring: &IoUring, files: [i32; 3], tags: [u64; 3]) -> Result<(), Errno> {
+    const REGISTER_FILES2: libc::c_uint = 13;
+    /// `struct io_uring_rsrc_register`.
+    #[repr(C)]
+    struct Files {
+        count: u32,
+        flags: u32,
+        reserved: u64,
+        files: u64,
+        tags: u64,
+    }
+    let all = Files {
+        count: files.len() as u32,
+        flags: 0,
+        reserved: 0,
+        files: files.as_ptr() as u64,
+        tags: tags.as_ptr() as u64,
+    };
+    let (ring, size) = (ring.as_raw_fd(), std::mem::size_of::<Files>());
+    // SAFETY: the kernel reads the structure and both arrays, which outlive
+    // the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            ring,
+            REGISTER_FILES2,
+            &raw const all,
+            size,
+        )
+    };
+    if done < 0 { Err(last()) } else { Ok(()) }
+}
+
+/// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN`, since Linux
+/// 6.1: completions are worked off when they are asked for and not in between.
+/// Older kernels answer `EINVAL` to flags they do not know.
+fn build() -> std::io::Result<IoUring> {
+    let entries = SLOTS as u32 * 2;
+    let deferred = IoUring::builder()
+        .dontfork()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(entries);
+    match deferred {
+        Err(error) if errno(&error) == Errno::EINVAL => {
+            IoUring::builder().dontfork().build(entries)
+        }
+        done => done,
+    }
+}
+
+/// A call that a signal does not keep from its end.
+pub(super) fn again<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
