@@ -239,6 +239,10 @@ impl Transfer<'_> {
     }
 
     fn start_writeback(&mut self) {
+        // What goes past the page cache is with the device already.
+        if self.completions().is_some() {
+            return;
+        }
         let (sink, written) = (self.flow.sink_fd(), self.flow.written);
         if let Some(writeback) = &mut self.writeback
             && !writeback.advance(sink, written)
