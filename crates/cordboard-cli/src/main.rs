@@ -51,8 +51,21 @@ fn main() -> ExitCode {
 /// Help that was asked for; or wrong usage, which has its report too where one
 /// was asked for.
 fn misused(error: &clap::Error) -> u8 {
-    // As clap itself does: there is nobody to be told.
-    let _ = error.print();
+    if let Err(failed) = error.print()
+        && !error.use_stderr()
+    {
+        // What was asked for has not come.
+        let errno = problem::errno(&failed);
+        let side = cordboard::Side::Sink;
+        let doing = hints::Doing::Moving;
+        tell(problem::Problem::call(
+            "standard output",
+            side,
+            errno,
+            doing,
+        ));
+        return 1;
+    }
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let moves = ["splice", "copy", "cat", "play"].map(OsStr::new);
     let asked = words

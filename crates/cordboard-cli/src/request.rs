@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use cordboard::engine::Backend;
 use cordboard::{Request, Size, Sparse, Switches};
 
 use crate::flags::{Paths, Range};
@@ -13,6 +14,7 @@ fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
     let bad = |bad: cordboard::route::BadSwitch| Problem::usage("", bad.to_string());
     // Also a bad word that would not be used is told of before anything is opened.
     Switches::from_env().map_err(bad)?;
+    Backend::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?;
     if paths.route.is_empty() && paths.without.is_empty() {
         return Ok(None);
     }

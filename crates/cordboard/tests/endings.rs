@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{
-    BOUNDARIES, MIB, SOURCES, Source, audit, content, file_with, only, paths, pattern, run,
+    BOUNDARIES, MIB, SOURCES, Source, any, audit, content, file_with, only, paths, pattern, run,
     watchdog,
 };
 use cordboard::PathName::{ReadWrite, Splice};
@@ -248,4 +248,32 @@ fn an_observer_hears_of_what_moved_before_the_next_wait() {
         transfer.observe(&mut tell).run();
         assert!(heard.join().unwrap(), "{path}");
     }
+}
+
+/// A read/write loop would see the end, and never write.
+#[test]
+fn nobody_misses_a_reader_for_whom_there_is_nothing() {
+    let empty_pipe = || -> std::os::fd::OwnedFd { std::io::pipe().unwrap().0.into() };
+    let empty_file = || -> std::os::fd::OwnedFd { tempfile::tempfile().unwrap().into() };
+    let closed_peer =
+        || -> std::os::fd::OwnedFd { std::os::unix::net::UnixStream::pair().unwrap().0.into() };
+    for source in [empty_pipe(), empty_file(), closed_peer()] {
+        let (reader, sink) = std::io::pipe().unwrap();
+        drop(reader);
+        let report = run(&source, &sink, any()).report;
+        assert_eq!((report.ended, report.read), (Ended::Eof, 0), "{report:?}");
+        let report = cordboard::start(&source, &sink, any())
+            .unwrap()
+            .wait()
+            .report;
+        assert_eq!((report.ended, report.read), (Ended::Eof, 0), "{report:?}");
+    }
+    // With something to write it is a failure.
+    let (source, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(b"x").unwrap();
+    drop(feed);
+    let (reader, sink) = std::io::pipe().unwrap();
+    drop(reader);
+    let report = run(&source, &sink, any()).report;
+    assert_eq!(report.errno, Some(Errno::EPIPE));
 }

@@ -35,11 +35,15 @@ use crate::{convert, sys};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cord_wait(transfer: cord_transfer, report: *mut cord_report) -> c_int {
     guard(-1, || {
-        if transfer != CORD_LAST {
-            table().get(transfer)?.wait()?;
+        if transfer == CORD_LAST {
+            // SAFETY: as the caller promises.
+            return unsafe { tell(transfer, report) }.map(|_| 0);
         }
+        // Kept: another thread may close the handle meanwhile.
+        let slot = table().get(transfer)?;
+        slot.wait()?;
         // SAFETY: as the caller promises.
-        unsafe { tell(transfer, report) }.map(|_| 0)
+        unsafe { tell_of(&slot, report) }.map(|_| 0)
     })
 }
 
@@ -71,20 +75,35 @@ pub unsafe extern "C" fn cord_try(transfer: cord_transfer, report: *mut cord_rep
 ///
 /// As of the calls above.
 unsafe fn tell(transfer: cord_transfer, report: *mut cord_report) -> Result<bool, Problem> {
-    let give = |from: &Report| match report.is_null() {
-        true => Ok(true),
-        // SAFETY: as the caller promises.
-        false => unsafe { sys::give(report, &convert::report(from)) }
-            .map(|()| true)
-            .map_err(Problem::from),
-    };
     if transfer == CORD_LAST {
-        return outcome::with_last(|last| give(&last.report));
+        // SAFETY: as the caller promises.
+        return outcome::with_last(|last| unsafe { give(&last.report, report) });
     }
-    match table().get(transfer)?.report() {
-        Some(report) => give(report),
+    let slot = table().get(transfer)?;
+    // SAFETY: as the caller promises.
+    unsafe { tell_of(&slot, report) }
+}
+
+/// # Safety
+///
+/// As of the calls above.
+unsafe fn tell_of(slot: &Slot, report: *mut cord_report) -> Result<bool, Problem> {
+    match slot.report() {
+        // SAFETY: as the caller promises.
+        Some(from) => unsafe { give(from, report) },
         None => Ok(false),
     }
+}
+
+/// # Safety
+///
+/// As of the calls above.
+unsafe fn give(from: &Report, report: *mut cord_report) -> Result<bool, Problem> {
+    if !report.is_null() {
+        // SAFETY: as the caller promises.
+        unsafe { sys::give(report, &convert::report(from)) }?;
+    }
+    Ok(true)
 }
 
 /// cord_get_status - how far a transfer has come

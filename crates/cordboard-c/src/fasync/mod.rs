@@ -23,10 +23,14 @@ use crate::sys::{self, Owner, Target};
 /// `F_GETFL`, with `O_ASYNC` where it is only remembered.
 pub(crate) fn flags(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
     let flags = sys::flags(fd)?;
-    if flags & libc::O_ASYNC == 0 && (taken::is_taken(fd) || marks::is_marked(fd)) {
+    if flags & libc::O_ASYNC != 0 {
+        return Ok(flags);
+    }
+    if taken::is_taken(fd) || marks::is_marked(fd) {
         return Ok(flags | libc::O_ASYNC);
     }
-    Ok(flags)
+    // The transfer that had it may have put it back between the two.
+    sys::flags(fd)
 }
 
 /// `F_SETFL`, which also takes `O_ASYNC` on and off where the kernel ignores
@@ -105,8 +109,8 @@ pub(crate) fn asked(
     let mut asked = None;
     for (fd, side) in [(source, Side::Source), (sink, Side::Sink)] {
         let unusable = |errno| Refusal::Unusable { side, errno };
-        let flags = sys::flags(fd).map_err(unusable)?;
-        if flags & libc::O_ASYNC != 0 || taken::is_taken(fd) || marks::is_marked(fd) {
+        let flags = flags(fd).map_err(unusable)?;
+        if flags & libc::O_ASYNC != 0 {
             asked
                 .get_or_insert_with(Asked::default)
                 .take(fd, flags, side)

@@ -163,14 +163,13 @@ fn release(description: &Arc<Description>) {
         return;
     }
     let last = taken.swap_remove(at);
-    COUNT.fetch_sub(1, Ordering::AcqRel);
-    if !last.put_back {
-        return;
+    if last.put_back
+        && let Ok(flags) = sys::flags(description.fd())
+    {
+        // The kernel tells, in `si_fd`, the number by which the flag was set.
+        // What had it before can have it again.
+        let _ = sys::set_flags(description.by_number(), flags | libc::O_ASYNC);
     }
-    let Ok(flags) = sys::flags(description.fd()) else {
-        return;
-    };
-    // The kernel tells, in `si_fd`, the number by which the flag was set. What
-    // had it before can have it again.
-    let _ = sys::set_flags(description.by_number(), flags | libc::O_ASYNC);
+    // Last: whoever finds none taken finds the flag where it was.
+    COUNT.fetch_sub(1, Ordering::AcqRel);
 }

@@ -254,6 +254,21 @@ static void closed_and_opened_again(void)
     close(to);
 }
 
+/* Each begins while the one before has not quite let go of the flag. */
+static void in_quick_succession(void)
+{
+    struct channel from = make_pipe(), to = make_pipe();
+    char byte;
+    set_fasync(from.out);
+    for (int i = 0; i < 1000; i++) {
+        put(from.in, "x");
+        CHECK(cord_splice(from.out, to.in, 1) == 0);
+        CHECK(read(to.out, &byte, 1) == 1 && byte == 'x');
+    }
+    CHECK(cord_wait(cord_last(from.out), NULL) == 0);
+    CHECK(next_signal().si_signo == SIGIO);
+}
+
 int main(void)
 {
     watchdog();
@@ -269,5 +284,7 @@ int main(void)
     one_file_twice(0);
     one_file_twice(SIGRTMIN);
     closed_and_opened_again();
+    /* Last: it leaves signals that nobody has waited for. */
+    in_quick_succession();
     return 0;
 }

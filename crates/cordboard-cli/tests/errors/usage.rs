@@ -69,6 +69,40 @@ fn a_bad_word_in_the_environment_makes_no_file() {
 }
 
 #[test]
+fn a_bad_engine_is_wrong_usage_everywhere() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    let (tree, sink) = (dir.path().join("tree"), dir.path().join("d"));
+    std::fs::create_dir(&tree).unwrap();
+    for (args, from) in [
+        (&["splice"][..], &source),
+        (&["copy"], &source),
+        (&["copy", "-r"], &tree),
+        (&["explain"], &source),
+    ] {
+        run(cordboard()
+            .env("CORDBOARD_ENGINE", "steam")
+            .args(args)
+            .args([from, &sink]))
+        .fails(2, &["CORDBOARD_ENGINE", "steam", "io_uring"]);
+        assert!(!sink.exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for word in ["--help", "--version"] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut command = cordboard();
+        command.arg(word).stdout(full.unwrap());
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{word}: {said}");
+        assert!(said.contains("standard output"), "{word}: {said}");
+    }
+}
+
+#[test]
 fn wrong_usage_has_a_report_where_one_was_asked_for() {
     for args in [
         &["splice", "--json", "--size", "x", "-", "-"][..],

@@ -225,6 +225,19 @@ impl<'fd> Flow<'fd> {
         }
     }
 
+    /// Nothing will come of the source any more, as far as that can be seen
+    /// without taking anything.
+    pub(crate) fn source_has_ended(&mut self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        if self.source.kind().is_pipe() {
+            let source = self.source_fd();
+            let mut fds = [PollFd::new(&source, PollFlags::IN)];
+            let polled = poll(&mut fds, Some(&Timespec::default()));
+            return polled.is_ok() && fds[0].revents() == PollFlags::HUP;
+        }
+        self.source_goes_on() == Ok(Some(false))
+    }
+
     /// A stream socket that has polled readable, gives nothing to `splice(2)`
     /// and yet has bytes to read: it stands before urgent data, at which
     /// splicing stops for good (`tcp_splice_read`, net/ipv4/tcp.c).

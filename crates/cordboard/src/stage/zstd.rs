@@ -103,7 +103,7 @@ impl Transform for Decompress {
             });
         }
         let why = match self.taken {
-            0 => Cow::Borrowed("there is no zstd data: the source is empty"),
+            0 => Cow::Borrowed("there is no zstd data: not one byte has come"),
             n => format!("zstd data that is cut off after {n} bytes").into(),
         };
         Err(Fault {
@@ -181,7 +181,7 @@ mod tests {
             }
             stage.finish(&mut [0; 10]).unwrap_err().to_string()
         };
-        assert!(told(b"").contains("empty"));
+        assert!(told(b"").contains("not one byte"));
         assert!(told(b"plain text").contains("no zstd data"));
         assert!(told(&frame[..frame.len() - 1]).contains("cut off"));
         let twice = [&frame[..], &frame[..7]].concat();

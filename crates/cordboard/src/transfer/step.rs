@@ -67,6 +67,13 @@ impl Transfer<'_> {
                 Verdict::Moved(n) => return Turn::Moved(n),
                 Verdict::Blocked(side) => return Turn::Blocked(side),
                 Verdict::Pending => return Turn::Pending,
+                // Found before anything was read: of a source that has ended
+                // there is nothing to write, and nobody misses the reader.
+                Verdict::Failed(Side::Sink, Errno::EPIPE)
+                    if !path.holds() && self.flow.source_has_ended() =>
+                {
+                    return self.end(name);
+                }
                 Verdict::Failed(side, errno) => return Turn::Failed(Some(side), Some(errno)),
                 Verdict::Declined(why) => self.hand_over(name, why),
                 Verdict::Ended if path.knows_the_end() => return self.end(name),
