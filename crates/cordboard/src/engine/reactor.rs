@@ -67,9 +67,6 @@ impl Reactor {
                     self.turn(id);
                 }
             }
-            if self.queue.is_empty() {
-                self.queue.shrink_to(EVENTS);
-            }
             let now = self.core.clock().now();
             let timeout = if !nothing_new || !self.queue.is_empty() {
                 Some(Duration::ZERO)
@@ -95,8 +92,6 @@ impl Reactor {
                 }
             }
         }
-        // Not as many as there once were at a time.
-        messages.shrink_to(EVENTS);
         self.messages = messages;
         none
     }

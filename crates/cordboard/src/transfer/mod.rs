@@ -192,9 +192,6 @@ impl<'a> Transfer<'a> {
     pub(crate) fn set_up(&mut self, backend: Backend) {
         self.flow.backend = backend;
         self.flow.shares_thread = true;
-        // It may be one of thousands that wait for a long time.
-        self.route.choices.shrink_to_fit();
-        self.route.excluded.shrink_to_fit();
         self.flow.let_sleep(false);
     }
 
