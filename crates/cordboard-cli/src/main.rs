@@ -55,15 +55,7 @@ fn misused(error: &clap::Error) -> u8 {
         && !error.use_stderr()
     {
         // What was asked for has not come.
-        let errno = problem::errno(&failed);
-        let side = cordboard::Side::Sink;
-        let doing = hints::Doing::Moving;
-        tell(problem::Problem::call(
-            "standard output",
-            side,
-            errno,
-            doing,
-        ));
+        tell(pages::unwritten("standard output", &failed));
         return 1;
     }
     let words: Vec<_> = std::env::args_os().skip(1).collect();

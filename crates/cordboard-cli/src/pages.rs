@@ -78,5 +78,10 @@ pub fn print(text: &[u8]) -> Result<(), Problem> {
     let mut out = std::io::stdout().lock();
     out.write_all(text)
         .and_then(|()| out.flush())
-        .map_err(|error| Problem::call(&sink.shown, Side::Sink, errno(&error), Doing::Moving))
+        .map_err(|error| unwritten(&sink.shown, &error))
+}
+
+/// What was asked for could not be written here.
+pub fn unwritten(where_to: &str, error: &std::io::Error) -> Problem {
+    Problem::call(where_to, Side::Sink, errno(error), Doing::Moving)
 }

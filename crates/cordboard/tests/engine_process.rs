@@ -13,6 +13,7 @@ use common::{any, content, descriptors, file_with, only, pattern, watchdog};
 use cordboard::PathName::{ReadWrite, Splice};
 use cordboard::engine::Options;
 use cordboard::{Ended, Engine, Errno, Refusal, Request, Running, Side, Size, Transfer, start};
+use testkit::child;
 
 /// Pipe to pipe, through this process's own engine.
 fn carries(bytes: &[u8]) -> bool {
@@ -27,21 +28,10 @@ fn carries(bytes: &[u8]) -> bool {
     out == bytes && running.wait().report.written == bytes.len() as u64
 }
 
-/// Runs this in a child, without the parent's exit handlers.
+/// What must be true in a child. It takes no lock that another thread can have held: the
+/// engine's own it does not touch, which is what is tested.
 fn in_a_child(what: impl FnOnce() -> bool) {
-    // SAFETY: the child takes no lock that another thread can have held: the
-    // engine's own it does not touch, which is what is tested.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
-        let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(what));
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(i32::from(!fine.unwrap_or(false))) };
-    }
-    let mut status = 0;
-    // SAFETY: waits for the child just made.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "what the child saw");
+    assert!(child::in_a_child(what), "what the child saw");
 }
 
 #[test]
@@ -94,12 +84,6 @@ fn a_child_gets_an_engine_of_its_own() {
     assert_eq!(running.wait().report.written, 12);
 }
 
-/// The next child is the first process of a namespace of its own.
-fn next_is_first() -> bool {
-    // SAFETY: takes an integer.
-    unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 }
-}
-
 /// Parent and child have one and the same number, each in its own namespace.
 #[test]
 fn a_child_of_its_parents_number_gets_an_engine_of_its_own() {
@@ -107,7 +91,7 @@ fn a_child_of_its_parents_number_gets_an_engine_of_its_own() {
     if !common::alone("a_child_of_its_parents_number_gets_an_engine_of_its_own") {
         return;
     }
-    if !next_is_first() {
+    if !child::next_is_first() {
         eprintln!("SKIPPED: a PID namespace takes root");
         return;
     }
@@ -117,7 +101,7 @@ fn a_child_of_its_parents_number_gets_an_engine_of_its_own() {
         let (_end, sink) = std::io::pipe().unwrap();
         let running = start(&silent, &sink, any()).unwrap();
         // Threads are not to be had behind this.
-        assert!(carries(b"in the parent") && next_is_first());
+        assert!(carries(b"in the parent") && child::next_is_first());
         in_a_child(|| {
             assert_eq!(std::process::id(), 1);
             let copies = (silent.try_clone().unwrap(), sink.try_clone().unwrap());

@@ -11,6 +11,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use common::{descriptors, file_with, only, pattern, run, watchdog};
 use cordboard::PathName::{CopyFileRange, Datagram, ReadWrite, Sendfile, Splice};
 use cordboard::{Control, Ended, PathName, Request, Stranded, Switches, Transfer};
+use testkit::child::{in_a_child, next_is_first};
 
 /// One transfer of each way to end, by each path.
 fn one_of_each(control: &Control) {
@@ -165,46 +166,13 @@ fn a_child_shares_no_pipe_with_its_parent() {
     // One pipe is in the pool when the process divides.
     assert!(relay());
     let before = pipes();
-    // SAFETY: the child only moves bytes and exits; no lock that it needs is
-    // held, for nobody else uses the pool in this process.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
-        let fine = !before.contains(&pipe_in_use()) && relay();
-        // SAFETY: ends the child without the parent's exit handlers.
-        unsafe { libc::_exit(i32::from(!fine)) };
-    }
-    let mut status = 0;
-    // SAFETY: waits for the child just made.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child took a pipe of its parent's");
+    // No lock that the child needs is held: nobody else uses the pool here.
+    let apart = in_a_child(|| !before.contains(&pipe_in_use()) && relay());
+    assert!(apart, "the child took a pipe of its parent's");
     assert!(
         before.contains(&pipe_in_use()),
         "the parent goes on with its own"
     );
-}
-
-/// A child's exit status: 0 if this was true there.
-fn in_a_child(what: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child only moves bytes and exits; no lock that it needs is
-    // held, for nobody else uses the library in this process.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
-        let fine = what();
-        // SAFETY: ends the child without the parent's exit handlers.
-        unsafe { libc::_exit(i32::from(!fine)) };
-    }
-    let mut status = 0;
-    // SAFETY: waits for the child just made.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    status == 0
-}
-
-/// The next child is the first process of a namespace of its own.
-fn next_is_first() -> bool {
-    // SAFETY: takes an integer.
-    unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 }
 }
 
 /// Parent and child have one and the same number, each in its own namespace.

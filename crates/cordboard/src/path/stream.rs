@@ -3,6 +3,7 @@
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Cursor, Flow};
+use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::pipe::{self, OwnedPipe};
 
@@ -31,13 +32,16 @@ const GATHERED: usize = 64 << 10;
 const GATHERED_FOR_A_PIPE: usize = 16 << 10;
 
 /// What a made-up file has after a first read of so many bytes, and whether
-/// that was all.
+/// that was all; nothing of any other source.
 ///
 /// It gives a page a read, whatever it is asked for (`kernfs_fop_read_iter`,
 /// fs/kernfs/file.c), and a write of each would cost as much again. One that
 /// says how long it is keeps no reader waiting, unlike /proc/kmsg or
 /// trace_pipe. An errno is told by the next read.
 pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usize, bool) {
+    if first == 0 || flow.source.kind() != Kind::Pseudo {
+        return (0, first == 0);
+    }
     let enough = if flow.sink.kind().is_pipe() {
         GATHERED_FOR_A_PIPE
     } else {

@@ -234,7 +234,7 @@ mod tests {
         buffer[0] = 7;
         let place = buffer.as_raw();
         let place = place as usize;
-        assert!(crate::sys::tests::in_a_child(|| {
+        assert!(testkit::child::in_a_child(|| {
             let mapped = || {
                 // SAFETY: looks whether the page is mapped, and changes nothing.
                 let unmapped = unsafe { libc::msync(place as *mut _, 4096, libc::MS_ASYNC) };

@@ -40,24 +40,3 @@ fn last() -> Errno {
             .unwrap_or(libc::EIO),
     )
 }
-
-#[cfg(test)]
-pub(crate) mod tests {
-    /// Runs this in a child of `fork(2)`: true if it was true there. Others of
-    /// this process's threads may hold locks, so it must need none but the
-    /// memory allocator's.
-    pub(crate) fn in_a_child(what: impl FnOnce() -> bool) -> bool {
-        // SAFETY: as the caller has promised.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0);
-        if child == 0 {
-            let fine = what();
-            // SAFETY: ends the child without the parent's exit handlers.
-            unsafe { libc::_exit(i32::from(!fine)) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child just made.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        status == 0
-    }
-}

@@ -173,9 +173,9 @@ mod tests {
         let kept = || SLOT.get(|_| Ok::<_, ()>(Stamp::here())).copied();
         let mine = Stamp::here();
         assert!(mine.is_here() && mine != Stamp::NOBODY && kept() == Ok(mine));
-        let fine = super::super::tests::in_a_child(|| {
+        let fine = testkit::child::in_a_child(|| {
             let child = Stamp::here();
-            let fine = super::super::tests::in_a_child(|| {
+            let fine = testkit::child::in_a_child(|| {
                 !child.is_here() && !mine.is_here() && kept() == Ok(Stamp::here())
             });
             fine && child != mine && child.is_here() && kept() == Ok(child)

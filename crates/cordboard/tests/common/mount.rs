@@ -9,6 +9,16 @@ pub struct Mount {
     pub dir: tempfile::TempDir,
 }
 
+/// Somewhere in memory: the names of an image that is yet to be made, and of
+/// the directory for what is in it.
+fn place() -> (tempfile::TempDir, String, String) {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let name = |name| dir.path().join(name).to_str().unwrap().to_owned();
+    let (image, at) = (name("image"), name("at"));
+    std::fs::create_dir(&at).unwrap();
+    (dir, image, at)
+}
+
 impl Mount {
     pub fn run(command: &str, args: &[&str]) -> bool {
         let done = Command::new(command).args(args).output();
@@ -20,10 +30,8 @@ impl Mount {
             eprintln!("SKIPPED: mounting {kind} takes root");
             return None;
         }
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let (image, at) = (dir.path().join("image"), dir.path().join("at"));
-        std::fs::create_dir(&at).unwrap();
-        let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
+        let (dir, image, at) = place();
+        let (image, at) = (image.as_str(), at.as_str());
         let mounted = if kind == "tmpfs" {
             let options = format!("size={size}");
             Mount::run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", at])
@@ -43,10 +51,8 @@ impl Mount {
     /// What is on the medium at this moment, mounted beside it: what the page
     /// cache has not written is not there, as after a loss of power.
     pub fn snapshot(&self) -> Mount {
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let (image, at) = (dir.path().join("image"), dir.path().join("at"));
-        std::fs::create_dir(&at).unwrap();
-        let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
+        let (dir, image, at) = place();
+        let (image, at) = (image.as_str(), at.as_str());
         let from = self.dir.path().join("image");
         let from = from.to_str().unwrap();
         assert!(Mount::run("cp", &["--sparse=always", from, image]));

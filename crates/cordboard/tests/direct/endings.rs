@@ -2,23 +2,12 @@
 
 use std::os::fd::AsFd;
 
-use super::{audit, direct, whole};
+use super::{CancelAt, audit, direct, whole};
 use crate::common::mount::Mount;
 use crate::common::{self, MIB, file_with, meanwhile, pattern, run, watchdog};
 use cordboard::PathName::{Direct, ReadWrite};
-use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Switches, Transfer};
+use cordboard::{Control, Ended, Errno, Request, Side, Switches, Transfer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-/// Cancels as soon as so many bytes are written.
-struct CancelAt(u64, Control);
-
-impl Observer for CancelAt {
-    fn progress(&mut self, progress: &Progress) {
-        if progress.written >= self.0 {
-            self.1.cancel();
-        }
-    }
-}
 
 #[test]
 fn cancelled_at_any_moment() {

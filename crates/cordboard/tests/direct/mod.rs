@@ -12,7 +12,18 @@ use std::fs::File;
 
 use crate::common::{content, only, position, run};
 use cordboard::PathName::Direct;
-use cordboard::{Report, Request};
+use cordboard::{Control, Observer, Progress, Report, Request};
+
+/// Cancels as soon as so many bytes are written.
+struct CancelAt(u64, Control);
+
+impl Observer for CancelAt {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written >= self.0 {
+            self.1.cancel();
+        }
+    }
+}
 
 /// By this path alone.
 fn direct() -> Request {

@@ -4,12 +4,9 @@
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 
-use super::direct;
+use super::{CancelAt, direct};
 use crate::common::{content, file_with, pattern, position, watchdog};
-use cordboard::{
-    Control, Direct, Ended, Observer, PathName, Progress, Request, Size, Switches, Transfer,
-    Watermarks,
-};
+use cordboard::{Control, Direct, Ended, PathName, Request, Size, Switches, Transfer, Watermarks};
 use proptest::prelude::*;
 
 /// The most bytes of the source.
@@ -49,16 +46,6 @@ prop_compose! {
     }
 }
 
-struct CancelAt(Option<u64>, Control);
-
-impl Observer for CancelAt {
-    fn progress(&mut self, progress: &Progress) {
-        if self.0.is_some_and(|at| progress.written >= at) {
-            self.1.cancel();
-        }
-    }
-}
-
 fn request(piece: &Piece) -> Request {
     Request {
         size: piece.size.map_or(Size::Eof, Size::Bytes),
@@ -90,7 +77,7 @@ fn run(total: usize, pieces: &[Piece]) -> Result<(), TestCaseError> {
         if piece.sleeping {
             control = control.interrupting();
         }
-        let observer = CancelAt(piece.cancel_at, control.clone());
+        let observer = CancelAt(piece.cancel_at.unwrap_or(u64::MAX), control.clone());
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request(piece))
             .map_err(|e| TestCaseError::fail(e.to_string()))?;
         let report = transfer.control(&control).observe(observer).run().report;

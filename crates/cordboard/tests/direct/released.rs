@@ -5,11 +5,11 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 
-use super::direct;
+use super::{CancelAt, direct};
 use crate::common::mount::Mount;
 use crate::common::{self, MIB, file_with, meanwhile, pattern, watchdog};
 use cordboard::PathName::{Direct, ReadWrite};
-use cordboard::{Control, Ended, Observer, Progress, Request, Switches, Transfer, start};
+use cordboard::{Control, Ended, Request, Switches, Transfer, start};
 
 /// A program of `MIB * 2` bytes and a bit: a script whose rest is never read.
 fn program() -> Vec<u8> {
@@ -50,17 +50,6 @@ fn a_copied_program_runs_at_once() {
         );
         let status = std::process::Command::new(&name).status();
         assert!(status.is_ok_and(|s| s.success()), "round {round}");
-    }
-}
-
-/// So does what is cancelled, and what goes on by another path.
-struct CancelAt(u64, Control);
-
-impl Observer for CancelAt {
-    fn progress(&mut self, progress: &Progress) {
-        if progress.written >= self.0 {
-            self.1.cancel();
-        }
     }
 }
 

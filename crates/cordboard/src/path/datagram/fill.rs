@@ -159,9 +159,6 @@ impl Datagram {
         }
         let first = stream::read(flow, into, &mut self.aside)?;
         flow.took(first as u64);
-        if first == 0 || flow.source.kind() != Kind::Pseudo {
-            return Ok((first, first == 0));
-        }
         let (more, end) = stream::pages(flow, first, &mut into[first..]);
         Ok((first + more, end))
     }

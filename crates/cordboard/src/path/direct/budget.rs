@@ -76,7 +76,7 @@ mod tests {
     fn a_child_has_a_budget_of_its_own() {
         let all: Vec<Share> = std::iter::from_fn(|| Share::take(u64::MAX)).collect();
         assert!(!all.is_empty() && Share::take(1).is_none());
-        assert!(crate::sys::tests::in_a_child(|| {
+        assert!(testkit::child::in_a_child(|| {
             let whole = |share: Option<Share>| share.is_some_and(|s| s.bytes() == LARGEST_ARENA);
             let fine = whole(Share::take(u64::MAX));
             drop(all);

@@ -109,8 +109,9 @@ pub(super) fn write(
 }
 
 /// Does one call without `O_DIRECT`: on a second open description of the same
-/// file, or, where that cannot be had (no procfs, no permission, a lease), by taking
-/// the flag off for the length of the call, as dd(1) does for its last block.
+/// file, or, where that cannot be had (no procfs, no permission, a lease), by
+/// taking the flag off for the length of the call, as dd(1) does for its last
+/// block.
 fn cached(
     fd: BorrowedFd<'_>,
     flags: OFlags,

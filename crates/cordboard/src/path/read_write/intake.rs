@@ -82,16 +82,13 @@ impl Intake {
         if first == 0 || flow.sink.kind().is_datagram() {
             return (0, false);
         }
-        match flow.source.kind() {
-            Kind::Eventfd => {
-                let most = usize::try_from(flow.left).map_or(room.len(), |n| n.min(room.len()));
-                let n = self.more.read(flow.source_fd(), &mut room[..most]);
-                flow.took(n as u64);
-                (n, false)
-            }
-            Kind::Pseudo => stream::pages(flow, first, room),
-            _ => (0, false),
+        if flow.source.kind() != Kind::Eventfd {
+            return stream::pages(flow, first, room);
         }
+        let most = usize::try_from(flow.left).map_or(room.len(), |n| n.min(room.len()));
+        let n = self.more.read(flow.source_fd(), &mut room[..most]);
+        flow.took(n as u64);
+        (n, false)
     }
 
     fn call(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {

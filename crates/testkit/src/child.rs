@@ -1,0 +1,28 @@
+//! What is looked at in a child of `fork(2)`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs this in a child: true if it was true there, and nothing panicked.
+/// Others of this process's threads may hold locks, so it must need none of
+/// theirs.
+pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
+    // SAFETY: as the caller promises; the child ends below.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let fine = catch_unwind(AssertUnwindSafe(what)).unwrap_or(false);
+        // SAFETY: ends the child without the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(!fine)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    status == 0
+}
+
+/// The next child is the first process of a namespace of its own. `false`
+/// where that is not allowed: it takes root.
+pub fn next_is_first() -> bool {
+    // SAFETY: takes an integer.
+    unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 }
+}
