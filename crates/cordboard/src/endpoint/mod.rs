@@ -119,6 +119,11 @@ impl Facts {
         self.kind == Kind::File && self.filesystem.is_some_and(|fs| !fs.is_foreign())
     }
 
+    /// Opened for direct I/O, which `O_DIRECT` means for what has a page cache.
+    pub fn is_direct(&self) -> bool {
+        self.kind.is_cached() && self.direct
+    }
+
     /// A pipe in packet mode (`pipe2(2)`, `O_DIRECT`): what a short read
     /// leaves of a packet is lost. Only the write end shows it.
     pub fn is_packet_pipe(&self) -> bool {

@@ -108,7 +108,7 @@ pub(super) fn facts(
                 .unwrap_or(Kind::Other);
         }
     }
-    if facts.direct && facts.kind.is_cached() {
+    if facts.is_direct() {
         facts.alignment = direct_alignment(fd);
     }
     Ok(facts)
@@ -276,6 +276,20 @@ mod tests {
         let facts = facts(listener.as_fd(), None, None).unwrap();
         assert_eq!(facts.kind, Kind::Tcp);
         assert!(facts.listening);
+    }
+
+    #[test]
+    fn the_same_flag_is_packets_to_a_pipe_and_direct_i_o_to_a_file() {
+        use rustix::pipe::{PipeFlags, pipe_with};
+        let (_reader, writer) = pipe_with(PipeFlags::DIRECT).unwrap();
+        let pipe = facts(writer.as_fd(), None, None).unwrap();
+        assert!(pipe.is_packet_pipe() && !pipe.is_direct());
+        let file = Facts {
+            direct: true,
+            ..Facts::plain(Kind::File)
+        };
+        assert!(file.is_direct() && !file.is_packet_pipe());
+        assert!(!Facts::plain(Kind::File).is_direct());
     }
 
     #[test]

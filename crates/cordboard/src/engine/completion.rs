@@ -36,11 +36,13 @@ struct State<O: Ending> {
     callbacks: Vec<Callback<O::Report>>,
 }
 
+/// What there is only at the end is not kept room for before it: there may be
+/// thousands that are idle.
 enum Phase<O: Ending> {
     Running,
-    Ended(O),
+    Ended(Box<O>),
     /// Somebody has it; this much is kept.
-    Taken(O::Report),
+    Taken(Box<O::Report>),
 }
 
 /// What is there of an end.
@@ -82,6 +84,7 @@ impl<O: Ending> Completion<O> {
 
     /// It has ended, like this. Called once, by whoever ran it.
     pub(crate) fn end(&self, outcome: O) {
+        let outcome = Box::new(outcome);
         let mut state = self.lock();
         // Callbacks first: after them somebody else has the outcome. One that
         // is added meanwhile has its turn too.
@@ -160,7 +163,7 @@ impl<O: Ending> Completion<O> {
                 return;
             }
             Phase::Ended(outcome) => outcome.report().clone(),
-            Phase::Taken(report) => report.clone(),
+            Phase::Taken(report) => O::Report::clone(report),
         };
         drop(state);
         callback(&report);
@@ -185,11 +188,11 @@ impl<O: Ending> Completion<O> {
 fn take<O: Ending>(state: &mut State<O>) -> Option<Taken<O>> {
     let kept = match &state.phase {
         Phase::Running => return None,
-        Phase::Ended(outcome) => outcome.report().clone(),
-        Phase::Taken(report) => return Some(Taken::Again(report.clone())),
+        Phase::Ended(outcome) => Box::new(outcome.report().clone()),
+        Phase::Taken(report) => return Some(Taken::Again(O::Report::clone(report))),
     };
     match std::mem::replace(&mut state.phase, Phase::Taken(kept)) {
-        Phase::Ended(outcome) => Some(Taken::Whole(outcome)),
+        Phase::Ended(outcome) => Some(Taken::Whole(*outcome)),
         _ => None,
     }
 }

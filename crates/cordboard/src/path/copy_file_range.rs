@@ -28,7 +28,7 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
         // EBADF, generic_copy_file_checks in fs/read_write.c.
         return Err(Errno::EBADF.into());
     }
-    if source.direct || sink.direct {
+    if source.is_direct() || sink.is_direct() {
         return Err("direct I/O wants aligned buffers".into());
     }
     if source.size == Some(0) {

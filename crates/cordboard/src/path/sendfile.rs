@@ -23,7 +23,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
         // EINVAL, do_splice_direct in fs/splice.c.
         return Err(Errno::EINVAL.into());
     }
-    if source.direct || sink.direct {
+    if source.is_direct() || sink.is_direct() {
         return Err("direct I/O wants aligned buffers".into());
     }
     if pair.request.sink_offset.is_some() {

@@ -59,9 +59,7 @@ fn readable(source: &Facts) -> Result<(), Why> {
         Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
             Err("a pipe keeps no boundaries between datagrams".into())
         }
-        _ if source.direct && source.kind.is_cached() => {
-            Err("direct I/O wants aligned buffers".into())
-        }
+        _ if source.is_direct() => Err("direct I/O wants aligned buffers".into()),
         _ => Ok(()),
     }
 }
@@ -76,7 +74,7 @@ fn writable(sink: &Facts) -> Result<(), Why> {
         Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
             Err("pages would be sent as datagrams of any size".into())
         }
-        _ if sink.direct && sink.kind.is_cached() => Err("direct I/O wants aligned buffers".into()),
+        _ if sink.is_direct() => Err("direct I/O wants aligned buffers".into()),
         _ => Ok(()),
     }
 }

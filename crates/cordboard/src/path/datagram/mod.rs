@@ -19,7 +19,7 @@ use fill::JOINED;
 use size::LOCAL;
 
 use super::{Flow, Step, Takes, Verdict};
-use crate::endpoint::{Kind, Side};
+use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::OwnedPipe;
 use crate::route::{Pair, Why};
@@ -32,7 +32,7 @@ const SLOTS: usize = 32;
 /// At least one end is a datagram socket, and the other keeps up with it.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
-    let direct = |facts: &crate::endpoint::Facts| facts.direct && !facts.kind.is_socket();
+    let direct = |facts: &Facts| facts.is_direct() || facts.is_packet_pipe();
     if direct(source) || direct(sink) {
         return Err("direct I/O and packet pipes want buffers of their own".into());
     }

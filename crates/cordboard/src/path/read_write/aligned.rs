@@ -12,7 +12,7 @@ use crate::errno::Errno;
 
 /// Bytes that a write must be a multiple of; 1 for anything but direct I/O.
 pub(super) fn unit(facts: &Facts) -> usize {
-    if !facts.direct || !facts.kind.is_cached() {
+    if !facts.is_direct() {
         return 1;
     }
     facts.alignment.map_or(4096, |a| a.offset.max(1) as usize)

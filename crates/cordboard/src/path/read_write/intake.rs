@@ -93,7 +93,7 @@ impl Intake {
 
     fn call(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
         let facts = flow.source.facts();
-        if facts.direct && facts.kind.is_cached() {
+        if facts.is_direct() {
             return aligned::read(flow, &mut self.twin, into);
         }
         stream::read(flow, into, &mut self.aside)

@@ -41,7 +41,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
     Ok(if source.kind.is_record() {
         "records are read whole into a buffer"
-    } else if source.direct || sink.direct {
+    } else if source.is_direct() || sink.is_direct() {
         "an aligned buffer for direct I/O"
     } else if sink.append && sink.kind.is_file() {
         "appending takes a buffer"
@@ -86,7 +86,7 @@ impl ReadWrite {
     /// With a buffer no larger than what there is to move.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<ReadWrite, Why> {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
-        let largest = if source.direct || sink.direct {
+        let largest = if source.is_direct() || sink.is_direct() {
             DIRECT
         } else if source.kind.is_cached() && sink.kind.is_cached() {
             LARGEST
