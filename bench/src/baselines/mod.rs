@@ -84,6 +84,7 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
                 verify,
             )
         }
+        "many-far" => many::far::run(),
         "many-idle" => {
             let silence = Duration::from_millis(args.word(3)?.parse()?);
             many::idle::run(args.word(0)?, args.number(1)?, args.number(2)?, silence)

@@ -1,6 +1,7 @@
 //! Many transfers at once, in one process: on the library's engine, or with a
 //! thread for each.
 
+pub mod far;
 pub mod files;
 pub mod idle;
 pub mod pipes;
@@ -12,7 +13,8 @@ use crate::harness::figures::say;
 use crate::harness::stats::{jain, most_to_least};
 use crate::harness::usage;
 
-pub use idle::{DESCRIPTORS, MESSAGE, SPARE};
+pub use far::MESSAGE;
+pub use idle::{DESCRIPTORS, SPARE};
 
 /// Memory before anything was started.
 struct Memory {
