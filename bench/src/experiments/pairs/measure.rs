@@ -1,7 +1,7 @@
 //! How long a pair takes, by the library and by the plain loop, in turns.
 
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
@@ -22,6 +22,10 @@ const MOST: u64 = 128 << 20;
 const REPEATS: f64 = 40.0;
 /// and not for longer than this, with all that making the kind takes.
 const PATIENCE: f64 = 0.2;
+
+/// For the threads that feed and drain a pair to be asleep: whoever begins while
+/// they still start has a head start.
+const SETTLING: Duration = Duration::from_micros(100);
 
 /// The samples of one cell, each with its place in its round.
 pub struct Measured {
@@ -214,6 +218,7 @@ impl Setup {
     fn attempt(&mut self, who: Who) -> Result<Sample> {
         let source = self.take_source()?;
         let sink = Sink::make(self.sink, &self.spec).context("making the sink")?;
+        std::thread::sleep(SETTLING);
         let cpu = thread_time();
         let start = Instant::now();
         let (written, failed, plain) = match who {
