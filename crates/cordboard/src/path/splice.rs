@@ -11,7 +11,7 @@
 //! `O_NONBLOCK` means nothing to splice. It covers the pipe only: a socket
 //! without `O_NONBLOCK` still waits, so it is polled first.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use super::{Cursor, Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
@@ -97,8 +97,8 @@ pub(crate) struct Splice {
     /// The sink refused pages: the rest of the private pipe goes by copying.
     refused: Option<Errno>,
     spill: Spill,
-    /// Somebody's pipes that are larger for the length of the transfer.
-    grown: Vec<pipe::Grown>,
+    /// Somebody's pipes, which may be larger for the length of the transfer.
+    lent: [Option<pipe::Lent>; 2],
 }
 
 impl Splice {
@@ -116,18 +116,20 @@ impl Splice {
             moved: false,
             refused: None,
             spill: Spill::default(),
-            grown: Vec::new(),
+            lent: [None, None],
         };
+        // Whoever is at the other end of a pipe gains by a larger one.
         let ends = [
             (Side::Source, source, flow.source_fd()),
             (Side::Sink, sink, flow.sink_fd()),
         ];
-        for (side, facts, fd) in ends {
-            // Whoever is at the other end of a pipe gains by a larger one;
-            // refused to the unprivileged past their share.
-            if facts.kind.is_pipe() && known > WORTH_A_PIPE {
-                splice.grown.extend(pipe::enlarge(side, fd));
-            }
+        splice.lent = ends.map(|(side, facts, fd)| {
+            let lent = facts.kind.is_pipe() && known > WORTH_A_PIPE;
+            lent.then(|| pipe::Lent::new(side, fd)).flatten()
+        });
+        if source.size.is_some() {
+            // There is much to come.
+            splice.each_lent(flow, pipe::Lent::grow);
         }
         if source.kind.is_pipe() {
             return Ok(splice);
@@ -144,14 +146,26 @@ impl Splice {
             }
             return Ok(splice);
         }
-        let pipe = pipe::acquire(if from_file { FILE_STEP } else { pipe::LARGEST })?;
-        splice.step = pipe.capacity();
+        if from_file {
+            splice.step = FILE_STEP;
+        }
+        let pipe = pipe::acquire(splice.step)?;
         if !from_file {
             probe(flow, &pipe)?;
         }
         splice.private = Some(pipe);
         splice.through = true;
         Ok(splice)
+    }
+
+    fn each_lent(
+        &mut self,
+        flow: &Flow<'_>,
+        mut tell: impl FnMut(&mut pipe::Lent, BorrowedFd<'_>, BorrowedFd<'_>),
+    ) {
+        for lent in self.lent.iter_mut().flatten() {
+            tell(lent, flow.source_fd(), flow.sink_fd());
+        }
     }
 
     /// Source to private pipe. Only into an empty one, so that `EAGAIN` can
@@ -169,6 +183,7 @@ impl Splice {
         let Some(pipe) = &mut self.private else {
             return Err(Verdict::Moved(0));
         };
+        pipe.fit();
         let length = flow.want(self.step);
         let source = flow.source_fd();
         let done = rustix::pipe::splice(
@@ -236,6 +251,7 @@ impl Splice {
                 pipe.drained(n);
                 self.moved = true;
                 flow.gave(n as u64);
+                self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
                 Verdict::Moved(n as u64)
             }
             Err(Errno::EINTR) => Verdict::Moved(0),
@@ -279,6 +295,7 @@ impl Splice {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;
+                self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
                 flow.carried(n as u64)
             }
             Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
@@ -324,6 +341,7 @@ impl Step for Splice {
         if let Some(pipe) = self.private.take() {
             pipe.release();
         }
+        self.lent.iter_mut().flatten().for_each(pipe::Lent::rest);
     }
 
     fn strand(&mut self) -> Option<Stranded> {
@@ -342,8 +360,8 @@ impl Step for Splice {
     }
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
-        for grown in self.grown.drain(..) {
-            grown.shrink(flow.source_fd(), flow.sink_fd());
+        for lent in self.lent.iter_mut().filter_map(Option::take) {
+            lent.give_back(flow.source_fd(), flow.sink_fd());
         }
     }
 

@@ -27,8 +27,14 @@ pub(crate) struct OwnedPipe {
     reader: OwnedFd,
     writer: OwnedFd,
     capacity: usize,
+    /// What was asked for.
+    wanted: usize,
     held: u64,
+    /// It could have taken more the last time, as it seems.
+    was_full: bool,
     share: pool::Share,
+    /// `None` while nobody has it.
+    user: Option<pool::User>,
 }
 
 impl OwnedPipe {
@@ -40,8 +46,11 @@ impl OwnedPipe {
             reader,
             writer,
             capacity,
+            wanted: capacity,
             held: 0,
+            was_full: false,
             share: pool::Share::default(),
+            user: None,
         })
     }
 
@@ -59,14 +68,23 @@ impl OwnedPipe {
         Some(pipe)
     }
 
-    /// Asks for this capacity in bytes. A refusal (`EPERM`: above
-    /// `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
-    /// holds) leaves it as it is, which works as well, only slower.
+    /// Asks for this capacity in bytes. A refusal leaves it as it is, which
+    /// works as well, only slower.
     fn resize(&mut self, capacity: usize) {
-        if self.capacity != capacity
-            && let Ok(now) = rustix::pipe::fcntl_setpipe_size(&self.writer, capacity)
-        {
-            self.capacity = now;
+        resize(
+            self.writer.as_fd(),
+            &mut self.capacity,
+            capacity,
+            &mut self.share,
+        );
+    }
+
+    /// While it is empty: gives back what others are to have of it by now, or
+    /// takes what they have given back.
+    pub(crate) fn fit(&mut self) {
+        let fair = self.wanted.min(pool::fair());
+        if self.capacity > fair || self.was_full {
+            self.resize(fair);
         }
     }
 
@@ -93,6 +111,7 @@ impl OwnedPipe {
     /// So many bytes went in.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.held += bytes as u64;
+        self.was_full = bytes >= self.capacity / 2;
     }
 
     /// So many bytes came out.
@@ -138,41 +157,85 @@ pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Conten
     }
 }
 
-/// Somebody's pipe that is larger for the length of a transfer.
+/// Gives a pipe another capacity, if the budget and the kernel let us. `EPERM`:
+/// above `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
+/// holds.
+fn resize(fd: BorrowedFd<'_>, now: &mut usize, capacity: usize, share: &mut pool::Share) {
+    if *now == capacity || !share.set(capacity) {
+        return;
+    }
+    if let Ok(made) = rustix::pipe::fcntl_setpipe_size(fd, capacity) {
+        *now = made;
+    }
+    share.set(*now);
+}
+
+/// Somebody's pipe, which may be larger for the length of a transfer; how much
+/// it holds at most is all that changes.
 #[derive(Debug)]
-pub(crate) struct Grown {
+pub(crate) struct Lent {
     side: Side,
     before: usize,
-    _share: pool::Share,
+    now: usize,
+    share: pool::Share,
+    /// `None` while little goes through it.
+    user: Option<pool::User>,
 }
 
-/// Grows somebody's pipe to what moves most in one call, if it is smaller, our
-/// budget has room for it, and the kernel lets us; how much it holds at most is
-/// all that changes.
-pub(crate) fn enlarge(side: Side, fd: BorrowedFd<'_>) -> Option<Grown> {
-    let before = rustix::pipe::fcntl_getpipe_size(fd).ok()?;
-    if before >= LARGEST {
-        return None;
+impl Lent {
+    /// `None` for one that is large already.
+    pub(crate) fn new(side: Side, fd: BorrowedFd<'_>) -> Option<Lent> {
+        let before = capacity(fd);
+        (1..LARGEST).contains(&before).then(|| Lent {
+            side,
+            before,
+            now: before,
+            share: pool::Share::default(),
+            user: None,
+        })
     }
-    let share = pool::Share::reserve(LARGEST)?;
-    // EPERM past the user's share: it stays as it is.
-    rustix::pipe::fcntl_setpipe_size(fd, LARGEST).ok()?;
-    Some(Grown {
-        side,
-        before,
-        _share: share,
-    })
-}
 
-impl Grown {
+    /// There is much to come: it is made as large as it may be.
+    pub(crate) fn grow(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        self.fit(LARGEST, source, sink);
+    }
+
+    /// After a step that has moved so many bytes. It grows where it was in the
+    /// way, so that one for a few bytes now and then stays as it is; twofold at
+    /// most, so that of many that begin together none has it all before the
+    /// others have had a turn. It shrinks where others have come since; one
+    /// that is full does not (`EBUSY`), so that has to be tried again.
+    pub(crate) fn moved(&mut self, bytes: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        if bytes >= self.now / 2 || self.now > pool::fair() {
+            self.fit(2 * self.now, source, sink);
+        }
+    }
+
+    fn fit(&mut self, most: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        let fd = self.of(source, sink);
+        self.user.get_or_insert_with(pool::User::new);
+        let capacity = pool::fair().min(most).max(self.before);
+        resize(fd, &mut self.now, capacity, &mut self.share);
+    }
+
+    /// Nothing goes through it for now: others may have what it would have.
+    pub(crate) fn rest(&mut self) {
+        self.user = None;
+    }
+
     /// Gives the pipe its old size. `EBUSY` where it holds more than that: it
     /// is then still being read, and goes when its ends are closed.
-    pub(crate) fn shrink(self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
-        let fd = match self.side {
+    pub(crate) fn give_back(self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        if self.now != self.before {
+            let _ = rustix::pipe::fcntl_setpipe_size(self.of(source, sink), self.before);
+        }
+    }
+
+    fn of<'fd>(&self, source: BorrowedFd<'fd>, sink: BorrowedFd<'fd>) -> BorrowedFd<'fd> {
+        match self.side {
             Side::Source => source,
             Side::Sink => sink,
-        };
-        let _ = rustix::pipe::fcntl_setpipe_size(fd, self.before);
+        }
     }
 }
 

@@ -4,8 +4,9 @@
 //! megabyte, so a few are kept. What a user's pipes hold together is limited
 //! (`fs.pipe-user-pages-soft`, 64 MiB by default): past it the kernel gives
 //! every new pipe of that user one or two pages, in every program. So the
-//! pipes of one process take at most half of that between them; those beyond
-//! stay at the kernel's default of 64 KiB.
+//! pipes of one process take at most half of that between them, and all that are
+//! in use the same: a transfer that began early must not run rings round the
+//! others. None has less than the kernel's default of 64 KiB.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
@@ -31,6 +32,8 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
 
 /// Bytes of capacity above the default, over all pipes in use and kept.
 static GRANTED: AtomicUsize = AtomicUsize::new(0);
+/// Pipes in use.
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// A pipe of this capacity, or of less where the budget or the kernel says so.
 ///
@@ -39,7 +42,9 @@ static GRANTED: AtomicUsize = AtomicUsize::new(0);
 /// `EMFILE`, `ENFILE`, `ENOMEM`: none is to be had; a path without a pipe is
 /// then the way.
 pub(crate) fn acquire(capacity: usize) -> Result<OwnedPipe, Errno> {
-    let capacity = capacity.clamp(4096, LARGEST.min(max_size()));
+    let user = User::new();
+    let wanted = capacity.clamp(4096, LARGEST.min(max_size()));
+    let capacity = wanted.min(fair());
     let kept = lock().and_then(|mut pool| {
         let best = pool
             .idle
@@ -52,21 +57,45 @@ pub(crate) fn acquire(capacity: usize) -> Result<OwnedPipe, Errno> {
         Some(pipe) => pipe,
         None => OwnedPipe::open()?,
     };
-    if pipe.share.set(capacity) {
-        pipe.resize(capacity);
-        pipe.share.set(pipe.capacity());
-    }
+    (pipe.user, pipe.wanted, pipe.was_full) = (Some(user), wanted, false);
+    pipe.resize(capacity);
     Ok(pipe)
 }
 
-pub(super) fn release(pipe: OwnedPipe) {
+pub(super) fn release(mut pipe: OwnedPipe) {
     if pipe.held() > 0 {
         return;
     }
+    pipe.user = None;
     if let Some(mut pool) = lock()
         && pool.idle.len() < KEPT
     {
         pool.idle.push(pipe);
+    }
+}
+
+/// What each pipe may have, if all in use are to have the same; a power of two,
+/// as `fcntl(2)` makes it.
+pub(super) fn fair() -> usize {
+    let most = LARGEST.min(max_size()).max(DEFAULT);
+    let each = budget() / IN_USE.load(Ordering::Relaxed).max(1);
+    1 << each.clamp(DEFAULT, most).ilog2()
+}
+
+/// One pipe in use.
+#[derive(Debug)]
+pub(super) struct User(());
+
+impl User {
+    pub(super) fn new() -> User {
+        IN_USE.fetch_add(1, Ordering::Relaxed);
+        User(())
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        IN_USE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -75,15 +104,9 @@ pub(super) fn release(pipe: OwnedPipe) {
 pub(super) struct Share(usize);
 
 impl Share {
-    /// What a pipe of this capacity needs, if the budget has it.
-    pub(super) fn reserve(capacity: usize) -> Option<Share> {
-        let mut share = Share::default();
-        share.set(capacity).then_some(share)
-    }
-
     /// Takes what this capacity needs, or gives back what it does not. `false`
     /// if the budget does not allow it.
-    fn set(&mut self, capacity: usize) -> bool {
+    pub(super) fn set(&mut self, capacity: usize) -> bool {
         let above = capacity.saturating_sub(DEFAULT);
         let update = |granted: usize| {
             let after = granted.saturating_sub(self.0).saturating_add(above);
@@ -144,10 +167,22 @@ fn limit(path: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+
+    /// The budget is one for the whole process.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 
     #[test]
     fn a_pipe_that_holds_bytes_is_never_used_again() {
+        let _alone = alone();
         let mut pipe = acquire(LARGEST).unwrap();
         rustix::io::write(pipe.writer(), b"left over").unwrap();
         pipe.filled(9);
@@ -164,6 +199,7 @@ mod tests {
     /// Case 51: a thousand pipes do not eat up the user's share.
     #[test]
     fn the_budget_bounds_what_many_pipes_take() {
+        let _alone = alone();
         let pipes: Vec<_> = (0..200).map_while(|_| acquire(LARGEST).ok()).collect();
         let above: usize = pipes
             .iter()
@@ -171,5 +207,54 @@ mod tests {
             .sum();
         assert!(above <= budget(), "{above} of {}", budget());
         assert!(pipes.len() == 200);
+    }
+
+    #[test]
+    fn a_private_pipe_makes_room_for_others_and_grows_again() {
+        let _alone = alone();
+        let mut pipe = acquire(LARGEST).unwrap();
+        assert_eq!(pipe.capacity(), LARGEST);
+        let others: Vec<User> = (0..budget() / DEFAULT).map(|_| User::new()).collect();
+        pipe.fit();
+        assert_eq!(pipe.capacity(), DEFAULT);
+        drop(others);
+        pipe.fit();
+        assert_eq!(
+            pipe.capacity(),
+            DEFAULT,
+            "nothing tells that more is of use"
+        );
+        pipe.filled(DEFAULT);
+        pipe.drained(DEFAULT);
+        pipe.fit();
+        assert_eq!(pipe.capacity(), LARGEST);
+    }
+
+    #[test]
+    fn somebody_s_pipe_grows_by_what_goes_through_it() {
+        use super::super::{Lent, Side, capacity};
+        let _alone = alone();
+        let (take, put) = rustix::pipe::pipe().unwrap();
+        let (take, put) = (take.as_fd(), put.as_fd());
+        let mut lent = Lent::new(Side::Source, take).unwrap();
+        lent.moved(16, take, put);
+        assert_eq!(capacity(take), DEFAULT, "a message now and then");
+        lent.moved(DEFAULT, take, put);
+        assert_eq!(capacity(take), 2 * DEFAULT);
+        lent.grow(take, put);
+        assert_eq!(capacity(take), LARGEST);
+        assert!(Lent::new(Side::Sink, put).is_none(), "large already");
+        let others: Vec<User> = (0..budget() / DEFAULT).map(|_| User::new()).collect();
+        // Full, it cannot shrink; and does as soon as it is not.
+        rustix::io::write(put, &vec![0; LARGEST]).unwrap();
+        lent.moved(1, take, put);
+        assert_eq!(capacity(take), LARGEST);
+        rustix::io::read(take, &mut vec![0; LARGEST]).unwrap();
+        lent.moved(1, take, put);
+        assert_eq!(capacity(take), DEFAULT);
+        drop(others);
+        lent.grow(take, put);
+        lent.give_back(take, put);
+        assert_eq!(capacity(take), DEFAULT);
     }
 }
