@@ -145,6 +145,44 @@ fn no_room_left_on_the_sink() {
     }
 }
 
+/// No disk is filled with zeros on the way to a length that cannot be.
+#[test]
+fn a_hole_past_the_longest_file_is_refused_at_once() {
+    let _dog = watchdog("a_hole_past_the_longest_file_is_refused_at_once");
+    let Some(mount) = Mount::new("ext4", 16 << 20) else {
+        return;
+    };
+    let memory = rustix::fs::memfd_create("holes", rustix::fs::MemfdFlags::CLOEXEC);
+    let source = File::from(memory.unwrap());
+    source.set_len(17 << 40).unwrap();
+    let sink = mount.file("sink");
+    let report = run(&source, &sink, any()).report;
+    let expected = (Ended::Error, Some(Side::Sink), Some(Errno::EFBIG));
+    assert_eq!((report.ended, report.failed, report.errno), expected);
+    assert_eq!(report.written, 0, "{report:?}");
+    assert_eq!(sink.metadata().unwrap().len(), 0);
+}
+
+#[test]
+fn an_empty_file_goes_by_whatever_path_is_forced() {
+    let _dog = watchdog("an_empty_file_goes_by_whatever_path_is_forced");
+    for (kind, size) in [("xfs", 320 << 20), ("btrfs", 256 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        for path in [Clone, CopyFileRange, Sendfile, Splice, ReadWrite] {
+            let (source, sink) = (mount.file("empty"), mount.file("sink"));
+            let report = run(&source, &sink, only(&[path])).report;
+            assert_eq!(
+                (report.ended, report.written),
+                (Ended::Eof, 0),
+                "{kind} {path}"
+            );
+            assert_eq!(report.path, [path], "{kind}");
+        }
+    }
+}
+
 /// The write went into the cache, and the disk under it is full: only
 /// `fsync(2)` knows.
 #[test]

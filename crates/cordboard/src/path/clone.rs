@@ -26,7 +26,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
         Sparse::Always => return Err("blocks of zeros are to become holes".into()),
         Sparse::Never => return Err("the source's holes are to be filled".into()),
     }
-    if source.size == Some(0) {
+    if source.size == Some(0) && !source.has_true_size() {
         return Err("the source has no size to go by".into());
     }
     for facts in [source, sink] {
@@ -71,7 +71,7 @@ impl Step for Clone {
         };
         let size = stat.st_size as u64;
         let length = size.saturating_sub(from).min(flow.left);
-        if length == 0 && self.cloned {
+        if length == 0 && (self.cloned || flow.source.facts().has_true_size()) {
             return Verdict::Ended;
         }
         if length == 0 {

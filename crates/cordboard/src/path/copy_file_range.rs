@@ -31,7 +31,7 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
     if source.is_direct() || sink.is_direct() {
         return Err("direct I/O wants aligned buffers".into());
     }
-    if source.size == Some(0) {
+    if source.size == Some(0) && !source.has_true_size() {
         // Returns 0 on files that do not tell their size (procfs, FUSE).
         return Err("the source has no size to go by".into());
     }

@@ -5,6 +5,11 @@
 //! `fallocate(2)` with `FALLOC_FL_KEEP_SIZE` reserves them a window at a time
 //! and changes neither length nor contents, so a transfer that is killed
 //! leaves a file of the right length.
+//!
+//! What is left of it behind a transfer that ended early stays reserved, up to
+//! a window. The only way to give it back is to truncate the file to the length
+//! that it has, and between the look and the call somebody else may have made
+//! it longer: their bytes would be gone.
 
 use rustix::fs::FallocateFlags;
 
@@ -55,22 +60,5 @@ impl Ahead {
         let done = rustix::fs::fallocate(flow.sink_fd(), keep, self.until, length);
         self.until += length;
         done.is_ok()
-    }
-
-    /// Gives back what was reserved past the end of a transfer that ended
-    /// early: a truncation to the length the file has anyway. Not, if somebody
-    /// else has made it longer, and may be at it: what they write in between
-    /// would be cut off, and what is reserved before their end is no more than
-    /// a hole of theirs.
-    pub(super) fn settle(&self, flow: &Flow<'_>) {
-        let filled = self.start + flow.written;
-        if filled >= self.until {
-            return;
-        }
-        if let Ok(stat) = rustix::fs::fstat(flow.sink_fd())
-            && stat.st_size as u64 <= filled
-        {
-            let _ = rustix::fs::ftruncate(flow.sink_fd(), stat.st_size as u64);
-        }
     }
 }

@@ -1,8 +1,10 @@
 //! Holes: ranges without blocks, which read as zeros.
 
+use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::ReadWriteFlags;
 
 use crate::endpoint::reopen;
 use crate::errno::Errno;
@@ -15,29 +17,72 @@ const LOOKED_AT: u64 = 16 << 20;
 /// Makes the sink's next `length` bytes a hole and moves past them. `false`
 /// if that is not to be had, so that zeros have to be written.
 ///
-/// A hole at the end is there at once, by `ftruncate(2)`: whoever sets
-/// `O_APPEND` on the sink meanwhile then still appends in the right place, and
-/// no byte is counted that the sink does not have.
+/// The sink is as long as that at once: whoever sets `O_APPEND` on it meanwhile
+/// then still appends in the right place, and no byte is counted that the sink
+/// does not have.
 pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
     let Some(offset) = flow.sink_offset() else {
         return Ok(false);
     };
-    let size = rustix::fs::fstat(flow.sink_fd())?.st_size as u64;
-    if size > offset {
-        // What was there before must read as zeros from now on.
-        let old = length.min(size - offset);
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if rustix::fs::fallocate(flow.sink_fd(), flags, offset, old).is_err() {
-            return Ok(false);
+    let sink = flow.sink_fd();
+    let size = rustix::fs::fstat(sink)?.st_size as u64;
+    let end = offset.saturating_add(length);
+    if size < end {
+        match lengthen(sink, end, flow.sink.facts().is_direct()) {
+            Ok(()) => {}
+            // No file may be that long here: a disk full of zeros would not
+            // change that.
+            Err(Errno::EFBIG) if !is_past_the_limit(end) => return Err(Errno::EFBIG),
+            // EPERM of a sealed memory file, the limit: the zeros will tell how
+            // far it goes.
+            Err(_) => return Ok(false),
         }
     }
-    let end = offset.saturating_add(length);
-    // EFBIG, EPERM of a sealed memory file: the zeros will tell how far it goes.
-    if size < end && rustix::fs::ftruncate(flow.sink_fd(), end).is_err() {
+    // What was there before must read as zeros from now on, and no room be kept
+    // for it.
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if rustix::fs::fallocate(sink, flags, offset, end - offset).is_err() && offset < size {
         return Ok(false);
     }
     flow.move_sink(length as i64)?;
     Ok(true)
+}
+
+/// Makes a file this long, if it is shorter; never any shorter, as `ftruncate(2)`
+/// would where somebody else has made it longer meanwhile: their bytes would be
+/// gone. The last byte is one of ours, and becomes a zero.
+///
+/// Of part of a page, which is the end of a file and no more to be punched out,
+/// `ftruncate(2)` has to make the hole all the same.
+fn lengthen(fd: BorrowedFd<'_>, end: u64, direct: bool) -> Result<(), Errno> {
+    const PAGE: u64 = 4096;
+    // RWF_NOAPPEND, since Linux 6.9: at the offset, whatever O_APPEND says.
+    let no_append = ReadWriteFlags::from_bits_retain(0x20);
+    let last = end.saturating_sub(1);
+    let done = if direct || !end.is_multiple_of(PAGE) {
+        // Direct I/O takes no single byte either.
+        Err(rustix::io::Errno::INVAL)
+    } else {
+        let byte = [IoSlice::new(&[0])];
+        rustix::io::retry_on_intr(|| rustix::io::pwritev2(fd, &byte, last, no_append))
+    };
+    match done {
+        Ok(_) => Ok(()),
+        // EOPNOTSUPP: an older kernel; ENOSYS, EPERM: a filter.
+        Err(
+            rustix::io::Errno::OPNOTSUPP
+            | rustix::io::Errno::INVAL
+            | rustix::io::Errno::NOSYS
+            | rustix::io::Errno::PERM,
+        ) => Ok(rustix::fs::ftruncate(fd, end)?),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A file of ours may not be so long, as `RLIMIT_FSIZE` has it.
+fn is_past_the_limit(size: u64) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    limit.current.is_some_and(|limit| limit < size)
 }
 
 /// Walks a source's data and holes.
@@ -125,5 +170,37 @@ fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
             (size >= offset).then_some((size, u64::MAX))
         }
         Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_somebody_else_made_longer_stays_so() {
+        for direct in [false, true] {
+            for end in [5000, 8192] {
+                let file = tempfile::tempfile().unwrap();
+                lengthen(file.as_fd(), end, direct).unwrap();
+                assert_eq!(file.metadata().unwrap().len(), end);
+            }
+        }
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"theirs", 9000).unwrap();
+        lengthen(file.as_fd(), 4096, false).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 9006);
+    }
+
+    #[test]
+    fn no_byte_is_appended() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("log");
+        std::fs::write(&name, b"123").unwrap();
+        let file = std::fs::File::options().append(true).open(&name).unwrap();
+        lengthen(file.as_fd(), 8192, false).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 8192);
     }
 }
