@@ -123,7 +123,7 @@ fn flags(facts: &Facts, given: bool) -> impl Iterator<Item = &'static str> {
     [
         (facts.append, "appending"),
         (
-            facts.nonblocking && given && facts.kind.can_block(),
+            facts.nonblocking && given && facts.can_block(),
             "non-blocking",
         ),
         (facts.direct, "direct"),

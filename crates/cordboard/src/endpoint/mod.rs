@@ -55,6 +55,9 @@ pub struct Facts {
     pub nonblocking: bool,
     /// `O_DIRECT`: past the page cache; on a pipe, packet mode.
     pub direct: bool,
+    /// A device of memory (`mem(4)`, `random(4)`): bytes without boundaries,
+    /// for which nobody waits.
+    pub memory: bool,
     /// A socket that only accepts connections.
     pub listening: bool,
     /// The position, in bytes, or the offset that a transfer goes by instead;
@@ -89,6 +92,7 @@ impl Facts {
             append: false,
             nonblocking: false,
             direct: false,
+            memory: kind == Kind::CharDevice,
             listening: false,
             position: (cached || kind == Kind::Pseudo).then_some(0),
             size: cached.then_some(1 << 30),
@@ -117,6 +121,23 @@ impl Facts {
     /// A file on a local file system, whose size is true.
     pub fn has_true_size(&self) -> bool {
         self.kind == Kind::File && self.filesystem.is_some_and(|fs| !fs.is_foreign())
+    }
+
+    /// Whether a call on it can wait for somebody else for an unbounded time.
+    pub fn can_block(&self) -> bool {
+        self.kind.can_block() && !self.memory
+    }
+
+    /// Whether reading it can wait so. Some of the files that are made up on the
+    /// fly do, such as `/proc/kmsg` and tracefs' `trace_pipe`.
+    pub fn reading_waits(&self) -> bool {
+        self.can_block() || self.kind == Kind::Pseudo
+    }
+
+    /// A device each of whose reads and writes may be a message, as those of
+    /// `/dev/net/tun` are; nothing tells.
+    pub fn may_be_messages(&self) -> bool {
+        self.kind == Kind::CharDevice && !self.memory
     }
 
     /// Opened for direct I/O, which `O_DIRECT` means for what has a page cache.

@@ -32,6 +32,7 @@ pub(super) fn facts(
         append: flags.contains(OFlags::APPEND),
         nonblocking: flags.contains(OFlags::NONBLOCK),
         direct: flags.contains(OFlags::DIRECT),
+        memory: false,
         listening: false,
         position: None,
         size: None,
@@ -90,6 +91,7 @@ pub(super) fn facts(
             } else {
                 Kind::CharDevice
             };
+            facts.memory = is_memory(stat.st_rdev);
             // Memory devices seek; terminals do not.
             facts.position = position(fd);
         }
@@ -112,6 +114,13 @@ pub(super) fn facts(
         facts.alignment = direct_alignment(fd);
     }
     Ok(facts)
+}
+
+/// null, zero, full, random and urandom (Documentation/admin-guide/devices.txt);
+/// kmsg, of the same number, has records.
+fn is_memory(device: u64) -> bool {
+    use rustix::fs::{major, minor};
+    major(device) == 1 && matches!(minor(device), 3 | 5 | 7 | 8 | 9)
 }
 
 fn same_device(other: &Facts, id: FileId) -> bool {
@@ -252,6 +261,11 @@ mod tests {
             kind(std::fs::File::open("/dev/zero").unwrap()),
             Kind::CharDevice
         );
+        for (name, memory) in [("/dev/urandom", true), ("/dev/ptmx", false)] {
+            if let Ok(file) = std::fs::File::open(name) {
+                assert_eq!(facts(file.as_fd(), None, None).unwrap().memory, memory);
+            }
+        }
         assert_eq!(kind(std::fs::File::open("/").unwrap()), Kind::Directory);
         let (r, _w) = rustix::pipe::pipe().unwrap();
         assert_eq!(kind(&r), Kind::Pipe);

@@ -123,6 +123,14 @@ impl<'fd> Flow<'fd> {
         self.sink.fd()
     }
 
+    /// Both ends may have messages, of which the sink tells nothing: what came
+    /// as one goes on as one.
+    pub(crate) fn keeps_messages(&self) -> bool {
+        let source = self.source.facts();
+        self.sink.facts().may_be_messages()
+            && (source.kind.is_datagram() || source.may_be_messages())
+    }
+
     /// How many bytes to ask for: what is left, and not more than this.
     pub(crate) fn want(&self, at_most: usize) -> usize {
         let at_most = self.block.map_or(at_most, |block| block.min(at_most));

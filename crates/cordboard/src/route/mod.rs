@@ -239,6 +239,12 @@ mod tests {
                 });
             }
         }
+        if kind == Kind::CharDevice {
+            all.push(Facts {
+                memory: false,
+                ..Facts::plain(kind)
+            });
+        }
         all
     }
 
@@ -298,6 +304,8 @@ mod tests {
             let (source, sink) = (pair.source, pair.sink);
             for choice in &route.choices {
                 let path = choice.path;
+                let messages = source.may_be_messages() || sink.may_be_messages();
+                assert!(path != PathName::Datagram || !messages, "{pair:?}");
                 let pages = matches!(path, PathName::Splice | PathName::Sendfile);
                 let files = matches!(path, PathName::Clone | PathName::CopyFileRange);
                 if files {

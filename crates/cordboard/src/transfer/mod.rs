@@ -283,10 +283,12 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         (None, Some(_)) => Cursor::Position,
         (None, None) => Cursor::Stream,
     };
-    let ready = |facts: &Facts| Ready {
-        never_waits: facts.nonblocking || !facts.kind.can_block(),
+    let ready = |facts: &Facts, waits: bool| Ready {
+        never_waits: facts.nonblocking || !waits,
         ..Ready::default()
     };
+    let source_ready = ready(source.facts(), source.facts().reading_waits());
+    let sink_ready = ready(sink.facts(), sink.facts().can_block());
     Flow {
         source,
         sink,
@@ -301,8 +303,8 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         read: 0,
         written: 0,
         truncated: 0,
-        source_ready: ready(source.facts()),
-        sink_ready: ready(sink.facts()),
+        source_ready,
+        sink_ready,
         may_sleep: false,
         shares_thread: false,
         watched: true,

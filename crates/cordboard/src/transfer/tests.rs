@@ -131,3 +131,17 @@ fn a_kernel_that_does_not_answer_counts_as_idle_too() {
     let next = course.unless_idle(&transfer, What::Completions, &mut time);
     assert_eq!(next, Next::End(Turn::Done(Ended::Idle)));
 }
+
+/// `/proc/kmsg` and its like wait in a read; nobody waits for memory.
+#[test]
+fn what_may_wait_is_polled_before() {
+    let never_waits = |source: &str, sink: &str| {
+        let source = std::fs::File::open(source).unwrap();
+        let sink = std::fs::File::options().write(true).open(sink).unwrap();
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+        let flow = &transfer.flow;
+        (flow.source_ready.never_waits, flow.sink_ready.never_waits)
+    };
+    assert_eq!(never_waits("/proc/self/status", "/dev/null"), (false, true));
+    assert_eq!(never_waits("/dev/zero", "/dev/full"), (true, true));
+}

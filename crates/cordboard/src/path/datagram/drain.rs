@@ -126,7 +126,7 @@ fn write_stream(flow: &mut Flow<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Err
         let mut none = SendAncillaryBuffer::default();
         return Ok(rustix::net::sendmsg(fd, parts, &mut none, flags)?);
     }
-    if facts.kind.can_block() && !facts.nonblocking && !flow.may_sleep {
+    if facts.can_block() && !facts.nonblocking && !flow.may_sleep {
         // A blocking pipe or terminal: what it surely takes.
         let first = &parts[0][..parts[0].len().min(4096)];
         return Ok(rustix::io::write(fd, first)?);

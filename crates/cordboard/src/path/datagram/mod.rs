@@ -38,8 +38,11 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     }
     match (source.kind.is_datagram(), sink.kind.is_datagram()) {
         (true, true) => Ok("boundaries are kept, in batches"),
+        (true, false) if sink.may_be_messages() => Err("each write is a message of its own".into()),
         (true, false) => Ok("received in batches, written in order"),
-        (false, true) if source.kind.is_record() || source.kind == Kind::Tty => {
+        (false, true)
+            if source.kind.is_record() || source.kind == Kind::Tty || source.may_be_messages() =>
+        {
             Err("each read is a datagram of its own".into())
         }
         (false, true) => Ok("cut into datagrams of one size, sent in batches"),

@@ -261,8 +261,8 @@ impl ReadWrite {
             return Verdict::Ended;
         };
         let mut bytes = &buffer[self.start..self.end];
-        if flow.sink.kind().is_datagram() {
-            let most = if self.messages {
+        if flow.sink.kind().is_datagram() || flow.keeps_messages() {
+            let most = if self.messages || flow.source.facts().may_be_messages() {
                 self.segment.unwrap_or(usize::MAX)
             } else {
                 self.message
@@ -286,7 +286,7 @@ impl Step for ReadWrite {
         let source = flow.source.facts();
         // Another read could sleep, with something moved that nobody is told of.
         let sleeps =
-            flow.watched && flow.may_sleep && source.kind.can_block() && !source.nonblocking;
+            flow.watched && flow.may_sleep && source.reading_waits() && !source.nonblocking;
         let mut moved = 0;
         // Where nobody waits to hear of it, going round here is what costs least.
         let (rounds, enough) = if flow.watched {

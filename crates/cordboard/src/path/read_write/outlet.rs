@@ -106,8 +106,8 @@ impl Outlet {
                 ReadWriteFlags::NOWAIT,
             )?);
         }
-        let waits = !facts.nonblocking && !flow.may_sleep && facts.kind.can_block();
-        let bytes = if waits {
+        let waits = !facts.nonblocking && !flow.may_sleep && facts.can_block();
+        let bytes = if waits && !flow.keeps_messages() {
             &bytes[..bytes.len().min(PIECE)]
         } else {
             bytes
