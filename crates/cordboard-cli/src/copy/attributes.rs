@@ -1,16 +1,16 @@
-//! `-p`: owner, mode, extended attributes and times, in an order in which none
-//! undoes another.
+//! `-p`: owner, extended attributes, access control lists, mode and times, in an
+//! order in which none undoes another.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 use cordboard::Side;
-use rustix::fs::{Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{FileType, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::Job;
 use super::place::Place;
 use super::told::Told;
+use super::{Job, acl, kind};
 use crate::problem::Problem;
 
 /// Owner and group of a file.
@@ -51,26 +51,40 @@ impl Job {
             let text = format!("{errno} setting the {what}; its contents are complete");
             Problem::refused(to.shown(), Side::Sink, errno, text)
         };
+        // What one of them is refused takes nothing from the others; the first
+        // is told.
+        let mut problem = None;
+        let mut done = |what: &str, done: Result<(), Errno>| {
+            if let Err(errno) = done {
+                problem.get_or_insert_with(|| failed(what, errno));
+            }
+        };
         let (uid, gid) = owner(stat);
         let mut mode = stat.st_mode & 0o7777;
-        match rustix::fs::fchown(sink, uid, gid) {
-            Ok(()) => {}
-            // Only root gives files away (EPERM), and only to those whom its
-            // user namespace knows (EINVAL, user_namespaces(7)); but a group of
-            // one's own can be set. What runs as its owner must then not run as
-            // another.
-            Err(Errno::PERM | Errno::INVAL) => {
-                let _ = rustix::fs::fchown(sink, None, gid);
-                mode &= 0o777;
+        if let Err(errno) = rustix::fs::fchown(sink, uid, gid) {
+            // A group of one's own can be set. What runs as its owner must then
+            // not run as another.
+            let _ = rustix::fs::fchown(sink, None, gid);
+            mode &= 0o777;
+            match errno {
+                // Only root gives files away (EPERM), and only to those whom its
+                // user namespace knows (EINVAL, user_namespaces(7)).
+                Errno::PERM | Errno::INVAL => {}
+                errno => done("owner", Err(errno)),
             }
-            Err(errno) => return Err(failed("owner", errno)),
         }
-        extended(source, sink, to, told).map_err(|e| failed("extended attributes", e))?;
-        rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)).map_err(|e| failed("mode", e))?;
-        rustix::fs::futimens(sink, &times(stat)).map_err(|e| failed("times", e))
+        // Those of users while it may be written to, which its mode may forbid.
+        done("extended attributes", extended(source, sink, to, told));
+        let directory = kind(stat) == FileType::Directory;
+        let (mode, listed) = acl::keep(source, sink, mode, directory);
+        done("access control list", listed);
+        done("mode", rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)));
+        done("times", rustix::fs::futimens(sink, &times(stat)));
+        problem.map_or(Ok(()), Err)
     }
 }
 
+/// All but the access control lists; of several that fail, the first is told.
 fn extended(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
@@ -81,6 +95,7 @@ fn extended(
         Err(Errno::OPNOTSUPP) => return Ok(()),
         names => names?,
     };
+    let mut done = Ok(());
     for name in names.split_inclusive(|b| *b == 0) {
         let Ok(name) = CStr::from_bytes_with_nul(name) else {
             continue;
@@ -88,33 +103,65 @@ fn extended(
         let text = name.to_bytes();
         // The rest is the policy of the machine, not of the file.
         let users = text.starts_with(b"user.");
-        if !users && !text.starts_with(b"system.") && text != b"security.capability" {
+        let others = text.starts_with(b"system.") || text == b"security.capability";
+        if acl::is_list(name) || !users && !others {
             continue;
         }
         let value = match whole(|buffer| rustix::fs::fgetxattr(source, name, buffer)) {
+            Ok(value) => value,
             // It went away, or is not for us to see.
             Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => continue,
-            value => value?,
-        };
-        match rustix::fs::fsetxattr(sink, name, &value, XattrFlags::empty()) {
-            Ok(()) => {}
-            Err(errno @ (Errno::OPNOTSUPP | Errno::PERM)) => {
-                if users {
-                    let errno = cordboard::Errno::from(errno);
-                    let name = name.to_string_lossy();
-                    told.line(format_args!(
-                        "cordboard: {to}: warning: without its attribute {name}: {errno}"
-                    ));
-                }
+            Err(errno) => {
+                done = done.and(Err(errno));
+                continue;
             }
-            Err(errno) => return Err(errno),
+        };
+        match set(sink, name, &value) {
+            Ok(()) => {}
+            // Not every file system has them, nor may everybody set them.
+            Err(Errno::OPNOTSUPP | Errno::PERM) if !users => {}
+            // setxattr(2): there is no room for it (ENOSPC, EDQUOT), or never
+            // is for one so large (ERANGE, E2BIG). xattr(7): those of users
+            // need write permission (EACCES).
+            Err(
+                errno @ (Errno::OPNOTSUPP
+                | Errno::PERM
+                | Errno::ACCESS
+                | Errno::NOSPC
+                | Errno::DQUOT
+                | Errno::RANGE
+                | Errno::TOOBIG),
+            ) => {
+                let errno = cordboard::Errno::from(errno);
+                let name = name.to_string_lossy();
+                told.line(format_args!(
+                    "cordboard: {to}: warning: without its attribute {name}: {errno}"
+                ));
+            }
+            Err(errno) => done = done.and(Err(errno)),
         }
     }
-    Ok(())
+    done
+}
+
+/// Sets one of them, which takes write permission, and not only a descriptor
+/// that has it (xattr(7)): a read-only file gets it until its final mode.
+fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+    let set = || rustix::fs::fsetxattr(sink, name, value, XattrFlags::empty());
+    match set() {
+        Err(Errno::ACCESS) => {
+            let now = rustix::fs::fstat(sink)?.st_mode & 0o777;
+            // Who may not do this was refused the attribute.
+            rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200))
+                .map_err(|_| Errno::ACCESS)?;
+            set()
+        }
+        done => done,
+    }
 }
 
 /// A value whose length is not known beforehand.
-fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+pub fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0; 256];
     loop {
         match read(&mut buffer) {

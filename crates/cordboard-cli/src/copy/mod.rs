@@ -1,5 +1,6 @@
 //! `cordboard copy SRC… DST`.
 
+mod acl;
 mod at_once;
 mod attributes;
 mod batch;

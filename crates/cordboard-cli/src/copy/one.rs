@@ -203,12 +203,13 @@ impl Job {
         if !self.preserve {
             return Ok(());
         }
-        self.keep(opened.source.as_fd(), sink, &opened.stat, to, told)?;
+        let kept = self.keep(opened.source.as_fd(), sink, &opened.stat, to, told);
+        // Whatever it has of them: its contents are to be on the disk.
         if self.sync {
             rustix::fs::fsync(sink)
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving))?;
         }
-        Ok(())
+        kept
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::common::*;
-use crate::{chmod, mode};
+use crate::{chmod, mode, mortal};
 
 #[test]
 fn p_keeps_mode_times_and_attributes() {
@@ -162,9 +162,33 @@ fn an_owner_that_is_not_known_here_is_let_go_of() {
     }
 }
 
-/// A file of no bytes is complete as soon as it is there.
+/// To set it takes write permission, which the final mode does not give.
 #[test]
-fn an_empty_file_stays_where_its_attributes_cannot() {
+fn a_read_only_file_with_an_attribute_of_its_users() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    let Some(mut command) = mortal("umask 0277") else {
+        return;
+    };
+    let dir = dir();
+    let source = file(&dir, "s", b"contents");
+    if setxattr(&source, "user.cord", b"board", XattrFlags::empty()).is_err() {
+        eprintln!("SKIPPED: no extended attributes here");
+        return;
+    }
+    chmod(&source, 0o444);
+    past(&source);
+    let sink = dir.path().join("d");
+    let run = run(command.args(["copy", "-p"]).args([&source, &sink]));
+    assert_eq!(run.ok().stderr(), "");
+    let mut value = [0; 16];
+    let length = getxattr(&sink, "user.cord", &mut value).unwrap();
+    assert_eq!(&value[..length], b"board");
+    assert_eq!((mode(&sink), sink.metadata().unwrap().mtime()), (0o444, 1));
+}
+
+/// What there is no room for takes nothing from the others.
+#[test]
+fn an_attribute_that_is_too_large_is_told_of() {
     use rustix::fs::{XattrFlags, setxattr};
     let dir = dir();
     let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
@@ -181,13 +205,20 @@ fn an_empty_file_stays_where_its_attributes_cannot() {
         return;
     }
     std::fs::remove_file(&sink).unwrap();
-    let run = run(cordboard()
-        .args(["copy", "-p", "--json"])
-        .args([&source, &sink]));
+    chmod(&source, 0o4751);
+    past(&source);
+    let run = run(cordboard().args(["copy", "-p"]).args([&source, &sink]));
     run.fails(
-        1,
-        &["ENOSPC", "its contents are complete", "d holds 0 bytes"],
+        0,
+        &["d: warning: without its attribute user.cord", "ENOSPC"],
     );
-    assert_eq!(run.json()["written"], 0);
-    assert!(sink.exists());
+    assert_eq!((mode(&sink), sink.metadata().unwrap().mtime()), (0o4751, 1));
+}
+
+/// Makes it an old one.
+fn past(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    let second = std::time::Duration::from_secs(1);
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH + second)
+        .unwrap();
 }

@@ -1,6 +1,7 @@
 //! `cordboard copy`: bytes, counts, modes, trees, and what it refuses.
 #![allow(missing_docs)]
 
+mod acl;
 mod attributes;
 #[path = "../common/mod.rs"]
 mod common;
@@ -11,6 +12,25 @@ mod trees;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
+
+/// The command as somebody whom modes concern, which they do not root.
+fn mortal(script: &str) -> Option<Command> {
+    let mut shell = Command::new("sh");
+    if rustix::process::geteuid().is_root() {
+        let without = "--bounding-set=-dac_override,-dac_read_search";
+        let can = Command::new("setpriv").args([without, "true"]).output();
+        if !can.is_ok_and(|tried| tried.status.success()) {
+            eprintln!("SKIPPED: to be kept out by a mode, root needs setpriv");
+            return None;
+        }
+        shell = Command::new("setpriv");
+        shell.args([without, "sh"]);
+    }
+    shell.args(["-c", &format!("{script}; exec \"$@\""), "sh"]);
+    shell.arg(env!("CARGO_BIN_EXE_cordboard"));
+    Some(shell)
+}
 
 fn mode(path: &Path) -> u32 {
     path.metadata().unwrap().permissions().mode() & 0o7777
