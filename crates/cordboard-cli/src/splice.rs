@@ -43,7 +43,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         return Err(problem);
     }
     match &sink.created {
-        Some(path) if flags.writing.sync => sync_parent(path),
+        Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd())),
         _ => sink.finish(),
     }
 }

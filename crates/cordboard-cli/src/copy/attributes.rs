@@ -35,6 +35,13 @@ pub fn times(stat: &Stat) -> Timestamps {
     }
 }
 
+/// What it means that one of them could not be set.
+pub fn refused(to: &Place<'_>, what: &str, errno: Errno) -> Problem {
+    let errno = cordboard::Errno::from(errno);
+    let text = format!("{errno} setting the {what}; its contents are complete");
+    Problem::refused(to.shown(), Side::Sink, errno, text)
+}
+
 impl Job {
     /// Gives `sink` the attributes of `source`, whose `stat` is from before it
     /// was read.
@@ -46,17 +53,12 @@ impl Job {
         to: &Place<'_>,
         told: &mut Told,
     ) -> Result<(), Problem> {
-        let failed = |what: &str, errno: Errno| {
-            let errno = cordboard::Errno::from(errno);
-            let text = format!("{errno} setting the {what}; its contents are complete");
-            Problem::refused(to.shown(), Side::Sink, errno, text)
-        };
         // What one of them is refused takes nothing from the others; the first
         // is told.
         let mut problem = None;
         let mut done = |what: &str, done: Result<(), Errno>| {
             if let Err(errno) = done {
-                problem.get_or_insert_with(|| failed(what, errno));
+                problem.get_or_insert_with(|| refused(to, what, errno));
             }
         };
         let (uid, gid) = owner(stat);

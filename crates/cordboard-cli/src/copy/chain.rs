@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, Stat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{OFlags, Stat};
+use rustix::io::Errno;
 
-use super::parent::DIRECTORY;
+use super::parent::open_base;
 
 /// Directories that are open at a time, besides the top: trees that are no
 /// deeper are walked without opening any twice.
@@ -114,8 +114,7 @@ impl Chain {
 
 /// Opens a directory that is known.
 fn open(above: BorrowedFd<'_>, name: &Path, known: Id) -> Result<OwnedFd, Errno> {
-    let flags = DIRECTORY | OFlags::NOFOLLOW;
-    let fd = retry_on_intr(|| rustix::fs::openat(above, name, flags, Mode::empty()))?;
+    let fd = open_base(above, name, OFlags::NOFOLLOW)?;
     if id(&rustix::fs::fstat(&fd)?) == known {
         Ok(fd)
     } else {
@@ -125,8 +124,9 @@ fn open(above: BorrowedFd<'_>, name: &Path, known: Id) -> Result<OwnedFd, Errno>
 
 #[cfg(test)]
 mod tests {
+    use super::super::parent::DIRECTORY;
     use super::*;
-    use rustix::fs::CWD;
+    use rustix::fs::{CWD, Mode};
 
     const DEPTH: usize = 3 * OPEN;
 

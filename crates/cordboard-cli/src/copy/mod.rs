@@ -223,7 +223,7 @@ fn operand(dispatch: &mut Dispatch<'_>, source: PathBuf, target: PathBuf) -> Res
             let (from, to) = (Place::top(&source), Place::top(&target));
             dispatch.job().link(&from, &to)?;
             if dispatch.job().sync {
-                sync_parent(&target)?;
+                sync_parent(&target, None)?;
             }
             Ok(())
         }

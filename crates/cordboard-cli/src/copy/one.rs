@@ -175,7 +175,7 @@ impl Job {
         });
         told.report = report;
         let done = match done {
-            Ok(()) if top && self.sync && opened.made.fresh => sync_parent(&to.path()),
+            Ok(()) if top && self.sync && opened.made.fresh => sync_parent(&to.path(), Some(sink)),
             Ok(()) => Ok(()),
             Err(problem) => {
                 // Of other bytes than its own, nobody knows how many there are.

@@ -1,9 +1,11 @@
 //! The directory that something new goes into.
 
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use cordboard::{Errno, Side};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::retry_on_intr;
 
 use crate::hints::Doing;
 use crate::problem::Problem;
@@ -12,6 +14,9 @@ use crate::problem::Problem;
 pub const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
+
+/// And those that are only a base for what is in them.
+const BASE: OFlags = DIRECTORY.union(OFlags::PATH);
 
 /// A copy that contained itself would never end.
 pub fn not_into_itself(from: &Path, to: &Path) -> Result<(), Problem> {
@@ -42,10 +47,71 @@ fn parent(path: &Path) -> PathBuf {
     }
 }
 
-/// Puts the entry of a new file on the disk.
-pub fn sync_parent(path: &Path) -> Result<(), Problem> {
+/// Opens a directory that names are looked up and made in. One that may be
+/// entered and not listed (`EACCES`, open(2)) is no worse for that.
+pub fn open_base(
+    above: BorrowedFd<'_>,
+    name: &Path,
+    nofollow: OFlags,
+) -> Result<OwnedFd, rustix::io::Errno> {
+    let open =
+        |flags| retry_on_intr(|| rustix::fs::openat(above, name, flags | nofollow, Mode::empty()));
+    match open(DIRECTORY) {
+        Err(rustix::io::Errno::ACCESS) => open(BASE),
+        done => done,
+    }
+}
+
+/// Lets us do all in a directory of ours, until it has its final mode; returns
+/// it open for more than a base, if it was none.
+pub fn let_us_in(directory: BorrowedFd<'_>) -> Result<Option<OwnedFd>, rustix::io::Errno> {
+    let mode = rustix::fs::fstat(directory)?.st_mode & 0o7777 | 0o700;
+    let mode = Mode::from_raw_mode(mode);
+    match rustix::fs::fchmod(directory, mode) {
+        // Not by a descriptor that is a mere base (`O_PATH`, open(2)).
+        Err(rustix::io::Errno::BADF) => {}
+        done => return done.map(|()| None),
+    }
+    rustix::fs::chmod(format!("/proc/self/fd/{}", directory.as_raw_fd()), mode)?;
+    retry_on_intr(|| rustix::fs::openat(directory, c".", DIRECTORY, Mode::empty())).map(Some)
+}
+
+/// Whether it is open as a base and no more.
+pub fn is_base(directory: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_getfl(directory).is_ok_and(|flags| flags.contains(OFlags::PATH))
+}
+
+/// Puts the entry of a new file on the disk; the file itself, if it is open,
+/// helps where the directory is not.
+pub fn sync_parent(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<(), Problem> {
     let parent = parent(path);
-    rustix::fs::open(&parent, DIRECTORY, Mode::empty())
-        .and_then(rustix::fs::fsync)
+    open_base(CWD, &parent, OFlags::empty())
+        .and_then(|fd| sync_directory(fd.as_fd(), file))
         .map_err(|e| Problem::call(parent.to_string_lossy(), Side::Sink, e, Doing::Moving))
+}
+
+/// Puts the entries of a directory on the disk. For one that may not be listed
+/// there is no fsync(2); all of its file system is written then, by a file in
+/// it.
+pub fn sync_directory(
+    directory: BorrowedFd<'_>,
+    file: Option<BorrowedFd<'_>>,
+) -> Result<(), rustix::io::Errno> {
+    if !is_base(directory) {
+        return rustix::fs::fsync(directory);
+    }
+    if let Some(file) = file {
+        return rustix::fs::syncfs(file);
+    }
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match rustix::fs::openat(directory, c".", flags, Mode::from_raw_mode(0o600)) {
+        Ok(file) => rustix::fs::syncfs(file),
+        // Not every file system has files without a name, nor may we make one
+        // wherever we may be; Linux waits for all that there is to be written
+        // (sync(2)).
+        Err(_) => {
+            rustix::fs::sync();
+            Ok(())
+        }
+    }
 }

@@ -12,10 +12,13 @@ use cordboard::{Errno, Side};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::retry_on_intr;
 
+use super::attributes::refused;
 use super::batch::{Directory, Item, Pending};
 use super::chain::{Chain, Id, id};
 use super::dispatch::Dispatch;
-use super::parent::{DIRECTORY, not_into_itself, sync_parent};
+use super::parent::{
+    DIRECTORY, is_base, let_us_in, not_into_itself, open_base, sync_directory, sync_parent,
+};
 use super::place::Place;
 use super::told::{Said, Told};
 use super::{Job, kind, special};
@@ -49,11 +52,19 @@ struct Level {
     entries: std::vec::IntoIter<(CString, FileType)>,
     /// As it was before.
     stat: Stat,
-    /// It was made by us.
-    fresh: bool,
+    /// What its owner may do in it once it is full, if it was made by us.
+    owner: Option<u32>,
     /// It was not to be found again, and this was told.
     lost: bool,
     pending: Pending,
+}
+
+/// The sink's directory.
+struct Made {
+    fd: OwnedFd,
+    id: Id,
+    /// As of [`Level`].
+    owner: Option<u32>,
 }
 
 /// A directory that was left.
@@ -105,7 +116,7 @@ pub fn copy(dispatch: &mut Dispatch<'_>, from: &Path, to: &Path) -> Result<(), P
     dispatch.drain();
     walk.settle_left(dispatch, 0);
     if fresh && dispatch.job().sync && !dispatch.stopped() {
-        sync_parent(to)?;
+        sync_parent(to, None)?;
     }
     Ok(())
 }
@@ -133,17 +144,17 @@ impl Walk {
         }
         let entries = self.entries(source.as_fd())?.into_iter();
         let (_, target) = self.here().map_err(|e| self.writing(e))?;
-        let (sink, fresh) = self.make(target, target_name, &stat, nofollow)?;
-        let made = id(&rustix::fs::fstat(&sink).map_err(|e| self.writing(e))?);
+        let made = self.make(target, target_name, &stat, nofollow)?;
+        let fresh = made.owner.is_some();
         if top {
-            self.root = made;
+            self.root = made.id;
         }
         self.source.enter(name, source, id(&stat));
-        self.sink.enter(target_name, sink, made);
+        self.sink.enter(target_name, made.fd, made.id);
         self.levels.push(Level {
             entries,
             stat,
-            fresh,
+            owner: made.owner,
             lost: false,
             pending: Pending::default(),
         });
@@ -317,7 +328,7 @@ impl Walk {
         name: &Path,
         stat: &Stat,
         nofollow: OFlags,
-    ) -> Result<(OwnedFd, bool), Problem> {
+    ) -> Result<Made, Problem> {
         // We must be able to write into it until it is full.
         let mode = Mode::from_raw_mode(stat.st_mode & self.others | 0o700);
         let fresh = match retry_on_intr(|| rustix::fs::mkdirat(target, name, mode)) {
@@ -325,24 +336,39 @@ impl Walk {
             Err(rustix::io::Errno::EXIST) => false,
             Err(errno) => return Err(self.writing(errno)),
         };
-        let flags = DIRECTORY | nofollow;
-        match retry_on_intr(|| rustix::fs::openat(target, name, flags, Mode::empty())) {
-            Ok(fd) => Ok((fd, fresh)),
+        let nofollow = match fresh {
+            true => OFlags::NOFOLLOW,
+            false => nofollow,
+        };
+        let mut fd = match open_base(target, name, nofollow) {
+            Ok(fd) => fd,
             Err(rustix::io::Errno::NOTDIR) => {
                 let text = "it is there and no directory, and its source is one";
                 let shown = self.to.to_string_lossy();
-                Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
-                    .help("remove it first"))
+                return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
+                    .help("remove it first"));
             }
-            Err(errno) => Err(self.writing(errno)),
+            Err(errno) => return Err(self.writing(errno)),
+        };
+        let there = rustix::fs::fstat(&fd).map_err(|e| self.writing(e))?;
+        let owner = fresh.then_some(there.st_mode & stat.st_mode & 0o700);
+        if fresh && there.st_mode & 0o700 != 0o700 {
+            // The umask shuts it to its owner too, who is to fill it first.
+            let open = let_us_in(fd.as_fd()).map_err(|e| self.writing(e))?;
+            fd = open.unwrap_or(fd);
         }
+        Ok(Made {
+            fd,
+            id: id(&there),
+            owner,
+        })
     }
 }
 
 impl Job {
     /// Whether there is something to do when all is in a directory.
-    fn settles(&self, Level { stat, fresh, .. }: &Level) -> bool {
-        self.preserve || self.sync || *fresh && stat.st_mode & 0o700 != 0o700
+    fn settles(&self, level: &Level) -> bool {
+        self.preserve || self.sync || level.owner.is_some_and(|bits| bits != 0o700)
     }
 
     /// When all is in it: its mode, with -p its other attributes, and the disk.
@@ -350,18 +376,28 @@ impl Job {
         let Left {
             source, sink, to, ..
         } = left;
-        let Level { stat, fresh, .. } = &left.level;
+        let Level { stat, owner, .. } = &left.level;
         let writing = |e| Problem::call(to.to_string_lossy(), Side::Sink, e, Doing::Opening);
+        let mut done = Ok(());
         if self.preserve {
-            self.keep(source.as_fd(), sink.as_fd(), stat, &Place::top(to), told)?;
-        } else if *fresh && stat.st_mode & 0o700 != 0o700 {
+            let place = Place::top(to);
+            // Attributes take more than a base.
+            let open = match is_base(sink.as_fd()) {
+                true => let_us_in(sink.as_fd()).map_err(|e| refused(&place, "mode", e)),
+                false => Ok(None),
+            };
+            done = open.and_then(|open| {
+                let sink = open.as_ref().unwrap_or(sink);
+                self.keep(source.as_fd(), sink.as_fd(), stat, &place, told)
+            });
+        } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
             let now = rustix::fs::fstat(sink).map_err(writing)?;
-            let mode = now.st_mode & 0o7777 & !(!stat.st_mode & 0o700);
+            let mode = now.st_mode & 0o7077 | bits;
             rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)).map_err(writing)?;
         }
         if self.sync {
-            rustix::fs::fsync(sink).map_err(writing)?;
+            sync_directory(sink.as_fd(), None).map_err(writing)?;
         }
-        Ok(())
+        done
     }
 }

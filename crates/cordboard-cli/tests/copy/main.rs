@@ -8,6 +8,7 @@ mod common;
 mod files;
 mod paths;
 mod several;
+mod shut;
 mod trees;
 
 use std::os::unix::fs::PermissionsExt;
