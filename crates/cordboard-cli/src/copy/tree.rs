@@ -329,8 +329,9 @@ impl Walk {
         stat: &Stat,
         nofollow: OFlags,
     ) -> Result<Made, Problem> {
-        // We must be able to write into it until it is full.
-        let mode = Mode::from_raw_mode(stat.st_mode & self.others | 0o700);
+        // We must be able to write into it until it is full. Who may remove
+        // what is in it is mkdir(2)'s to say too, by the sticky bit.
+        let mode = Mode::from_raw_mode(stat.st_mode & (self.others | 0o1000) | 0o700);
         let fresh = match retry_on_intr(|| rustix::fs::mkdirat(target, name, mode)) {
             Ok(()) => true,
             Err(rustix::io::Errno::EXIST) => false,

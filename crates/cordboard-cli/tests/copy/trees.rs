@@ -195,3 +195,26 @@ fn a_deep_tree_of_shut_directories() {
         there.push("d");
     }
 }
+
+/// Without it, anybody could remove anybody's files there.
+#[test]
+fn a_sticky_directory_stays_one() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("sub")).unwrap();
+    for (path, bits) in [(tree.join("sub"), 0o1577), (tree.clone(), 0o7777)] {
+        chmod(&path, bits);
+    }
+    let copy = dir.path().join("copy");
+    let script = r#"umask 0; exec "$@""#;
+    run(Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard")])
+        .args(["copy", "-r"])
+        .args([&tree, &copy]))
+    .ok();
+    assert_eq!(mode(&copy), 0o1777);
+    assert_eq!(mode(&copy.join("sub")), 0o1577);
+    for path in [tree.join("sub"), copy.join("sub")] {
+        chmod(&path, 0o700);
+    }
+}
