@@ -242,7 +242,7 @@ fn account(
         problem.text += &format!("; {to} was not made");
         return problem;
     }
-    if made.fresh {
+    if made.fresh && !state.complete {
         // Nobody else writes to it yet: what was reserved ahead goes again.
         let _ = rustix::fs::ftruncate(&made.fd, stat.st_size as u64);
     }
