@@ -3,10 +3,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::fs::OFlags;
 use rustix::net::RecvFlags;
 
 use super::Verdict;
-use crate::endpoint::{Endpoint, Side};
+use crate::endpoint::{Endpoint, Facts, Side};
 use crate::errno::Errno;
 use crate::route::Backend;
 use crate::stage::Stages;
@@ -113,6 +114,31 @@ impl<'fd> Flow<'fd> {
         self.may_sleep = may_sleep;
         self.source_ready.may_sleep = may_sleep;
         self.sink_ready.may_sleep = may_sleep;
+    }
+
+    /// Before a step on a thread that is wanted back: whoever shares a
+    /// description may have taken `O_NONBLOCK` off it since, as shells do, and
+    /// a call that was to return at once would wait.
+    pub(crate) fn look_again(&mut self) {
+        if self.may_sleep {
+            return;
+        }
+        let sides = [
+            (&mut self.source, &mut self.source_ready),
+            (&mut self.sink, &mut self.sink_ready),
+        ];
+        for (end, ready) in sides {
+            if end.facts().nonblocking
+                && end.facts().can_block()
+                && rustix::fs::fcntl_getfl(end.fd()).is_ok_and(|f| !f.contains(OFlags::NONBLOCK))
+            {
+                *end = end.with_facts(Facts {
+                    nonblocking: false,
+                    ..*end.facts()
+                });
+                ready.never_waits = false;
+            }
+        }
     }
 
     pub(crate) fn source_fd(&self) -> BorrowedFd<'fd> {

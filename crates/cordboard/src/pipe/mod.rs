@@ -213,6 +213,10 @@ impl Lent {
 
     fn fit(&mut self, most: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         let fd = self.of(source, sink);
+        if capacity(fd) != self.now {
+            // Its owner has seen to it since.
+            return;
+        }
         self.user.get_or_insert_with(pool::User::new);
         let capacity = pool::fair().min(most).max(self.before);
         resize(fd, &mut self.now, capacity, &mut self.share);
@@ -223,11 +227,12 @@ impl Lent {
         self.user = None;
     }
 
-    /// Gives the pipe its old size. `EBUSY` where it holds more than that: it
+    /// Gives the pipe its old size, unless its owner has changed it meanwhile. `EBUSY` where it holds more than that: it
     /// is then still being read, and goes when its ends are closed.
     pub(crate) fn give_back(self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
-        if self.now != self.before {
-            let _ = rustix::pipe::fcntl_setpipe_size(self.of(source, sink), self.before);
+        let fd = self.of(source, sink);
+        if self.now != self.before && capacity(fd) == self.now {
+            let _ = rustix::pipe::fcntl_setpipe_size(fd, self.before);
         }
     }
 

@@ -256,5 +256,11 @@ mod tests {
         lent.grow(take, put);
         lent.give_back(take, put);
         assert_eq!(capacity(take), DEFAULT);
+        let mut lent = Lent::new(Side::Source, take).unwrap();
+        lent.grow(take, put);
+        rustix::pipe::fcntl_setpipe_size(put, 4 * DEFAULT).unwrap();
+        lent.grow(take, put);
+        lent.give_back(take, put);
+        assert_eq!(capacity(take), 4 * DEFAULT, "as its owner has it");
     }
 }

@@ -30,6 +30,7 @@ struct NotHere;
 impl Transfer<'_> {
     /// One step of the current path; of the next one, where it declines.
     pub(crate) fn step(&mut self) -> Turn {
+        self.flow.look_again();
         loop {
             if self.flow.left == 0 && !self.holds() {
                 return Turn::Done(Ended::Size);

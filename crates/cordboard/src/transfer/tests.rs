@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::wait::{Awake, Clock, Interest, Waiter};
-use super::{Ended, Observer, Progress, Request, Transfer, drive};
+use super::{Ended, Observer, Progress, Request, Transfer, Turn, drive};
+use crate::endpoint::Side;
 use crate::errno::Errno;
 
 /// Says of everything that it is ready, or of nothing.
@@ -144,4 +145,23 @@ fn what_may_wait_is_polled_before() {
     };
     assert_eq!(never_waits("/proc/self/status", "/dev/null"), (false, true));
     assert_eq!(never_waits("/dev/zero", "/dev/full"), (true, true));
+}
+
+/// Whoever shares a socket may take `O_NONBLOCK` off it at any time.
+#[test]
+fn what_waits_since_is_polled_since() {
+    let (source, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    source.set_nonblocking(true).unwrap();
+    // It would wait no longer than this, were it to wait.
+    source
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+    transfer.flow.let_sleep(false);
+    assert!(transfer.flow.source_ready.never_waits);
+    source.set_nonblocking(false).unwrap();
+    assert!(matches!(transfer.step(), Turn::Blocked(Side::Source)));
+    assert!(!transfer.flow.source_ready.never_waits);
+    assert!(!transfer.flow.source.facts().nonblocking);
 }
