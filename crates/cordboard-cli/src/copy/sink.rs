@@ -39,8 +39,19 @@ impl Job {
         manner: Manner,
         told: &mut Told,
     ) -> Result<Made, Hitch> {
-        let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
-        let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let verify = self.staging.verify;
+        let writing = |e| {
+            let problem = Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
+            match e {
+                rustix::io::Errno::ACCESS if verify => problem
+                    .help("to be verified it must be readable too; give the permission, or leave --verify out"),
+                _ => problem,
+            }
+        };
+        // What is to be verified is read by the same descriptor: another is not
+        // to be had of a file that may not be read, or without /proc.
+        let access = if verify { OFlags::RDWR } else { OFlags::WRONLY };
+        let mut flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
         if self.append {
             flags |= OFlags::APPEND;
         }

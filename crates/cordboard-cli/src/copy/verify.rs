@@ -7,11 +7,11 @@
 //! the file system lets go of that.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 use cordboard::{Errno, Report, Request, Side, Size, Stage, Switches, Transfer};
-use rustix::fs::{Advice, FileType, Mode, OFlags};
+use rustix::fs::{Advice, FileType};
 
 use super::one::Opened;
 use super::place::Place;
@@ -122,13 +122,11 @@ impl Job {
     }
 }
 
-/// The sink, open for reading, with as little of it in memory as may be.
+/// The sink, which is open for reading too, with as little of it in memory as may be.
 fn read_back(sink: BorrowedFd<'_>) -> Result<File, Errno> {
     // What is not written yet cannot be let go of.
     rustix::io::retry_on_intr(|| rustix::fs::fdatasync(sink))?;
-    let path = format!("/proc/self/fd/{}", sink.as_raw_fd());
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let back: OwnedFd = rustix::fs::open(path, flags, Mode::empty())?;
+    let back = rustix::io::fcntl_dupfd_cloexec(sink, 3)?;
     // Only a hint: a file system in memory has nowhere else to read it from.
     let _ = rustix::fs::fadvise(&back, 0, None, Advice::DontNeed);
     Ok(File::from(back))
@@ -287,10 +285,11 @@ mod tests {
         let control = Box::leak(Box::new(Control::new().unwrap()));
         for append in [false, true] {
             std::fs::write(&sink, [0; 7]).unwrap();
-            let job = Job {
+            let mut job = Job {
                 append,
                 ..Job::plain(control)
             };
+            job.staging.verify = true;
             let places = (&Place::top(&source), &Place::top(&sink));
             let told = &mut Told::default();
             let opened = job.open(places, true, Manner::Alone, told).unwrap();

@@ -10,6 +10,7 @@ mod paths;
 mod several;
 mod shut;
 mod trees;
+mod verify;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

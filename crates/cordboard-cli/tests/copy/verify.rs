@@ -1,0 +1,43 @@
+//! Reading back what was written, where that is not a matter of course.
+
+use std::os::unix::fs::chown;
+
+use crate::common::*;
+use crate::{chmod, mortal};
+
+#[test]
+fn a_new_file_that_its_owner_may_not_read() {
+    let dir = dir();
+    let source = file(&dir, "s", b"for others");
+    chmod(&source, 0o044);
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: root makes a file that others may read and we may not");
+    }
+    chown(&source, Some(1234), Some(1234)).unwrap();
+    let Some(mut command) = mortal("umask 0") else {
+        return;
+    };
+    let sink = dir.path().join("d");
+    let done = run(command.args(["copy", "--verify"]).args([&source, &sink]));
+    done.ok();
+    assert_eq!(read(&sink), b"for others");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_back_is_left_alone() {
+    let dir = dir();
+    let source = file(&dir, "s", b"new");
+    let sink = file(&dir, "d", b"old and longer");
+    chmod(&source, 0o644);
+    chmod(&sink, 0o222);
+    if rustix::process::geteuid().is_root() {
+        chown(&sink, Some(1234), Some(1234)).unwrap();
+    }
+    let Some(mut command) = mortal("true") else {
+        return;
+    };
+    let done = run(command.args(["copy", "--verify"]).args([&source, &sink]));
+    done.fails(1, &["EACCES", "it must be readable too"]);
+    chmod(&sink, 0o666);
+    assert_eq!(read(&sink), b"old and longer");
+}
