@@ -28,6 +28,38 @@ fn the_kinds_the_facts_and_the_paths() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
+/// Of the directory, only what the transfer needs is needed here.
+#[test]
+fn a_file_that_may_be_written_where_none_may_be_made() {
+    let sink = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if std::fs::File::options().write(true).open(sink).is_err() {
+        return eprintln!("SKIPPED: {sink} cannot be written");
+    }
+    let dir = dir();
+    let source = file(&dir, "s", b"source");
+    let text = text(&run(cordboard().arg("explain").arg(&source).arg(sink)));
+    assert!(text.contains("\n  1. read/write"), "{text}");
+}
+
+#[test]
+fn a_sink_behind_a_symlink_is_where_that_points_to() {
+    let dir = dir();
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        return eprintln!("SKIPPED: no /dev/shm");
+    };
+    let source = file(&dir, "s", &bytes(5000));
+    let there = memory.path().join("there");
+    std::fs::write(&there, b"old").unwrap();
+    for target in [there, memory.path().join("not yet")] {
+        let link = dir.path().join("link");
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        let text = text(&run(cordboard().arg("explain").args([&source, &link])));
+        let sink = text.lines().find(|line| line.starts_with("sink:")).unwrap();
+        assert!(sink.contains(" on tmpfs"), "{text}");
+    }
+}
+
 #[test]
 fn the_sink_keeps_its_contents_and_nobody_is_connected_to() {
     let dir = dir();

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::{Observer, Request, Side, Transfer};
+use cordboard::{Observer, PathName, Request, Side, Switches, Transfer};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::retry_on_intr;
 
@@ -116,7 +116,10 @@ impl Job {
             ..self.request.clone()
         };
         let dense = stat.st_blocks.saturating_mul(512) >= stat.st_size;
-        if made.fresh && dense && !self.append {
+        let switches = request.switches.or_else(|| Switches::from_env().ok());
+        // It writes at the sink's own position only.
+        let sendfile = switches.and_then(Switches::forced) == Some(PathName::Sendfile);
+        if made.fresh && dense && !self.append && !sendfile {
             // Where both begin is known, and need not be asked.
             request.source_offset.get_or_insert(0);
             request.sink_offset = Some(0);

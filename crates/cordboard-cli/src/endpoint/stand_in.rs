@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cordboard::endpoint::Facts;
 use cordboard::{Endpoint, Errno, Side};
@@ -21,9 +21,9 @@ use crate::problem::Problem;
 /// Descriptors for looking at, and what is to be said about them.
 pub struct StandIn {
     fd: Fd,
-    /// In whose place the transfer would write: an empty file of the same
-    /// file system, where the real one would be emptied or made.
-    emptied: Option<OwnedFd>,
+    /// In whose place the transfer would write, where the real one would be
+    /// emptied.
+    emptied: Option<Emptied>,
     /// How it differs from the real thing.
     pub note: &'static str,
     /// As the user knows it.
@@ -33,6 +33,13 @@ pub struct StandIn {
     side: Side,
     /// It is a device that was not opened: of this number.
     unopened: Option<u64>,
+}
+
+enum Emptied {
+    /// An empty file of the same file system.
+    Like(OwnedFd),
+    /// Where none can be made: the thing itself, taken for empty.
+    Itself,
 }
 
 enum Fd {
@@ -56,7 +63,16 @@ impl StandIn {
 
     /// What the transfer would find.
     pub fn found(&self) -> Result<Endpoint<'_>, Problem> {
-        self.probe(self.emptied.as_ref().map_or(self.itself(), |fd| fd.as_fd()))
+        match &self.emptied {
+            None => self.endpoint(),
+            Some(Emptied::Like(fd)) => self.probe(fd.as_fd()),
+            Some(Emptied::Itself) => {
+                let endpoint = self.endpoint()?;
+                let mut facts: Facts = *endpoint.facts();
+                (facts.size, facts.allocated, facts.cached) = (Some(0), Some(0), None);
+                Ok(endpoint.with_facts(facts))
+            }
+        }
     }
 
     fn probe<'a>(&self, fd: BorrowedFd<'a>) -> Result<Endpoint<'a>, Problem> {
@@ -182,17 +198,27 @@ fn by_path(path: &Path, who: Who<'_>, append: bool) -> Result<StandIn, Problem> 
     .map_err(failed)?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if who.side == Side::Sink && file && !append && stat.st_size > 0 {
-        return Ok(with(
-            fd,
-            Some(unnamed(path, who)?),
-            "its contents to be replaced",
-        ));
+        // It may be written where no other may be made.
+        let emptied = unnamed(path, who).map_or(Emptied::Itself, Emptied::Like);
+        return Ok(with(fd, Some(emptied), "its contents to be replaced"));
     }
     Ok(with(fd, None, ""))
 }
 
+/// The name of what is to be found by this one, or is to be made by it.
+fn behind_symlinks(path: &Path) -> PathBuf {
+    if let Ok(real) = path.canonicalize() {
+        return real;
+    }
+    match (path.parent(), path.read_link()) {
+        (Some(parent), Ok(target)) => parent.join(target),
+        _ => path.to_owned(),
+    }
+}
+
 /// A file without a name, on the file system where the sink will be.
 fn unnamed(path: &Path, who: Who<'_>) -> Result<OwnedFd, Problem> {
+    let path = &behind_symlinks(path);
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

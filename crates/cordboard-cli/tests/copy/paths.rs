@@ -8,11 +8,15 @@ fn every_path_gives_the_same_file() {
     let source = file(&dir, "s", &bytes(300_000));
     for path in ["copy_file_range", "sendfile", "splice", "read/write"] {
         let sink = dir.path().join("d");
-        let run = run(cordboard()
-            .args(["copy", "--json", "--route", path])
-            .args([&source, &sink]));
-        assert_eq!(run.ok().json()["path"], serde_json::json!([path]));
-        assert_eq!(read(&sink), bytes(300_000), "{path}");
+        // A new one, and one that is there.
+        for _ in 0..2 {
+            let run = run(cordboard()
+                .args(["copy", "--json", "--route", path])
+                .args([&source, &sink]));
+            assert_eq!(run.ok().json()["path"], serde_json::json!([path]));
+            assert_eq!(read(&sink), bytes(300_000), "{path}");
+        }
+        std::fs::remove_file(&sink).unwrap();
     }
     let run = run(cordboard()
         .env("CORDBOARD_WITHOUT", "clone,copy_file_range,sendfile,splice")
