@@ -22,11 +22,13 @@ pub struct Account {
 impl Account {
     /// Adds a transfer.
     pub fn add(&mut self, report: &Report) {
-        self.total.read += report.read;
-        self.total.written += report.written;
-        self.total.stranded += report.stranded;
-        self.total.truncated += report.truncated;
-        self.total.elapsed += report.elapsed;
+        let sum = &mut self.total;
+        // Sparse files hold more in all than a count does.
+        sum.read = sum.read.saturating_add(report.read);
+        sum.written = sum.written.saturating_add(report.written);
+        sum.stranded = sum.stranded.saturating_add(report.stranded);
+        sum.truncated = sum.truncated.saturating_add(report.truncated);
+        sum.elapsed = sum.elapsed.saturating_add(report.elapsed);
         self.add_stages(&report.stages);
         for path in &report.path {
             if !self.total.path.contains(path) {
@@ -52,13 +54,21 @@ impl Account {
             let sum = self.total.stages.get_mut(at);
             match sum.filter(|sum| sum.stage == stage.stage) {
                 Some(sum) => {
-                    sum.bytes_in += stage.bytes_in;
-                    sum.bytes_out += stage.bytes_out;
+                    sum.bytes_in = sum.bytes_in.saturating_add(stage.bytes_in);
+                    sum.bytes_out = sum.bytes_out.saturating_add(stage.bytes_out);
                     sum.digest = None;
                     sum.fault = sum.fault.take().or_else(|| stage.fault.clone());
                 }
                 None => self.total.stages.push(stage.clone()),
             }
+        }
+    }
+
+    /// Adds bytes that were read back and found to be the same.
+    pub fn add_verified(&mut self, bytes: Option<u64>) {
+        if let Some(bytes) = bytes {
+            let sum = self.verified.get_or_insert(0);
+            *sum = sum.saturating_add(bytes);
         }
     }
 
@@ -156,6 +166,24 @@ mod tests {
         account.end(Ended::Cancelled);
         account.end(Ended::Error);
         assert_eq!(account.total.ended, Ended::Cancelled);
+    }
+
+    #[test]
+    fn sums_stay_at_the_most_there_is() {
+        let mut report = Report::default();
+        (report.read, report.written) = (u64::MAX / 2, u64::MAX / 2);
+        (report.stranded, report.truncated) = (u64::MAX / 2, u64::MAX / 2);
+        report.elapsed = Duration::MAX;
+        let mut account = Account::default();
+        for _ in 0..3 {
+            account.add(&report);
+            account.add_verified(Some(report.written));
+        }
+        let total = &account.total;
+        assert_eq!((total.read, total.written), (u64::MAX, u64::MAX));
+        assert_eq!((total.stranded, total.truncated), (u64::MAX, u64::MAX));
+        assert_eq!(total.elapsed, Duration::MAX);
+        assert_eq!(account.verified, Some(u64::MAX));
     }
 
     #[test]

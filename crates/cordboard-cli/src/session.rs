@@ -169,13 +169,10 @@ impl Session {
         self.watch.show(written, path, under_way);
     }
 
-    /// Adds transfers that went well, and bytes that were read back and found
-    /// to be the same.
-    pub fn merge(&mut self, account: &Account, transfers: u64, verified: Option<u64>) {
+    /// Adds transfers that went well.
+    pub fn merge(&mut self, account: &Account, transfers: u64) {
         self.transfers += transfers;
-        if let Some(bytes) = verified {
-            *self.account.verified.get_or_insert(0) += bytes;
-        }
+        self.account.add_verified(account.verified);
         if account != &Account::default() {
             self.account.add(&account.total);
             // One thread's order is as good as another's.

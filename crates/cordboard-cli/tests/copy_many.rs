@@ -248,6 +248,25 @@ fn a_full_disk_among_many() {
     assert!(told.len() > 1, "{stderr}");
 }
 
+/// Four files of 2^62 bytes hold 2^64 of them, which no count does.
+#[test]
+fn more_than_a_count_holds() {
+    if !root("files of any size") {
+        return;
+    }
+    let dir = dir();
+    let script = r#"mount -t tmpfs none "$1" && cd "$1" && mkdir s || exit 9
+        for i in 1 2 3 4; do truncate -s 4611686018427387904 s/f$i || exit 9; done
+        exec "$0" copy -r --json s d"#;
+    let run = run(Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .arg(dir.path()));
+    let json = run.ok().json();
+    assert_eq!(json["read"], u64::MAX);
+    assert_eq!(json["written"], u64::MAX);
+}
+
 /// The names of a process's threads.
 fn threads(pid: u32) -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {

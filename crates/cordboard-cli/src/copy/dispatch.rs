@@ -203,7 +203,8 @@ impl<'s> Dispatch<'s> {
             let (flying, theirs, path) = self.pool.flights.look();
             let (ours, path) = own.map_or((0, path), |(bytes, path)| (bytes, Some(path)));
             let under_way = flying + usize::from(own.is_some());
-            self.session.show(written + theirs + ours, path, under_way);
+            let all = written.saturating_add(theirs).saturating_add(ours);
+            self.session.show(all, path, under_way);
         }
     }
 

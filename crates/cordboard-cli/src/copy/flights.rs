@@ -108,7 +108,7 @@ impl Flights {
     pub fn look(&self) -> (usize, u64, Option<PathName>) {
         let table = self.lock();
         let looks = || table.1.values().map(Running::status);
-        let written = looks().map(|status| status.written).sum();
+        let written = (looks().map(|status| status.written)).fold(0, u64::saturating_add);
         (table.1.len(), written, looks().next().map(|s| s.path))
     }
 

@@ -278,7 +278,7 @@ impl Pool {
         let written = told.report.as_ref().map_or(0, |report| report.written);
         let through = batch.ended(*index, told);
         let mut state = self.lock();
-        state.written += written;
+        state.written = state.written.saturating_add(written);
         if let Some(sum) = through {
             state.done.push((batch.number, sum));
             self.ring(&mut state);

@@ -46,7 +46,6 @@ impl Told {
 pub struct Sum {
     account: Account,
     transfers: u64,
-    verified: Option<u64>,
     said: BTreeMap<usize, Vec<Said>>,
 }
 
@@ -54,9 +53,7 @@ impl Sum {
     /// Adds one of them, by its number among them.
     pub fn add(&mut self, index: usize, told: Told) {
         let mut said = told.said;
-        if let Some(bytes) = told.verified {
-            *self.verified.get_or_insert(0) += bytes;
-        }
+        self.account.add_verified(told.verified);
         match told.report {
             Some(report) if matters(&report) => {
                 self.transfers += 1;
@@ -99,7 +96,7 @@ impl Ledger {
     pub fn end(&mut self, session: &mut Session, number: u64, sum: Sum) {
         self.under_way.remove(&number);
         // The order of what went well makes no difference.
-        session.merge(&sum.account, sum.transfers, sum.verified);
+        session.merge(&sum.account, sum.transfers);
         let said: Vec<Said> = sum.said.into_values().flatten().collect();
         if !said.is_empty() {
             self.held.insert(number, said);

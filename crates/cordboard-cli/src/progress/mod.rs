@@ -61,7 +61,7 @@ impl Watch {
     pub fn begin(&mut self, total: Option<u64>) {
         let start = *self.start.get_or_insert_with(Instant::now);
         self.before = (self.latest, start.elapsed());
-        self.total = total.map(|total| self.before.0 + total);
+        self.total = total.map(|total| self.before.0.saturating_add(total));
         if !self.ticking {
             self.timer();
         }
@@ -124,7 +124,7 @@ impl Watch {
 
 impl Observer for Watch {
     fn progress(&mut self, progress: &Progress) {
-        let bytes = self.before.0 + progress.written;
+        let bytes = self.before.0.saturating_add(progress.written);
         let elapsed = self.before.1 + progress.elapsed;
         self.at(bytes, elapsed, progress.path, 1);
     }
