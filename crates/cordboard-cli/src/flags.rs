@@ -118,7 +118,8 @@ pub struct Splice {
     /// Shared flags.
     #[command(flatten)]
     pub writing: Writing,
-    /// End, without an error, when nothing has moved for this long
+    /// End, without an error, when nothing has moved for this long; to wait for
+    /// a connection, or for a FIFO's other end, does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.
@@ -168,7 +169,8 @@ pub struct Cat {
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,
-    /// End, without an error, when nothing has moved for this long
+    /// End, without an error, when nothing has moved for this long; to wait for
+    /// a connection, or for a FIFO's other end, does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.

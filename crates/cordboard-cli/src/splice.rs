@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use cordboard::{Request, Side};
+use cordboard::{Ended, Request, Side};
 
 use crate::copy::sync_parent;
 use crate::endpoint::{self, Opened};
@@ -38,13 +38,11 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         &flags.sink.to_string_lossy(),
         flags.writing.append,
     )?;
-    if let Err(problem) = move_all(session, &source, &sink, request) {
-        sink.unmake();
-        return Err(problem);
-    }
+    let moved = move_all(session, &source, &sink, request);
+    let ended = moved.inspect_err(|_| sink.unmake())?;
     match &sink.created {
         Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd())),
-        _ => sink.finish(),
+        _ => sink.finish(ended),
     }
 }
 
@@ -53,7 +51,7 @@ fn move_all(
     source: &Opened,
     sink: &Opened,
     request: Request,
-) -> Result<(), Problem> {
+) -> Result<Ended, Problem> {
     if sink.replace {
         // Nothing is thrown away before it is clear that the rest can be done.
         endpoint::same_file(source.as_fd(), &source.shown, sink.as_fd(), &sink.shown)?;
@@ -65,11 +63,11 @@ fn move_all(
         sink.empty()?;
     }
     let total = request::total(source.as_fd(), &request);
-    session.transfer(
+    let report = session.transfer(
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),
         request,
         total,
     )?;
-    Ok(())
+    Ok(report.ended)
 }

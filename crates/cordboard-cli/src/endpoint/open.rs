@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use cordboard::{Errno, Side};
+use cordboard::{Ended, Errno, Side};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::net::SocketType;
 
@@ -63,12 +63,13 @@ impl Opened {
         }
     }
 
-    /// After all was written: sees it through to the peer.
-    pub fn finish(&self) -> Result<(), Problem> {
+    /// After all was written, and the transfer has ended so: sees it through to
+    /// the peer.
+    pub fn finish(&self, ended: Ended) -> Result<(), Problem> {
         let Some(way) = self.stream else {
             return Ok(());
         };
-        linger::finish(self.as_fd(), way == Way::Tcp)?.map_err(|errno| {
+        linger::finish(self.as_fd(), way == Way::Tcp, ended)?.map_err(|errno| {
             let mut problem = Problem::call(&self.shown, Side::Sink, errno, Doing::Moving);
             problem.text += ", before it had acknowledged everything";
             problem
