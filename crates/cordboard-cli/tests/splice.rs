@@ -205,6 +205,8 @@ fn unix_streams_and_their_files() {
     let path = dir.path().join("s");
     // A stale one: bound once, and nobody answers.
     drop(UnixListener::bind(&path).unwrap());
+    // A test that forks meanwhile holds it a moment longer.
+    until("a refusal", || UnixStream::connect(&path).err());
     let child = start(&[&format!("unix-listen:{}", path.display()), "-"]);
     let mut stream = until("a listener", || UnixStream::connect(&path).ok());
     until("the file's removal", || (!path.exists()).then_some(()));
@@ -230,6 +232,23 @@ fn unix_streams_and_their_files() {
     let plain = file(&dir, "plain", b"precious");
     end(start(&[&format!("unix-listen:{}", plain.display()), "-"])).fails(1, &["no socket"]);
     assert_eq!(read(&plain), b"precious");
+}
+
+/// Somebody removed the socket's file, and bound another of that name.
+#[test]
+fn a_socket_file_of_somebody_else_is_not_removed() {
+    let dir = dir();
+    for scheme in ["unix-listen", "unix-dgram"] {
+        let path = dir.path().join(scheme);
+        let child = start(&[&format!("{scheme}:{}", path.display()), "-"]);
+        until("a socket", || path.exists().then_some(()));
+        until("sleep", || sleeping(child.id()).then_some(()));
+        std::fs::remove_file(&path).unwrap();
+        let _theirs = UnixListener::bind(&path).unwrap();
+        signal(child.id(), rustix::process::Signal::INT);
+        assert_eq!(end(child).code(), 130);
+        assert!(path.exists(), "{scheme}");
+    }
 }
 
 #[test]

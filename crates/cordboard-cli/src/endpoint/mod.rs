@@ -1,6 +1,7 @@
 //! Endpoints by name: what a name means, and how it is opened.
 
 mod device;
+mod file_id;
 mod interrupt;
 mod linger;
 mod name;
@@ -10,6 +11,7 @@ mod stand_in;
 mod standard;
 mod unix;
 
+pub use file_id::FileId;
 pub use name::{Name, parse};
 pub use open::{Opened, STANDARD_INPUT, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};

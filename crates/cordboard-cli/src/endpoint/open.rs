@@ -17,6 +17,8 @@ use crate::signals::interruptible;
 
 /// An endpoint that is open.
 pub struct Opened {
+    /// First, so that it is removed while the socket is still open.
+    _file: Option<SocketFile>,
     held: Held,
     /// As the user knows it.
     pub shown: String,
@@ -25,7 +27,6 @@ pub struct Opened {
     /// A file with contents that are to be replaced.
     pub replace: bool,
     stream: Option<Way>,
-    _file: Option<SocketFile>,
 }
 
 /// A stream socket that we opened.

@@ -10,6 +10,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::file_id::FileId;
 use super::interrupt::pause;
 use super::net::{Who, accept_one};
 use crate::hints::Doing;
@@ -46,19 +47,27 @@ pub fn connect(path: &Path, kind: SocketType, who: Who<'_>) -> Result<OwnedFd, P
 }
 
 /// A socket file that is removed when it is no longer needed.
+///
+/// Somebody may have removed it meanwhile, and bound another of that name: only
+/// what we made is ours to remove. While our socket is open its inode's number
+/// is not given to another.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
+    made: FileId,
     /// A signal that ends us at once has it removed too.
     noted: bool,
 }
 
 impl SocketFile {
-    fn new(path: &Path) -> SocketFile {
-        SocketFile {
+    /// Of one that was bound right now; `None`: it is gone already.
+    fn new(path: &Path) -> Option<SocketFile> {
+        let made = FileId::of(path)?;
+        Some(SocketFile {
             path: path.to_owned(),
-            noted: signals::remove_at_exit(path),
-        }
+            made,
+            noted: signals::remove_at_exit(path, made),
+        })
     }
 }
 
@@ -67,7 +76,7 @@ impl Drop for SocketFile {
         if self.noted {
             signals::keep_file();
         }
-        let _ = std::fs::remove_file(&self.path);
+        self.made.remove(self.path.as_path());
     }
 }
 
@@ -100,7 +109,8 @@ pub fn bind(
     }
     bound.map_err(problem)?;
     let named = path.as_os_str().as_bytes().first() != Some(&b'@');
-    Ok((ours, named.then(|| SocketFile::new(path))))
+    let file = named.then(|| SocketFile::new(path)).flatten();
+    Ok((ours, file))
 }
 
 /// One connection that is accepted; the socket's file is gone by then.
