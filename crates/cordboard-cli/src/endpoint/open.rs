@@ -191,6 +191,12 @@ fn sink_path(path: &Path, who: Who<'_>, append: bool) -> Result<Opened, Problem>
             return Ok(opened);
         }
         Err(rustix::io::Errno::EXIST) => {}
+        // open(2) with O_CREAT says so of any name that ends in a slash.
+        Err(rustix::io::Errno::ISDIR) if !path.is_dir() => {
+            let text = "there is no such directory";
+            let problem = Problem::refused(who.shown, who.side, Errno::ENOTDIR, text);
+            return Err(problem.help("make it first (mkdir), or leave the slash out"));
+        }
         Err(errno) => return Err(who.problem(errno, Doing::Opening)),
     }
     let fd = match interruptible(|| rustix::fs::open(path, flags, mode))? {

@@ -17,6 +17,7 @@ fn one_line_and_one_report_each() {
     let folder = dir.path().to_str().unwrap();
     let in_file = format!("{there}/x");
     let in_nothing = format!("{folder}/no/x");
+    let no_folder = format!("{folder}/no/");
     let long = format!("unix:{}", "x".repeat(200));
     let gone = format!("unix:{folder}/gone");
     let cases: &[Case] = &[
@@ -54,6 +55,20 @@ fn one_line_and_one_report_each() {
             &["Is a directory (EISDIR)", "sink"],
             "sink",
             "EISDIR",
+        ),
+        (
+            &["splice", there, &no_folder],
+            1,
+            &["no/: there is no such directory", "mkdir"],
+            "sink",
+            "ENOTDIR",
+        ),
+        (
+            &["copy", there, &no_folder],
+            1,
+            &["no/: there is no such directory", "mkdir"],
+            "sink",
+            "ENOTDIR",
         ),
         (
             &["splice", there, "/dev/full"],
