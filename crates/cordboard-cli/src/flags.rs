@@ -263,7 +263,8 @@ pub struct Writing {
     /// Holes: keep the source's, make them of zeros too, or write every byte
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub sparse: When,
-    /// Add to the end of a file instead of replacing its contents
+    /// Add to the end of a file instead of replacing its contents; block
+    /// devices have no such end
     #[arg(long)]
     pub append: bool,
 }

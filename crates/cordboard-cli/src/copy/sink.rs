@@ -126,6 +126,9 @@ impl Job {
                     .into(),
             );
         }
+        if self.append {
+            crate::endpoint::has_end(&stat, &to.path().to_string_lossy())?;
+        }
         let file = kind(&stat) == FileType::RegularFile;
         if let Some(written) = self.written.as_ref().filter(|_| file)
             && !written.add(&stat)

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use cordboard::{Ended, Errno, Side};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::net::SocketType;
 
 use super::name::Name;
@@ -157,12 +157,24 @@ pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
     }
 }
 
+/// A device has no end to add to: Linux would write it from the position on,
+/// which is its first byte.
+pub fn has_end(stat: &Stat, shown: &str) -> Result<(), Problem> {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
+        return Ok(());
+    }
+    let text = "it is a block device, which has no end to add to";
+    let problem = Problem::refused(shown, Side::Sink, Errno::EINVAL, text);
+    Err(problem.help("nothing was written: without --append, it is written from its first byte on"))
+}
+
 /// A file that somebody else opened, and not for appending, would be written
 /// over from its position on, whatever `--append` says.
 fn appends(opened: &Opened, name: &Name, who: Who<'_>) -> Result<(), Problem> {
     let look = |errno| who.problem(errno, Doing::Opening);
     let stat = rustix::fs::fstat(opened).map_err(look)?;
     let flags = rustix::fs::fcntl_getfl(opened).map_err(look)?;
+    has_end(&stat, &opened.shown)?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if !file || flags.contains(OFlags::APPEND) {
         return Ok(());
@@ -208,6 +220,9 @@ fn sink_path(path: &Path, who: Who<'_>, append: bool) -> Result<Opened, Problem>
     };
     let fd = fd.map_err(|errno| who.problem(errno, Doing::Opening))?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| who.problem(errno, Doing::Opening))?;
+    if append {
+        has_end(&stat, who.shown)?;
+    }
     let mut opened = Opened::new(Held::Ours(fd), who.shown);
     opened.replace = !append
         && stat.st_size > 0

@@ -291,3 +291,48 @@ fn appending_cannot_be_had_of_a_file_that_was_opened_otherwise() {
         }
     }
 }
+
+/// It would be written from its first byte on.
+#[test]
+fn a_device_has_no_end_to_add_to() {
+    if !root("a block device") {
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    let disk = file(&dir, "disk", &[b'-'; 1 << 20]);
+    let made = Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(&disk)
+        .output();
+    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        eprintln!("SKIPPED: no loop device here");
+        return;
+    };
+    let device = String::from_utf8(made.stdout).unwrap();
+    let device = device.trim();
+    let mut runs = Vec::new();
+    for command in ["splice", "copy"] {
+        runs.push(run(cordboard()
+            .args([command, "--append", "--json"])
+            .arg(&source)
+            .arg(device)));
+    }
+    let open = std::fs::File::options().append(true).open(device).unwrap();
+    let child = cordboard()
+        .args(["splice", "--append", "--json"])
+        .arg(&source)
+        .arg("-")
+        .stdout(open)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    runs.push(end(child));
+    let detached = Command::new("losetup").args(["-d", device]).status();
+    assert!(detached.unwrap().success());
+    for run in runs {
+        run.fails(1, &["block device", "no end", "--append"]);
+        assert_eq!(run.json()["errno"], "EINVAL");
+    }
+    assert!(read(&disk) == [b'-'; 1 << 20]);
+}
