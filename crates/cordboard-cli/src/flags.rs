@@ -133,7 +133,8 @@ pub struct Copy {
     /// Files to copy; with -r also directories
     #[arg(value_name = "SRC", num_args = 1.., required = true, value_hint = ValueHint::AnyPath)]
     pub sources: Vec<PathBuf>,
-    /// The file, or the directory, to copy them to
+    /// The file, or the directory, to copy them to; ./NAME or file:NAME for a
+    /// new file whose name is that of another endpoint, such as tcp:HOST:PORT
     #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
     pub sink: PathBuf,
     /// Copy directories and all that is in them; symlinks stay symlinks

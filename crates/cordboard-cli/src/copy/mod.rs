@@ -85,6 +85,7 @@ pub fn run(flags: &Copy, session: &mut Session) {
 }
 
 fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
+    no_other_endpoint(&flags.sink)?;
     let sink = &plain(&flags.sink);
     let sources: Vec<PathBuf> = flags.sources.iter().map(|path| plain(path)).collect();
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
@@ -154,6 +155,22 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     Ok(())
 }
 
+/// What helps whoever gives copy the name of a connection.
+const ELSEWHERE: &str = "copy takes files; for other endpoints: cordboard splice";
+
+/// A new file of such a name is hardly what is meant.
+fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
+    let there = |path: &Path| rustix::fs::lstat(path).is_ok();
+    let above = sink.parent().filter(|path| !path.as_os_str().is_empty());
+    if !crate::endpoint::is_no_path(sink.as_os_str()) || there(sink) || above.is_some_and(there) {
+        return Ok(());
+    }
+    let shown = sink.to_string_lossy();
+    let text = "it names no file, but another endpoint";
+    let help = format!("{ELSEWHERE}; for a file of that name: ./{shown} or file:{shown}");
+    Err(Problem::usage(shown, text).on(Side::Sink).help(help))
+}
+
 /// Operands are paths; `file:` before one is allowed, as elsewhere.
 fn plain(operand: &Path) -> PathBuf {
     match operand.as_os_str().as_bytes().strip_prefix(b"file:") {
@@ -200,7 +217,7 @@ fn operand(dispatch: &mut Dispatch<'_>, source: PathBuf, target: PathBuf) -> Res
         let problem = Problem::call(shown, Side::Source, errno, Doing::Opening);
         match crate::endpoint::parse(source.as_os_str(), Side::Source) {
             Ok(crate::endpoint::Name::Path(_)) => problem,
-            _ => problem.help("copy takes files; for other endpoints: cordboard splice"),
+            _ => problem.help(ELSEWHERE),
         }
     })?;
     match kind(&stat) {

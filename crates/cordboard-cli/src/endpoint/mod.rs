@@ -12,7 +12,7 @@ mod standard;
 mod unix;
 
 pub use file_id::FileId;
-pub use name::{Name, parse};
+pub use name::{Name, is_no_path, parse};
 pub use open::{Opened, STANDARD_INPUT, has_end, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};
 pub use standard::look as look_at_standard;

@@ -111,6 +111,14 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     }
 }
 
+/// Whether this is the name of an endpoint that is no path, well formed or not.
+pub fn is_no_path(operand: &OsStr) -> bool {
+    let bytes = operand.as_bytes();
+    let scheme = bytes.splitn(2, |b| *b == b':').next().unwrap_or_default();
+    let known = |known: &&str| *known != "file" && known.as_bytes() == scheme;
+    bytes == b"-" || (scheme.len() < bytes.len() && SCHEMES.iter().any(|name| known(&name)))
+}
+
 fn exists(path: &OsStr) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }

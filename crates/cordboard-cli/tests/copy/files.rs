@@ -173,3 +173,41 @@ fn an_option_for_another_endpoint_is_pointed_out() {
         .arg(dir.path().join("x")))
     .fails(1, &["cordboard splice"]);
 }
+
+#[test]
+fn another_endpoint_is_no_name_for_a_new_file() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    let copy = |name: &str| {
+        run(cordboard()
+            .current_dir(dir.path())
+            .args(["copy", "--json"])
+            .arg(&source)
+            .arg(name))
+    };
+    let names = ["tcp:localhost:9", "tcp:localhost", "unix:sk", "fd:3", "-"];
+    for name in names {
+        let run = copy(name);
+        let out = format!("./{name} or file:{name}");
+        run.fails(2, &[name, "cordboard splice", &out]);
+        assert_eq!(run.json()["failed"], "sink");
+        assert!(!dir.path().join(name).exists(), "{name}");
+    }
+    for name in names {
+        copy(&format!("./{name}")).ok();
+        // Now it is there.
+        copy(name).ok();
+        std::fs::remove_file(dir.path().join(name)).unwrap();
+        copy(&format!("file:{name}")).ok();
+        assert_eq!(read(dir.path().join(name)), b"x");
+    }
+    // Nor is what lies in a directory, or has another scheme.
+    std::fs::create_dir(dir.path().join("unix:d")).unwrap();
+    for name in ["unix:d/new", "a:b", "tpc:host:1", "tcp"] {
+        copy(name).ok();
+        assert_eq!(read(dir.path().join(name)), b"x");
+    }
+    let help = call(["copy", "--help"]);
+    let help = String::from_utf8_lossy(help.ok().stdout()).into_owned();
+    assert!(help.contains("./NAME or file:NAME"), "{help}");
+}
