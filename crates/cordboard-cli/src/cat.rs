@@ -71,6 +71,7 @@ fn one(
     let source = endpoint::source(name, &shown.to_string_lossy()).map_err(|p| (p, false))?;
     let total = request::total(source.as_fd(), &request);
     let moved = session.transfer(
+        shown,
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),
         request,

@@ -6,12 +6,24 @@ use std::io::{self, Write};
 
 use cordboard::{Errno, Side};
 
+use crate::endpoint::standard_was_closed;
 use crate::hints::{Doing, hint};
 
 /// A line on standard error. Where nobody takes it, there is nobody to be told
 /// of that either.
 pub fn tell(line: impl fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Writes to standard error what was asked for by an option: that it could not
+/// be written is a failure, as of anything else that was asked for, though there
+/// is nowhere to tell of it.
+pub fn give(bytes: &[u8]) -> Result<(), Errno> {
+    if standard_was_closed(2) {
+        return Err(Errno::EBADF);
+    }
+    let done = std::io::stderr().lock().write_all(bytes);
+    done.map_err(|error| errno(&error))
 }
 
 /// The errno of an error of the standard library's; where it has none, it is

@@ -77,6 +77,11 @@ impl Account {
         self.fail(problem.side, problem.errno);
     }
 
+    /// What was asked for beside the bytes could not be written.
+    pub fn unwritten(&mut self, errno: Errno) {
+        self.fail(None, Some(errno));
+    }
+
     /// Ends so, unless a failure or an interrupt came before.
     pub fn end(&mut self, ended: Ended) {
         if !matches!(self.total.ended, Ended::Error | Ended::Cancelled) || ended == Ended::Cancelled

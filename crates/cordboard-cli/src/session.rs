@@ -1,5 +1,6 @@
 //! One run of the command: its transfers, its account, its last lines.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::os::fd::BorrowedFd;
@@ -10,10 +11,10 @@ use cordboard::{Control, Ended, Errno, PathName, Report, Request, Side, Transfer
 use crate::failure::{Refused, ended};
 use crate::flags::{Common, When};
 use crate::hints::Doing;
-use crate::problem::{Problem, one_line};
+use crate::problem::{Problem, give, one_line};
 use crate::progress::Watch;
 use crate::report::Account;
-use crate::stages::Staging;
+use crate::stages::{Staging, SumLine};
 use crate::{signals, units};
 
 /// Runs longer than this get a summary on a terminal.
@@ -74,9 +75,10 @@ impl Session {
     }
 
     /// Moves the bytes of one request; accounts for them. `total` is how many
-    /// there will be, where known.
+    /// there will be, where known; `named` is what a hash is of.
     pub fn transfer(
         &mut self,
+        named: &OsStr,
         (source, source_name): (BorrowedFd<'_>, &dyn Display),
         (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
         request: Request,
@@ -90,8 +92,8 @@ impl Session {
         self.account.add(&report);
         self.transfers += 1;
         done?;
-        for line in self.staging.sums(&report, &source_name.to_string()) {
-            self.say(&line);
+        for line in self.staging.sums(&report, named) {
+            self.give(&line);
         }
         Ok(report)
     }
@@ -203,6 +205,15 @@ impl Session {
         let _ = writeln!(std::io::stderr().lock(), "{}", one_line(&line));
     }
 
+    /// A hash that was asked for.
+    pub fn give(&mut self, line: &SumLine) {
+        self.watch.clear();
+        let terminal = std::io::stderr().is_terminal();
+        if let Err(errno) = give(&line.bytes(terminal)) {
+            self.account.unwritten(errno);
+        }
+    }
+
     /// Whether we were asked to stop.
     pub fn stopped(&mut self) -> bool {
         let stopped = signals::stop().is_some();
@@ -249,15 +260,11 @@ impl Session {
         {
             let _ = writeln!(std::io::stderr().lock(), "{}", account.summary(self.verb));
         }
-        if self.json {
-            let _ = std::io::stderr()
-                .lock()
-                .write_all(account.json().as_bytes());
-        }
+        let unwritten = self.json && give(account.json().as_bytes()).is_err();
         match stopped {
             Some(signal) => u8::try_from(128 + signal).unwrap_or(130),
             None if self.usage => 2,
-            None => u8::from(account.total.ended == Ended::Error),
+            None => u8::from(unwritten || account.total.ended == Ended::Error),
         }
     }
 }

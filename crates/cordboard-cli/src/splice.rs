@@ -1,5 +1,6 @@
 //! `cordboard splice SRC DST`.
 
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 
 use cordboard::{Ended, Request, Side};
@@ -38,7 +39,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         &flags.sink.to_string_lossy(),
         flags.writing.append,
     )?;
-    let moved = move_all(session, &source, &sink, request);
+    let moved = move_all(session, &flags.source, (&source, &sink), request);
     let ended = moved.inspect_err(|_| sink.unmake())?;
     match &sink.created {
         Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd())),
@@ -48,8 +49,8 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
 
 fn move_all(
     session: &mut Session,
-    source: &Opened,
-    sink: &Opened,
+    named: &OsStr,
+    (source, sink): (&Opened, &Opened),
     request: Request,
 ) -> Result<Ended, Problem> {
     if sink.replace {
@@ -64,6 +65,7 @@ fn move_all(
     }
     let total = request::total(source.as_fd(), &request);
     let report = session.transfer(
+        named,
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),
         request,

@@ -1,13 +1,14 @@
 //! `--hash`, `--zstd`, `--unzstd`: what is done to the bytes on their way.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
+use std::os::unix::ffi::OsStrExt;
 
 use cordboard::{Errno, Failure, PathName, Report, Request, Side, Stage, Switches, Transfer};
 
-use crate::endpoint::STANDARD_INPUT;
 use crate::failure::Refused;
 use crate::flags::{Hash, Stages};
-use crate::problem::Problem;
+use crate::problem::{Problem, one_line};
 
 impl Stages {
     /// There are any.
@@ -83,15 +84,50 @@ impl Staging {
     }
 
     /// One line a hash, as the usual sum tools print it.
-    pub fn sums(&self, report: &Report, name: &str) -> Vec<String> {
-        let name = match name {
-            STANDARD_INPUT => "-",
-            name => name,
-        };
+    pub fn sums(&self, report: &Report, name: &(impl AsRef<OsStr> + ?Sized)) -> Vec<SumLine> {
+        let name = name.as_ref();
         // Only the hashes that were asked for; --verify may have one of its own.
         let hashes = report.stages.iter().filter_map(|s| s.digest.as_ref());
         let asked = hashes.take(self.stages.hashes().len());
-        asked.map(|digest| format!("{digest}  {name}")).collect()
+        asked.map(|digest| SumLine::new(digest, name)).collect()
+    }
+}
+
+/// A line that the sum tools can check: the name is the bytes it is. Where they
+/// would spoil the line, the tools put a backslash before it, and write `\n` and
+/// `\\` in the name (`sha256sum(1)`, `b3sum(1)`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SumLine(Vec<u8>);
+
+impl SumLine {
+    fn new(digest: &str, name: &OsStr) -> SumLine {
+        let name = name.as_bytes();
+        let mut line = Vec::new();
+        if name.iter().any(|byte| matches!(byte, b'\n' | b'\\')) {
+            line.push(b'\\');
+        }
+        line.extend_from_slice(digest.as_bytes());
+        line.extend_from_slice(b"  ");
+        for byte in name {
+            match byte {
+                b'\n' => line.extend_from_slice(b"\\n"),
+                b'\\' => line.extend_from_slice(b"\\\\"),
+                byte => line.push(*byte),
+            }
+        }
+        SumLine(line)
+    }
+
+    /// The line, with its line feed; on a terminal it does nothing but show.
+    pub fn bytes(&self, terminal: bool) -> Vec<u8> {
+        let mut line = match terminal {
+            true => one_line(&String::from_utf8_lossy(&self.0))
+                .into_owned()
+                .into_bytes(),
+            false => self.0.clone(),
+        };
+        line.push(b'\n');
+        line
     }
 }
 
@@ -117,5 +153,20 @@ impl Hash {
             Hash::Xxh3 => Stage::xxh3(),
             Hash::Blake3 => Stage::blake3(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_as_the_sum_tools_have_them() {
+        let line = |name: &[u8]| SumLine::new("00", OsStr::from_bytes(name)).bytes(false);
+        assert_eq!(line(b"a b"), b"00  a b\n");
+        assert_eq!(line(b"a\\b\nc"), b"\\00  a\\\\b\\nc\n");
+        assert_eq!(line(b"\xff\x1b"), b"00  \xff\x1b\n");
+        let shown = SumLine::new("00", OsStr::from_bytes(b"\xff\x1b")).bytes(true);
+        assert_eq!(shown, "00  \u{fffd}\\u{1b}\n".as_bytes());
     }
 }

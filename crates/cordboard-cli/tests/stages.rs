@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
 use common::*;
@@ -87,6 +89,41 @@ fn every_file_has_a_line_and_standard_input_is_a_dash() {
         format!("00000000  {}", b.display()),
     ];
     assert_eq!(lines(&run), expected);
+}
+
+/// As `b3sum(1)` and the like have them, so that they can check them.
+#[test]
+fn a_hash_of_a_file_of_any_name() {
+    let dir = dir();
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let names: [(&[u8], &[u8]); 4] = [
+        (b"two\nlines", b"\\cbf43926  two\\nlines\n"),
+        (b"back\\slash", b"\\cbf43926  back\\\\slash\n"),
+        (b"\xff\xfe", b"cbf43926  \xff\xfe\n"),
+        (b"standard input", b"cbf43926  standard input\n"),
+    ];
+    for (name, line) in names {
+        let name = OsStr::from_bytes(name);
+        std::fs::write(dir.path().join(name), NINE).unwrap();
+        for command in ["splice", "copy", "cat"] {
+            let sink = (command != "cat").then_some("into/d");
+            let run = run(cordboard()
+                .current_dir(dir.path())
+                .args([command, "--hash", "crc32"])
+                .arg(name)
+                .args(sink));
+            assert!(run.ok().0.stderr == line, "{command}: {}", run.stderr());
+        }
+    }
+    // Several at once.
+    let run = run(cordboard()
+        .current_dir(dir.path())
+        .args(["copy", "--hash", "crc32"])
+        .args(names.map(|(name, _)| OsStr::from_bytes(name)))
+        .arg("into"));
+    let all = names.map(|(_, line)| line).concat();
+    assert!(run.ok().0.stderr == all, "{}", run.stderr());
 }
 
 #[test]

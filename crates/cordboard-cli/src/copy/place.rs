@@ -1,6 +1,7 @@
 //! A file by its directory and name, and by the path that messages show.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -41,9 +42,31 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The path as text.
-    pub fn shown(&self) -> String {
-        self.path().to_string_lossy().into_owned()
+    /// The path, for messages and lines.
+    pub fn shown(&self) -> Shown {
+        Shown(self.path().into_owned())
+    }
+}
+
+/// A path that is to be printed: as text, or as the bytes it is.
+#[derive(Debug, Clone)]
+pub struct Shown(PathBuf);
+
+impl From<Shown> for String {
+    fn from(shown: Shown) -> String {
+        shown.0.to_string_lossy().into_owned()
+    }
+}
+
+impl AsRef<OsStr> for Shown {
+    fn as_ref(&self) -> &OsStr {
+        self.0.as_os_str()
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
     }
 }
 

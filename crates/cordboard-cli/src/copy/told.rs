@@ -5,12 +5,14 @@
 //! waits until nothing before it is under way any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use cordboard::{Ended, Report};
 
 use crate::problem::Problem;
 use crate::report::Account;
 use crate::session::Session;
+use crate::stages::SumLine;
 
 /// Something to tell.
 #[derive(Debug)]
@@ -21,6 +23,26 @@ pub enum Said {
     Problem(Problem),
     /// A line that changes nothing about the outcome.
     Line(String),
+    /// A hash.
+    Sum(SumLine),
+}
+
+impl From<String> for Said {
+    fn from(line: String) -> Said {
+        Said::Line(line)
+    }
+}
+
+impl From<fmt::Arguments<'_>> for Said {
+    fn from(line: fmt::Arguments<'_>) -> Said {
+        Said::Line(line.to_string())
+    }
+}
+
+impl From<SumLine> for Said {
+    fn from(line: SumLine) -> Said {
+        Said::Sum(line)
+    }
 }
 
 /// What there is to tell of one file.
@@ -35,9 +57,9 @@ pub struct Told {
 }
 
 impl Told {
-    /// A line that changes nothing about the outcome.
-    pub fn line(&mut self, line: impl ToString) {
-        self.said.push(Said::Line(line.to_string()));
+    /// A line, after what there is to tell already.
+    pub fn line(&mut self, line: impl Into<Said>) {
+        self.said.push(line.into());
     }
 }
 
@@ -119,6 +141,7 @@ impl Ledger {
                     Said::Report(report) => session.add(&report),
                     Said::Problem(problem) => session.problem(&problem),
                     Said::Line(line) => session.say(&line),
+                    Said::Sum(line) => session.give(&line),
                 }
             }
         }

@@ -13,6 +13,6 @@ mod unix;
 
 pub use file_id::FileId;
 pub use name::{Name, is_no_path, parse};
-pub use open::{Opened, STANDARD_INPUT, has_end, same_file, sink, source};
+pub use open::{Opened, has_end, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};
-pub use standard::look as look_at_standard;
+pub use standard::{look as look_at_standard, was_closed as standard_was_closed};

@@ -271,12 +271,9 @@ fn either(name: &Name, who: Who<'_>) -> Result<Opened, Problem> {
     Ok(opened)
 }
 
-/// What messages call it.
-pub const STANDARD_INPUT: &str = "standard input";
-
 fn standard_stream(who: Who<'_>) -> Result<Opened, Problem> {
     let (fd, number, shown) = match who.side {
-        Side::Source => (rustix::stdio::stdin(), 0, STANDARD_INPUT),
+        Side::Source => (rustix::stdio::stdin(), 0, "standard input"),
         Side::Sink => (rustix::stdio::stdout(), 1, "standard output"),
     };
     if standard::was_closed(number) {

@@ -4,7 +4,7 @@ use cordboard::{Ended, Errno, Report};
 use serde::Serialize;
 
 use super::tally::{Lateness, Tally};
-use crate::problem::{Problem, tell};
+use crate::problem::{Problem, give, tell};
 use crate::report::Account;
 use crate::{signals, units};
 
@@ -145,13 +145,11 @@ impl Playbill {
                 tell(format_args!("played {said}, in {elapsed}"));
             }
         }
-        if json {
-            tell(self.json(frame));
-        }
+        let unwritten = json && give(format!("{}\n", self.json(frame)).as_bytes()).is_err();
         match stopped {
             Some(signal) => u8::try_from(128 + signal).unwrap_or(130),
             None if self.usage => 2,
-            None => u8::from(ended == Ended::Error),
+            None => u8::from(unwritten || ended == Ended::Error),
         }
     }
 }

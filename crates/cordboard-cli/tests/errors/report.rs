@@ -1,5 +1,7 @@
 //! What is printed, and where nobody reads it.
 
+use std::process::Stdio;
+
 use crate::common::*;
 
 #[test]
@@ -60,4 +62,56 @@ fn a_path_that_does_not_take_the_pair_is_told() {
         .args(["-", "--route", "clone", "--json"]));
     assert_eq!(run.code(), 1);
     assert_eq!(run.json()["declined"][0]["path"], "clone");
+}
+
+/// What an option asked for could not be written: that is a failure, whatever
+/// became of the bytes. Progress and the summary are no such thing.
+#[test]
+fn what_was_asked_for_and_could_not_be_written() {
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    let pipe = || {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let full = || {
+        let file = std::fs::File::options().write(true).open("/dev/full");
+        Stdio::from(file.unwrap())
+    };
+    let ends: [&dyn Fn() -> Stdio; 2] = [&pipe, &full];
+    for (option, code) in [
+        ("--hash=crc32", 1),
+        ("--json", 1),
+        ("--progress=always", 0),
+        ("--sync", 0),
+    ] {
+        for command in ["splice", "copy", "cat"] {
+            if (command, option) == ("cat", "--sync") {
+                continue;
+            }
+            for stderr in ends {
+                let sink = dir.path().join("sink");
+                let child = cordboard()
+                    .args([command, option])
+                    .arg(&source)
+                    .args((command != "cat").then_some(&sink))
+                    .stdout(Stdio::piped())
+                    .stderr(stderr())
+                    .spawn()
+                    .unwrap();
+                let run = end(child);
+                assert_eq!(run.code(), code, "{command} {option}");
+                match command {
+                    "cat" => assert_eq!(run.stdout(), b"abcd"),
+                    _ => assert_eq!(read(&sink), b"abcd"),
+                }
+            }
+        }
+    }
+    // It was closed by whoever started us.
+    let closed = run(std::process::Command::new("sh")
+        .args(["-c", r#"exec "$0" cat --json "$1" 2>&-"#])
+        .args([env!("CARGO_BIN_EXE_cordboard").as_ref(), source.as_os_str()]));
+    assert_eq!((closed.code(), closed.stdout()), (1, &b"abcd"[..]));
 }
