@@ -46,6 +46,11 @@ impl Transform for Compress {
     }
 }
 
+/// What the library says (`lib/common/error_private.c`) where a frame needs
+/// more than 2^27 bytes of what was unpacked before, which no frame does that
+/// was made without `--long`.
+const TOO_LARGE: &str = "Frame requires too much memory for decoding";
+
 /// Of any number of frames but none, up to the end of the source.
 pub(super) struct Decompress {
     decoder: Decoder<'static>,
@@ -72,6 +77,11 @@ impl Transform for Decompress {
     fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
         let (passed, hint) = run(&mut self.decoder, input, output).map_err(|fault| {
             let why = match self.within {
+                _ if fault.why == TOO_LARGE => {
+                    "zstd data with a window larger than the 128 MiB allowed here \
+                     (zstd -d --long=31 unpacks it)"
+                        .to_owned()
+                }
                 true if self.taken > 0 => {
                     format!("damaged zstd data after {} bytes: {fault}", self.taken)
                 }
@@ -188,6 +198,13 @@ mod tests {
         assert!(told(&twice).contains("cut off"));
         let behind = [&frame[..], b"garbage"].concat();
         assert!(told(&behind).contains("what follows"));
+        // A window of 2^31 bytes (RFC 8878, 3.1.1.1.2), and an empty last block.
+        let long = [0x28, 0xb5, 0x2f, 0xfd, 0, (31 - 10) << 3, 1, 0, 0];
+        for before in [&b""[..], &frame] {
+            let told = told(&[before, &long].concat());
+            assert!(told.starts_with("zstd data with a window"), "{told}");
+            assert!(told.contains("--long=31"), "{told}");
+        }
         let mut damaged = frame.clone();
         *damaged.last_mut().unwrap() ^= 1;
         damaged[6] ^= 0xff;
