@@ -6,6 +6,7 @@ use cordboard::{Ended, Errno, Failure, Refusal, Report, Side};
 
 use crate::hints::{Doing, hint};
 use crate::problem::Problem;
+use crate::stages;
 
 /// Who is to be named: one side, or both.
 pub fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> String {
@@ -27,16 +28,23 @@ pub fn ended(report: &Report, source: &dyn Display, sink: &dyn Display) -> Resul
 
 /// A failure in the midst of a transfer.
 pub fn failed(operand: String, report: &Report) -> Problem {
-    let side = report.failed.unwrap_or(Side::Source);
     let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
     let meaning = match (fault, report.errno) {
         (Some(fault), _) => fault,
         (None, Some(errno)) => errno.to_string(),
         (None, None) => "it failed".to_owned(),
     };
-    let mut text = format!("{meaning} at the {side}, after {} bytes", report.written);
+    let mut text = match report.failed {
+        Some(side) => format!("{meaning} at the {side}, after {} bytes", report.written),
+        // Of a file that is opened anew, which of the two it was is not told.
+        None => format!("{meaning}, after {} bytes", report.written),
+    };
     if report.stranded > 0 {
-        text += &format!(" ({} more were read, and are lost)", report.stranded);
+        let came = match stages::make_others(report) {
+            true => "made of what was read",
+            false => "read",
+        };
+        text += &format!(" ({} more were {came}, and are lost)", report.stranded);
     }
     if report.truncated > 0 {
         text += &format!(" ({} datagrams were cut)", report.truncated);
@@ -46,9 +54,8 @@ pub fn failed(operand: String, report: &Report) -> Problem {
         side: report.failed,
         errno: report.errno,
         text,
-        hint: report
-            .errno
-            .and_then(|errno| hint(errno, side, Doing::Moving))
+        hint: (report.errno.zip(report.failed))
+            .and_then(|(errno, side)| hint(errno, side, Doing::Moving))
             .map(str::to_owned),
         usage: false,
     }

@@ -14,7 +14,7 @@ use crate::hints::Doing;
 use crate::problem::{Problem, give, one_line};
 use crate::progress::Watch;
 use crate::report::Account;
-use crate::stages::{Staging, SumLine};
+use crate::stages::{Staging, SumLine, cut_by_size, make_others};
 use crate::{signals, units};
 
 /// Runs longer than this get a summary on a terminal.
@@ -107,6 +107,8 @@ impl Session {
         request: Request,
         total: Option<u64>,
     ) -> Moved {
+        let asked = request.clone();
+        let there = self.staging.there(source, &request);
         let transfer = Transfer::new(source, sink, request);
         let transfer = match self.staging.onto(transfer, source_name, sink_name) {
             Ok(transfer) => transfer,
@@ -122,6 +124,10 @@ impl Session {
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;
         let done = ended(&report, source_name, sink_name);
+        let done = done.map_err(|problem| match cut_by_size(&report, &asked, there) {
+            Some(help) => problem.help(help),
+            None => problem,
+        });
         (Some(report), done)
     }
 
@@ -240,6 +246,9 @@ impl Session {
         if let Some(signal) = stopped {
             let stranded = match account.total.stranded {
                 0 => String::new(),
+                n if make_others(&account.total) => {
+                    format!(", {n} bytes made of them and not passed on")
+                }
                 n => format!(", {n} bytes read and not passed on"),
             };
             let by = match account.paths() {

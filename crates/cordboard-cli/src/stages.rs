@@ -2,13 +2,15 @@
 
 use std::ffi::OsStr;
 use std::fmt::Display;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use cordboard::{Errno, Failure, PathName, Report, Request, Side, Stage, Switches, Transfer};
+use cordboard::{Errno, Failure, PathName, Report, Request, Side, Size, Stage, Switches, Transfer};
 
 use crate::failure::Refused;
 use crate::flags::{Hash, Stages};
 use crate::problem::{Problem, one_line};
+use crate::request;
 
 impl Stages {
     /// There are any.
@@ -31,6 +33,24 @@ impl Stages {
         }
         all
     }
+}
+
+/// Whether the bytes that it had in hand were other ones than it had read.
+pub fn make_others(report: &Report) -> bool {
+    let mut stages = report.stages.iter();
+    stages.any(|stage| matches!(stage.stage, "zstd" | "unzstd"))
+}
+
+/// What helps where data that were to be unpacked ended too soon because no more
+/// of the source was to be taken.
+pub fn cut_by_size(report: &Report, request: &Request, there: Option<u64>) -> Option<&'static str> {
+    let Size::Bytes(size) = request.size else {
+        return None;
+    };
+    let short = |fault: &String| fault.contains("cut off") || size == 0;
+    let faults = || report.stages.iter().filter_map(|s| s.fault.as_ref());
+    let cut = report.read == size && there != Some(size) && faults().any(short);
+    cut.then_some("--size, which counts packed bytes, ended it there: give more, or leave it out")
 }
 
 /// Refuses what makes no sense together, before anything is opened.
@@ -81,6 +101,18 @@ impl Staging {
         }
         let staged = all.into_iter().try_fold(transfer, Transfer::stage);
         staged.map_err(refused)
+    }
+
+    /// How many packed bytes there are, where it is known beforehand.
+    pub fn there(&self, source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
+        if !self.stages.unzstd {
+            return None;
+        }
+        let all = Request {
+            size: Size::Eof,
+            ..request.clone()
+        };
+        request::total(source, &all)
     }
 
     /// One line a hash, as the usual sum tools print it.

@@ -236,37 +236,6 @@ fn cat_takes_its_size_from_what_it_reads() {
 }
 
 #[test]
-fn what_is_no_zstd_data_says_so() {
-    let dir = dir();
-    let plain = file(&dir, "plain", b"nothing of the kind");
-    let sink = dir.path().join("d");
-    let args = ["copy", "--json", "--unzstd"];
-    let failed = run(cordboard().args(args).args([&plain, &sink]));
-    failed.fails(1, &["plain: this is no zstd data", "d was not made"]);
-    let json = failed.json();
-    assert_eq!(
-        (&json["failed"], &json["errno"]),
-        (&"source".into(), &"EBADMSG".into())
-    );
-    assert!(
-        json["stages"][0]["fault"]
-            .as_str()
-            .unwrap()
-            .contains("no zstd data")
-    );
-    let packed = run(cordboard()
-        .args(["cat", "--zstd"])
-        .arg(file(&dir, "s", &bytes(300_000))));
-    let packed = packed.ok().stdout();
-    let cut = file(&dir, "cut", &packed[..packed.len() - 100]);
-    let failed = run(cordboard().args(args).args([&cut, &sink]));
-    failed.fails(1, &["cut off after", "before it is written"]);
-    let written = failed.json()["written"].as_u64().unwrap();
-    assert_eq!(written, read(&sink).len() as u64);
-    assert!(written > 0 && read(&sink) == bytes(300_000)[..written as usize]);
-}
-
-#[test]
 fn what_makes_no_sense_together() {
     let dir = dir();
     let source = file(&dir, "s", NINE);

@@ -246,6 +246,23 @@ fn files_that_may_not_be_read_or_written() {
     run_.fails(1, &["EACCES", "directory"]);
     assert_eq!(run_.json()["failed"], "sink");
     assert_eq!(read(&secret), b"secret");
+    // The sink has the source's mode, and cannot be opened again: which side it
+    // was is not told, and neither is blamed.
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::write(&open, bytes(1 << 20)).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let direct = ["--route", "direct"].map(std::path::Path::new);
+    let run_ = nobody(&[direct[0], direct[1], &open, &dir.path().join("new")]);
+    if run_.json()["errno"] != "EACCES" {
+        eprintln!("SKIPPED: no direct I/O here: {}", run_.stderr());
+        return;
+    }
+    run_.fails(1, &["new: Permission denied (EACCES), after 0 bytes"]);
+    let stderr = run_.stderr();
+    assert!(
+        run_.json()["failed"].is_null() && !stderr.contains("at the"),
+        "{stderr}"
+    );
 }
 
 #[test]

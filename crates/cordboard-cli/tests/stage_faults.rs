@@ -1,0 +1,95 @@
+//! What is said where the bytes are not what a stage takes, or are lost.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::process::Stdio;
+
+use common::*;
+
+#[test]
+fn what_is_no_zstd_data_says_so() {
+    let dir = dir();
+    let plain = file(&dir, "plain", b"nothing of the kind");
+    let sink = dir.path().join("d");
+    let args = ["copy", "--json", "--unzstd"];
+    let failed = run(cordboard().args(args).args([&plain, &sink]));
+    failed.fails(1, &["plain: this is no zstd data", "d was not made"]);
+    let json = failed.json();
+    assert_eq!(
+        (&json["failed"], &json["errno"]),
+        (&"source".into(), &"EBADMSG".into())
+    );
+    assert!(
+        json["stages"][0]["fault"]
+            .as_str()
+            .unwrap()
+            .contains("no zstd data")
+    );
+    let packed = run(cordboard()
+        .args(["cat", "--zstd"])
+        .arg(file(&dir, "s", &bytes(300_000))));
+    let packed = packed.ok().stdout();
+    let cut = file(&dir, "cut", &packed[..packed.len() - 100]);
+    let failed = run(cordboard().args(args).args([&cut, &sink]));
+    failed.fails(1, &["cut off after", "before it is written"]);
+    let written = failed.json()["written"].as_u64().unwrap();
+    assert_eq!(written, read(&sink).len() as u64);
+    assert!(written > 0 && read(&sink) == bytes(300_000)[..written as usize]);
+}
+
+#[test]
+fn a_frame_that_the_size_cuts_off() {
+    let dir = dir();
+    let packed = run(cordboard()
+        .args(["cat", "--zstd"])
+        .arg(file(&dir, "s", &bytes(3000))));
+    let packed = file(&dir, "p", packed.ok().stdout());
+    let length = read(&packed).len();
+    let sink = dir.path().join("d");
+    let unpack = |command: &str, size: usize| {
+        run(cordboard()
+            .args([command, "--unzstd", "--size", &size.to_string()])
+            .arg(&packed)
+            .args((command != "cat").then_some(&sink)))
+    };
+    for command in ["splice", "copy", "cat"] {
+        let cut = unpack(command, length - 1);
+        cut.fails(1, &["cut off after", "; --size, which counts packed bytes"]);
+        unpack(command, length).ok();
+    }
+    // The size has no part in that it is cut off.
+    std::fs::write(&packed, &read(&packed)[..length - 2]).unwrap();
+    for size in [length - 2, length] {
+        let cut = unpack("splice", size);
+        cut.fails(1, &["cut off after", "before it is written"]);
+        assert!(!cut.stderr().contains("--size"));
+    }
+}
+
+/// What is lost is not what was read: 27 bytes become a million.
+#[test]
+fn what_was_made_and_is_lost() {
+    let dir = dir();
+    let source = file(&dir, "s", &[0; 1_000_000]);
+    let packed = run(cordboard().args(["cat", "--zstd"]).arg(&source));
+    let packed = file(&dir, "p", packed.ok().stdout());
+    let lost = |command: &str| {
+        run(cordboard()
+            .args(["splice", "--json", command])
+            .arg(&packed)
+            .arg("/dev/full"))
+    };
+    let run = lost("--unzstd");
+    run.fails(1, &["more were made of what was read, and are lost"]);
+    assert!(run.json()["stranded"].as_u64() > run.json()["read"].as_u64());
+    // Whoever only looks makes nothing.
+    let mut child = cordboard()
+        .args(["splice", "--hash=crc32", "-", "/dev/full"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    feed(&mut child, b"123456789");
+    end(child).fails(1, &["(9 more were read, and are lost)"]);
+}
