@@ -115,8 +115,8 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
 pub fn is_no_path(operand: &OsStr) -> bool {
     let bytes = operand.as_bytes();
     let scheme = bytes.splitn(2, |b| *b == b':').next().unwrap_or_default();
-    let known = |known: &&str| *known != "file" && known.as_bytes() == scheme;
-    bytes == b"-" || (scheme.len() < bytes.len() && SCHEMES.iter().any(|name| known(&name)))
+    let known = |known: &str| known != "file" && known.as_bytes() == scheme;
+    bytes == b"-" || (scheme.len() < bytes.len() && SCHEMES.iter().any(|name| known(name)))
 }
 
 fn exists(path: &OsStr) -> bool {

@@ -167,3 +167,21 @@ fn datagrams_that_make_no_frames_are_told_of() {
     assert!(run.stdout() == bytes(2000));
     assert_eq!(run.json()["partial"], 2000);
 }
+
+/// The line was asked for: a film that nobody has the account of has failed.
+#[test]
+fn an_account_that_cannot_be_written() {
+    let film = Film::new(3 * FRAME);
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let child = cordboard()
+        .args(["play", "--json", "--frame", &FRAME.to_string()])
+        .args(["--fps", "1000"])
+        .args([&film.audio, &film.video])
+        .args(["--audio-to", "/dev/null", "--video-to", "-"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(full.unwrap())
+        .spawn()
+        .unwrap();
+    let run = end(child);
+    assert_eq!((run.code(), run.stdout().len()), (1, 3 * FRAME));
+}
