@@ -45,6 +45,18 @@
 //! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are held back
 //!   from the calling thread while a transfer runs, so that a closed reader
 //!   or a file-size limit is an errno in the report and not the host's end.
+//! * It does not cut off what others write to its sink behind it, while it makes
+//!   holes or ends early. Two exceptions: a direct copy that ends early gives
+//!   the file back the length that it has filled, and a hole that ends a file
+//!   within a page is made by `ftruncate(2)`; whoever makes the file longer at
+//!   that very moment loses that.
+//! * It takes no part in locks. By `fcntl_locking(2)` a process loses its own
+//!   record locks on a file with any descriptor of it that is closed: those of
+//!   an engine's transfers, and the second ones of direct copies, are.
+//!   `F_OFD_SETLK` and `flock(2)` locks stay.
+//! * It does not keep two transfers apart that read one open description at its
+//!   position at once: `splice(2)` does not lock it, and bytes can come twice.
+//!   Give each an offset.
 //! * It passes no ancillary data: descriptors sent over a UNIX socket
 //!   (`SCM_RIGHTS`) are not carried along, as with `read(2)`.
 

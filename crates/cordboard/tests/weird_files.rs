@@ -278,3 +278,23 @@ fn a_lease_holds_up_no_unaligned_tail() {
     assert!(content(&sink) == data[100..]);
     assert_eq!(openings.1, 1, "the lease has been waited for");
 }
+
+#[test]
+fn the_last_bytes_that_a_file_can_have() {
+    let _dog = watchdog("the_last_bytes_that_a_file_can_have");
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let mut source = File::from(rustix::fs::memfd_create("long", flags).unwrap());
+    source.set_len(i64::MAX as u64).unwrap();
+    for path in COPYING {
+        source
+            .seek(SeekFrom::Start(i64::MAX as u64 - 300_000))
+            .unwrap();
+        let (reader, sink) = std::io::pipe().unwrap();
+        let drain = std::thread::spawn(move || std::io::copy(&mut &reader, &mut std::io::sink()));
+        let report = run(&source, &sink, only(&[path, ReadWrite])).report;
+        assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{path}");
+        assert_eq!(report.written, 300_000, "{path}");
+        drop(sink);
+        assert_eq!(drain.join().unwrap().unwrap(), 300_000);
+    }
+}

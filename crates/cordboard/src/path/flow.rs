@@ -161,10 +161,14 @@ impl<'fd> Flow<'fd> {
     pub(crate) fn want(&self, at_most: usize) -> usize {
         let at_most = self.block.map_or(at_most, |block| block.min(at_most));
         // Past 2^63-1 there is no file: asking for more is EINVAL or EOVERFLOW.
-        let there_is = match self.from {
-            Cursor::At(offset) => (i64::MAX as u64).saturating_sub(offset),
-            _ => u64::MAX,
+        let here = match self.from {
+            Cursor::At(offset) => offset,
+            Cursor::Position if self.source.kind().is_cached() => {
+                self.source.facts().position.unwrap_or(0) + self.read
+            }
+            _ => 0,
         };
+        let there_is = (i64::MAX as u64).saturating_sub(here);
         let left = self.left.min(self.span).min(there_is);
         usize::try_from(left).map_or(at_most, |left| left.min(at_most))
     }
