@@ -202,3 +202,43 @@ fn a_terminals_end_is_typed_once() {
         assert!(!is_silent(reader.as_fd()));
     }
 }
+
+/// Each write to `/dev/net/tun` is a packet: none is joined with another, or
+/// cut, however it is asked for.
+#[test]
+fn packets_stay_packets() {
+    use std::os::unix::net::UnixDatagram;
+    let _dog = watchdog("packets_stay_packets");
+    let tun = match testkit::tun::Tun::new() {
+        Ok(tun) => tun,
+        Err(error) => {
+            return testkit::skip::report("a network interface of our own", &error.to_string());
+        }
+    };
+    let mut packet = vec![0; 1400];
+    packet[0] = 0x45;
+    let before = tun.received().unwrap();
+    for asynchronous in [false, true] {
+        let (put, source) = UnixDatagram::pair().unwrap();
+        for length in [100, 1400, 1400, 28] {
+            put.send(&packet[..length]).unwrap();
+        }
+        let request = Request {
+            size: 2928.into(),
+            ..any()
+        };
+        let report = if asynchronous {
+            cordboard::start(&source, &tun.fd, request)
+                .unwrap()
+                .wait()
+                .report
+        } else {
+            run(&source, &tun.fd, request).report
+        };
+        assert_eq!((report.ended, report.written), (Ended::Size, 2928));
+        assert_eq!(report.path, [ReadWrite]);
+    }
+    let after = tun.received().unwrap();
+    assert_eq!(after.packets - before.packets, 8);
+    assert_eq!(after.bytes - before.bytes, 2 * 2928);
+}

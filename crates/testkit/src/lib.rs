@@ -21,6 +21,7 @@ pub mod skip;
 pub mod source;
 pub mod spec;
 pub mod table;
+pub mod tun;
 pub mod watchdog;
 mod wire;
 
