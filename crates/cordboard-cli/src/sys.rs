@@ -25,6 +25,18 @@ pub fn set_timer(interval: Duration) {
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
 }
 
+/// Up to where descriptors are numbered: `RLIMIT_NOFILE`. `None` where a filter
+/// refuses even the question.
+pub fn most_descriptors() -> Option<u64> {
+    let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
+    // SAFETY: getrlimit(2) writes one rlimit, which is valid for it.
+    let done = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) };
+    // SAFETY: all zeros is a valid rlimit, and the call has filled it in.
+    let limit = unsafe { limit.assume_init() };
+    #[allow(clippy::unnecessary_cast, reason = "its width is the architecture's")]
+    (done == 0).then_some(limit.rlim_cur as u64)
+}
+
 /// Whether a signal is ignored.
 pub fn ignores(signal: libc::c_int) -> bool {
     let mut action = no_action();

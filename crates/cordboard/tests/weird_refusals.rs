@@ -317,3 +317,14 @@ fn a_sink_that_takes_nothing_without_a_word() {
         "{report:?}"
     );
 }
+
+/// `prlimit64(2)`, which tells whether `SIGXFSZ` has to be held back.
+#[test]
+fn a_limit_that_nobody_tells() {
+    let _dog = watchdog("a_limit_that_nobody_tells");
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        for from in [From::File, From::Unix] {
+            into_a_file(from, any(), &[libc::SYS_prlimit64], errno);
+        }
+    }
+}

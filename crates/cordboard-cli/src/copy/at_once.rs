@@ -7,10 +7,9 @@
 
 use std::num::NonZeroUsize;
 
-use rustix::process::{Resource, getrlimit};
-
 use super::dispatch::SPARE;
 use super::{chain, tree};
+use crate::sys;
 
 /// More helps nobody: by then the file system is the limit.
 const MOST: usize = 64;
@@ -29,7 +28,9 @@ const BESIDES: u64 = 12;
 pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let wanted = asked.map_or(processors.clamp(2, 4), usize::from);
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    /// The kernel's default (`INR_OPEN_CUR`), where a filter keeps it from us.
+    const USUAL: u64 = 1024;
+    let limit = sys::most_descriptors().unwrap_or(USUAL);
     within(wanted, limit, recursive)
 }
 

@@ -6,7 +6,7 @@ use super::wait::{Awake, Waiter};
 use super::{Outcome, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::{Hold, sigpipe_is_ignored};
+use crate::sys::{Hold, is_file_size_limited, sigpipe_is_ignored};
 
 impl Transfer<'_> {
     /// Whether the thread may sleep inside system calls: nobody needs it back
@@ -23,12 +23,9 @@ impl Transfer<'_> {
     /// The sink raises signals where it fails.
     fn needs_hold(&self) -> bool {
         let kind = self.flow.sink.kind();
-        let limited = || {
-            let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
-            limit.current.is_some()
-        };
         if kind.is_cached() {
-            limited()
+            // Where nobody says, there may be one.
+            is_file_size_limited().unwrap_or(true)
         } else {
             kind.can_block() && !sigpipe_is_ignored()
         }

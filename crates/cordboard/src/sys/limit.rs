@@ -1,0 +1,63 @@
+//! The limits that this process is under.
+
+use std::ptr;
+
+use super::last;
+use crate::errno::Errno;
+
+/// Whether files may not grow past some size (`RLIMIT_FSIZE`): a write that
+/// does raises `SIGXFSZ`. `prlimit64(2)`, since Linux 2.6.36.
+///
+/// # Errors
+///
+/// `ENOSYS`: before. `EPERM`, or whatever a filter says: the wrappers elsewhere
+/// take it that this call cannot fail, and hand out what was never written.
+pub(crate) fn is_file_size_limited() -> Result<bool, Errno> {
+    /// `struct rlimit64`: the same on all architectures.
+    #[repr(C)]
+    struct Limit {
+        current: u64,
+        most: u64,
+    }
+    /// `RLIM64_INFINITY`.
+    const NONE: u64 = u64::MAX;
+    let mut limit = Limit {
+        current: NONE,
+        most: NONE,
+    };
+    // SAFETY: sets nothing, and `limit` is valid for one struct rlimit64.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_FSIZE,
+            ptr::null::<Limit>(),
+            &raw mut limit,
+        )
+    };
+    match done {
+        0 => Ok(limit.current != NONE),
+        _ => Err(last()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    #[test]
+    fn a_limit_is_seen() {
+        assert!(testkit::child::in_a_child(|| {
+            let before = getrlimit(Resource::Fsize);
+            let limited = Rlimit {
+                current: Some(1 << 40),
+                ..before
+            };
+            let fine = is_file_size_limited() == Ok(before.current.is_some());
+            fine && setrlimit(Resource::Fsize, limited).is_ok()
+                && is_file_size_limited() == Ok(true)
+        }));
+    }
+}
