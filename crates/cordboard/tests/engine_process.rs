@@ -438,3 +438,55 @@ fn no_signal_reaches_an_engines_thread() {
     }
     assert!(seen >= 2, "{seen}");
 }
+
+/// A thread with descriptors of its own is told so, and the engine neither uses
+/// nor closes what has the same numbers elsewhere. One made there carries.
+#[test]
+fn a_thread_with_descriptors_of_its_own_is_refused() {
+    let _dog = watchdog("a_thread_with_descriptors_of_its_own_is_refused");
+    if !common::alone("a_thread_with_descriptors_of_its_own_is_refused") {
+        return;
+    }
+    assert!(carries(b"the engine is there"));
+    let gate = std::sync::Barrier::new(2);
+    // Numbers that are free in the other thread's table are taken in this one.
+    let ours = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            child::own_descriptors();
+            gate.wait();
+            gate.wait();
+            let open = || std::fs::read_dir("/proc/thread-self/fd").unwrap().count();
+            let before = open();
+            let (source, mut feed) = std::io::pipe().unwrap();
+            let (_end, sink) = std::io::pipe().unwrap();
+            feed.write_all(b"secret").unwrap();
+            let failure = start(&source, &sink, any()).unwrap_err();
+            assert_eq!(failure.refusal, Some(Refusal::OtherDescriptors));
+            assert_eq!(failure.refusal.unwrap().errno(), Errno::EBADF);
+            drop((source, feed, sink, _end));
+            assert_eq!(open(), before, "the copies are closed here");
+            let engine = Engine::new(Options::default()).unwrap();
+            let (source, mut feed) = std::io::pipe().unwrap();
+            let (mut end, sink) = std::io::pipe().unwrap();
+            feed.write_all(b"mine").unwrap();
+            let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
+            let running = engine.start(transfer).unwrap();
+            drop(feed);
+            let mut got = Vec::new();
+            end.read_to_end(&mut got).unwrap();
+            assert_eq!((running.wait().report.written, &got[..]), (4, &b"mine"[..]));
+        });
+        gate.wait();
+        let pipes: Vec<_> = (0..8).map(|_| std::io::pipe().unwrap()).collect();
+        gate.wait();
+        pipes
+    });
+    for (mut reader, mut writer) in ours {
+        writer.write_all(b"main").unwrap();
+        drop(writer);
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"main");
+    }
+    assert!(carries(b"and goes on"));
+}

@@ -1,5 +1,6 @@
 //! What is looked at in a child of `fork(2)`.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs this in a child: true if it was true there, and nothing panicked.
@@ -25,4 +26,20 @@ pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
 pub fn next_is_first() -> bool {
     // SAFETY: takes an integer.
     unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 }
+}
+
+/// From now on the calling thread has a table of descriptors of its own, with
+/// the same files at first.
+pub fn own_descriptors() {
+    // SAFETY: takes an integer; nothing that this thread has is closed.
+    let done = unsafe { libc::unshare(libc::CLONE_FILES) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// This number is the other's file from now on: for the calling thread alone,
+/// if it has descriptors of its own. Whoever has the number must live with that.
+pub fn replace(number: BorrowedFd<'_>, by: BorrowedFd<'_>) {
+    // SAFETY: takes integers; the number stays open, as its owner expects.
+    let done = unsafe { libc::dup2(by.as_raw_fd(), number.as_raw_fd()) };
+    assert_eq!(done, number.as_raw_fd());
 }

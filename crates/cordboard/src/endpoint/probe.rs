@@ -1,11 +1,12 @@
 //! Finding out what a descriptor is. Nothing is changed by looking.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FileType, OFlags};
 use rustix::net::{AddressFamily, SocketType};
 
+use super::reopen::by_name;
 use super::{Alignment, Facts, FileId, Filesystem, Kind};
 use crate::errno::Errno;
 use crate::sys;
@@ -170,8 +171,7 @@ fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
 
 /// What procfs calls the descriptor; `None` without a procfs.
 fn link_name(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    rustix::fs::readlink(path, Vec::new())
+    by_name(fd, |name| rustix::fs::readlink(name, Vec::new()))
         .ok()
         .map(|name| name.into_bytes())
 }

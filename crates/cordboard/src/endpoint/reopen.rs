@@ -1,10 +1,28 @@
 //! A second open description of a file.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::errno::Errno;
+use crate::sys::Thread;
+
+/// Calls with the name that procfs has for a descriptor of this thread's: the
+/// thread may have a table of its own, and `/proc/self/fd` shows that of the
+/// first one, where the number can be any file. `/proc/thread-self` since Linux
+/// 3.17; before, the thread is found by its number.
+pub(super) fn by_name<T>(
+    fd: BorrowedFd<'_>,
+    call: impl Fn(&str) -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let number = fd.as_raw_fd();
+    match call(&format!("/proc/thread-self/fd/{number}")) {
+        Err(rustix::io::Errno::NOENT) => {}
+        done => return done,
+    }
+    let thread = Thread::this().number();
+    call(&format!("/proc/self/task/{thread}/fd/{number}"))
+}
 
 /// Opens the file behind a descriptor again, through procfs, with what the
 /// first one promises of its reads and writes: the flags of one that was lent
@@ -14,23 +32,31 @@ use crate::errno::Errno;
 ///
 /// | errno | why |
 /// |---|---|
-/// | `ENOENT` | no procfs |
+/// | `ENOENT` | no procfs; or what it has under that name is another file, as the procfs of another PID namespace may |
 /// | `EACCES`, `EPERM` | the file's mode or seals; not the owner, with `O_NOATIME` |
 /// | `EINVAL` | `O_DIRECT`, and a file system without direct I/O (`open(2)`) |
 /// | `ETXTBSY`, `EROFS` | a program that runs; mounted read-only since |
 /// | `EAGAIN` | a lease (`F_SETLEASE` in `fcntl(2)`) |
 pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let promised = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
     let kept = rustix::fs::fcntl_getfl(fd)? & promised;
     let flags = flags | kept | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    let again = by_name(fd, |name| rustix::fs::open(name, flags, Mode::empty()))?;
+    // Nothing is read or written through it before this is known.
+    if same_file(fd, again.as_fd())? {
+        Ok(again)
+    } else {
+        Err(Errno::ENOENT)
+    }
+}
+
+fn same_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let what = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino, stat.st_rdev));
+    Ok(what(one)? == what(other)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     #[test]
@@ -51,5 +77,26 @@ mod tests {
             let all = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
             assert_eq!(seen & all, promise, "{promise:?}");
         }
+    }
+
+    /// The same number is one file here, and another to all other threads.
+    #[test]
+    fn a_thread_with_descriptors_of_its_own_gets_its_own_file() {
+        let files = [0, 1].map(|_| tempfile::tempfile().unwrap());
+        let [theirs, ours] = files.each_ref().map(|file| file.as_fd());
+        assert!(!same_file(theirs, ours).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                testkit::child::own_descriptors();
+                let name = |fd| by_name(fd, |name| rustix::fs::readlink(name, Vec::new()));
+                let our_name = name(ours).unwrap();
+                assert_ne!(name(theirs).unwrap(), our_name);
+                testkit::child::replace(theirs, ours);
+                assert_eq!(name(theirs).unwrap(), our_name);
+                let again = reopen(theirs, OFlags::RDONLY).unwrap();
+                assert!(same_file(again.as_fd(), ours).unwrap());
+            });
+        });
+        assert!(!same_file(theirs, ours).unwrap());
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use super::message::Message;
 use super::reactor::Reactor;
 use super::workers::Work;
 use crate::errno::Errno;
-use crate::sys::Stamp;
+use crate::sys::{Stamp, Thread};
 use crate::threads::{self, Pool, Work as _};
 use crate::transfer::{Next, Place, Poll, Turn};
 
@@ -53,6 +53,9 @@ pub(super) struct Core {
     /// Of this process's engines, this one.
     pub(super) number: usize,
     main: Arc<Station>,
+    /// The thread of that one; the others have its descriptors, as they are
+    /// started by it or by each other.
+    thread: OnceLock<Thread>,
     /// For transfers whose steps must all be taken on one thread, and wait now
     /// and then for a disk.
     disk: Mutex<Disk>,
@@ -72,6 +75,7 @@ impl Core {
         Ok(Core {
             number,
             main: Station::new(Place::Reactor)?,
+            thread: OnceLock::new(),
             disk: Mutex::new(None),
             pool: Pool::new(number, workers),
             start: Instant::now(),
@@ -85,6 +89,19 @@ impl Core {
     /// The one that all transfers come to first.
     pub(super) fn main(&self) -> &Arc<Station> {
         &self.main
+    }
+
+    /// Called by the main one's thread, first of all.
+    pub(super) fn begins(&self) {
+        let _ = self.thread.set(Thread::this());
+    }
+
+    /// Numbers of descriptors mean other files to the calling thread than to
+    /// the engine's. Asked at each start, since `unshare(2)` may come at any
+    /// time, and the files of somebody else would be read, written and closed.
+    pub(super) fn has_other_descriptors(&self) -> bool {
+        // The thread has been started, and this is the first that it does.
+        self.thread.wait().shares_descriptors() == Some(false)
     }
 
     /// What comes there.

@@ -72,6 +72,10 @@ impl Default for Options {
 /// one that is there for the whole process, from its first use on. A child of
 /// `fork(2)` gets a fresh one.
 ///
+/// Its threads have the descriptors of the thread that made it. A thread with
+/// a table of its own (`unshare(2)`, `CLONE_FILES`) can make itself an engine,
+/// and must then keep it, and what it starts there, to itself.
+///
 /// Dropped, it [shuts down](Engine::shutdown).
 pub struct Engine {
     core: Arc<Core>,
@@ -97,7 +101,14 @@ impl Engine {
         }
         let core = Arc::new(Core::new(options.workers)?);
         let reactor = Reactor::new(Arc::clone(&core), Arc::clone(core.main()))?;
-        let thread = threads::start("cordboard", core.number, move || reactor.run())
+        let body = {
+            let core = Arc::clone(&core);
+            move || {
+                core.begins();
+                reactor.run();
+            }
+        };
+        let thread = threads::start("cordboard", core.number, body)
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
         Ok(Engine {
             core,
@@ -114,7 +125,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Refusal::NoDescriptor`], [`Refusal::NoEngine`]; nothing has moved.
+    /// [`Refusal::NoDescriptor`], [`Refusal::NoEngine`],
+    /// [`Refusal::OtherDescriptors`]; nothing has moved.
     pub fn start(&self, transfer: Transfer<'static>) -> Result<Running, Failure> {
         self.admit(transfer).map_err(Failure::refused)
     }
@@ -126,6 +138,10 @@ impl Engine {
         }
         if self.core.is_stopping() {
             return Err(refused(Errno::ESHUTDOWN));
+        }
+        // Before anything is duplicated: this thread alone could close it.
+        if self.core.has_other_descriptors() {
+            return Err(Refusal::OtherDescriptors);
         }
         let none_left = |errno| Refusal::NoDescriptor { errno };
         transfer.own().map_err(none_left)?;

@@ -15,6 +15,7 @@ mod ring;
 mod ring_setup;
 mod signal;
 mod socket;
+mod table;
 
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
 pub(crate) use bell::Bell;
@@ -31,6 +32,7 @@ pub(crate) use ring::{Half, SLOTS, Uring};
 pub(crate) use ring_setup::try_io_uring;
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, send_room, unsent};
+pub(crate) use table::Thread;
 
 use crate::errno::Errno;
 

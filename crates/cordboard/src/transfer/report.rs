@@ -397,6 +397,13 @@ pub enum Refusal {
         /// `EMFILE` or `ENFILE`.
         errno: Errno,
     },
+    /// The calling thread has a table of descriptors of its own, from
+    /// `unshare(2)`: to the engine's threads these numbers are other files.
+    #[error(
+        "this thread has descriptors of its own (unshare(2), CLONE_FILES), which the engine \
+         does not have: run the transfer here, or make an engine in this thread"
+    )]
+    OtherDescriptors,
     /// The engine does not take it.
     #[error("{}", no_engine(*.errno))]
     NoEngine {
@@ -446,7 +453,7 @@ impl Refusal {
             Refusal::Unusable { errno, .. }
             | Refusal::NoDescriptor { errno }
             | Refusal::NoEngine { errno } => *errno,
-            Refusal::WrongMode { .. } => Errno::EBADF,
+            Refusal::WrongMode { .. } | Refusal::OtherDescriptors => Errno::EBADF,
             Refusal::Directory { .. } => Errno::EISDIR,
             Refusal::NotSeekable { .. } => Errno::ESPIPE,
             Refusal::TooLarge => Errno::EOVERFLOW,

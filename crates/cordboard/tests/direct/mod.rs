@@ -3,6 +3,7 @@
 mod bad_sectors;
 mod endings;
 mod flow;
+mod own_table;
 mod places;
 mod random;
 mod refusals;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::ring::{Block, Fate, Ring};
 use crate::errno::Errno;
-use crate::sys::Bell;
+use crate::sys::{Bell, Thread};
 use crate::threads;
 
 struct Files {
@@ -86,6 +86,8 @@ pub(super) struct ByThreads {
     files: Arc<Files>,
     /// Taken on since the last reap.
     fresh: usize,
+    /// This thread has descriptors of its own, which no other has.
+    alone: bool,
 }
 
 impl ByThreads {
@@ -105,13 +107,20 @@ impl ByThreads {
             shared: Arc::new(shared),
             files,
             fresh: 0,
+            // Only threads that have the first one's start others, which then
+            // have them too.
+            alone: Thread::first().shares_descriptors() == Some(false),
         })
     }
 
     /// A thread for each block that was taken on; this one, where no other is
-    /// to be had.
+    /// to be had, or none that has the same descriptors.
     fn start(&mut self) {
         for _ in 0..std::mem::take(&mut self.fresh) {
+            if self.alone {
+                self.shared.one();
+                continue;
+            }
             let shared = Arc::clone(&self.shared);
             if let Err(call) = threads::spawn(Box::new(move || shared.one())) {
                 call();

@@ -1,0 +1,87 @@
+//! Whose descriptors a thread has. As a rule all threads of a process have the
+//! same ones; one that calls `unshare(2)` with `CLONE_FILES` has its own from
+//! then on, where a number may be another file.
+
+use std::cell::Cell;
+
+use super::Stamp;
+
+/// A thread of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Thread(libc::pid_t);
+
+impl Thread {
+    /// This one. `gettid(2)`, the first time.
+    pub(crate) fn this() -> Thread {
+        thread_local! {
+            /// Its number, and the process where that is so.
+            static KNOWN: Cell<(Stamp, libc::pid_t)> = const { Cell::new((Stamp::NOBODY, 0)) };
+        }
+        let here = Stamp::here();
+        let (process, number) = KNOWN.get();
+        if process == here {
+            return Thread(number);
+        }
+        // SAFETY: takes nothing and returns an integer.
+        let number = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
+        KNOWN.set((here, number));
+        Thread(number)
+    }
+
+    /// The one that the process began with.
+    pub(crate) fn first() -> Thread {
+        Thread(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    /// The thread's number.
+    pub(crate) fn number(self) -> libc::pid_t {
+        self.0
+    }
+
+    /// Whether the calling thread has the same table of descriptors as that
+    /// one: `kcmp(2)`, `KCMP_FILES`, since Linux 3.5. Not remembered: a thread
+    /// may unshare its table at any time, and the call takes less than a
+    /// microsecond. `None` where nobody can tell: it is not configured, a
+    /// filter refuses it, or that thread has ended.
+    pub(crate) fn shares_descriptors(self) -> Option<bool> {
+        const KCMP_FILES: libc::c_int = 2;
+        let this = Thread::this();
+        if this == self {
+            return Some(true);
+        }
+        // SAFETY: takes and returns integers only.
+        let order = unsafe { libc::syscall(libc::SYS_kcmp, self.0, this.0, KCMP_FILES, 0, 0) };
+        (order >= 0).then_some(order == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_unshares_has_descriptors_of_its_own() {
+        let other = Thread::this();
+        let (before, after) = std::thread::spawn(move || {
+            let before = other.shares_descriptors();
+            testkit::child::own_descriptors();
+            (before, other.shares_descriptors())
+        })
+        .join()
+        .unwrap();
+        if before.is_none() {
+            return eprintln!("SKIPPED: no kcmp(2) here");
+        }
+        assert_eq!((before, after), (Some(true), Some(false)));
+    }
+
+    #[test]
+    fn a_child_has_threads_of_its_own() {
+        let mine = Thread::this();
+        assert!(testkit::child::in_a_child(|| {
+            let here = Thread::this();
+            here != mine && here == Thread::first()
+        }));
+        assert_eq!(Thread::this(), mine);
+    }
+}
