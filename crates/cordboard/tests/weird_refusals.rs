@@ -298,6 +298,27 @@ fn a_ring_that_takes_nothing_on() {
     }
 }
 
+/// Rings may be made, and not used: threads do it.
+#[test]
+fn a_ring_that_may_not_be_entered() {
+    let _dog = watchdog("a_ring_that_may_not_be_entered");
+    if !common::alone("a_ring_that_may_not_be_entered") {
+        return;
+    }
+    let request = Request {
+        direct: cordboard::Direct::Always,
+        ..only(&[PathName::Direct])
+    };
+    for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS] {
+        // What is remembered dies with the child.
+        assert!(testkit::child::in_a_child(|| {
+            let calls = [libc::SYS_io_uring_enter];
+            let report = into_a_file(From::File, request.clone(), &calls, errno);
+            report.path == [PathName::Direct]
+        }));
+    }
+}
+
 /// `pwrite(2)` that says 0, in place of an error, is one.
 #[test]
 fn a_sink_that_takes_nothing_without_a_word() {

@@ -29,7 +29,7 @@ pub(crate) use limit::is_file_size_limited;
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
 pub(crate) use ring::{Half, SLOTS, Uring};
-pub(crate) use ring_setup::try_io_uring;
+pub(crate) use ring_setup::{is_refusal, try_io_uring};
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, send_room, unsent};
 pub(crate) use table::Thread;

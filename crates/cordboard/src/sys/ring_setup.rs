@@ -32,11 +32,28 @@ pub(crate) fn try_io_uring() -> Result<(), Errno> {
 /// that do not count as locked memory (5.12), and word of what is let go.
 pub(super) fn set_up() -> Result<IoUring, Errno> {
     let ring = build().map_err(|error| errno(&error))?;
+    try_to_enter(&ring)?;
     if ring.params().is_feature_resource_tagging() {
         Ok(ring)
     } else {
         Err(Errno::ENOSYS)
     }
+}
+
+/// A filter may let rings be made and not be used. Anything but a plain refusal
+/// is for whoever has something to hand over.
+fn try_to_enter(ring: &IoUring) -> Result<(), Errno> {
+    // SAFETY: nothing is queued, and the call has no argument of its own.
+    let entered = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, 0, None) };
+    match entered.map_err(|error| errno(&error)) {
+        Err(refused) if is_refusal(refused) => Err(refused),
+        _ => Ok(()),
+    }
+}
+
+/// Not to be had in this process: no such call, or a filter's word.
+pub(crate) fn is_refusal(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES)
 }
 
 /// `IORING_REGISTER_FILES2` of `io_uring_register(2)`, since Linux 5.13, with

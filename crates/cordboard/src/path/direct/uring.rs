@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::ring::{Block, Fate, Ring};
 use crate::errno::Errno;
-use crate::sys::{Arena, Half, SLOTS, Uring};
+use crate::sys::{Arena, Half, SLOTS, Uring, is_refusal};
 
 /// The errno with which this process is refused rings for good; 0: none so far.
 static REFUSED: AtomicI32 = AtomicI32::new(0);
@@ -55,7 +55,7 @@ impl ByUring {
     /// | errno | remembered | evidence |
     /// |---|---|---|
     /// | `ENOSYS` | yes | before Linux 5.13, or `CONFIG_IO_URING` off |
-    /// | `EPERM`, `EACCES` | yes | seccomp profiles of container engines; `kernel.io_uring_disabled` |
+    /// | `EPERM`, `EACCES` | yes | seccomp profiles of container engines, of either call; `kernel.io_uring_disabled` |
     /// | `EMFILE`, `ENFILE`, `ENOMEM` | no | limits |
     pub(super) fn new(
         files: [OwnedFd; 2],
@@ -66,7 +66,7 @@ impl ByUring {
             return Err((Errno::from_raw(refused), files));
         }
         let ring = Uring::new(files, arena).inspect_err(|(errno, _)| {
-            if matches!(*errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES) {
+            if is_refusal(*errno) {
                 REFUSED.store(errno.raw(), Ordering::Relaxed);
             }
         })?;
@@ -115,6 +115,7 @@ impl Ring for ByUring {
     /// |---|---|---|
     /// | `EAGAIN` | again, once something in hand has ended; with nothing in hand, nothing is handed over any more | no memory for a request: `io_submit_sqes` |
     /// | `EBUSY` | the same | completions without room: `io_uring_enter(2)` |
+    /// | `EPERM`, `EACCES`, `ENOSYS` | with nothing in hand, nothing is handed over any more, and threads are taken from then on | a filter since the ring was made |
     fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
         let entered = self.ring.enter(wait);
         self.tell(told);
@@ -124,6 +125,9 @@ impl Ring for ByUring {
                 self.tell(told);
             }
             Ok(()) | Err(Errno::EAGAIN | Errno::EBUSY) => {}
+            Err(errno) if is_refusal(errno) && self.ring.is_stuck() => {
+                REFUSED.store(errno.raw(), Ordering::Relaxed);
+            }
             entered => return entered,
         }
         if self.ring.is_stuck() {
