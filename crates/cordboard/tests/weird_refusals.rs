@@ -9,15 +9,24 @@
 mod common;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
 use common::{From, Source, any, content, only, pattern, run, watchdog};
-use cordboard::{Ended, Errno, Observer, PathName, Progress, Report, Request, Transfer};
+use cordboard::{Ended, Errno, Observer, PathName, Progress, Refusal, Report, Request, Transfer};
 
 /// From now on this thread's calls with these numbers fail with this errno.
 fn refuse(calls: &[libc::c_long], errno: Errno) {
+    filter(calls, errno, 0);
+}
+
+/// And those of all other threads.
+fn refuse_all(calls: &[libc::c_long], errno: Errno) {
+    filter(calls, errno, libc::SECCOMP_FILTER_FLAG_TSYNC);
+}
+
+fn filter(calls: &[libc::c_long], errno: Errno, flags: libc::c_ulong) {
     let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     let give = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -37,9 +46,10 @@ fn refuse(calls: &[libc::c_long], errno: Errno) {
     assert_eq!(bound, 0);
     // SAFETY: the program outlives the call, which copies it.
     let set = unsafe {
-        libc::prctl(
-            libc::PR_SET_SECCOMP,
-            libc::SECCOMP_MODE_FILTER as libc::c_ulong,
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
             &raw const filter,
         )
     };
@@ -348,4 +358,57 @@ fn a_limit_that_nobody_tells() {
             into_a_file(from, any(), &[libc::SYS_prlimit64], errno);
         }
     }
+}
+
+const EPOLL: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
+
+/// Whoever wants an engine hears that none can wait.
+#[test]
+fn an_engine_that_may_not_wait() {
+    let _dog = watchdog("an_engine_that_may_not_wait");
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
+        let refused = apart(|| {
+            refuse(&EPOLL, errno);
+            cordboard::Engine::new(Default::default()).err()
+        });
+        assert_eq!(refused, Some(errno));
+    }
+}
+
+/// A filter that comes when transfers are under way: they fail, and no thread
+/// turns in a circle.
+#[test]
+fn an_engine_that_may_not_wait_any_more() {
+    let _dog = watchdog("an_engine_that_may_not_wait_any_more");
+    if !common::alone("an_engine_that_may_not_wait_any_more") {
+        return;
+    }
+    let pipes = [(); 4].map(|()| std::io::pipe().unwrap());
+    let [
+        (first, mut feed),
+        (mut end, to),
+        (silent, _feed),
+        (_end, nowhere),
+    ] = pipes;
+    let both = [
+        cordboard::start(&silent, &nowhere, any()).unwrap(),
+        cordboard::start(&first, &to, any()).unwrap(),
+    ];
+    feed.write_all(b"a").unwrap();
+    end.read_exact(&mut [0]).unwrap();
+    refuse_all(&EPOLL, Errno::EPERM);
+    // Out of the wait that it is in, if it is in one.
+    feed.write_all(b"b").unwrap();
+    for (running, written) in both.into_iter().zip([0..=0, 1..=2]) {
+        let report = running.wait().report;
+        assert_eq!(
+            (report.errno, report.failed),
+            (Some(Errno::EPERM), None),
+            "{report:?}"
+        );
+        assert!(written.contains(&report.written) && report.read == report.written);
+    }
+    let failure = cordboard::start(&first, &to, any()).unwrap_err();
+    let errno = Errno::ESHUTDOWN;
+    assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
 }

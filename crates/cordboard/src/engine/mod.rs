@@ -90,7 +90,8 @@ impl Engine {
     ///
     /// `EINVAL`: `CORDBOARD_ENGINE` names no backend. `ENOSYS`, `EPERM`:
     /// [`Backend::Uring`], and io_uring is not to be had. `EMFILE`, `ENFILE`,
-    /// `ENOMEM`: two descriptors were not. `EAGAIN`: a thread was not.
+    /// `ENOMEM`: two descriptors were not. `EAGAIN`: a thread was not. `EPERM`,
+    /// `ENOSYS`, or what else a filter says: `epoll_pwait(2)` is refused.
     pub fn new(options: Options) -> Result<Engine, Errno> {
         let backend = match options.backend {
             Backend::Auto => Backend::from_env().map_err(|_| Errno::EINVAL)?,
@@ -141,7 +142,11 @@ impl Engine {
         }
         // Before anything is duplicated: this thread alone could close it.
         if self.core.has_other_descriptors() {
-            return Err(Refusal::OtherDescriptors);
+            // A thread that has ended has none at all.
+            return Err(match self.core.is_stopping() {
+                true => refused(Errno::ESHUTDOWN),
+                false => Refusal::OtherDescriptors,
+            });
         }
         let none_left = |errno| Refusal::NoDescriptor { errno };
         transfer.own().map_err(none_left)?;

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use super::workers::{Work, glance};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys;
-use crate::transfer::{Awake, Clock, Need, Next, Place, What};
+use crate::transfer::{Awake, Clock, Need, Next, Place, Turn, What};
 
 /// The token of the inbox's bell: no transfer's number comes so far.
 const BELL: EventData = EventData::new_u64(u64::MAX);
@@ -42,6 +43,12 @@ impl Reactor {
     pub(super) fn new(core: Arc<Core>, station: Arc<Station>) -> Result<Reactor, Errno> {
         let bell = station.inbox().bell();
         epoll::add(station.epoll(), bell, BELL, EventFlags::IN)?;
+        // A filter may allow all else: better told here than found out there.
+        fetch(
+            station.epoll(),
+            &mut [MaybeUninit::uninit()],
+            Some(Duration::ZERO),
+        )?;
         Ok(Reactor {
             core,
             station,
@@ -73,7 +80,9 @@ impl Reactor {
             } else {
                 self.timers.next().map(|at| at.saturating_sub(now))
             };
-            self.wait(timeout, &mut events);
+            if let Err(errno) = self.wait(timeout, &mut events) {
+                return self.give_up(errno);
+            }
         }
     }
 
@@ -286,6 +295,14 @@ impl Reactor {
                 self.jobs.insert(job.id(), job);
                 return;
             }
+        }
+        self.settle(job);
+    }
+
+    /// Once nothing is on its way, for which a transfer that is not asked any
+    /// more waits.
+    fn settle(&self, mut job: Box<Job>) {
+        if job.transfer.completions().is_some() {
             job.transfer.quiesce();
         }
         if job.transfer.waits_at_the_end() {
@@ -295,21 +312,15 @@ impl Reactor {
         }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>, events: &mut [MaybeUninit<Event>]) {
-        // Rounded up: whole milliseconds are what old kernels have
-        // (epoll_pwait2 is of Linux 5.11), and too early is for nothing.
-        let timeout = timeout.map(|timeout| {
-            let millis = timeout.as_nanos().div_ceil(1_000_000);
-            let millis = i64::try_from(millis).unwrap_or(i64::MAX).min(86_400_000);
-            Timespec {
-                tv_sec: millis / 1000,
-                tv_nsec: (millis % 1000 * 1_000_000) as _,
-            }
-        });
-        let Ok((events, _)) = epoll::wait(self.station.epoll(), events, timeout.as_ref()) else {
-            // EINTR alone, and no signal comes here but a debugger's.
-            return;
-        };
+    /// # Errors
+    ///
+    /// Whatever a filter says, that came after the start: it will always.
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        events: &mut [MaybeUninit<Event>],
+    ) -> Result<(), Errno> {
+        let events = fetch(self.station.epoll(), events, timeout)?;
         let mut roused: Vec<u64> = Vec::new();
         for event in events.iter() {
             let (data, flags) = (event.data, event.flags);
@@ -325,6 +336,49 @@ impl Reactor {
             }
         }
         roused.into_iter().for_each(|id| self.rouse(id));
+        Ok(())
+    }
+
+    /// Nothing can be waited for any more: whatever is here fails, and the
+    /// engine shuts down, which ends what is elsewhere.
+    fn give_up(mut self, errno: Errno) {
+        if self.station.place == Place::Reactor {
+            self.core.stop();
+        }
+        let mut all: Vec<Box<Job>> = self.jobs.drain().map(|(_, job)| job).collect();
+        for message in self.station.inbox().close() {
+            if let Message::Run(job) = message {
+                all.push(job);
+            }
+        }
+        for mut job in all {
+            job.ending.get_or_insert(Turn::Failed(None, Some(errno)));
+            self.settle(job);
+        }
+    }
+}
+
+/// The events that have come by then; none where a signal has, of which only a
+/// debugger's comes here.
+fn fetch<'a>(
+    epoll: BorrowedFd<'_>,
+    events: &'a mut [MaybeUninit<Event>],
+    timeout: Option<Duration>,
+) -> Result<&'a [Event], Errno> {
+    // Rounded up: whole milliseconds are what old kernels have
+    // (epoll_pwait2 is of Linux 5.11), and too early is for nothing.
+    let timeout = timeout.map(|timeout| {
+        let millis = timeout.as_nanos().div_ceil(1_000_000);
+        let millis = i64::try_from(millis).unwrap_or(i64::MAX).min(86_400_000);
+        Timespec {
+            tv_sec: millis / 1000,
+            tv_nsec: (millis % 1000 * 1_000_000) as _,
+        }
+    });
+    match epoll::wait(epoll, events, timeout.as_ref()) {
+        Ok((events, _)) => Ok(events),
+        Err(rustix::io::Errno::INTR) => Ok(&[]),
+        Err(errno) => Err(errno.into()),
     }
 }
 

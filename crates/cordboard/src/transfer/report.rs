@@ -409,7 +409,7 @@ pub enum Refusal {
     NoEngine {
         /// `ESHUTDOWN`: it has shut down. `ECHILD`: it is the parent's, from
         /// before `fork(2)`. Otherwise it could not be started: `EMFILE` of its
-        /// descriptors, `EAGAIN` of its thread.
+        /// descriptors, `EAGAIN` of its thread, `EPERM` of a filter.
         errno: Errno,
     },
 }

@@ -108,7 +108,7 @@ impl ByThreads {
             files,
             fresh: 0,
             // Only threads that have the first one's start others, which then
-            // have them too.
+            // have them too. One that has ended has none: nobody helps then.
             alone: Thread::first().shares_descriptors() == Some(false),
         })
     }
