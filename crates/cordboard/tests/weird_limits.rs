@@ -68,6 +68,50 @@ fn no_descriptor_left_for_a_pipe() {
     assert!(drain.join().unwrap() == data);
 }
 
+/// `RLIMIT_NOFILE` of 0, as sandboxes have it: what is open goes on, though
+/// `poll(2)` waits for none of it.
+#[test]
+fn no_descriptor_may_be_waited_for() {
+    let _dog = watchdog("no_descriptor_may_be_waited_for");
+    if !common::alone("no_descriptor_may_be_waited_for") {
+        return;
+    }
+    let data = pattern(1 << 20);
+    for cancelled in [false, true] {
+        let (source, feed) = std::io::pipe().unwrap();
+        let mut feed = Some(feed);
+        let (mut reader, sink) = std::io::pipe().unwrap();
+        let control = Control::new().unwrap();
+        let before = rustix::process::getrlimit(Resource::Nofile);
+        let limit = Rlimit {
+            current: Some(0),
+            ..before
+        };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let report = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Both sides keep the transfer waiting, each in its turn.
+                for piece in data.chunks(100_000) {
+                    feed.as_ref().unwrap().write_all(piece).unwrap();
+                    let mut got = vec![0; piece.len()];
+                    reader.read_exact(&mut got).unwrap();
+                    assert!(got == piece);
+                }
+                if cancelled {
+                    control.cancel();
+                } else {
+                    feed = None;
+                }
+            });
+            common::with_control(&source, &sink, any(), &control).report
+        });
+        setrlimit(Resource::Nofile, before).unwrap();
+        let ended = [Ended::Eof, Ended::Cancelled][usize::from(cancelled)];
+        assert_eq!((report.ended, report.errno), (ended, None), "{report:?}");
+        assert_eq!(report.written, data.len() as u64);
+    }
+}
+
 /// Allows this process no more addresses than it has and so many bytes, and
 /// takes all in pieces of this size that its allocator still has to give. A
 /// few of 4 KiB, apart from each other, are left for what is needed anyway.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::errno::Errno;
+use crate::sys;
 
 /// What to wait for.
 pub(crate) struct Interest<'a> {
@@ -96,12 +97,10 @@ impl Waiter for Poll {
         });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => {
-                return Ok(Awake {
-                    woken: true,
-                    ..Awake::default()
-                });
-            }
+            Err(rustix::io::Errno::INTR) => return Ok(interrupted()),
+            // More descriptors than there may be now, RLIMIT_NOFILE: sandboxes
+            // have 0 of it (`do_sys_poll` in fs/select.c).
+            Err(rustix::io::Errno::INVAL) => return select(interest, timeout.as_ref()),
             Err(errno) => return Err(errno.into()),
         }
         let shows = |there: bool, index: usize, flags: PollFlags| {
@@ -113,5 +112,28 @@ impl Waiter for Poll {
             hang_up: shows(has.1, watch_at, PollFlags::HUP),
             woken: shows(has.2, wake_at, PollFlags::all()),
         })
+    }
+}
+
+fn interrupted() -> Awake {
+    Awake {
+        woken: true,
+        ..Awake::default()
+    }
+}
+
+/// The same by `select(2)`, but that it cannot watch for an end alone: a sink
+/// that dies meanwhile is found out by the next write.
+fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Awake, Errno> {
+    let wake = interest.wake.map(|fd| (fd, false));
+    let fds: Vec<_> = [interest.ready, wake].into_iter().flatten().collect();
+    match sys::wait_for(&fds, timeout) {
+        Ok(seen) => Ok(Awake {
+            ready: interest.ready.is_some() && seen[0],
+            woken: wake.is_some() && seen.last() == Some(&true),
+            ..Awake::default()
+        }),
+        Err(Errno::EINTR) => Ok(interrupted()),
+        Err(errno) => Err(errno),
     }
 }

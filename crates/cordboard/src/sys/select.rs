@@ -1,0 +1,66 @@
+//! Waiting where `poll(2)` does not.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::event::{
+    FdSetElement, FdSetIter, Timespec, fd_set_insert, fd_set_num_elements, select,
+};
+
+use crate::errno::Errno;
+
+/// Which of these can be read, or written where `true`, or have an end or an
+/// error to tell of. `select(2)`, which goes by the descriptors that there are,
+/// and not, as `poll(2)` does, by how many there may be (`RLIMIT_NOFILE`). It
+/// cannot watch a descriptor for its end alone.
+///
+/// # Errors
+///
+/// `EINTR`; `EBADF`: one has been closed; `ENOMEM`.
+pub(crate) fn wait_for(
+    fds: &[(BorrowedFd<'_>, bool)],
+    timeout: Option<&Timespec>,
+) -> Result<Vec<bool>, Errno> {
+    let bound = fds.iter().map(|(fd, _)| fd.as_raw_fd() + 1).max();
+    let bound = bound.unwrap_or(0);
+    // As long as the highest number needs: the kernel looks no further.
+    let none = vec![FdSetElement::default(); fd_set_num_elements(fds.len(), bound)];
+    let mut sets = [none.clone(), none];
+    for (fd, write) in fds {
+        fd_set_insert(&mut sets[usize::from(*write)], fd.as_raw_fd());
+    }
+    let [read, write] = &mut sets;
+    // SAFETY: both sets have room for all numbers below `bound`, and those in
+    // them are borrowed, so that they stay open.
+    unsafe { select(bound, Some(read), Some(write), None, timeout) }?;
+    let is_in = |(fd, write): &(BorrowedFd<'_>, bool)| {
+        FdSetIter::new(&sets[usize::from(*write)]).any(|number| number == fd.as_raw_fd())
+    };
+    Ok(fds.iter().map(is_in).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+
+    use super::*;
+
+    #[test]
+    fn what_is_ready_is_told_by_direction_and_whatever_its_number() {
+        let now = Timespec::default();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let wait = |reader: &OwnedFd| {
+            let fds = [(reader.as_fd(), false), (writer.as_fd(), true)];
+            wait_for(&fds, Some(&now)).unwrap()
+        };
+        assert_eq!(wait(&reader), [false, true]);
+        rustix::io::write(&writer, b"x").unwrap();
+        assert_eq!(wait(&reader), [true, true]);
+        // SAFETY: makes a descriptor, and takes integers.
+        let high = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 1000) };
+        assert!(high >= 1000);
+        // SAFETY: made above, and nobody else's.
+        let high = unsafe { OwnedFd::from_raw_fd(high) };
+        assert_eq!(wait(&high), [true, true]);
+        assert_eq!(wait_for(&[], Some(&now)), Ok(Vec::new()));
+    }
+}
