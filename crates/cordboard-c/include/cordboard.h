@@ -289,6 +289,7 @@ int cord_run(const struct cord_request *request, struct cord_report *report);
 // Those of cord_run that need nothing to be moved, and
 //
 // * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread.
+// * EBADF: this thread has descriptors of its own (`unshare(2)`).
 cord_transfer cord_start(const struct cord_request *request);
 
 // cord_wait - wait for a transfer's end

@@ -83,6 +83,7 @@ unsafe fn run(request: *const cord_request) -> Result<u64, Failed> {
 /// Those of cord_run that need nothing to be moved, and
 ///
 /// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread.
+/// * EBADF: this thread has descriptors of its own (`unshare(2)`).
 ///
 /// # Safety
 ///
