@@ -401,7 +401,6 @@ fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
 
 /// `EAGAIN` of one call on two descriptors: which one is it that is not ready?
 fn which_is_not_ready(flow: &Flow<'_>) -> Side {
-    use rustix::event::{PollFd, PollFlags, poll};
     let source = flow.source_fd();
     if flow.source.kind().is_pipe() {
         return match sys::unsent(source) {
@@ -409,11 +408,9 @@ fn which_is_not_ready(flow: &Flow<'_>) -> Side {
             Ok(_) => Side::Sink,
         };
     }
-    let sink = flow.sink_fd();
-    let mut fds = [PollFd::new(&sink, PollFlags::OUT)];
-    match poll(&mut fds, Some(&rustix::event::Timespec::default())) {
-        Ok(1) => Side::Source,
-        _ => Side::Sink,
+    match pipe::has_room(flow.sink_fd()) {
+        true => Side::Source,
+        false => Side::Sink,
     }
 }
 

@@ -26,6 +26,8 @@ const DEFAULT: usize = 64 << 10;
 pub(crate) struct OwnedPipe {
     reader: OwnedFd,
     writer: OwnedFd,
+    /// Its inode; 0: not known.
+    id: u64,
     capacity: usize,
     /// What was asked for.
     wanted: usize,
@@ -43,6 +45,7 @@ impl OwnedPipe {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let capacity = rustix::pipe::fcntl_getpipe_size(&writer)?;
         Ok(OwnedPipe {
+            id: inode(&reader).unwrap_or(0),
             reader,
             writer,
             capacity,
@@ -108,6 +111,13 @@ impl OwnedPipe {
         self.writer.as_fd()
     }
 
+    /// Whether its numbers are still its own: to a thread with a descriptor table
+    /// of its own (`unshare(2)`) they may be something else's.
+    fn is_here(&self) -> bool {
+        let id = Some(self.id);
+        inode(&self.reader) == id && inode(&self.writer) == id
+    }
+
     /// So many bytes went in.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.held += bytes as u64;
@@ -131,6 +141,10 @@ impl OwnedPipe {
     }
 }
 
+fn inode(fd: &OwnedFd) -> Option<u64> {
+    rustix::fs::fstat(fd).ok().map(|stat| stat.st_ino)
+}
+
 /// Capacity of somebody's pipe in bytes; 0 where it isn't told.
 pub(crate) fn capacity(fd: BorrowedFd<'_>) -> usize {
     rustix::pipe::fcntl_getpipe_size(fd).unwrap_or(0)
@@ -147,13 +161,24 @@ pub(crate) struct Contents {
 
 /// Looks into a pipe by both its ends. `ioctl(2)`, `FIONREAD`; `poll(2)`.
 pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Contents {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(&writer, PollFlags::OUT)];
-    let room = matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
-        && fds[0].revents().contains(PollFlags::OUT);
     Contents {
         bytes: rustix::io::ioctl_fionread(reader).unwrap_or(0),
-        full: !room,
+        full: !has_room(writer),
+    }
+}
+
+/// Whether somebody's pipe takes another page. `poll(2)`; `select(2)`, where
+/// that may watch no descriptor at all.
+pub(crate) fn has_room(writer: BorrowedFd<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(&writer, PollFlags::OUT)];
+    let now = Timespec::default();
+    match poll(&mut fds, Some(&now)) {
+        Ok(n) => n == 1 && fds[0].revents().contains(PollFlags::OUT),
+        Err(rustix::io::Errno::INVAL) => {
+            crate::sys::wait_for(&[(writer, true)], Some(&now)).is_ok_and(|ready| ready[0])
+        }
+        Err(_) => false,
     }
 }
 

@@ -51,7 +51,13 @@ pub(crate) fn acquire(capacity: usize) -> Result<OwnedPipe, Errno> {
             .iter()
             .position(|pipe| pipe.capacity() == capacity)
             .or_else(|| pool.idle.len().checked_sub(1));
-        best.map(|index| pool.idle.swap_remove(index))
+        let pipe = pool.idle.swap_remove(best?);
+        if pipe.is_here() {
+            return Some(pipe);
+        }
+        // Another thread's.
+        pool.idle.insert(0, pipe);
+        None
     });
     let mut pipe = match kept {
         Some(pipe) => pipe,
@@ -194,6 +200,35 @@ mod tests {
         let others: Vec<_> = (0..KEPT + 1).map(|_| acquire(LARGEST).unwrap()).collect();
         assert!(others.iter().all(|other| inode(other) != number));
         drop(copy);
+    }
+
+    /// The same numbers are something else's to a thread with descriptors of
+    /// its own.
+    #[test]
+    fn a_pipe_of_another_table_is_not_taken() {
+        use testkit::child;
+        let _alone = alone();
+        assert!(child::in_a_child(|| {
+            let pipe = acquire(LARGEST).unwrap();
+            let number = pipe.reader().try_clone_to_owned().unwrap();
+            let before = (pipe.id, rustix::fs::fstat(&number).unwrap().st_ino);
+            pipe.release();
+            let theirs = std::thread::spawn(|| {
+                child::own_descriptors();
+                let null = std::fs::File::open("/dev/null").unwrap();
+                for pipe in &POOL.lock().unwrap().idle {
+                    child::replace(pipe.reader(), null.as_fd());
+                }
+                let pipe = acquire(LARGEST).unwrap();
+                let fine = pipe.is_here();
+                // Only here: its numbers are free elsewhere.
+                drop(pipe);
+                fine
+            });
+            let fine = theirs.join().unwrap();
+            let again = acquire(LARGEST).unwrap();
+            fine && before.0 == before.1 && again.id == before.0
+        }));
     }
 
     /// Case 51: a thousand pipes do not eat up the user's share.

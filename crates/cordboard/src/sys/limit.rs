@@ -5,14 +5,14 @@ use std::ptr;
 use super::last;
 use crate::errno::Errno;
 
-/// Whether files may not grow past some size (`RLIMIT_FSIZE`): a write that
-/// does raises `SIGXFSZ`. `prlimit64(2)`, since Linux 2.6.36.
+/// The size past which files may not grow (`RLIMIT_FSIZE`), if there is one: a
+/// write that does raises `SIGXFSZ`. `prlimit64(2)`, since Linux 2.6.36.
 ///
 /// # Errors
 ///
 /// `ENOSYS`: before. `EPERM`, or whatever a filter says: the wrappers elsewhere
 /// take it that this call cannot fail, and hand out what was never written.
-pub(crate) fn is_file_size_limited() -> Result<bool, Errno> {
+pub(crate) fn file_size_limit() -> Result<Option<u64>, Errno> {
     /// `struct rlimit64`: the same on all architectures.
     #[repr(C)]
     struct Limit {
@@ -36,7 +36,7 @@ pub(crate) fn is_file_size_limited() -> Result<bool, Errno> {
         )
     };
     match done {
-        0 => Ok(limit.current != NONE),
+        0 => Ok(Some(limit.current).filter(|limit| *limit != NONE)),
         _ => Err(last()),
     }
 }
@@ -55,9 +55,9 @@ mod tests {
                 current: Some(1 << 40),
                 ..before
             };
-            let fine = is_file_size_limited() == Ok(before.current.is_some());
+            let fine = file_size_limit() == Ok(before.current);
             fine && setrlimit(Resource::Fsize, limited).is_ok()
-                && is_file_size_limited() == Ok(true)
+                && file_size_limit() == Ok(Some(1 << 40))
         }));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use datagram::{Batch, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use durable::start_writeback;
 pub(crate) use lend::lend;
-pub(crate) use limit::is_file_size_limited;
+pub(crate) use limit::file_size_limit;
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
 pub(crate) use ring::{Half, SLOTS, Uring};

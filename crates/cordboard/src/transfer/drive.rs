@@ -6,7 +6,7 @@ use super::wait::{Awake, Waiter};
 use super::{Outcome, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::{Hold, is_file_size_limited, sigpipe_is_ignored};
+use crate::sys::{Hold, file_size_limit, sigpipe_is_ignored};
 
 impl Transfer<'_> {
     /// Whether the thread may sleep inside system calls: nobody needs it back
@@ -25,7 +25,7 @@ impl Transfer<'_> {
         let kind = self.flow.sink.kind();
         if kind.is_cached() {
             // Where nobody says, there may be one.
-            is_file_size_limited().unwrap_or(true)
+            file_size_limit().map_or(true, |limit| limit.is_some())
         } else {
             kind.can_block() && !sigpipe_is_ignored()
         }
