@@ -60,7 +60,9 @@ pub(super) fn facts(
             };
             facts.kind = if facts.filesystem.is_some_and(Filesystem::is_pseudo) {
                 Kind::Pseudo
-            } else if stat.st_nlink == 0 && link_name(fd).is_some_and(|l| l.starts_with(b"/memfd:"))
+            } else if stat.st_nlink == 0
+                && facts.filesystem.is_none_or(Filesystem::is_in_memory)
+                && link_name(fd).is_some_and(|l| l.starts_with(b"/memfd:"))
             {
                 Kind::Memfd
             } else {
