@@ -14,7 +14,7 @@ pub(super) use outlet::Outlet;
 
 use super::datagram::{self, One};
 use super::{Flow, Step, Takes, Verdict};
-use crate::endpoint::{Kind, Side};
+use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::route::{Pair, Why};
 use crate::sys::{self, Buffer};
@@ -86,9 +86,11 @@ impl ReadWrite {
     /// With a buffer no larger than what there is to move.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<ReadWrite, Why> {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
+        // Nobody at the other end waits to be woken.
+        let at_once = |facts: &Facts| facts.kind.is_cached() || facts.memory;
         let largest = if source.is_direct() || sink.is_direct() {
             DIRECT
-        } else if source.kind.is_cached() && sink.kind.is_cached() {
+        } else if at_once(source) && at_once(sink) {
             LARGEST
         } else {
             FIRST
