@@ -232,8 +232,14 @@ fn cancelled_with_bytes_in_hand() {
         let running = transfer.control(&control).start().unwrap();
         feed.set_nonblocking(true).unwrap();
         let mut fed = 0;
-        while running.status().in_transit() == 0 {
-            fed += (&feed).write(&data[fed..]).unwrap_or(0);
+        // Not what is in hand for a moment only.
+        let mut held = 0;
+        while held < 1000 {
+            let more = (&feed).write(&data[fed..]).unwrap_or(0);
+            let holds = more == 0 && running.status().in_transit() > 0;
+            held = if holds { held + 1 } else { 0 };
+            fed += more;
+            std::thread::yield_now();
         }
         match how {
             0 => running.cancel(),

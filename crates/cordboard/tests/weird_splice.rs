@@ -62,8 +62,9 @@ fn blocking_and_not_on_either_side() {
                 } else {
                     transfer.run()
                 };
-                assert_eq!(outcome.report.written, data.len() as u64);
-                assert_eq!(outcome.report.path, [path]);
+                let report = &outcome.report;
+                assert_eq!(report.written, data.len() as u64, "{report:?}");
+                assert_eq!(report.path, [path]);
                 let after = (fcntl_getfl(&source).unwrap(), fcntl_getfl(&sink).unwrap());
                 assert_eq!(before, after, "flags are as they were");
                 drop(sink);

@@ -24,6 +24,9 @@ use rustix::pipe::SpliceFlags;
 
 /// A step from a file, at least.
 const FILE_STEP: usize = 512 << 10;
+/// Times that a source with bytes gives none before it is taken to stand before
+/// urgent data.
+const DOUBTS: u32 = 8;
 /// Below this much, a private pipe costs more than it saves.
 const WORTH_A_PIPE: u64 = 128 << 10;
 
@@ -94,6 +97,8 @@ pub(crate) struct Splice {
     through: bool,
     step: usize,
     moved: bool,
+    /// Times in a row that the source gave nothing though it had something.
+    doubts: u32,
     /// The sink refused pages: the rest of the private pipe goes by copying.
     refused: Option<Errno>,
     spill: Spill,
@@ -114,6 +119,7 @@ impl Splice {
             through: false,
             step: pipe::LARGEST,
             moved: false,
+            doubts: 0,
             refused: None,
             spill: Spill::default(),
             lent: [None, None],
@@ -295,12 +301,19 @@ impl Splice {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;
+                self.doubts = 0;
                 self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
                 flow.carried(n as u64)
             }
             Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
+                // Or the sink's reader has made room since the call.
                 Side::Source if polled && flow.is_at_a_mark() => {
-                    Verdict::Declined("urgent data in the stream".into())
+                    self.doubts += 1;
+                    if self.doubts < DOUBTS {
+                        Verdict::Blocked(Side::Source)
+                    } else {
+                        Verdict::Declined("urgent data in the stream".into())
+                    }
                 }
                 side => Verdict::Blocked(side),
             },
