@@ -14,7 +14,9 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
 use common::{From, Source, any, content, only, pattern, run, watchdog};
-use cordboard::{Ended, Errno, Observer, PathName, Progress, Refusal, Report, Request, Transfer};
+use cordboard::{
+    Ended, Errno, Observer, PathName, Progress, Refusal, Report, Request, Side, Transfer,
+};
 
 /// From now on this thread's calls with these numbers fail with this errno.
 fn refuse(calls: &[libc::c_long], errno: Errno) {
@@ -113,6 +115,37 @@ fn copy_file_range_refused_in_every_known_way() {
     ];
     let paths = [PathName::CopyFileRange, PathName::Sendfile];
     hands_over(From::File, paths, libc::SYS_copy_file_range, &errnos);
+}
+
+/// Starting the device on what has been written can be refused, and it can fail.
+#[test]
+fn writeback_that_cannot_be_started_and_writeback_that_fails() {
+    let _dog = watchdog("writeback_that_cannot_be_started_and_writeback_that_fails");
+    let source = common::file_with(&pattern(20 << 20));
+    for (errno, fails) in [
+        (Errno::ENOSYS, false),
+        (Errno::EPERM, false),
+        (Errno::ENOMEM, false),
+        (Errno::EIO, true),
+        (Errno::ENOSPC, true),
+    ] {
+        let sink = tempfile::tempfile().unwrap();
+        let request = Request {
+            sync: true,
+            source_offset: Some(0),
+            ..only(&[PathName::ReadWrite])
+        };
+        let report = apart(|| {
+            refuse(&[libc::SYS_sync_file_range], errno);
+            run(&source, &sink, request).report
+        });
+        let expected = match fails {
+            true => (Ended::Error, Some(Side::Sink), Some(errno)),
+            false => (Ended::Eof, None, None),
+        };
+        let found = (report.ended, report.failed, report.errno);
+        assert_eq!(found, expected, "{report:?}");
+    }
 }
 
 #[test]

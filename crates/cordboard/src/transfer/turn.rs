@@ -121,7 +121,9 @@ impl Course {
                 // Bytes that are only gathered so far are progress too.
                 if transfer.flow.read + transfer.flow.written > before {
                     self.spurious = 0;
-                    transfer.start_writeback();
+                    if let Err(errno) = transfer.start_writeback() {
+                        return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                    }
                     if transfer.is_timed() {
                         self.last_progress = clock.now();
                     }
@@ -238,17 +240,18 @@ impl Transfer<'_> {
         kind.is_pipe() || kind.is_stream_socket()
     }
 
-    fn start_writeback(&mut self) {
+    fn start_writeback(&mut self) -> Result<(), Errno> {
         // What goes past the page cache is with the device already.
         if self.completions().is_some() {
-            return;
+            return Ok(());
         }
         let (sink, written) = (self.flow.sink_fd(), self.flow.written);
         if let Some(writeback) = &mut self.writeback
-            && !writeback.advance(sink, written)
+            && !writeback.advance(sink, written)?
         {
             self.writeback = None;
         }
+        Ok(())
     }
 
     fn progress(&self, elapsed: Duration) -> Progress {

@@ -2,14 +2,16 @@
 //! that is before them arrives.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use super::direct;
 use crate::common::mount::{Loop, Mount};
 use crate::common::{self, MIB, file_with, pattern, position, run, watchdog};
 use cordboard::PathName::Direct;
-use cordboard::{Ended, Errno, Request, Side};
+use cordboard::{Ended, Errno, Observer, Progress, Request, Side, Transfer};
 use rustix::fs::FallocateFlags;
 
 /// Nothing of it in the page cache.
@@ -98,4 +100,80 @@ fn a_sink_is_written_up_to_its_bad_sector() {
     let image = File::open(&backing).unwrap();
     image.read_exact_at(&mut found, 0).unwrap();
     assert!(found == data[..good]);
+}
+
+/// Makes room on a device after so many calls.
+struct MakeRoom<'a> {
+    calls: u32,
+    after: u32,
+    ballast: &'a Path,
+}
+
+impl Observer for MakeRoom<'_> {
+    fn progress(&mut self, _: &Progress) {
+        if self.calls == self.after {
+            std::fs::remove_file(self.ballast).unwrap();
+        }
+        self.calls += 1;
+    }
+}
+
+/// A device that is full and is extended while the transfer runs. The head of
+/// the first page goes through the page cache, and its write-back fails; a sync
+/// of a later piece takes that error, which `fsync(2)` at the end does not
+/// report again. No moment of the extension makes a success of lost bytes.
+#[test]
+fn an_error_of_a_sync_is_for_good() {
+    let _dog = watchdog("an_error_of_a_sync_is_for_good");
+    let data = pattern(2 * MIB);
+    let (mut failed, mut succeeded) = (0, 0);
+    for sync in [true, false] {
+        for after in 0.. {
+            let Some(memory) = Mount::new("tmpfs", 8 << 20) else {
+                return;
+            };
+            let (backing, name) = (memory.path().join("backing"), memory.path().join("ballast"));
+            let Some(device) = Loop::new(|image| {
+                File::create(&backing).unwrap().set_len(4 << 20).unwrap();
+                std::os::unix::fs::symlink(&backing, image).unwrap();
+                let mut ballast = File::create(&name).unwrap();
+                while ballast.write(&[1; 4096]).is_ok_and(|n| n > 0) {}
+            }) else {
+                return;
+            };
+            let (mut source, mut sink) = (file_with(&data), device.open());
+            source.seek(SeekFrom::Start(512)).unwrap();
+            sink.seek(SeekFrom::Start(512)).unwrap();
+            let mut room = MakeRoom {
+                calls: 0,
+                after,
+                ballast: &name,
+            };
+            let request = Request { sync, ..direct() };
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let report = transfer.observe(&mut room).run().report;
+            let calls = room.calls;
+            // What another open description finds, past the page cache.
+            let synced = sink.sync_all();
+            let mut found = vec![0; data.len() - 512];
+            (File::open(&backing).unwrap().read_exact_at(&mut found, 512)).unwrap();
+            let whole = found == data[512..];
+            let what = format!("{after}, sync {sync}: {report:?}");
+            if report.ended == Ended::Eof {
+                succeeded += 1;
+                assert_eq!(report.errno, None, "{what}");
+                // Without a sync the loss is for the caller's own to report.
+                assert!(whole || !sync && synced.is_err(), "lost bytes: {what}");
+            } else {
+                failed += 1;
+                assert_eq!(report.failed, Some(Side::Sink), "{what}");
+                assert_eq!(report.errno, Some(Errno::EIO), "{what}");
+            }
+            assert_eq!(report.path, [Direct], "{what}");
+            if calls <= after {
+                break;
+            }
+        }
+    }
+    assert!(failed > 0 && succeeded > 0, "{failed} {succeeded}");
 }

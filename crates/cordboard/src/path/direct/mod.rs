@@ -54,6 +54,11 @@ const GROWTH: u64 = 4 << 30;
 /// Such pieces are synced one by one, so that none counts that the device has
 /// refused: a write to a block device, or to a file on one that is thinly
 /// provisioned, hears of `EIO` and `ENOSPC` from `fdatasync(2)` alone.
+///
+/// The error of a sync is final. The kernel reports a write-back error once for
+/// each open description (`errseq_check_and_advance`, lib/errseq.c) and has
+/// dropped the pages by then; it does not tell which. So the error may belong to
+/// an earlier piece, and the `fsync(2)` at the end would succeed.
 pub(crate) struct Direct {
     // Before the arena, whose memory its blocks are.
     ring: Box<dyn Ring>,
@@ -74,6 +79,8 @@ pub(crate) struct Direct {
     /// In pieces of no more than this, each synced, because a block has failed.
     /// 0: in any, and not synced.
     careful: u64,
+    /// The first error of a sync: the transfer ends with it.
+    lost: Option<Errno>,
     /// The last block was refused as not aligned.
     refused: bool,
     told: Vec<(usize, Fate)>,
@@ -120,6 +127,7 @@ impl Direct {
             until: 0,
             by_hand: 0,
             careful: 0,
+            lost: None,
             refused: false,
             told: Vec::new(),
         })
@@ -236,7 +244,13 @@ impl Direct {
                 return Some(Verdict::Declined(errno.into()));
             }
             Errno::EAGAIN | Errno::EINTR | Errno::ECANCELED => {}
-            _ => self.careful = length,
+            _ => {
+                self.careful = length;
+                // What was written before has an error of its own, if any.
+                if let Err(errno) = self.sync(flow) {
+                    return Some(Verdict::Failed(Side::Sink, errno));
+                }
+            }
         }
         self.by_hand = from + length;
         Some(Verdict::Moved(moved))
@@ -282,12 +296,11 @@ impl Direct {
             Err(errno) => return Verdict::Failed(Side::Source, errno),
         };
         let sink = self.sink.fd(flow.sink_fd());
-        let mut written = rustix::io::pwrite(sink, &memory[..n], to);
+        let mut written = rustix::io::pwrite(sink, &memory[..n], to).map_err(Errno::from);
         if careful && written.is_ok() {
-            let synced = rustix::io::retry_on_intr(|| rustix::fs::fdatasync(sink));
-            written = synced.and(written);
+            written = self.sync(flow).and(written);
         }
-        match written.map_err(Errno::from) {
+        match written {
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
             Ok(n) => match account(flow, n as u64) {
                 Ok(()) => Verdict::Moved(n as u64),
@@ -297,6 +310,25 @@ impl Direct {
             Err(_) if careful && self.halves(n) => Verdict::Moved(0),
             Err(errno) => Verdict::Failed(Side::Sink, errno),
         }
+    }
+
+    /// Puts what the page cache has of the sink on the device. The first error
+    /// is kept.
+    fn sync(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
+        let sink = self.sink.fd(flow.sink_fd());
+        let synced = rustix::io::retry_on_intr(|| rustix::fs::fdatasync(sink));
+        synced.map_err(|errno| {
+            let errno = Errno::from(errno);
+            self.lost.get_or_insert(errno);
+            errno
+        })
+    }
+
+    /// The error of a sync, once the place up to which the sink is written has
+    /// been found.
+    fn lost_before(&self, flow: &Flow<'_>) -> Option<Errno> {
+        let found = || flow.source_offset().is_none_or(|from| from >= self.by_hand);
+        self.lost.filter(|_| found())
     }
 
     /// A piece of this length has failed: the next is to be half of it. `false`
@@ -313,6 +345,9 @@ impl Direct {
         if self.window.is_idle() {
             if let Some(verdict) = self.broken(flow) {
                 return Err(verdict);
+            }
+            if let Some(errno) = self.lost_before(flow) {
+                return Err(Verdict::Failed(Side::Sink, errno));
             }
             if moved > 0 && flow.left.min(flow.span) == 0 {
                 // The size, or a hole, which the transfer sees to.
@@ -347,9 +382,12 @@ impl Direct {
 
 impl Step for Direct {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        match self.advance(flow) {
-            Ok(bytes) => Verdict::Moved(bytes),
-            Err(verdict) => verdict,
+        match (self.advance(flow), self.lost) {
+            (Ok(bytes), _) => Verdict::Moved(bytes),
+            (Err(Verdict::Ended | Verdict::Declined(_) | Verdict::Failed(..)), Some(errno)) => {
+                Verdict::Failed(Side::Sink, errno)
+            }
+            (Err(verdict), _) => verdict,
         }
     }
 
@@ -391,12 +429,14 @@ impl Step for Direct {
         }
         let _ = self.window.give_up();
         self.ring.retire();
-        match (&self.room, offsets(flow)) {
-            (Some(room), Ok((_, to))) => match room.trim(flow.sink_fd(), to) {
-                Ok(()) => Verdict::Ended,
-                Err(errno) => Verdict::Failed(Side::Sink, errno),
-            },
-            _ => Verdict::Ended,
+        let trimmed = match (&self.room, offsets(flow)) {
+            (Some(room), Ok((_, to))) => room.trim(flow.sink_fd(), to),
+            _ => Ok(()),
+        };
+        // Cancelled, or at its size, before the error was told.
+        match self.lost.or(trimmed.err()) {
+            Some(errno) => Verdict::Failed(Side::Sink, errno),
+            None => Verdict::Ended,
         }
     }
 
