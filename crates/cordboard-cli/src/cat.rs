@@ -52,11 +52,11 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
         if let Err((problem, over)) = one(session, &name, file, &sink, request) {
             session.problem(&problem);
             if over {
-                break;
+                return Ok(());
             }
         }
     }
-    Ok(())
+    sink.close()
 }
 
 /// One file. With a problem comes whether it ends everything: a standard

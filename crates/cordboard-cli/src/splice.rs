@@ -42,9 +42,10 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let moved = move_all(session, &flags.source, (&source, &sink), request);
     let ended = moved.inspect_err(|_| sink.unmake())?;
     match &sink.created {
-        Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd())),
-        _ => sink.finish(ended),
+        Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
+        _ => sink.finish(ended)?,
     }
+    sink.close()
 }
 
 fn move_all(

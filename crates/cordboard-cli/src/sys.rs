@@ -2,7 +2,7 @@
 //! with `unsafe`, each block with its SAFETY line.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// A signal handler. It may only use atomics, what this module says is fit for
@@ -125,6 +125,25 @@ pub fn started_with(number: RawFd) -> Option<BorrowedFd<'static>> {
     // SAFETY: it is open, and as it survived the exec that started us, nothing
     // in this process owns it or will close it.
     Some(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Closes a file that was written to, and says what the file system says then:
+/// NFS, CIFS and FUSE may find only now that the server has no room, or the user
+/// no quota (`close(2)`, NOTES).
+///
+/// `EINTR` is no failure: what a signal kept from being written is still to be
+/// written.
+pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
+    let number = fd.into_raw_fd();
+    // SAFETY: the number was owned by `fd`, which has given it up; Linux frees
+    // it whatever the call returns.
+    match unsafe { libc::close(number) } {
+        0 => Ok(()),
+        _ => match std::io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) | None => Ok(()),
+            Some(errno) => Err(rustix::io::Errno::from_raw_os_error(errno)),
+        },
+    }
 }
 
 /// Bytes that a socket's peer has not acknowledged: `tcp(7)`, `SIOCOUTQ`; 0

@@ -12,6 +12,7 @@
 
 pub mod child;
 pub mod expect;
+pub mod fuse;
 pub mod loopdev;
 pub mod matrix;
 pub mod model;

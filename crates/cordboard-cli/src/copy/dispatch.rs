@@ -221,7 +221,7 @@ impl<'s> Dispatch<'s> {
                     let request = opened.request.clone();
                     let total = opened.size.filter(|_| self.only);
                     let moved = (self.session).carry((source, &from), (sink, &to), request, total);
-                    job.settle(&opened, (&from, &to), top, moved, &mut told);
+                    job.settle(opened, (&from, &to), top, moved, &mut told);
                 }
                 Err(Hitch::Problem(problem)) => told.said.push(Said::Problem(problem)),
                 Err(Hitch::Later) => unreachable!("there is nothing later than this"),

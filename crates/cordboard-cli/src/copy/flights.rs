@@ -24,7 +24,8 @@ pub type At = (Arc<Batch>, usize);
 /// A file whose bytes are on their way.
 #[derive(Debug)]
 pub struct Flight {
-    number: u64,
+    /// Which one it is.
+    pub number: u64,
     /// Which file it is.
     pub at: At,
     /// Its descriptors, for what comes afterwards.
@@ -91,8 +92,8 @@ impl Flights {
     }
 
     /// It has landed.
-    pub fn remove(&self, flight: &Flight) {
-        if let Some(running) = self.lock().1.remove(&flight.number) {
+    pub fn remove(&self, number: u64) {
+        if let Some(running) = self.lock().1.remove(&number) {
             // It has ended, and there is nothing to cancel.
             running.detach();
         }

@@ -16,6 +16,7 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::session::Moved;
 use crate::signals::{interruptible, stop};
+use crate::sys::close;
 
 /// How a file is to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,11 +153,11 @@ impl Job {
         }
     }
 
-    /// What comes after the bytes: attributes, the disk, and after a failure
-    /// the account of what is there.
+    /// What comes after the bytes: attributes, the disk, the end of the
+    /// descriptors, and after a failure the account of what is there.
     pub fn settle(
         &self,
-        opened: &Opened,
+        opened: Opened,
         (from, to): (&Place<'_>, &Place<'_>),
         top: bool,
         (report, moved): Moved,
@@ -171,10 +172,10 @@ impl Job {
                 told.line(line);
             }
             if self.staging.verify {
-                self.verified(opened, (from, to), report)?;
+                self.verified(&opened, (from, to), report)?;
                 told.verified = Some(report.written);
             }
-            self.keep_all(opened, sink, to, told)
+            self.keep_all(&opened, sink, to, told)
         });
         told.report = report;
         let done = match done {
@@ -191,7 +192,9 @@ impl Job {
                 Err(account(problem, to, &opened.made, &state, told))
             }
         };
-        if let Err(problem) = done {
+        let closed = close(opened.made.fd)
+            .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving));
+        if let Err(problem) = done.and(closed) {
             told.said.push(Said::Problem(problem));
         }
     }

@@ -217,8 +217,7 @@ impl Pool {
             }
             Ok(opened) => {
                 let moved = self.job.carry(&opened, (&from, &to), watch);
-                self.job
-                    .settle(&opened, (&from, &to), top, moved, &mut told);
+                self.job.settle(opened, (&from, &to), top, moved, &mut told);
             }
             Err(Hitch::Later) => {
                 self.lock().later.push_back(at);
@@ -253,7 +252,7 @@ impl Pool {
         let mut told = Told::default();
         let (from, to) = at.0.places(at.1);
         let moved = self.job.carry(&opened, (&from, &to), watch);
-        (self.job).settle(&opened, (&from, &to), at.0.is_top(), moved, &mut told);
+        (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, &mut told);
         self.end(&at, told);
         false
     }
@@ -261,15 +260,14 @@ impl Pool {
     /// What comes after a large file's bytes.
     fn land(&self, flight: Flight, report: Report) {
         let mut told = Told::default();
-        let Flight { at, opened, .. } = &flight;
+        let Flight { number, at, opened } = flight;
         let (from, to) = at.0.places(at.1);
         let done = ended(&report, &from, &to);
         let moved = (Some(report), done);
         self.job
-            .settle(opened, (&from, &to), at.0.is_top(), moved, &mut told);
-        self.end(at, told);
-        self.flights.remove(&flight);
-        drop(flight);
+            .settle(*opened, (&from, &to), at.0.is_top(), moved, &mut told);
+        self.end(&at, told);
+        self.flights.remove(number);
         self.free();
     }
 

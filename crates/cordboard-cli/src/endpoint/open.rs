@@ -14,6 +14,7 @@ use super::{linger, standard};
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::signals::interruptible;
+use crate::sys::close;
 
 /// An endpoint that is open.
 pub struct Opened {
@@ -75,6 +76,28 @@ impl Opened {
             problem.text += ", before it had acknowledged everything";
             problem
         })
+    }
+
+    /// Closes it. What a file system says of a file then counts: see [`close`].
+    /// A descriptor that was lent stays open, and the file system is asked by a
+    /// second one (`filp_flush`, fs/open.c, is called for each).
+    pub fn close(self) -> Result<(), Problem> {
+        let Opened {
+            held, shown, _file, ..
+        } = self;
+        drop(_file);
+        let fd = match held {
+            Held::Ours(fd) => fd,
+            Held::Given(fd) => {
+                let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
+                let second = rustix::io::fcntl_dupfd_cloexec(fd, 3);
+                match second {
+                    Ok(second) if rustix::fs::fstat(fd).is_ok_and(file) => second,
+                    _ => return Ok(()),
+                }
+            }
+        };
+        close(fd).map_err(|errno| Problem::call(shown, Side::Sink, errno, Doing::Moving))
     }
 
     /// Nothing more will be written: whoever reads it is told so now. What is

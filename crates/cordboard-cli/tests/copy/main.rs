@@ -3,6 +3,7 @@
 
 mod acl;
 mod attributes;
+mod close;
 #[path = "../common/mod.rs"]
 mod common;
 mod files;

@@ -1,0 +1,139 @@
+//! A file system in user space whose root is one file. It speaks the kernel's
+//! protocol itself (linux/fuse.h).
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+const FORGET: u32 = 2;
+const GETATTR: u32 = 3;
+const SETATTR: u32 = 4;
+const OPEN: u32 = 14;
+const READ: u32 = 15;
+const WRITE: u32 = 16;
+const STATFS: u32 = 17;
+const RELEASE: u32 = 18;
+const FSYNC: u32 = 20;
+const FLUSH: u32 = 25;
+const INIT: u32 = 26;
+const INTERRUPT: u32 = 36;
+const FOPEN_DIRECT_IO: u32 = 1;
+
+/// The file.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Served<'a> {
+    /// What it holds; what is written to it is dropped.
+    pub holds: &'a [u8],
+    /// The size that it claims to have.
+    pub claims: u64,
+    /// Reads and writes go past the page cache.
+    pub direct: bool,
+    /// The errno of each `close(2)`, as of a server that finds no room by then;
+    /// 0: none.
+    pub close: i32,
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..]
+        .first_chunk()
+        .map_or(0, |b| u32::from_ne_bytes(*b))
+}
+
+fn double(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..]
+        .first_chunk()
+        .map_or(0, |b| u64::from_ne_bytes(*b))
+}
+
+fn words(all: &[u32]) -> Vec<u8> {
+    all.iter().flat_map(|w| w.to_ne_bytes()).collect()
+}
+
+/// `struct fuse_attr_out`: not to be kept, then the attributes.
+fn attributes(size: u64) -> Vec<u8> {
+    let mut out = words(&[0, 0, 0, 0]);
+    for number in [1, size, size.div_ceil(512), 0, 0, 0] {
+        out.extend(number.to_ne_bytes());
+    }
+    // Three fractions of times, mode, links, owner, group, device, block, flags.
+    out.extend(words(&[0, 0, 0, 0o100_666, 1, 0, 0, 0, 4096, 0]));
+    out
+}
+
+/// Answers until the file system is unmounted.
+fn serve(mut device: &File, served: Served<'_>) {
+    let data = served.holds;
+    let mut request = vec![0; 2 << 20];
+    while let Ok(n @ 40..) = device.read(&mut request) {
+        let (opcode, unique, body) = (word(&request, 4), double(&request, 8), &request[40..n]);
+        let answer = match opcode {
+            // struct fuse_init_out of protocol 7.31.
+            INIT => Ok({
+                let mut out = words(&[7, 31, 0, 0, 0, 65_536, 1]);
+                out.resize(64, 0);
+                out
+            }),
+            GETATTR | SETATTR => Ok(attributes(served.claims)),
+            OPEN => Ok(words(&[
+                0,
+                0,
+                u32::from(served.direct) * FOPEN_DIRECT_IO,
+                0,
+            ])),
+            READ => {
+                let from = (double(body, 8) as usize).min(data.len());
+                let to = (from + word(body, 16) as usize).min(data.len());
+                Ok(data[from..to].to_vec())
+            }
+            // struct fuse_write_out: all of it.
+            WRITE => Ok(words(&[word(body, 16), 0])),
+            STATFS => Ok(vec![0; 80]),
+            FLUSH if served.close != 0 => Err(-served.close),
+            RELEASE | FLUSH | FSYNC => Ok(Vec::new()),
+            FORGET | INTERRUPT => continue,
+            _ => Err(-libc::ENOSYS),
+        };
+        let (error, body) = answer.map_or_else(|e| (e, Vec::new()), |body| (0, body));
+        let mut out = words(&[16 + body.len() as u32, error.cast_unsigned()]);
+        out.extend(unique.to_ne_bytes());
+        out.extend(body);
+        // ENOENT: whoever asked has gone.
+        let _ = device.write(&out);
+    }
+}
+
+/// Mounts it for the length of a test; `false` where that is not to be had.
+///
+/// # Panics
+///
+/// As the test does.
+pub fn with_file(served: Served<'_>, test: impl FnOnce(&Path)) -> bool {
+    let Ok(device) = File::options().read(true).write(true).open("/dev/fuse") else {
+        return false;
+    };
+    let Ok(dir) = tempfile::tempdir() else {
+        return false;
+    };
+    let at = dir.path().join("file");
+    let options = format!(
+        "fd={},rootmode=100666,user_id=0,group_id=0",
+        device.as_raw_fd()
+    );
+    let options = std::ffi::CString::new(options).unwrap_or_default();
+    let flags = rustix::mount::MountFlags::NODEV | rustix::mount::MountFlags::NOSUID;
+    let mounted = File::create(&at).is_ok()
+        && rustix::mount::mount("cord", &at, "fuse", flags, Some(options.as_c_str())).is_ok();
+    if !mounted {
+        return false;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| serve(&device, served));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&at)));
+        let _ = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH);
+        if let Err(panic) = done {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    true
+}
