@@ -65,6 +65,7 @@
 pub mod endpoint;
 pub mod engine;
 pub mod errno;
+mod guarded;
 mod path;
 mod pipe;
 pub mod route;

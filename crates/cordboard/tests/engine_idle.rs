@@ -152,6 +152,45 @@ fn ten_thousand_idle_pipe_pairs() {
     assert_eq!(descriptors(), open - 4 * pairs);
 }
 
+/// The alarm of an idle limit goes with its transfer, and not at its moment.
+#[test]
+fn what_has_ended_leaves_no_alarm() {
+    let name = "what_has_ended_leaves_no_alarm";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    const MANY: usize = 4000;
+    let engine = Engine::new(Options::default()).unwrap();
+    let hour = || Request {
+        idle: Some(Duration::from_secs(3600)),
+        ..any()
+    };
+    // One that ends on the reactor, one that waits there and ends on a worker.
+    let through = |sink: std::os::fd::OwnedFd| {
+        let (source, feed) = std::io::pipe().unwrap();
+        let transfer = Transfer::owning(source.into(), sink, hour()).unwrap();
+        let running = engine.start(transfer).unwrap();
+        (&feed).write_all(b"x").unwrap();
+        while running.status().written == 0 {
+            std::thread::yield_now();
+        }
+        drop(feed);
+        assert_eq!(running.wait().report.ended, Ended::Eof);
+    };
+    let both = || {
+        let (_end, sink) = std::io::pipe().unwrap();
+        through(sink.into());
+        through(std::fs::File::create("/dev/null").unwrap().into());
+    };
+    // What the engine keeps for good is there by then.
+    (0..100).for_each(|_| both());
+    let before = IN_USE.load(Ordering::Relaxed);
+    (0..MANY).for_each(|_| both());
+    let kept = IN_USE.load(Ordering::Relaxed).saturating_sub(before);
+    assert!(kept < MANY * 4, "{kept} bytes of {MANY} transfers");
+}
+
 /// A synchronous transfer that is idle for so long.
 fn passes(time: Duration) -> Duration {
     let (source, _feed) = std::io::pipe().unwrap();

@@ -91,6 +91,45 @@ fn a_future_under_a_bare_executor() {
     assert_eq!(out, "number, please");
 }
 
+/// A waker's `clone` is the executor's code, which may wait for the very
+/// transfer that it is to be told of.
+#[test]
+fn a_waker_may_wait_for_the_end_while_it_is_cloned() {
+    use std::task::{RawWaker, RawWakerVTable};
+    struct Executor {
+        feed: std::sync::Mutex<Option<std::io::PipeWriter>>,
+        ended: OwnedFd,
+    }
+    fn nothing(_: *const ()) {}
+    fn clone(data: *const ()) -> RawWaker {
+        // SAFETY: the test leaks the value that all of these wakers point to.
+        let executor = unsafe { &*data.cast::<Executor>() };
+        executor.feed.lock().unwrap().take();
+        assert!(is_readable(executor.ended.as_fd(), None));
+        RawWaker::new(data, &TABLE)
+    }
+    static TABLE: RawWakerVTable = RawWakerVTable::new(clone, nothing, nothing, nothing);
+    let _dog = watchdog("a_waker_may_wait_for_the_end_while_it_is_cloned");
+    let Pipes {
+        feed,
+        end: _end,
+        mut running,
+    } = pipes(any());
+    let executor: &'static Executor = Box::leak(Box::new(Executor {
+        feed: std::sync::Mutex::new(Some(feed)),
+        ended: running.fd().unwrap().try_clone_to_owned().unwrap(),
+    }));
+    let data = std::ptr::from_ref(executor).cast();
+    // SAFETY: the table's functions take a pointer to a leaked `Executor`.
+    let waker = unsafe { Waker::from_raw(RawWaker::new(data, &TABLE)) };
+    let polled = Pin::new(&mut running).poll(&mut Context::from_waker(&waker));
+    // It ended before the waker was kept, and no one else has taken the end.
+    let Poll::Ready(outcome) = polled else {
+        panic!("the end was missed");
+    };
+    assert_eq!(outcome.report.ended, Ended::Eof);
+}
+
 /// Two at once: the second ends first.
 async fn two(first: Running, second: Running, mut feeds: [std::io::PipeWriter; 2]) -> [u64; 2] {
     feeds[1].write_all(b"second").unwrap();

@@ -11,6 +11,8 @@
 
 #[path = "../../cordboard/src/engine/completion.rs"]
 mod completion;
+#[path = "../../cordboard/src/guarded.rs"]
+mod guarded;
 #[path = "../../cordboard/src/engine/inbox.rs"]
 mod inbox;
 mod orders;

@@ -5,6 +5,8 @@ use std::time::Duration;
 pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 
+pub(crate) use crate::guarded::guarded;
+
 use shuttle::rand::Rng;
 
 pub(crate) type Errno = std::convert::Infallible;

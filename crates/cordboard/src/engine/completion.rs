@@ -6,11 +6,10 @@
 //! while somebody else's code runs, so that each order of "it ends" and "I want
 //! to know" comes to the same. `crates/model` tries the orders.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::task::Waker;
 
-use super::sync::{AtomicBool, Bell, Condvar, Errno, Mutex, MutexGuard, Ordering};
+use super::sync::{AtomicBool, Bell, Condvar, Errno, Mutex, MutexGuard, Ordering, guarded};
 
 /// What an end has to tell again and again, after it was taken once.
 pub(crate) trait Ending {
@@ -92,7 +91,7 @@ impl<O: Ending> Completion<O> {
             let callbacks = std::mem::take(&mut state.callbacks);
             drop(state);
             for callback in callbacks {
-                quietly(|| callback(outcome.report()));
+                let _ = guarded(|| callback(outcome.report()));
             }
             state = self.lock();
         }
@@ -105,7 +104,7 @@ impl<O: Ending> Completion<O> {
         self.ended.notify_all();
         drop(state);
         if let Some(waker) = waker {
-            quietly(|| waker.wake());
+            let _ = guarded(|| waker.wake());
         }
     }
 
@@ -140,16 +139,29 @@ impl<O: Ending> Completion<O> {
         }
     }
 
-    /// The end, or a promise to wake this task when it comes.
+    /// The end, or a promise to wake this task when it comes. The waker is
+    /// cloned and dropped without the lock: both are the executor's code, which
+    /// may ask for the status.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<Taken<O>> {
         let mut state = self.lock();
-        let taken = take(&mut state);
-        // The one before may be a task that is no longer interested.
-        if taken.is_none() && !state.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
-            let before = state.waker.replace(waker.clone());
-            drop(state);
-            drop(before);
+        if let Some(taken) = take(&mut state) {
+            return Some(taken);
         }
+        // Compares two addresses and calls nothing.
+        if state.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
+            return None;
+        }
+        drop(state);
+        let mut fresh = Some(waker.clone());
+        let mut state = self.lock();
+        // It may have ended since, and then no waker is called any more.
+        let taken = take(&mut state);
+        if taken.is_none() {
+            // The one before may be a task that is no longer interested.
+            std::mem::swap(&mut state.waker, &mut fresh);
+        }
+        drop(state);
+        drop(fresh);
         taken
     }
 
@@ -195,10 +207,4 @@ fn take<O: Ending>(state: &mut State<O>) -> Option<Taken<O>> {
         Phase::Ended(outcome) => Some(Taken::Whole(*outcome)),
         _ => None,
     }
-}
-
-/// Somebody else's code that panics ends neither the engine's thread nor the
-/// telling.
-fn quietly(code: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(code));
 }

@@ -1,7 +1,6 @@
 //! What the threads of one engine share.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -15,6 +14,7 @@ use super::message::Message;
 use super::reactor::Reactor;
 use super::workers::Work;
 use crate::errno::Errno;
+use crate::guarded::guarded;
 use crate::sys::{Stamp, Thread};
 use crate::threads::{self, Pool, Work as _};
 use crate::transfer::{Next, Place, Poll, Turn};
@@ -201,10 +201,10 @@ impl Core {
         let awake = std::mem::take(&mut job.awake);
         let (course, transfer) = (&mut job.course, &mut job.transfer);
         // A caller's observer may panic; the others' transfers go on.
-        let next = catch_unwind(AssertUnwindSafe(|| match job.need.take() {
+        let next = guarded(|| match job.need.take() {
             Some(need) => course.resume(transfer, need, awake, &mut clock),
             None => course.step(transfer, cancelled, &mut clock),
-        }));
+        });
         job.ticket.shared.live.show(&job.transfer);
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
     }

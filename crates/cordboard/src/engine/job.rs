@@ -2,7 +2,6 @@
 //! never belongs to two.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -11,6 +10,7 @@ use super::core::{Core, Station};
 use super::running::Shared;
 use super::timers::Alarm;
 use crate::errno::Errno;
+use crate::guarded::guarded;
 use crate::transfer::{Awake, Course, Need, Outcome, Transfer, Turn, What};
 
 /// A transfer and all that its engine knows of it.
@@ -56,13 +56,11 @@ impl Job {
         drop(job.wake);
         let (transfer, start) = (job.transfer, job.course.start);
         // A caller's observer or stage may panic; the thread is the others' too.
-        let settled = catch_unwind(AssertUnwindSafe(|| {
-            transfer.settle(turn, &mut clock, start)
-        }));
+        let settled = guarded(|| transfer.settle(turn, &mut clock, start));
         match settled {
-            Ok(outcome) => job.ticket.end(outcome),
+            Some(outcome) => job.ticket.end(outcome),
             // As the ticket tells it.
-            Err(_) => drop(job.ticket),
+            None => drop(job.ticket),
         }
     }
 
@@ -70,7 +68,7 @@ impl Job {
     pub(super) fn settle_at(&mut self, station: &Arc<Station>) {
         if !Arc::ptr_eq(&self.station, station) {
             self.unwatch();
-            (self.watched, self.alarm) = (Watched::default(), Alarm::default());
+            self.watched = Watched::default();
             self.station = Arc::clone(station);
         }
     }

@@ -118,7 +118,6 @@ impl Reactor {
     fn admit(&mut self, mut job: Box<Job>) {
         job.transfer.place = self.station.place;
         job.settle_at(&self.station);
-        Timers::missed(&mut job.alarm, self.core.clock().now());
         match job.need {
             Some(need) => self.park(job, need),
             None => self.enqueue(job),
@@ -199,9 +198,10 @@ impl Reactor {
 
     /// To the thread that takes its steps. Comes back where that is this one,
     /// or no other can be had.
-    fn send_home(&self, mut job: Box<Job>, home: Place) -> Option<Box<Job>> {
+    fn send_home(&mut self, mut job: Box<Job>, home: Place) -> Option<Box<Job>> {
         let other = match home {
             Place::Worker | Place::Anywhere => {
+                self.timers.forget(job.id(), &mut job.alarm);
                 self.core.submit(Work::Piece(job));
                 return None;
             }
@@ -213,6 +213,7 @@ impl Reactor {
             job.transfer.place = home;
             return Some(job);
         };
+        self.timers.forget(job.id(), &mut job.alarm);
         job.settle_at(&station);
         let _ = station.inbox().push(Message::Run(job));
         None
@@ -283,6 +284,7 @@ impl Reactor {
 
     /// Settles, here if that cannot take long.
     fn end(&mut self, mut job: Box<Job>) {
+        self.timers.forget(job.id(), &mut job.alarm);
         if job.transfer.completions().is_some() {
             // Only this thread may ask for what is still on its way.
             if job.transfer.winds_down() {

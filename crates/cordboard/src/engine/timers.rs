@@ -1,18 +1,17 @@
 //! When a sleeping transfer is to be looked at again.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Moments by transfer, the earliest first.
 ///
-/// A transfer has at most one entry that counts, [`Alarm::set`]: one that it
-/// does not need any more stays until its moment comes, so that a transfer
-/// which sleeps and wakes a thousand times within its idle limit leaves one
-/// entry and not a thousand.
+/// A transfer has one entry at most, [`Alarm::set`]. One whose moment is put
+/// off stays until then, so that a transfer which sleeps and wakes a thousand
+/// times within its idle limit enters one and not a thousand. It goes with the
+/// transfer: [`Timers::forget`].
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    heap: BinaryHeap<Reverse<(Duration, u64)>>,
+    entries: BTreeSet<(Duration, u64)>,
 }
 
 /// One transfer's part of it.
@@ -20,7 +19,7 @@ pub(super) struct Timers {
 pub(super) struct Alarm {
     /// When it is to be woken.
     pub(super) at: Option<Duration>,
-    /// The entry that counts.
+    /// The moment of its entry.
     set: Option<Duration>,
 }
 
@@ -31,28 +30,33 @@ impl Timers {
         if let Some(at) = at
             && alarm.set.is_none_or(|set| at < set)
         {
+            self.remove(id, alarm);
             alarm.set = Some(at);
-            self.heap.push(Reverse((at, id)));
+            self.entries.insert((at, id));
         }
     }
 
-    /// The transfer has been where its entry could not be heard: one whose
-    /// moment has come meanwhile counts no more.
-    pub(super) fn missed(alarm: &mut Alarm, now: Duration) {
-        if alarm.set.is_some_and(|set| set <= now) {
-            alarm.set = None;
+    /// The transfer has ended, or goes on elsewhere.
+    pub(super) fn forget(&mut self, id: u64, alarm: &mut Alarm) {
+        self.remove(id, alarm);
+        alarm.at = None;
+    }
+
+    fn remove(&mut self, id: u64, alarm: &mut Alarm) {
+        if let Some(set) = alarm.set.take() {
+            self.entries.remove(&(set, id));
         }
     }
 
     /// The next moment of any.
     pub(super) fn next(&self) -> Option<Duration> {
-        self.heap.peek().map(|Reverse((at, _))| *at)
+        self.entries.first().map(|(at, _)| *at)
     }
 
     /// The transfer and the moment of an entry whose moment has come.
     pub(super) fn pop(&mut self, now: Duration) -> Option<(Duration, u64)> {
-        match self.heap.peek() {
-            Some(Reverse((at, _))) if *at <= now => self.heap.pop().map(|Reverse(entry)| entry),
+        match self.entries.first() {
+            Some((at, _)) if *at <= now => self.entries.pop_first(),
             _ => None,
         }
     }
@@ -60,9 +64,6 @@ impl Timers {
     /// Whether the transfer is to be woken now that this entry's moment has
     /// come; if it is to be later, it is entered again.
     pub(super) fn is_due(&mut self, id: u64, alarm: &mut Alarm, entry: Duration) -> bool {
-        if alarm.set != Some(entry) {
-            return false;
-        }
         alarm.set = None;
         match alarm.at {
             Some(at) if at <= entry => {
@@ -93,7 +94,7 @@ mod tests {
             timers.arm(7, &mut alarm, None);
         }
         timers.arm(7, &mut alarm, seconds(1000));
-        assert_eq!((timers.heap.len(), timers.next()), (1, seconds(1)));
+        assert_eq!((timers.entries.len(), timers.next()), (1, seconds(1)));
         let (entry, id) = timers.pop(Duration::from_secs(2)).unwrap();
         assert_eq!((entry, id), (Duration::from_secs(1), 7));
         assert!(!timers.is_due(id, &mut alarm, entry), "it has moved on");
@@ -105,33 +106,28 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_alarm_comes_first_and_the_later_entry_is_nobodys() {
+    fn an_earlier_alarm_takes_the_place_of_the_later_one() {
         let (mut timers, mut alarm) = (Timers::default(), Alarm::default());
         timers.arm(7, &mut alarm, seconds(9));
         timers.arm(7, &mut alarm, seconds(2));
+        assert_eq!(timers.entries.len(), 1);
         let (entry, id) = timers.pop(Duration::from_secs(2)).unwrap();
         assert!(timers.is_due(id, &mut alarm, entry));
-        let (entry, id) = timers.pop(Duration::from_secs(10)).unwrap();
-        assert!(!timers.is_due(id, &mut alarm, entry));
-        assert_eq!(timers.next(), None);
+        assert_eq!((timers.next(), alarm), (None, Alarm::default()));
     }
 
     #[test]
-    fn an_alarm_that_rang_unheard_can_be_set_again() {
+    fn what_has_ended_leaves_nothing() {
         let (mut timers, mut alarm) = (Timers::default(), Alarm::default());
-        timers.arm(7, &mut alarm, seconds(1));
-        // Away when its moment comes: nobody asks whether it is due.
-        assert!(timers.pop(Duration::from_secs(1)).is_some());
-        Timers::missed(&mut alarm, Duration::from_secs(1));
-        timers.arm(7, &mut alarm, seconds(3));
-        let (entry, id) = timers.pop(Duration::from_secs(3)).unwrap();
-        assert!(timers.is_due(id, &mut alarm, entry));
-        // Back before it comes: the entry still counts.
-        timers.arm(7, &mut alarm, seconds(5));
-        Timers::missed(&mut alarm, Duration::from_secs(4));
-        timers.arm(7, &mut alarm, seconds(6));
-        let (entry, id) = timers.pop(Duration::from_secs(5)).unwrap();
-        assert!(!timers.is_due(id, &mut alarm, entry));
-        assert_eq!(timers.next(), seconds(6));
+        timers.arm(7, &mut alarm, seconds(3600));
+        timers.arm(7, &mut alarm, None);
+        let mut other = Alarm::default();
+        timers.arm(8, &mut other, seconds(3600));
+        timers.forget(7, &mut alarm);
+        assert_eq!(timers.entries.len(), 1, "the other's");
+        assert_eq!(alarm, Alarm::default());
+        timers.forget(7, &mut alarm);
+        timers.forget(8, &mut other);
+        assert_eq!(timers.next(), None);
     }
 }

@@ -5,12 +5,12 @@ mod queue;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::queue::{Pushed, Queue};
+use crate::guarded::guarded;
 use crate::sys::{NoSignals, PerProcess};
 
 /// What the queue is made of. The model check (`crates/model`) compiles it
@@ -110,7 +110,7 @@ impl<W: Work> Pool<W> {
     fn run(&self) {
         while let Some(mut work) = self.queue.next(LINGER) {
             // A panic takes the work along, and not the thread.
-            while let Ok(Some(rest)) = catch_unwind(AssertUnwindSafe(|| work.work())) {
+            while let Some(Some(rest)) = guarded(|| work.work()) {
                 work = self.queue.trade(rest);
             }
         }

@@ -109,6 +109,41 @@ fn a_task_that_was_handed_on_is_woken_where_it_is_now() {
     });
 }
 
+/// What a waker does while it is cloned, dropped or called may ask for the
+/// status: none of that happens under the lock.
+#[test]
+fn a_waker_asks_for_the_status() {
+    use std::task::{RawWaker, RawWakerVTable};
+    fn ask(data: *const ()) {
+        // SAFETY: each of these pointers owns a count of the completion's.
+        unsafe { &*data.cast::<Completion<Outcome>>() }.has_ended();
+    }
+    fn clone(data: *const ()) -> RawWaker {
+        ask(data);
+        // SAFETY: as above; the clone gets a count of its own.
+        unsafe { Arc::increment_strong_count(data.cast::<Completion<Outcome>>()) };
+        RawWaker::new(data, &TABLE)
+    }
+    fn forget(data: *const ()) {
+        ask(data);
+        // SAFETY: the count of the waker that is dropped or used up here.
+        unsafe { Arc::decrement_strong_count(data.cast::<Completion<Outcome>>()) };
+    }
+    static TABLE: RawWakerVTable = RawWakerVTable::new(clone, forget, ask, forget);
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let end = ends(&completion);
+        for _ in 0..2 {
+            let data = Arc::into_raw(Arc::clone(&completion)).cast();
+            // SAFETY: the table's functions take what `into_raw` has given.
+            let waker = unsafe { Waker::from_raw(RawWaker::new(data, &TABLE)) };
+            let _ = completion.poll(&waker);
+        }
+        end.join().unwrap();
+        assert!(completion.has_ended());
+    });
+}
+
 #[test]
 fn one_of_many_gets_the_whole() {
     in_every_order(|| {

@@ -1,0 +1,37 @@
+//! Code of the caller's on a thread of ours: observers, stages, callbacks,
+//! wakers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Calls it; `None` if it panics. The payload of a panic is the caller's too,
+/// and may panic when it is dropped (`catch_unwind` says so); the second one is
+/// leaked, as the standard library's threads do.
+pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(code)) {
+        Ok(value) => Some(value),
+        Err(payload) => {
+            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                std::mem::forget(second);
+            }
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_that_panics_when_it_is_dropped_is_caught_too() {
+        struct Payload;
+        impl Drop for Payload {
+            fn drop(&mut self) {
+                std::panic::resume_unwind(Box::new(()));
+            }
+        }
+        assert_eq!(guarded(|| 7), Some(7));
+        let panics = || -> u8 { std::panic::resume_unwind(Box::new(Payload)) };
+        assert_eq!(guarded(panics), None);
+    }
+}
