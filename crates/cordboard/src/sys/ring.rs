@@ -199,14 +199,8 @@ impl Uring {
     /// the write would begin without waiting for it the next time: the ring is
     /// closed then.
     fn hand_over(&mut self, calls: usize, wait: bool) -> Result<(), Errno> {
-        const GETEVENTS: u32 = 1;
         let calls = if self.closed { 0 } else { calls };
-        let submitter = self.ring.submitter();
-        // SAFETY: the queued entries are of `queue`, which says why they are
-        // sound; the call has no argument of its own.
-        let done = unsafe {
-            submitter.enter::<libc::sigset_t>(calls as u32, u32::from(wait), GETEVENTS, None)
-        };
+        let done = enter(&self.ring, calls, wait);
         let taken = done.map_err(|error| errno(&error))?.min(calls);
         self.in_kernel += taken;
         self.queued.drain(..taken / 2);
@@ -278,7 +272,7 @@ impl Uring {
         self.close();
         self.retired = true;
         let submitter = self.ring.submitter();
-        let mut left = 0;
+        let mut left = 0i32;
         if again(|| submitter.unregister_files()).is_ok() {
             left += 3;
         }
@@ -293,10 +287,13 @@ impl Uring {
         let mut tells = false;
         loop {
             for entry in self.ring.completion() {
-                tells |= entry.user_data() == WITNESS;
-                left -= 1;
+                let data = entry.user_data();
+                tells |= data == WITNESS;
+                left -= i32::from((LET_GO..=WITNESS).contains(&data));
             }
-            if !tells || left == 0 || again(|| self.ring.submit_and_wait(1)).is_err() {
+            // Hands nothing over: what is still queued never begins, now less
+            // than ever, and what it would complete with is not waited for.
+            if !tells || left <= 0 || again(|| enter(&self.ring, 0, true)).is_err() {
                 return;
             }
         }
@@ -314,6 +311,17 @@ impl Uring {
             }
         }
         true
+    }
+}
+
+/// `io_uring_enter(2)`: hands over so many of the queued calls, and waits for a
+/// completion if told to.
+fn enter(ring: &IoUring, calls: usize, wait: bool) -> std::io::Result<usize> {
+    const GETEVENTS: u32 = 1;
+    // SAFETY: the queued entries are of `queue`, which says why they are
+    // sound; the call has no argument of its own.
+    unsafe {
+        (ring.submitter()).enter::<libc::sigset_t>(calls as u32, u32::from(wait), GETEVENTS, None)
     }
 }
 
@@ -364,78 +372,4 @@ impl Drop for Uring {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-    use std::os::unix::fs::FileExt;
-
-    use super::*;
-
-    const BLOCK: usize = 8192;
-
-    /// A ring between two files, and a file for each to look at.
-    fn ring(arena: &Arena) -> Option<(Uring, File, File)> {
-        let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-        source.write_all_at(&[7; 2 * BLOCK], 0).unwrap();
-        let files = [&source, &sink].map(|file| file.try_clone().unwrap().into());
-        match Uring::new(files, arena) {
-            Ok(ring) => Some((ring, source, sink)),
-            Err((errno, _)) => {
-                eprintln!("SKIPPED: no io_uring here: {errno:?}");
-                None
-            }
-        }
-    }
-
-    fn length(file: &File) -> u64 {
-        file.metadata().unwrap().len()
-    }
-
-    /// The kernel takes the read of the second block, and not its write.
-    #[test]
-    fn a_write_without_its_read_is_never_handed_over() {
-        let mut arena = Arena::with_capacity(1 << 20).unwrap();
-        let Some((mut ring, _source, sink)) = ring(&arena) else {
-            return;
-        };
-        for slot in 0..3 {
-            let at = (slot * BLOCK) as u64;
-            let piece = arena.take(BLOCK).unwrap();
-            assert!(ring.queue(slot, piece, at, at).is_ok());
-        }
-        assert!(ring.is_stuck());
-        ring.hand_over(3, true).unwrap();
-        assert!(ring.is_closed() && !ring.is_stuck());
-        let mut seen = Vec::new();
-        while ring.in_kernel > 0 {
-            ring.enter(true).unwrap();
-            while let Some(done) = ring.next() {
-                assert_eq!(done.result, Ok(BLOCK));
-                seen.push((done.slot, done.half));
-            }
-        }
-        seen.sort_by_key(|(slot, half)| (*slot, *half == Half::Write));
-        assert_eq!(seen, [(0, Half::Read), (0, Half::Write), (1, Half::Read)]);
-        assert_eq!(length(&sink), BLOCK as u64, "the first block alone");
-        assert!((0..3).all(|slot| ring.release(slot).is_some()));
-        let piece = arena.take(BLOCK).unwrap();
-        assert!(ring.queue(3, piece, 0, 0).is_err(), "it takes no more");
-        drop(ring);
-        assert_eq!(length(&sink), BLOCK as u64);
-    }
-
-    #[test]
-    fn what_is_queued_when_it_closes_never_begins() {
-        let mut arena = Arena::with_capacity(1 << 20).unwrap();
-        let Some((mut ring, _source, sink)) = ring(&arena) else {
-            return;
-        };
-        let piece = arena.take(BLOCK).unwrap();
-        assert!(ring.queue(0, piece, 0, 0).is_ok());
-        ring.close();
-        ring.enter(false).unwrap();
-        assert!(ring.release(0).is_some());
-        assert!(ring.next().is_none());
-        drop(ring);
-        assert_eq!(length(&sink), 0);
-    }
-}
+mod tests;
