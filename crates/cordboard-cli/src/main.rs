@@ -13,6 +13,7 @@ mod pages;
 mod play;
 mod problem;
 mod progress;
+mod removal;
 mod report;
 mod request;
 mod session;

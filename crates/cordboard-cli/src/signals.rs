@@ -6,9 +6,6 @@
 //! timer whose SIGALRM interrupts the thread again until somebody noticed:
 //! that is what [`Control::interrupting`] asks for.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::time::Duration;
@@ -16,7 +13,7 @@ use std::time::Duration;
 use cordboard::Control;
 use rustix::io::Errno;
 
-use crate::endpoint::FileId;
+use crate::endpoint::Removable;
 use crate::problem::{Problem, tell};
 use crate::sys;
 
@@ -31,7 +28,7 @@ static STOPPED_AT: AtomicI64 = AtomicI64::new(0);
 static SHOW: AtomicBool = AtomicBool::new(false);
 
 /// A socket's file that is ours to remove, and whether it is there.
-static SOCKET_FILE: OnceLock<(CString, FileId)> = OnceLock::new();
+static SOCKET_FILE: OnceLock<Removable> = OnceLock::new();
 static REMOVE: AtomicBool = AtomicBool::new(false);
 
 /// How the terminal was before we changed it.
@@ -132,9 +129,8 @@ pub fn at_once<T>(call: impl FnOnce() -> T) -> Result<T, Problem> {
 
 /// Has the handler that ends the process remove this file too, until
 /// [`keep_file`]. `false`: there was one before, and the handler knows no other.
-pub fn remove_at_exit(file: &Path, made: FileId) -> bool {
-    let ours = CString::new(file.as_os_str().as_bytes())
-        .is_ok_and(|name| SOCKET_FILE.set((name, made)).is_ok());
+pub fn remove_at_exit(file: Removable) -> bool {
+    let ours = SOCKET_FILE.set(file).is_ok();
     if ours {
         REMOVE.store(true, Ordering::SeqCst);
     }
@@ -155,9 +151,9 @@ pub fn restore_at_exit(terminal: rustix::termios::Termios) {
 /// Ends the process from a handler: nothing of ours is dropped.
 fn leave(signal: libc::c_int) -> ! {
     if REMOVE.load(Ordering::SeqCst)
-        && let Some((file, made)) = SOCKET_FILE.get()
+        && let Some(file) = SOCKET_FILE.get()
     {
-        made.remove(file.as_c_str());
+        file.remove();
     }
     if let Some(terminal) = TERMINAL.get() {
         // In the background too: a handler runs with SIGTTOU blocked.

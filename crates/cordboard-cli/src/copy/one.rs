@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cordboard::{Observer, PathName, Request, Side, Switches, Transfer};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::retry_on_intr;
 
 use super::parent::sync_parent;
@@ -14,6 +14,7 @@ use super::{Job, kind, special, verify};
 use crate::failure::{Refused, ended};
 use crate::hints::Doing;
 use crate::problem::Problem;
+use crate::removal::{Removal, id, remove};
 use crate::session::Moved;
 use crate::signals::{interruptible, stop};
 use crate::sys::close;
@@ -244,8 +245,20 @@ fn account(
         return problem;
     }
     if made.fresh && stat.st_size == 0 && !state.complete {
-        let _ = rustix::fs::unlinkat(to.directory, to.name, AtFlags::empty());
-        problem.text += &format!("; {to} was not made");
+        match remove(to.directory, to.name, id(&stat)) {
+            (Removal::Removed, _) => problem.text += &format!("; {to} was not made"),
+            (Removal::Another, _) => {
+                problem.text += &format!("; {to} was moved or replaced, and is left as it is");
+            }
+            (Removal::Displaced, private) => {
+                let private = private.unwrap_or_default();
+                problem.text += &format!(
+                    "; {to} was replaced, twice: the first that came is named {} now",
+                    private.display()
+                );
+            }
+            (Removal::Failed(_), _) => problem.text += &format!("; {to} is empty"),
+        }
         return problem;
     }
     if made.fresh && !state.complete {
@@ -268,4 +281,56 @@ fn account(
         problem.text += &holds;
     }
     problem
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cordboard::{Control, Errno};
+
+    use super::*;
+
+    /// A copy to `sink` that fails before its first byte, after `meanwhile`;
+    /// returns what it says.
+    fn failing(dir: &Path, meanwhile: impl FnOnce()) -> String {
+        let [from, to] = ["from", "sink"].map(|name| dir.join(name));
+        std::fs::write(&from, b"contents").unwrap();
+        let job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
+        let places = (Place::top(&from), Place::top(&to));
+        let places = (&places.0, &places.1);
+        let mut told = Told::default();
+        let opened = job.open(places, true, Manner::Alone, &mut told).unwrap();
+        meanwhile();
+        let failed = Problem::call("from", Side::Source, Errno::EIO, Doing::Moving);
+        job.settle(opened, places, true, (None, Err(failed)), &mut told);
+        match told.said.pop() {
+            Some(Said::Problem(problem)) => problem.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_has_the_name_of_a_failed_copy_is_removed_if_it_is_that_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let said = failing(dir.path(), || {});
+        assert!(said.contains("sink was not made"), "{said}");
+        assert!(!at("sink").exists());
+        // Another process puts a file of its own there.
+        std::fs::write(at("theirs"), b"precious").unwrap();
+        let said = failing(dir.path(), || {
+            std::fs::rename(at("theirs"), at("sink")).unwrap();
+        });
+        assert!(said.contains("sink was moved or replaced"), "{said}");
+        assert_eq!(std::fs::read(at("sink")).unwrap(), b"precious");
+        // Or has moved ours, and made another.
+        std::fs::remove_file(at("sink")).unwrap();
+        let said = failing(dir.path(), || {
+            std::fs::rename(at("sink"), at("moved")).unwrap();
+            std::os::unix::fs::symlink("moved", at("sink")).unwrap();
+        });
+        assert!(said.contains("sink was moved or replaced"), "{said}");
+        assert!(at("sink").is_symlink() && at("moved").exists());
+    }
 }

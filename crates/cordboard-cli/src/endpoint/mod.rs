@@ -11,7 +11,7 @@ mod stand_in;
 mod standard;
 mod unix;
 
-pub use file_id::FileId;
+pub use file_id::Removable;
 pub use name::{Name, is_no_path, parse};
 pub use open::{Opened, has_end, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use cordboard::{Ended, Errno, Side};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::net::SocketType;
 
 use super::name::Name;
@@ -13,6 +13,7 @@ use super::unix::{self, SocketFile};
 use super::{linger, standard};
 use crate::hints::Doing;
 use crate::problem::Problem;
+use crate::removal::{id, remove};
 use crate::signals::interruptible;
 use crate::sys::close;
 
@@ -122,9 +123,9 @@ impl Opened {
     /// Removes a file that did not exist before and got nothing.
     pub fn unmake(&self) {
         if let Some(path) = &self.created {
-            let empty = rustix::fs::fstat(self).is_ok_and(|stat| stat.st_size == 0);
-            if empty {
-                let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
+            let stat = rustix::fs::fstat(self).ok();
+            if let Some(stat) = stat.filter(|stat| stat.st_size == 0) {
+                remove(CWD, path, id(&stat));
             }
         }
     }

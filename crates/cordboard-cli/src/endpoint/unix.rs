@@ -2,15 +2,14 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use cordboard::Errno as Named;
-use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::file_id::FileId;
+use super::file_id::{FileId, Removable};
 use super::interrupt::pause;
 use super::net::{Who, accept_one};
 use crate::hints::Doing;
@@ -53,8 +52,7 @@ pub fn connect(path: &Path, kind: SocketType, who: Who<'_>) -> Result<OwnedFd, P
 /// is not given to another.
 #[derive(Debug)]
 pub struct SocketFile {
-    path: PathBuf,
-    made: FileId,
+    file: Removable,
     /// A signal that ends us at once has it removed too.
     noted: bool,
 }
@@ -62,11 +60,10 @@ pub struct SocketFile {
 impl SocketFile {
     /// Of one that was bound right now; `None`: it is gone already.
     fn new(path: &Path) -> Option<SocketFile> {
-        let made = FileId::of(path)?;
+        let file = Removable::new(path, FileId::of(path)?)?;
         Some(SocketFile {
-            path: path.to_owned(),
-            made,
-            noted: signals::remove_at_exit(path, made),
+            noted: signals::remove_at_exit(file.clone()),
+            file,
         })
     }
 }
@@ -76,7 +73,7 @@ impl Drop for SocketFile {
         if self.noted {
             signals::keep_file();
         }
-        self.made.remove(self.path.as_path());
+        self.file.remove();
     }
 }
 
@@ -92,18 +89,19 @@ pub fn bind(
     let ours = socket(kind).map_err(problem)?;
     let mut bound = rustix::net::bind(&ours, &address);
     if bound == Err(Errno::ADDRINUSE) {
-        let is_socket = rustix::fs::lstat(path)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
-        if !is_socket {
+        // Before it is asked: what answers, or does not, may be a later one.
+        let Some(there) = FileId::of(path) else {
             let text = "something that is no socket is there already";
             return Err(
                 Problem::refused(who.shown, who.side, Named::EADDRINUSE, text)
                     .help("take another path, or remove it"),
             );
-        }
+        };
         let probe = socket(kind).map_err(problem)?;
         if rustix::net::connect(&probe, &address) == Err(Errno::CONNREFUSED) {
-            rustix::fs::unlink(path).map_err(problem)?;
+            if let Some(file) = Removable::new(path, there) {
+                file.remove();
+            }
             bound = rustix::net::bind(&ours, &address);
         }
     }
