@@ -13,6 +13,7 @@ pub(crate) mod direct;
 mod flow;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
+mod spill;
 pub(crate) mod splice;
 mod staged;
 mod stream;

@@ -10,12 +10,18 @@
 //! 5.1 where data and end come together (go#63795), and a pipe's own
 //! `O_NONBLOCK` means nothing to splice. It covers the pipe only: a socket
 //! without `O_NONBLOCK` still waits, so it is polled first.
+//!
+//! From pipe to pipe a buffer moves with its marks, that of a packet too. A
+//! source with packets is for a buffer, unless the sink is in packet mode.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
-use super::{Cursor, Flow, Step, Takes, Verdict};
+use super::spill::Spill;
+use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
+use crate::pipe::packets::{self, First};
 use crate::pipe::{self, OwnedPipe};
 use crate::route::{Capabilities, Pair, Why};
 use crate::sys;
@@ -90,6 +96,7 @@ fn writable(sink: &Facts) -> Result<(), Why> {
 /// | `EPERM`, `EACCES`, `EIO` on the source's side | declined if nothing has moved | seccomp; FUSE |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
+/// | packets in the source, for a pipe that is not in packet mode | declined | `splice_pipe_to_pipe`, fs/splice.c |
 /// | 0 | ended, once a look at the source has found it so | urgent data stops it in the midst of TCP |
 pub(crate) struct Splice {
     private: Option<OwnedPipe>,
@@ -104,6 +111,8 @@ pub(crate) struct Splice {
     spill: Spill,
     /// Somebody's pipes, which may be larger for the length of the transfer.
     lent: [Option<pipe::Lent>; 2],
+    /// The source was seen to hold a stream and no packets.
+    stream: packets::Seen,
 }
 
 impl Splice {
@@ -123,6 +132,7 @@ impl Splice {
             refused: None,
             spill: Spill::default(),
             lent: [None, None],
+            stream: packets::Seen::default(),
         };
         // Whoever is at the other end of a pipe gains by a larger one.
         let ends = [
@@ -270,6 +280,31 @@ impl Splice {
         }
     }
 
+    /// Whether the source's pages may not move into the sink's pipe, or there
+    /// are none; `None` if they may.
+    fn holds_no_stream(&mut self, flow: &Flow<'_>, waited: bool) -> Option<Verdict> {
+        if flow.sink.facts().is_packet_pipe() || !self.stream.is_stale(waited, Instant::now) {
+            return None;
+        }
+        // An idle transfer needs no pipe to look with; poll(2) tells of an end.
+        if !waited && sys::unsent(flow.source_fd()) == Ok(0) {
+            return Some(Verdict::Blocked(Side::Source));
+        }
+        Some(match packets::first(flow.source_fd()) {
+            Ok(First::Stream) => {
+                self.stream.is_a_stream(Instant::now());
+                return None;
+            }
+            Ok(First::Packet) => {
+                Verdict::Declined("a reader of the sink would lose parts of packets".into())
+            }
+            Ok(First::Nothing) => Verdict::Blocked(Side::Source),
+            Ok(First::End) => Verdict::Ended,
+            // A buffer carries either.
+            Err(errno) => Verdict::Declined(errno.into()),
+        })
+    }
+
     /// One end is a pipe: one call does both.
     fn direct(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let (from_pipe, to_pipe) = (flow.source.kind().is_pipe(), flow.sink.kind().is_pipe());
@@ -285,6 +320,12 @@ impl Splice {
         }
         if !flow.may_write(to_pipe) {
             return Verdict::Blocked(Side::Sink);
+        }
+        if from_pipe
+            && to_pipe
+            && let Some(verdict) = self.holds_no_stream(flow, polled)
+        {
+            return verdict;
         }
         let length = flow.want(self.step).min(flow.room_in_sink());
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
@@ -424,63 +465,5 @@ fn which_is_not_ready(flow: &Flow<'_>) -> Side {
     match pipe::has_room(flow.sink_fd()) {
         true => Side::Source,
         false => Side::Sink,
-    }
-}
-
-/// For a sink that turned out to refuse pages: what the private pipe holds is
-/// read out and written from memory. It needs no further descriptor, so it
-/// works at the limit of open files too.
-#[derive(Default)]
-struct Spill {
-    bytes: Vec<u8>,
-    start: usize,
-}
-
-/// What a blocking pipe or terminal that polls writable surely takes.
-const PIECE: usize = 4096;
-
-impl Spill {
-    fn rest(&self) -> &[u8] {
-        &self.bytes[self.start..]
-    }
-
-    /// Everything out of the pipe; nothing, where there is no memory for it.
-    fn take(&mut self, pipe: &mut OwnedPipe) -> Result<(), Errno> {
-        let held = usize::try_from(pipe.held()).map_err(|_| Errno::ENOMEM)?;
-        (self.bytes.try_reserve_exact(held)).map_err(|_| Errno::ENOMEM)?;
-        let mut page = [0u8; PIECE];
-        while pipe.held() > 0 {
-            match rustix::io::read(pipe.reader().as_fd(), &mut page) {
-                Ok(0) => return Err(Errno::EIO),
-                Ok(n) => {
-                    self.bytes.extend_from_slice(&page[..n]);
-                    pipe.drained(n);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let bytes = &self.rest()[..self.rest().len().min(PIECE)];
-        let sink = flow.sink_fd();
-        let done = match flow.to {
-            Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset),
-            _ => rustix::io::write(sink, bytes),
-        };
-        match done.map_err(Errno::from) {
-            Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
-            Ok(n) => {
-                self.start += n;
-                flow.to.advance(n as u64);
-                flow.gave(n as u64);
-                Verdict::Moved(n as u64)
-            }
-            Err(Errno::EINTR) => Verdict::Moved(0),
-            Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
-            Err(errno) => Verdict::Failed(Side::Sink, errno),
-        }
     }
 }

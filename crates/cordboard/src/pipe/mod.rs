@@ -1,6 +1,7 @@
 //! Private pipes: the buffer that `splice(2)` needs between two ends of which
 //! neither is a pipe.
 
+pub(crate) mod packets;
 mod pool;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::pipe::{SpliceFlags, fcntl_getpipe_size, splice};
 
 use super::{Ended, Failure, Report};
+use crate::pipe::packets::is_a_stream;
 use crate::route::{PathName, Switches};
 use crate::sys::Hold;
 
@@ -32,7 +33,7 @@ pub(super) fn express(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64) -
     let moved = if size == 0 || size > MOST {
         0
     } else {
-        call(source, sink, size).unwrap_or(0)
+        call(source, sink, size, start).unwrap_or(0)
     };
     Express {
         moved,
@@ -40,11 +41,10 @@ pub(super) fn express(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64) -
     }
 }
 
-fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64) -> Option<u64> {
+fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -> Option<u64> {
     // Not of a pipe: EBADF, at half the price of an fstat.
-    fcntl_getpipe_size(source).ok()?;
     fcntl_getpipe_size(sink).ok()?;
-    if !Switches::from_env().ok()?.allows(PathName::Splice) {
+    if !Switches::from_env().ok()?.allows(PathName::Splice) || !is_a_stream(source, now) {
         return None;
     }
     let hold = Hold::start()?;

@@ -1,0 +1,66 @@
+//! What a private pipe holds for a sink that turned out to refuse pages: it is
+//! read out and written from memory. That needs no further descriptor, so it
+//! works at the limit of open files too.
+
+use std::os::fd::AsFd;
+
+use super::{Cursor, Flow, Verdict};
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::pipe::OwnedPipe;
+
+/// What a blocking pipe or terminal that polls writable surely takes.
+const PIECE: usize = 4096;
+
+/// Bytes that go by copying.
+#[derive(Default)]
+pub(super) struct Spill {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Spill {
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// Everything out of the pipe; nothing, where there is no memory for it.
+    pub(super) fn take(&mut self, pipe: &mut OwnedPipe) -> Result<(), Errno> {
+        let held = usize::try_from(pipe.held()).map_err(|_| Errno::ENOMEM)?;
+        (self.bytes.try_reserve_exact(held)).map_err(|_| Errno::ENOMEM)?;
+        let mut page = [0u8; PIECE];
+        while pipe.held() > 0 {
+            match rustix::io::read(pipe.reader().as_fd(), &mut page) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(n) => {
+                    self.bytes.extend_from_slice(&page[..n]);
+                    pipe.drained(n);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let bytes = &self.rest()[..self.rest().len().min(PIECE)];
+        let sink = flow.sink_fd();
+        let done = match flow.to {
+            Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset),
+            _ => rustix::io::write(sink, bytes),
+        };
+        match done.map_err(Errno::from) {
+            Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
+            Ok(n) => {
+                self.start += n;
+                flow.to.advance(n as u64);
+                flow.gave(n as u64);
+                Verdict::Moved(n as u64)
+            }
+            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
+            Err(errno) => Verdict::Failed(Side::Sink, errno),
+        }
+    }
+}

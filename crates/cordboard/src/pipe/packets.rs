@@ -1,0 +1,212 @@
+//! Packets in somebody's pipe.
+//!
+//! A write end in packet mode (`pipe2(2)`, `O_DIRECT`) marks its buffers as
+//! packets, and `read(2)` drops what a short read leaves of one (`pipe_read` in
+//! fs/pipe.c). `splice(2)` and `tee(2)` pass the mark on
+//! (`splice_pipe_to_pipe` and `link_pipe` in fs/splice.c): the reader of the
+//! next pipe, who expects a stream, then loses bytes.
+//!
+//! The mark belongs to the buffer. The mode belongs to one description of a
+//! write end, which can be another process's, and can change at any time; no
+//! call on the read end shows it. So the first buffer is looked at: its first
+//! byte goes twice into a pipe of ours, where a read of two bytes ends behind
+//! a packet.
+//!
+//! A look takes as long as moving a few pages, and sees one buffer. So a pipe
+//! is looked at before anything is moved, and then once in [`FRESH`] at most: a
+//! writer that turns packets on meanwhile is noticed that much later.
+
+use std::cell::Cell;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::pipe::{SpliceFlags, tee};
+
+use super::{DEFAULT, acquire};
+use crate::errno::Errno;
+
+/// What the first buffer of a pipe is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum First {
+    /// Bytes of a stream.
+    Stream,
+    /// A packet.
+    Packet,
+    /// There is none yet.
+    Nothing,
+    /// There will be none: the pipe has no writer.
+    End,
+}
+
+/// Looks at the first buffer of a pipe; everything stays in it.
+///
+/// # Errors
+///
+/// `EMFILE`, `ENFILE`, `ENOMEM`: no pipe to look with. `EINVAL`: this is no
+/// pipe. Otherwise `tee(2)` is refused, by a filter.
+pub(crate) fn first(source: BorrowedFd<'_>) -> Result<First, Errno> {
+    use rustix::io::Errno as Refused;
+    let mut own = acquire(DEFAULT)?;
+    for copies in 0..2 {
+        match tee(source, own.writer(), 1, SpliceFlags::NONBLOCK) {
+            Ok(1..) => own.filled(1),
+            // Another reader has taken the byte since the first copy.
+            _ if copies > 0 => return Ok(First::Nothing),
+            Ok(0) => {
+                own.release();
+                return Ok(First::End);
+            }
+            Err(Refused::AGAIN | Refused::INTR) => {
+                own.release();
+                return Ok(First::Nothing);
+            }
+            Err(errno) => {
+                own.release();
+                return Err(errno.into());
+            }
+        }
+    }
+    let copies = &mut [0; 2];
+    let first = rustix::io::read(own.reader(), &mut copies[..])?;
+    if first == 2 {
+        own.drained(2);
+        own.release();
+        return Ok(First::Stream);
+    }
+    // The pipe is closed with the second copy in it.
+    Ok(First::Packet)
+}
+
+/// How long a stream counts as one.
+pub(crate) const FRESH: Duration = Duration::from_millis(1);
+/// Steps without a wait after which the time is asked for.
+const STEPS: u32 = 16;
+
+/// When one pipe was last seen to be a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen {
+    at: Option<Instant>,
+    steps: u32,
+}
+
+impl Seen {
+    /// Whether the pipe is to be looked at before the next step. `waited`: it
+    /// was empty before, so that what comes now is new.
+    pub(crate) fn is_stale(&mut self, waited: bool, now: impl FnOnce() -> Instant) -> bool {
+        let Some(at) = self.at else {
+            return true;
+        };
+        self.steps += 1;
+        if !waited && self.steps < STEPS {
+            return false;
+        }
+        self.steps = 0;
+        now().saturating_duration_since(at) >= FRESH
+    }
+
+    /// It is a stream.
+    pub(crate) fn is_a_stream(&mut self, now: Instant) {
+        (self.at, self.steps) = (Some(now), 0);
+    }
+}
+
+/// A pipe's device and inode.
+type Id = (u64, u64);
+
+thread_local! {
+    /// The last pipe that this thread saw to be a stream, for calls that move
+    /// so little that a look would take longer.
+    static LAST: Cell<Option<(Id, Instant)>> = const { Cell::new(None) };
+}
+
+/// Whether this is a pipe that holds a stream; `false` also where that cannot
+/// be told. `now`: the time of the call.
+pub(crate) fn is_a_stream(source: BorrowedFd<'_>, now: Instant) -> bool {
+    use rustix::fs::FileType;
+    let Ok(stat) = rustix::fs::fstat(source) else {
+        return false;
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
+        return false;
+    }
+    let id = (stat.st_dev, stat.st_ino);
+    let fresh = |(last, at)| last == id && now.saturating_duration_since(at) < FRESH;
+    if LAST.get().is_some_and(fresh) {
+        return true;
+    }
+    let stream = first(source) == Ok(First::Stream);
+    LAST.set(stream.then_some((id, now)));
+    stream
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::pipe::{PipeFlags, pipe, pipe_with};
+
+    use super::*;
+
+    fn packets() -> (OwnedFd, OwnedFd) {
+        pipe_with(PipeFlags::DIRECT).unwrap()
+    }
+
+    #[test]
+    fn the_first_buffer_tells_and_stays() {
+        for length in [1, 2, 3, 4096] {
+            for ((source, feed), expected) in
+                [(pipe().unwrap(), First::Stream), (packets(), First::Packet)]
+            {
+                assert_eq!(first(source.as_fd()), Ok(First::Nothing));
+                rustix::io::write(&feed, &vec![7; length]).unwrap();
+                // The same from a second one on.
+                for _ in 0..2 {
+                    assert_eq!(first(source.as_fd()), Ok(expected), "{length}");
+                }
+                rustix::io::write(&feed, &vec![8; length]).unwrap();
+                assert_eq!(first(source.as_fd()), Ok(expected), "{length}");
+                let there = rustix::io::ioctl_fionread(&source);
+                assert_eq!(there, Ok(2 * length as u64));
+            }
+        }
+        let (source, feed) = packets();
+        drop(feed);
+        assert_eq!(first(source.as_fd()), Ok(First::End));
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(first(file.as_fd()), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_stream_counts_as_one_for_a_while() {
+        let start = Instant::now();
+        let later = |share| start + FRESH.mul_f64(share);
+        let mut seen = Seen::default();
+        assert!(seen.is_stale(false, || start), "not looked at yet");
+        seen.is_a_stream(start);
+        assert!(!seen.is_stale(true, || later(0.9)));
+        assert!(seen.is_stale(true, || later(1.0)));
+        seen.is_a_stream(start);
+        let never = || panic!("the time is asked for seldom");
+        for _ in 1..STEPS {
+            assert!(!seen.is_stale(false, never));
+        }
+        assert!(seen.is_stale(false, || later(1.0)));
+    }
+
+    #[test]
+    fn what_is_remembered_is_one_pipe_s() {
+        let now = Instant::now();
+        let (stream, feed) = pipe().unwrap();
+        rustix::io::write(&feed, b"stream").unwrap();
+        assert!(is_a_stream(stream.as_fd(), now));
+        let (other, other_feed) = packets();
+        rustix::io::write(&other_feed, b"packet").unwrap();
+        assert!(!is_a_stream(other.as_fd(), now));
+        assert!(is_a_stream(stream.as_fd(), now));
+        // Remembered: nothing is looked at.
+        rustix::io::read(&stream, &mut [0; 6]).unwrap();
+        assert!(is_a_stream(stream.as_fd(), now));
+        assert!(!is_a_stream(stream.as_fd(), now + FRESH));
+        assert!(!is_a_stream(tempfile::tempfile().unwrap().as_fd(), now));
+    }
+}

@@ -1,0 +1,251 @@
+//! Pipes in packet mode (`pipe2(2)`, `O_DIRECT`): a short read of a packet
+//! loses the rest of it, so a sink whose reader expects a stream must not get
+//! packets.
+
+mod common;
+
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use common::{any, only, pattern, run, watchdog, with_control};
+use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::{Control, Ended, Report, Request, Size, Stage, Transfer, start};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::{PipeFlags, SpliceFlags, pipe, pipe_with, tee};
+
+/// (read end, write end).
+fn packet_pipe() -> (OwnedFd, OwnedFd) {
+    pipe_with(PipeFlags::CLOEXEC | PipeFlags::DIRECT).unwrap()
+}
+
+/// One write for each of these lengths.
+fn write(sink: &OwnedFd, lengths: &[usize], data: &[u8]) {
+    let mut at = 0;
+    for length in lengths {
+        let done = rustix::io::write(sink, &data[at..at + length]);
+        assert_eq!(done, Ok(*length));
+        at += length;
+    }
+}
+
+/// Reads a little at a time, as a reader may that expects a stream.
+fn read_shortly(reader: impl Into<OwnedFd>) -> Vec<u8> {
+    let mut reader = std::fs::File::from(reader.into());
+    let (mut all, mut some) = (Vec::new(), [0; 300]);
+    loop {
+        match reader.read(&mut some).unwrap() {
+            0 => return all,
+            n => all.extend_from_slice(&some[..n]),
+        }
+    }
+}
+
+/// Every way to run a transfer.
+const WAYS: [&str; 5] = ["call", "call of a size", "thread", "control", "engine"];
+
+fn by(way: &str, source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> Report {
+    match way {
+        "call" => cordboard::splice(source, sink, Size::Eof).unwrap(),
+        // The first is no more than a packet, the second all the rest.
+        "call of a size" => {
+            let first = cordboard::splice(source, sink, Size::Bytes(700)).unwrap();
+            assert_eq!(first.written, 700);
+            let rest = Size::Bytes(size as u64 - 700);
+            let mut all = cordboard::splice(source, sink, rest).unwrap();
+            (all.read, all.written) = (all.read + 700, all.written + 700);
+            all
+        }
+        "thread" => run(source, sink, any()).report,
+        "control" => with_control(source, sink, any(), &Control::new().unwrap()).report,
+        _ => {
+            let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
+            let running = start(own(source), own(sink), any()).unwrap();
+            running.wait().report
+        }
+    }
+}
+
+fn says_packets(report: &Report) -> bool {
+    let mut all = report.declined.iter();
+    all.any(|d| d.path == Splice && d.why.to_string().contains("packets"))
+}
+
+#[test]
+fn packets_go_on_as_a_stream() {
+    let _dog = watchdog("packets_go_on_as_a_stream");
+    let data = pattern(9000);
+    for lengths in [&[1000; 3][..], &[1, 1000, 1000], &[4096, 1, 2, 4096]] {
+        let size = lengths.iter().sum();
+        for way in WAYS {
+            if way == "call of a size" && lengths[0] < 700 {
+                continue;
+            }
+            let (source, feed) = packet_pipe();
+            write(&feed, lengths, &data);
+            drop(feed);
+            let (out, sink) = pipe().unwrap();
+            let report = by(way, source.as_fd(), sink.as_fd(), size);
+            drop(sink);
+            assert_eq!((report.read, report.written), (size as u64, size as u64));
+            assert!(says_packets(&report), "{way}: {report:?}");
+            assert_eq!(report.path, [ReadWrite], "{way}");
+            assert!(read_shortly(out) == data[..size], "{way}, {lengths:?}");
+        }
+    }
+}
+
+/// A pipe whose own writers have no packet mode, but into which another
+/// program has spliced or teed packets.
+#[test]
+fn packets_that_were_passed_on_are_packets() {
+    let _dog = watchdog("packets_that_were_passed_on_are_packets");
+    let data = pattern(3000);
+    for teed in [false, true] {
+        for way in WAYS {
+            let (first, feed) = packet_pipe();
+            write(&feed, &[1000; 3], &data);
+            let (source, between) = pipe().unwrap();
+            let none = SpliceFlags::empty();
+            let moved = if teed {
+                tee(&first, &between, 3000, none)
+            } else {
+                rustix::pipe::splice(&first, None, &between, None, 3000, none)
+            };
+            assert_eq!(moved, Ok(3000));
+            drop(between);
+            let (out, sink) = pipe().unwrap();
+            let report = by(way, source.as_fd(), sink.as_fd(), 3000);
+            drop(sink);
+            assert_eq!((report.read, report.written), (3000, 3000));
+            assert!(read_shortly(out) == data, "{way}, teed: {teed}");
+        }
+    }
+}
+
+/// Through a stage, and with less asked for than a packet has.
+#[test]
+fn packets_that_pass_through_a_buffer_are_whole() {
+    let _dog = watchdog("packets_that_pass_through_a_buffer_are_whole");
+    let data = pattern(5000);
+    for expected in [5000, 1500] {
+        let size = Size::Bytes(expected as u64);
+        let (source, feed) = packet_pipe();
+        write(&feed, &[1000; 5], &data);
+        drop(feed);
+        let (out, sink) = pipe().unwrap();
+        let request = Request { size, ..any() };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.stage(Stage::count()).unwrap().run().report;
+        drop(sink);
+        assert_eq!(report.written, expected as u64);
+        assert!(read_shortly(out) == data[..expected]);
+        // What was not asked for is where it was.
+        assert!(read_all(source) == data[expected..]);
+    }
+}
+
+/// With room for a whole packet.
+fn read_all(reader: OwnedFd) -> Vec<u8> {
+    let (mut all, mut packet) = (Vec::new(), [0; 4096]);
+    loop {
+        match rustix::io::read(&reader, &mut packet).unwrap() {
+            0 => return all,
+            n => all.extend_from_slice(&packet[..n]),
+        }
+    }
+}
+
+/// A sink in packet mode has a reader that expects packets: they stay what
+/// they are, and a stream stays one.
+#[test]
+fn a_sink_in_packet_mode_gets_what_there_is() {
+    let _dog = watchdog("a_sink_in_packet_mode_gets_what_there_is");
+    let data = pattern(3000);
+    for packets in [true, false] {
+        let (source, feed) = if packets {
+            packet_pipe()
+        } else {
+            pipe().unwrap()
+        };
+        write(&feed, &[1000; 3], &data);
+        drop(feed);
+        let (out, sink) = packet_pipe();
+        let report = run(&source, &sink, any()).report;
+        drop(sink);
+        assert_eq!((report.written, &report.path[..]), (3000, &[Splice][..]));
+        if packets {
+            let mut packet = [0; 4096];
+            for part in data.chunks(1000) {
+                assert_eq!(rustix::io::read(&out, &mut packet), Ok(1000));
+                assert!(packet[..1000] == *part);
+            }
+        } else {
+            assert!(read_shortly(out) == data);
+        }
+    }
+}
+
+/// A stream is spliced, as long as it is one; the mode can change at any time
+/// (`fcntl(2)`, `F_SETFL`).
+#[test]
+fn a_writer_may_turn_packets_on() {
+    let _dog = watchdog("a_writer_may_turn_packets_on");
+    let data = pattern(6000);
+    let (source, feed) = pipe().unwrap();
+    let (out, sink) = pipe().unwrap();
+    let mut first = Vec::new();
+    for way in ["call of a size", "engine"] {
+        write(&feed, &[1000; 3], &data);
+        let report = match way {
+            "engine" => {
+                let own = |fd: &OwnedFd| fd.try_clone().unwrap();
+                let request = Request {
+                    size: Size::Bytes(3000),
+                    ..any()
+                };
+                let running = start(own(&source), own(&sink), request).unwrap();
+                running.wait().report
+            }
+            _ => by(way, source.as_fd(), sink.as_fd(), 3000),
+        };
+        assert_eq!((report.written, &report.path[..]), (3000, &[Splice][..]));
+        let mut got = vec![0; 3000];
+        assert_eq!(rustix::io::read(&out, &mut got), Ok(3000));
+        first.extend(got);
+    }
+    assert!(first[..3000] == data[..3000] && first[3000..] == data[..3000]);
+    let flags = fcntl_getfl(&feed).unwrap();
+    fcntl_setfl(&feed, flags | OFlags::DIRECT).unwrap();
+    write(&feed, &[1000; 3], &data[3000..]);
+    drop(feed);
+    let report = run(&source, &sink, any()).report;
+    drop(sink);
+    assert_eq!((report.ended, report.written), (Ended::Eof, 3000));
+    assert_eq!(report.path, [ReadWrite]);
+    assert!(read_shortly(out) == data[3000..]);
+}
+
+/// Where packets cannot be told from a stream, a buffer carries either.
+#[test]
+fn without_a_pipe_to_look_with_a_buffer_is_used() {
+    if !common::alone("without_a_pipe_to_look_with_a_buffer_is_used") {
+        return;
+    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let data = pattern(3000);
+    let (source, feed) = packet_pipe();
+    write(&feed, &[1000; 3], &data);
+    drop(feed);
+    let (out, sink) = pipe().unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    let none = Rlimit {
+        current: Some(3),
+        ..limit
+    };
+    setrlimit(Resource::Nofile, none).unwrap();
+    let report = run(&source, &sink, only(&[Splice, ReadWrite])).report;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    drop(sink);
+    assert_eq!((report.written, &report.path[..]), (3000, &[ReadWrite][..]));
+    assert!(read_shortly(out) == data);
+}
