@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::prefix::{make, prefix, run};
+use super::prefix::{Prefix, make, prefix, run};
 
 /// The symbols that a shared library gives, as `nm` has them.
 fn symbols(library: &Path) -> Vec<String> {
@@ -139,24 +139,181 @@ fn the_prefix_can_be_another_than_at_installation() {
     }
 }
 
+/// Copies descriptor 0 to 1, half with a call and half with a handle, whose
+/// engine has threads.
+const ALONE: &str = r#"
+#include <cordboard.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void)
+{
+    if (cord_splice(-1, -1, 0) != -1)
+        return 1;
+    if (cord_splice(STDIN_FILENO, STDOUT_FILENO, 4) != 4)
+        return 2;
+    struct cord_request request = CORD_REQUEST_INIT(STDIN_FILENO, STDOUT_FILENO);
+    cord_transfer transfer = cord_start(&request);
+    struct cord_report report = CORD_REPORT_INIT;
+    if (cord_wait(transfer, &report) != 0 || report.written != 4)
+        return 3;
+    return cord_close(transfer) != 0;
+}
+"#;
+
+/// What is needed at run time by a program that was linked so.
+fn links_and_runs(prefix: &Prefix, options: &[&str], libraries: &[String]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("alone.c"), folder.path().join("alone"));
+    std::fs::write(&source, ALONE).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror"]);
+    cc.args(options);
+    cc.arg("-o").arg(&program).arg(&source);
+    cc.args(prefix.pkg_config(&["--cflags"]));
+    cc.args(libraries);
+    run(&mut cc);
+    let input = folder.path().join("input");
+    std::fs::write(&input, "onestwos").unwrap();
+    let mut program_runs = Command::new(&program);
+    let input = std::fs::File::open(input).unwrap();
+    assert_eq!(run(program_runs.stdin(input)), "onestwos");
+    run(Command::new("readelf").args(["-d", "-l"]).arg(&program))
+}
+
 /// The archive is all that a program needs to stand alone.
 #[test]
 fn a_program_linked_with_the_archive_needs_no_library() {
     let Some(prefix) = prefix() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (source, program) = (folder.path().join("alone.c"), folder.path().join("alone"));
-    let text = "#include <cordboard.h>\n#include <stdio.h>\nint main(void) { return puts(cord_version()) < 0 || cord_splice(-1, -1, 0) != -1; }\n";
-    std::fs::write(&source, text).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror"]);
-    cc.arg("-o").arg(&program).arg(&source);
-    cc.args(prefix.pkg_config(&["--cflags"]));
-    cc.arg(prefix.path.join("lib/libcordboard.a"));
-    let libraries = prefix.pkg_config(&["--static", "--libs"]);
-    cc.args(libraries.iter().filter(|word| *word != "-lcordboard"));
-    run(&mut cc);
-    let needed = run(Command::new("readelf").arg("-d").arg(&program));
+    let mut libraries = prefix.pkg_config(&["--static", "--libs"]);
+    for word in &mut libraries {
+        if word == "-lcordboard" {
+            *word = "-l:libcordboard.a".to_owned();
+        }
+    }
+    let needed = links_and_runs(prefix, &[], &libraries);
+    assert!(needed.contains("[libc.so"), "{needed}");
     assert!(!needed.contains("libcordboard"), "{needed}");
-    let said = run(&mut Command::new(&program));
-    assert_eq!(said.trim(), env!("CARGO_PKG_VERSION"));
+}
+
+/// What `pkg-config --static --libs` says is enough for `-static`, where the C
+/// library has an archive too.
+#[test]
+fn a_static_program_needs_nothing() {
+    let Some(prefix) = prefix() else { return };
+    let libraries = prefix.pkg_config(&["--static", "--libs"]);
+    for option in ["-static", "-static-pie"] {
+        if let Err(reason) = can_link(option) {
+            testkit::skip::report(&format!("the C library with {option}"), &reason);
+            continue;
+        }
+        let needed = links_and_runs(prefix, &[option], &libraries);
+        assert!(!needed.contains("(NEEDED)"), "{option}: {needed}");
+        assert!(!needed.contains("INTERP"), "{option}: {needed}");
+    }
+}
+
+/// Whether any program can be linked so here.
+fn can_link(option: &str) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("none.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg(option).arg("-o").arg(folder.path().join("none"));
+    let linked = cc.arg(source).output().unwrap();
+    match linked.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&linked.stderr).replace('\n', " ")),
+    }
+}
+
+/// `make install` where the loader looks, and the example at once, in a file
+/// system of its own so that the machine's stays as it is.
+#[test]
+fn a_program_finds_the_library_as_soon_as_it_is_installed() {
+    const WHAT: &str = "an installation where the loader looks";
+    let Some(prefix) = prefix() else { return };
+    if !testkit::skip::is_root() {
+        return testkit::skip::report(WHAT, "needs root");
+    }
+    let apart = |script: &str| {
+        let mut shell = Command::new("unshare");
+        shell.args(["--mount", "sh", "-ec", script, "sh"]);
+        shell
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    // `$1` is the scratch folder.
+    let overlays = r#"
+        mount -t tmpfs none "$1"
+        for folder in etc var usr/local; do
+            mkdir -p "$1/$folder/upper" "$1/$folder/work"
+            mount -t overlay none "/$folder" \
+                -o "lowerdir=/$folder,upperdir=$1/$folder/upper,workdir=$1/$folder/work"
+        done
+    "#;
+    let can = apart(overlays).arg(scratch.path()).output();
+    if !can.is_ok_and(|out| out.status.success()) {
+        return testkit::skip::report(WHAT, "no mount namespace with overlayfs");
+    }
+    let script = format!(
+        r#"{overlays}
+        shift
+        "$@"
+        cd /usr/local/share/doc/cordboard
+        cc -D_GNU_SOURCE scp.c $(pkg-config --cflags --libs cordboard) -o /usr/local/bin/scp
+        scp scp.c /usr/local/copy
+        cmp scp.c /usr/local/copy
+        "#
+    );
+    let install = prefix.command("install", &[("PREFIX", Path::new("/usr/local"))]);
+    let mut all = apart(&script);
+    all.arg(scratch.path());
+    all.arg(install.get_program()).args(install.get_args());
+    all.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    all.env("PKG_CONFIG_PATH", "/usr/local/lib/pkgconfig");
+    all.env_remove("LD_LIBRARY_PATH");
+    all.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    run(&mut all);
+    assert!(!Path::new("/usr/local/copy").exists());
+}
+
+/// Elsewhere, and where the cache cannot be written, it says what is to be
+/// done; under DESTDIR it leaves that to the package.
+#[test]
+fn what_the_loader_will_not_find_is_told() {
+    let Some(prefix) = prefix() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let fake = |name: &str, text: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        path
+    };
+    let root = folder.path().join("root");
+    let library = root.join("lib");
+    // It lists the folder, and nothing else comes of it.
+    let lists = format!(
+        "[ $# = 0 ] || {{ echo '{}: (from here)'; exit; }}",
+        library.display()
+    );
+    let told = |ldconfig: &Path, destdir: &Path| {
+        let variables = [
+            ("PREFIX", root.as_path()),
+            ("LDCONFIG", ldconfig),
+            ("DESTDIR", destdir),
+        ];
+        run(&mut prefix.command("install", &variables))
+    };
+    let none = Path::new("");
+    let elsewhere = told(&fake("elsewhere", "[ $# != 0 ]"), none);
+    let advice = format!("-Wl,-rpath,{}", library.display());
+    assert!(elsewhere.contains(&advice), "{elsewhere}");
+    let refused = told(&fake("refused", &format!("{lists}\nexit 1")), none);
+    assert!(refused.contains("until root has run ldconfig"), "{refused}");
+    let ran = folder.path().join("ran");
+    let runs = fake("runs", &format!("{lists}\n: >'{}'", ran.display()));
+    let staged = told(&runs, &folder.path().join("stage"));
+    assert!(!staged.contains("note:") && !ran.exists(), "{staged}");
+    let done = told(&runs, none);
+    assert!(!done.contains("note:") && ran.exists(), "{done}");
 }

@@ -79,15 +79,15 @@ pub struct Prefix {
 
 impl Prefix {
     /// `make`, with what it needs to leave cargo alone.
+    pub fn command(&self, target: &str, variables: &[(&str, &Path)]) -> Command {
+        let mut all: Vec<(&str, &Path)> = vec![("ARCHIVE", &self.archive), ("BUILD", &self.build)];
+        all.extend(variables);
+        make(target, &all)
+    }
+
+    /// Runs it.
     pub fn make(&self, target: &str, variables: &[(&str, &Path)]) {
-        let mut make = make(
-            target,
-            &[("ARCHIVE", &self.archive), ("BUILD", &self.build)],
-        );
-        for (name, value) in variables {
-            make.arg(format!("{name}={}", value.display()));
-        }
-        run(&mut make);
+        run(&mut self.command(target, variables));
     }
 
     /// What pkg-config says; `--static` and its like go in front.
