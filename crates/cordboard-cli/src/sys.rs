@@ -13,8 +13,8 @@ pub type Handler = extern "C" fn(libc::c_int);
 /// a signal handler.
 pub fn set_timer(interval: Duration) {
     let every = libc::timeval {
-        tv_sec: interval.as_secs() as libc::time_t,
-        tv_usec: libc::suseconds_t::from(interval.subsec_micros() as i32),
+        tv_sec: interval.as_secs() as _,
+        tv_usec: interval.subsec_micros() as _,
     };
     let timer = libc::itimerval {
         it_interval: every,

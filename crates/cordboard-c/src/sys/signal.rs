@@ -34,7 +34,7 @@ pub(crate) struct Target {
 /// `ESRCH`: nobody is there any more. `EPERM`: they are somebody else's.
 pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
     let info = info(target);
-    let here = std::process::id();
+    let here = std::process::id() as libc::pid_t;
     let sent = match target.owner {
         // A group can only be told without the rest.
         // SAFETY: takes integers only.

@@ -117,7 +117,8 @@ impl Job {
             sync: self.sync && !self.preserve,
             ..self.request.clone()
         };
-        let dense = stat.st_blocks.saturating_mul(512) >= stat.st_size;
+        // Both are unsigned on some architectures and signed on others.
+        let dense = i128::from(stat.st_blocks) * 512 >= i128::from(stat.st_size);
         let switches = request.switches.or_else(|| Switches::from_env().ok());
         // It writes at the sink's own position only.
         let sendfile = switches.and_then(Switches::forced) == Some(PathName::Sendfile);

@@ -82,6 +82,7 @@ impl Arena {
         self.region.units as usize * UNIT
     }
 
+    #[allow(dead_code, reason = "unused on architectures without io_uring")]
     pub(super) fn start(&self) -> *const u8 {
         self.region.buffer.as_ptr()
     }

@@ -235,11 +235,20 @@ fn received_with(header: &libc::msghdr, length: usize) -> Received {
     received
 }
 
+/// Bytes of data that this header has.
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "`cmsg_len` is a `socklen_t` in musl, a `size_t` in glibc"
+)]
+fn data_length(part: &libc::cmsghdr) -> usize {
+    // SAFETY: computes an offset only.
+    let head = unsafe { libc::CMSG_LEN(0) } as usize;
+    (part.cmsg_len as usize).saturating_sub(head)
+}
+
 /// The one integer that is the data of this header.
 fn number(part: &libc::cmsghdr) -> Option<usize> {
-    // SAFETY: computes a length only.
-    let needed = unsafe { libc::CMSG_LEN(size_of::<libc::c_int>() as libc::c_uint) } as usize;
-    if part.cmsg_len < needed {
+    if data_length(part) < size_of::<libc::c_int>() {
         return None;
     }
     // SAFETY: the data of this header follows it in the control buffer.
@@ -250,9 +259,7 @@ fn number(part: &libc::cmsghdr) -> Option<usize> {
 }
 
 fn close_rights(part: &libc::cmsghdr) {
-    // SAFETY: computes an offset only.
-    let head = unsafe { libc::CMSG_LEN(0) } as usize;
-    let count = part.cmsg_len.saturating_sub(head) / size_of::<libc::c_int>();
+    let count = data_length(part) / size_of::<libc::c_int>();
     // SAFETY: the data of this header follows it in the control buffer.
     let data = unsafe { libc::CMSG_DATA(part) }.cast::<libc::c_int>();
     for index in 0..count {

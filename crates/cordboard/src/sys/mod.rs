@@ -3,6 +3,7 @@
 
 mod arena;
 mod bell;
+mod blocks;
 mod buffer;
 mod clone;
 mod datagram;
@@ -11,8 +12,18 @@ mod durable;
 mod lend;
 mod limit;
 mod process;
+// The list is also in Cargo.toml, and is the crate's own (`src/sys/mod.rs`).
+#[cfg_attr(
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64"
+    )),
+    path = "no_ring.rs"
+)]
 mod ring;
-mod ring_setup;
 mod select;
 mod signal;
 mod socket;
@@ -20,6 +31,7 @@ mod table;
 
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
 pub(crate) use bell::Bell;
+pub(crate) use blocks::{Half, SLOTS};
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use datagram::{Batch, Received, receive_one};
@@ -29,8 +41,7 @@ pub(crate) use lend::lend;
 pub(crate) use limit::file_size_limit;
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
-pub(crate) use ring::{Half, SLOTS, Uring};
-pub(crate) use ring_setup::{is_refusal, try_io_uring};
+pub(crate) use ring::{Uring, is_refusal, try_io_uring};
 pub(crate) use select::wait_for;
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, send_room, unsent};

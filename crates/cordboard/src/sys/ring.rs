@@ -10,27 +10,13 @@ use std::thread::ThreadId;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
 
-use super::ring_setup::{again, bell, errno, register_files, set_up};
+use self::setup::{again, bell, errno, register_files, set_up};
+pub(crate) use self::setup::{is_refusal, try_io_uring};
+use super::blocks::{Completion, Half, SLOTS};
 use super::{Arena, Bell, Piece, Stamp};
 use crate::errno::Errno;
 
-/// Blocks that can be in flight at once.
-pub(crate) const SLOTS: usize = 32;
-
-/// Which call of a block has come to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Half {
-    Read,
-    Write,
-}
-
-/// A call that has come to its end.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Completion {
-    pub(crate) slot: usize,
-    pub(crate) half: Half,
-    pub(crate) result: Result<usize, Errno>,
-}
+mod setup;
 
 /// Pairs of reads and writes in flight. The memory of each stays here until
 /// the kernel is done with it.

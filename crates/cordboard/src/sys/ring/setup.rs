@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use io_uring::IoUring;
 
-use super::{Bell, SLOTS, last};
+use super::super::{Bell, SLOTS, last};
 use crate::errno::Errno;
 
 pub(super) fn errno(error: &std::io::Error) -> Errno {

@@ -1,0 +1,74 @@
+//! In the place of `ring.rs` on architectures whose structures of
+//! `io_uring(7)` the `io-uring` crate does not have, such as all with 32 bits.
+//! Every ring is refused as a kernel without the call refuses it.
+
+use std::convert::Infallible;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use super::blocks::Completion;
+use super::{Arena, Piece};
+use crate::errno::Errno;
+
+/// There is none.
+pub(crate) struct Uring(Infallible);
+
+/// # Errors
+///
+/// `ENOSYS`.
+pub(crate) fn try_io_uring() -> Result<(), Errno> {
+    Err(Errno::ENOSYS)
+}
+
+/// The errno is the one that [`Uring::new`] gives.
+pub(crate) fn is_refusal(errno: Errno) -> bool {
+    errno == Errno::ENOSYS
+}
+
+impl Uring {
+    /// # Errors
+    ///
+    /// `ENOSYS`.
+    pub(crate) fn new(files: [OwnedFd; 2], _: &Arena) -> Result<Uring, (Errno, [OwnedFd; 2])> {
+        Err((Errno::ENOSYS, files))
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        match self.0 {}
+    }
+
+    pub(crate) fn queue(&mut self, _: usize, _: Piece, _: u64, _: u64) -> Result<(), Piece> {
+        match self.0 {}
+    }
+
+    pub(crate) fn enter(&mut self, _: bool) -> Result<(), Errno> {
+        match self.0 {}
+    }
+
+    pub(crate) fn wait(&mut self) -> Result<(), Errno> {
+        match self.0 {}
+    }
+
+    pub(crate) fn close(&mut self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Completion> {
+        match self.0 {}
+    }
+
+    pub(crate) fn release(&mut self, _: usize) -> Option<Piece> {
+        match self.0 {}
+    }
+
+    pub(crate) fn retire(&mut self) {
+        match self.0 {}
+    }
+}
