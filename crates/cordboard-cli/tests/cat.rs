@@ -137,3 +137,30 @@ fn a_reader_that_has_gone() {
     assert_eq!(json["errno"], "EPIPE");
     assert_eq!(json["written"], 0);
 }
+
+/// What a program leaves behind in its terminal, read by whoever has the
+/// other end: `EIO` comes after it, and is the end.
+#[test]
+fn the_end_of_a_pseudoterminal() {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    for args in [&["cat", "--json"][..], &["splice", "--json", "fd:0", "-"]] {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let tty = rustix::fs::open(&name, flags, Mode::empty()).unwrap();
+        rustix::io::write(&tty, b"no line feed").unwrap();
+        drop(tty);
+        let run = run(cordboard().args(args).stdin(master));
+        assert_eq!(run.ok().stdout(), b"no line feed");
+        let json = run.json();
+        assert_eq!(
+            (&json["ended"], &json["written"]),
+            (&"eof".into(), &12.into())
+        );
+        assert_eq!(json["path"], serde_json::json!(["read/write"]));
+    }
+}

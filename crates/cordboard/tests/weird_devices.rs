@@ -3,19 +3,22 @@
 mod common;
 
 use std::fs::File;
+use std::io::Write;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use common::{any, content, file_with, only, pattern, run, watchdog, with_control};
+use common::{any, content, file_with, only, pattern, pty, raw, run, watchdog, with_control};
 use cordboard::PathName::{ReadWrite, Sendfile, Splice};
-use cordboard::{Control, Ended, Errno, Request, Side, Transfer};
+use cordboard::stage::{Fault, Finished, Passed, Transform};
+use cordboard::{Control, Ended, Errno, Report, Request, Side, Stage, Transfer};
 use rustix::fs::OFlags;
 
 #[test]
 fn counters_timers_and_file_events_are_read_whole() {
     use rustix::event::{EventfdFlags, eventfd};
     let _dog = watchdog("counters_timers_and_file_events_are_read_whole");
-    for block in [None, std::num::NonZeroUsize::new(1)] {
+    for block in [None, NonZeroUsize::new(1)] {
         for size in [8, 12] {
             let counter = eventfd(7, EventfdFlags::NONBLOCK).unwrap();
             let sink = tempfile::tempfile().unwrap();
@@ -164,18 +167,8 @@ fn is_silent(fd: BorrowedFd<'_>) -> bool {
 #[test]
 fn a_terminals_end_is_typed_once() {
     let _dog = watchdog("a_terminals_end_is_typed_once");
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     for polled in [false, true] {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let tty = rustix::fs::open(
-            &name,
-            OFlags::RDWR | OFlags::NOCTTY,
-            rustix::fs::Mode::empty(),
-        )
-        .unwrap();
+        let (master, tty) = pty();
         // A line, the end, and a line that is nobody's business here.
         rustix::io::write(&master, b"one\n\x04two\n").unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
@@ -201,6 +194,197 @@ fn a_terminals_end_is_typed_once() {
         // With the pipe unlocked while nothing is typed, others may use it.
         assert!(!is_silent(reader.as_fd()));
     }
+}
+
+/// Changes nothing, and is taken for something that does.
+struct Same;
+
+impl Transform for Same {
+    fn name(&self) -> &'static str {
+        "same"
+    }
+
+    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+        let n = input.len().min(output.len());
+        output[..n].copy_from_slice(&input[..n]);
+        Ok(Passed { taken: n, made: n })
+    }
+
+    fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
+        Ok(Finished {
+            made: 0,
+            done: true,
+        })
+    }
+}
+
+/// How a transfer is run.
+const WAYS: [&str; 3] = ["sleeping", "polled", "engine"];
+
+fn by(way: &str, source: &OwnedFd, sink: &OwnedFd, request: Request, staged: bool) -> Report {
+    let control = Control::new().unwrap();
+    let [from, to] = [source, sink].map(|fd| fd.try_clone().unwrap());
+    let mut transfer = Transfer::owning(from, to, request).unwrap();
+    if staged {
+        transfer = transfer.stage(Stage::transforming(Same)).unwrap();
+    }
+    match way {
+        "sleeping" => transfer.run().report,
+        "polled" => transfer.control(&control).run().report,
+        _ => {
+            let engine = cordboard::Engine::new(Default::default()).unwrap();
+            engine.start(transfer).unwrap().wait().report
+        }
+    }
+}
+
+/// A program writes to a terminal and closes it; whoever holds the other end
+/// reads all of it, and then `EIO`, which is the end and no error.
+#[test]
+fn the_end_of_a_pseudoterminal() {
+    let _dog = watchdog("the_end_of_a_pseudoterminal");
+    for way in WAYS {
+        for nonblocking in [false, true] {
+            // The last is more than the kernel keeps: it is written meanwhile.
+            for length in [0, 5, 3000, 300_000] {
+                for staged in [false, true] {
+                    let (master, tty) = pty();
+                    raw(&tty);
+                    if nonblocking {
+                        rustix::io::ioctl_fionbio(&master, true).unwrap();
+                    }
+                    let data = pattern(length);
+                    let written = data.clone();
+                    let writer = std::thread::spawn(move || {
+                        File::from(tty).write_all(&written).unwrap();
+                    });
+                    let writer = if length > 3000 {
+                        Some(writer)
+                    } else {
+                        writer.join().unwrap();
+                        None
+                    };
+                    let sink = tempfile::tempfile().unwrap();
+                    let to = sink.try_clone().unwrap().into();
+                    let report = by(way, &master, &to, any(), staged);
+                    let what = format!("{way}, {nonblocking}, {length}, {staged}: {report:?}");
+                    assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
+                    let counts = (report.read, report.written, report.stranded);
+                    assert_eq!(counts, (length as u64, length as u64, 0), "{what}");
+                    assert_eq!(report.path, [ReadWrite], "{what}");
+                    assert!(content(&sink) == data, "{what}");
+                    if let Some(writer) = writer {
+                        writer.join().unwrap();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same where what is read becomes messages.
+#[test]
+fn the_end_of_a_pseudoterminal_that_is_cut_into_messages() {
+    use std::os::unix::net::UnixDatagram;
+    let _dog = watchdog("the_end_of_a_pseudoterminal_that_is_cut_into_messages");
+    for block in [None, NonZeroUsize::new(4)] {
+        for way in WAYS {
+            let (master, tty) = pty();
+            raw(&tty);
+            rustix::io::write(&tty, b"a message").unwrap();
+            drop(tty);
+            let (sink, receiver) = UnixDatagram::pair().unwrap();
+            let request = Request { block, ..any() };
+            let report = by(way, &master, &sink.into(), request, false);
+            let what = format!("{way}: {report:?}");
+            assert_eq!((report.ended, report.written), (Ended::Eof, 9), "{what}");
+            assert_eq!(report.path, [ReadWrite], "{what}");
+            let mut message = [0; 16];
+            let most = block.map_or(9, usize::from);
+            for length in [most, most, 1].into_iter().take(9usize.div_ceil(most)) {
+                assert_eq!(receiver.recv(&mut message).unwrap(), length, "{what}");
+            }
+        }
+    }
+}
+
+/// A terminal that is still open somewhere has not ended, and one that nobody
+/// has opened yet has not begun.
+#[test]
+fn a_pseudoterminal_that_is_open_has_not_ended() {
+    let _dog = watchdog("a_pseudoterminal_that_is_open_has_not_ended");
+    let (master, tty) = pty();
+    raw(&tty);
+    let second = tty.try_clone().unwrap();
+    rustix::io::write(&tty, b"one").unwrap();
+    drop(tty);
+    let sink = tempfile::tempfile().unwrap();
+    let request = || Request {
+        idle: Some(Duration::from_millis(1)),
+        ..any()
+    };
+    let report = run(&master, &sink, request()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Idle, 3),
+        "{report:?}"
+    );
+    // Closed and opened again, it goes on.
+    let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
+    drop(second);
+    let third = rustix::fs::open(
+        &name,
+        OFlags::RDWR | OFlags::NOCTTY,
+        rustix::fs::Mode::empty(),
+    );
+    rustix::io::write(third.as_ref().unwrap(), b"two").unwrap();
+    let report = run(&master, &sink, request()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Idle, 3),
+        "{report:?}"
+    );
+    drop(third);
+    let report = run(&master, &sink, request()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 0),
+        "{report:?}"
+    );
+    assert_eq!(content(&sink), b"onetwo");
+}
+
+/// `EIO` of the other end is no end: that of a program in the background,
+/// which may not read its terminal.
+#[test]
+fn a_terminal_that_may_not_be_read_is_an_error() {
+    use rustix::process::{getpid, setpgid, setsid};
+    let _dog = watchdog("a_terminal_that_may_not_be_read_is_an_error");
+    let (master, tty) = pty();
+    let sink = tempfile::tempfile().unwrap();
+    let in_the_background = || {
+        setpgid(None, None).unwrap();
+        assert_ne!(rustix::termios::tcgetpgrp(&tty).unwrap(), getpid());
+        // SAFETY: no handler is set, and this process has but one thread.
+        unsafe { libc::signal(libc::SIGTTIN, libc::SIG_IGN) };
+        let report = run(&tty, &sink, any()).report;
+        eprintln!("{report:?}");
+        (report.ended, report.failed, report.errno)
+            == (Ended::Error, Some(Side::Source), Some(Errno::EIO))
+    };
+    assert!(testkit::child::in_a_child(|| {
+        setsid().unwrap();
+        rustix::process::ioctl_tiocsctty(&tty).unwrap();
+        testkit::child::in_a_child(in_the_background)
+    }));
+    // Hung up, it has ended: read(2) says 0.
+    drop(master);
+    let report = run(&tty, &sink, any()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 0),
+        "{report:?}"
+    );
 }
 
 /// Each write to `/dev/net/tun` is a packet: none is joined with another, or

@@ -208,6 +208,38 @@ fn everything_refused_but_reading_and_writing() {
     }
 }
 
+/// Without `ioctl(2)` nobody knows it for a terminal, and it is spliced.
+#[test]
+fn the_end_of_a_pseudoterminal_that_nobody_knows_for_one() {
+    let _dog = watchdog("the_end_of_a_pseudoterminal_that_nobody_knows_for_one");
+    for data in [&b""[..], b"some"] {
+        for through in [false, true] {
+            let (master, tty) = common::pty();
+            common::raw(&tty);
+            rustix::io::write(&tty, data).unwrap();
+            drop(tty);
+            let file = tempfile::tempfile().unwrap();
+            let (reader, writer) = std::io::pipe().unwrap();
+            let report = apart(|| {
+                refuse(&[libc::SYS_ioctl], Errno::EPERM);
+                let request = only(&[PathName::Splice]);
+                match through {
+                    true => run(&master, &file, request).report,
+                    false => run(&master, &writer, request).report,
+                }
+            });
+            drop(writer);
+            assert_eq!(report.ended, Ended::Eof, "{data:?}, {through}: {report:?}");
+            assert_eq!(report.path, [PathName::Splice], "{report:?}");
+            let got = match through {
+                true => content(&file),
+                false => common::content_of(reader),
+            };
+            assert_eq!(got, data, "{report:?}");
+        }
+    }
+}
+
 #[test]
 fn a_pipe_that_cannot_be_told_not_to_wait() {
     let _dog = watchdog("a_pipe_that_cannot_be_told_not_to_wait");

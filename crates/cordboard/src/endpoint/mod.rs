@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub use filesystem::{CloneAbility, Filesystem};
 pub use kind::{Kind, Side};
 pub use overlap::Relation;
+pub(crate) use probe::is_pty_master;
 pub(crate) use reopen::reopen;
 
 use crate::errno::Errno;

@@ -126,6 +126,20 @@ fn is_memory(device: u64) -> bool {
     major(device) == 1 && matches!(minor(device), 3 | 5 | 7 | 8 | 9)
 }
 
+/// The end of a pseudoterminal that plays the user's part (`pty(7)`): opened
+/// by `/dev/ptmx`, or one of the BSD style (devices.txt, as above). Terminals
+/// that programs run on have other numbers.
+pub(crate) fn is_pty_master(fd: BorrowedFd<'_>) -> bool {
+    use rustix::fs::{major, minor};
+    let device = match rustix::fs::fstat(fd) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice => {
+            stat.st_rdev
+        }
+        _ => return false,
+    };
+    (major(device), minor(device)) == (5, 2) || major(device) == 2
+}
+
 fn same_device(other: &Facts, id: FileId) -> bool {
     other.id.is_some_and(|other| other.device == id.device)
 }

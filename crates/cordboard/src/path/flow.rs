@@ -88,6 +88,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) written: u64,
     /// Datagrams that the kernel cut.
     pub(crate) truncated: u64,
+    /// The source had ended, and was opened again before that was told.
+    pub(crate) opened_again: bool,
     pub(crate) source_ready: Ready,
     pub(crate) sink_ready: Ready,
     /// Sleeping inside a system call is allowed.

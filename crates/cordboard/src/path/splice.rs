@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use super::spill::Spill;
-use super::{Flow, Step, Takes, Verdict};
+use super::{Flow, Step, Takes, Verdict, stream};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::packets::{self, First};
@@ -94,6 +94,7 @@ fn writable(sink: &Facts) -> Result<(), Why> {
 /// | `EINVAL` on the sink's side | declined; what the private pipe holds is copied out first | `O_APPEND` set after open; drivers without splice_write |
 /// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | not to be had without `CONFIG_TLS` |
 /// | `EPERM`, `EACCES`, `EIO` on the source's side | declined if nothing has moved | seccomp; FUSE |
+/// | `EIO` of the master of a pseudoterminal | ended, where its last slave is closed | `n_tty_read`, drivers/tty/n_tty.c |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
 /// | packets in the source, for a pipe that is not in packet mode | declined | `splice_pipe_to_pipe`, fs/splice.c |
@@ -220,7 +221,16 @@ impl Splice {
             Err(Errno::EAGAIN) if polled && flow.is_at_a_mark() => {
                 Err(Verdict::Declined("urgent data in the stream".into()))
             }
+            Err(Errno::EIO) => Err(self.source_says_eio(flow)),
             Err(errno) => Err(self.source_failed(errno)),
+        }
+    }
+
+    /// The end, of a terminal that nobody knew to be one.
+    fn source_says_eio(&self, flow: &mut Flow<'_>) -> Verdict {
+        match stream::end_of_pty(flow) {
+            Ok(_) => Verdict::Ended,
+            Err(errno) => self.source_failed(errno),
         }
     }
 
@@ -364,6 +374,7 @@ impl Splice {
                 Verdict::Failed(_, errno) => Verdict::Failed(Side::Sink, errno),
                 verdict => verdict,
             },
+            Err(Errno::EIO) => self.source_says_eio(flow),
             Err(errno) => self.source_failed(errno),
         }
     }

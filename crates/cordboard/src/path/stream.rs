@@ -1,9 +1,11 @@
 //! Reading bytes into a buffer, as every path that has one does it.
 
+use std::os::fd::BorrowedFd;
+
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Cursor, Flow};
-use crate::endpoint::Kind;
+use crate::endpoint::{Kind, is_pty_master};
 use crate::errno::Errno;
 use crate::pipe::{self, OwnedPipe};
 
@@ -79,7 +81,40 @@ pub(super) fn read(
         let may_wait = flow.may_sleep || flow.source.facts().nonblocking;
         return pipe::read(fd, into, may_wait, aside);
     }
-    plain(flow, into)
+    match plain(flow, into) {
+        Err(Errno::EIO) => end_of_pty(flow),
+        done => {
+            flow.opened_again = false;
+            done
+        }
+    }
+}
+
+/// What `EIO` of a source means. The master of a pseudoterminal gives it once
+/// its last slave is closed and all that was written there is read
+/// (`n_tty_read` in drivers/tty/n_tty.c): that is the end, and shows as a
+/// hang-up as well. One that shows none any more has been opened again since
+/// (`EINTR`: to be read again); if that says `EIO` too, it is an error.
+pub(super) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
+    let fd = flow.source_fd();
+    if !is_pty_master(fd) {
+        return Err(Errno::EIO);
+    }
+    if is_hung_up(fd) {
+        return Ok(0);
+    }
+    if std::mem::replace(&mut flow.opened_again, true) {
+        return Err(Errno::EIO);
+    }
+    Err(Errno::EINTR)
+}
+
+fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    let polled = poll(&mut fds, Some(&Timespec::default()));
+    // Where nobody may be asked (RLIMIT_NOFILE), a master's EIO says it.
+    polled.is_err() || fds[0].revents().contains(PollFlags::HUP)
 }
 
 fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
@@ -120,6 +155,21 @@ mod tests {
             .unwrap_or((1, (0, true)));
         assert!(first > 0);
         assert_eq!(more, (0, true));
+    }
+
+    /// `EIO` of a master that shows no hang-up.
+    #[test]
+    fn a_pseudoterminal_that_was_opened_again_is_read_once_more() {
+        use rustix::pty::{OpenptFlags, openpt};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let sink = tempfile::tempfile().unwrap();
+        let request = Request::default;
+        let mut transfer = Transfer::new(master.as_fd(), sink.as_fd(), request()).unwrap();
+        assert_eq!(end_of_pty(&mut transfer.flow), Err(Errno::EINTR));
+        assert_eq!(end_of_pty(&mut transfer.flow), Err(Errno::EIO));
+        let mut transfer = Transfer::new(file.as_fd(), sink.as_fd(), request()).unwrap();
+        assert_eq!(end_of_pty(&mut transfer.flow), Err(Errno::EIO));
     }
 
     #[test]

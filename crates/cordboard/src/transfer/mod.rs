@@ -303,6 +303,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         read: 0,
         written: 0,
         truncated: 0,
+        opened_again: false,
         source_ready,
         sink_ready,
         may_sleep: false,

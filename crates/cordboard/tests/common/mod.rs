@@ -168,6 +168,26 @@ pub fn tcp_pair() -> (std::net::TcpStream, std::net::TcpStream) {
     (a, listener.accept().unwrap().0)
 }
 
+/// Both ends of a pseudoterminal: the user's, and the one that programs have.
+pub fn pty() -> (OwnedFd, OwnedFd) {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let tty = rustix::fs::open(&name, flags, Mode::empty()).unwrap();
+    (master, tty)
+}
+
+/// Has a terminal pass bytes on as they are.
+pub fn raw(tty: &OwnedFd) {
+    let mut termios = rustix::termios::tcgetattr(tty).unwrap();
+    termios.make_raw();
+    rustix::termios::tcsetattr(tty, rustix::termios::OptionalActions::Now, &termios).unwrap();
+}
+
 /// Nothing was lost and nothing counted wrong: what was written, what was
 /// handed back and what is still in the source are the whole again.
 pub fn audit(what: &str, outcome: Outcome, source: Source, kind: From, data: &[u8]) {
