@@ -92,6 +92,8 @@ impl Session {
         self.account.add(&report);
         self.transfers += 1;
         done?;
+        // An interrupt that goes to all of a pipeline may be why the source ended.
+        signals::go_on()?;
         for line in self.staging.sums(&report, named) {
             self.give(&line);
         }
@@ -234,8 +236,11 @@ impl Session {
         self.account.total.read
     }
 
-    /// The last lines, and the exit status.
+    /// The last lines, and the exit status. A signal that came before this makes
+    /// the end a cancelled one, whoever has noticed it and whatever was done by
+    /// then; one that comes later changes nothing.
     pub fn finish(mut self) -> u8 {
+        self.stopped();
         self.watch.clear();
         if self.transfers > 1 {
             // Opening and closing so many files takes time too.

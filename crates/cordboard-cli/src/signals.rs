@@ -48,6 +48,19 @@ pub fn stop() -> Option<i32> {
     }
 }
 
+/// Asked before anything that a stop leaves out.
+///
+/// # Errors
+///
+/// We were asked to stop. Whoever leaves something out for it passes this on to
+/// the session, which ends as cancelled.
+pub fn go_on() -> Result<(), Problem> {
+    match stop() {
+        None => Ok(()),
+        Some(_) => Err(Problem::interrupted()),
+    }
+}
+
 /// The name of a signal that asks us to stop.
 pub fn name(signal: i32) -> &'static str {
     match signal {
@@ -100,9 +113,7 @@ pub fn interruptible<T>(
     mut call: impl FnMut() -> Result<T, Errno>,
 ) -> Result<Result<T, Errno>, Problem> {
     loop {
-        if stop().is_some() {
-            return Err(Problem::interrupted());
-        }
+        go_on()?;
         match call() {
             Err(Errno::INTR) if take_show() => {
                 tick(Duration::ZERO);
@@ -119,10 +130,7 @@ pub fn interruptible<T>(
 pub fn at_once<T>(call: impl FnOnce() -> T) -> Result<T, Problem> {
     AT_ONCE.store(true, Ordering::SeqCst);
     // One that came before that has only been noted.
-    let done = match stop() {
-        None => Ok(call()),
-        Some(_) => Err(Problem::interrupted()),
-    };
+    let done = go_on().map(|()| call());
     AT_ONCE.store(false, Ordering::SeqCst);
     done
 }

@@ -21,6 +21,7 @@ pub mod sink;
 pub mod skip;
 pub mod source;
 pub mod spec;
+pub mod stall;
 pub mod table;
 pub mod tun;
 pub mod watchdog;

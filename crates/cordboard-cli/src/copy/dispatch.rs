@@ -14,7 +14,7 @@ use super::pool::{Pool, State};
 use super::told::{Ledger, Said, Told};
 use crate::problem::Problem;
 use crate::session::Session;
-use crate::signals::stop;
+use crate::signals::{go_on, stop};
 
 /// Files that this thread copies before it starts others: starting them takes
 /// as long as a few files.
@@ -214,18 +214,19 @@ impl<'s> Dispatch<'s> {
         let (from, to) = at.0.places(at.1);
         let job = &self.pool.job;
         let top = at.0.is_top();
-        if stop().is_none() {
-            match job.open((&from, &to), top, Manner::Alone, &mut told) {
-                Ok(opened) => {
-                    let (source, sink) = opened.ends();
-                    let request = opened.request.clone();
-                    let total = opened.size.filter(|_| self.only);
-                    let moved = (self.session).carry((source, &from), (sink, &to), request, total);
-                    job.settle(opened, (&from, &to), top, moved, &mut told);
-                }
-                Err(Hitch::Problem(problem)) => told.said.push(Said::Problem(problem)),
-                Err(Hitch::Later) => unreachable!("there is nothing later than this"),
+        let opened = go_on()
+            .map_err(Hitch::Problem)
+            .and_then(|()| job.open((&from, &to), top, Manner::Alone, &mut told));
+        match opened {
+            Ok(opened) => {
+                let (source, sink) = opened.ends();
+                let request = opened.request.clone();
+                let total = opened.size.filter(|_| self.only);
+                let moved = (self.session).carry((source, &from), (sink, &to), request, total);
+                job.settle(opened, (&from, &to), top, moved, &mut told);
             }
+            Err(Hitch::Problem(problem)) => told.said.push(Said::Problem(problem)),
+            Err(Hitch::Later) => unreachable!("there is nothing later than this"),
         }
         self.pool.end(at, told);
     }

@@ -32,6 +32,7 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::request;
 use crate::session::Session;
+use crate::signals::go_on;
 use crate::stages::{self, Staging};
 use batch::Item;
 use dispatch::Dispatch;
@@ -118,6 +119,8 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         written: (many && flags.recursive).then(Written::default),
     };
     let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);
+    // What a signal interrupted has said nothing of the sink.
+    go_on()?;
     if !into && many {
         let shown = sink.to_string_lossy();
         let text = "many files are copied into a directory, which this is not";
@@ -165,6 +168,7 @@ fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
     if !crate::endpoint::is_no_path(sink.as_os_str()) || there(sink) || above.is_some_and(there) {
         return Ok(());
     }
+    go_on()?;
     let shown = sink.to_string_lossy();
     let text = "it names no file, but another endpoint";
     let help = format!("{ELSEWHERE}; for a file of that name: ./{shown} or file:{shown}");

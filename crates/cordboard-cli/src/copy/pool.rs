@@ -20,7 +20,7 @@ use super::flights::{At, Flight, Flights};
 use super::one::{Hitch, Manner, Opened};
 use super::told::{Said, Sum, Told};
 use crate::failure::ended;
-use crate::signals::stop;
+use crate::signals::go_on;
 use crate::sys;
 
 /// What the threads share.
@@ -207,7 +207,8 @@ impl Pool {
         let mut told = Told::default();
         let (from, to) = at.0.places(at.1);
         let top = at.0.is_top();
-        if stop().is_some() {
+        if let Err(stopped) = go_on() {
+            told.said.push(Said::Problem(stopped));
             self.end(&at, told);
             return false;
         }

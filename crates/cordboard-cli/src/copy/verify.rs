@@ -18,7 +18,7 @@ use super::place::Place;
 use super::{Job, kind};
 use crate::hints::Doing;
 use crate::problem::{Problem, errno};
-use crate::signals::stop;
+use crate::signals::go_on;
 
 /// Bytes of either file that are compared at a time.
 const PIECE: usize = 1 << 20;
@@ -93,9 +93,7 @@ impl Job {
             .and_then(|transfer| transfer.stage(Stage::xxh3()))
             .and_then(|transfer| transfer.control(self.control).run().into_result())
             .map_err(|failure| call(failure.report.errno.unwrap_or(Errno::EIO)))?;
-        if stop().is_some() {
-            return Err(Problem::interrupted());
-        }
+        go_on()?;
         let digest = report.stages.into_iter().find_map(|stage| stage.digest);
         digest.ok_or_else(|| call(Errno::EIO))
     }
@@ -164,9 +162,7 @@ fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Diff
     let mut buffers = [vec![0; PIECE], vec![0; PIECE]];
     let mut at = 0;
     while at < length {
-        if stop().is_some() {
-            return Err(Stop::Interrupted);
-        }
+        go_on().map_err(|_| Stop::Interrupted)?;
         let want = usize::try_from(length - at).map_or(PIECE, |left| left.min(PIECE));
         let mut got = [0; 2];
         for ((file, start), (buffer, got)) in sides.iter().zip(buffers.iter_mut().zip(&mut got)) {

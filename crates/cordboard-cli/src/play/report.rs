@@ -29,6 +29,8 @@ pub struct Playbill {
     pub tally: Option<Tally>,
     /// The first thing that went wrong, and where.
     failed: Option<(Option<Which>, Option<Errno>)>,
+    /// The signal that came before the account was closed.
+    stopped: Option<i32>,
     usage: bool,
 }
 
@@ -90,7 +92,9 @@ impl Playbill {
 
     fn ended(&self) -> Ended {
         let accounts = [&self.audio, &self.video];
-        if self.failed.is_some() {
+        if self.stopped.is_some() {
+            Ended::Cancelled
+        } else if self.failed.is_some() {
             Ended::Error
         } else if accounts.iter().any(|a| a.total.ended == Ended::Cancelled) {
             Ended::Cancelled
@@ -120,10 +124,12 @@ impl Playbill {
         serde_json::to_string(&line).expect("plain data")
     }
 
-    /// The last lines, and the exit status.
-    pub fn finish(&self, frame: u64, summary: bool, json: bool) -> u8 {
+    /// The last lines, and the exit status. As of other commands, a signal that
+    /// came before this makes the end a cancelled one.
+    pub fn finish(mut self, frame: u64, summary: bool, json: bool) -> u8 {
+        self.stopped = signals::stop();
         let ended = self.ended();
-        let stopped = signals::stop().filter(|_| ended == Ended::Cancelled);
+        let stopped = self.stopped;
         let said = self.tally.as_ref().map(Tally::summary);
         let said = said.unwrap_or_else(|| "nothing was played".to_owned());
         if let Some(signal) = stopped {

@@ -118,7 +118,9 @@ impl Running {
 
     /// Ends it with [`Ended::Cancelled`](crate::Ended::Cancelled), soon: a
     /// piece of a file copy that is under way is finished first. Returns at
-    /// once; the outcome is there for whoever waits.
+    /// once; the outcome is there for whoever waits. It is
+    /// [`Ended::Eof`](crate::Ended::Eof) where the transfer found the end of its
+    /// source before it was cancelled.
     pub fn cancel(&self) {
         if !self.is_orphan() && self.shared.completion.cancel() {
             // An engine that has shut down has ended it already.

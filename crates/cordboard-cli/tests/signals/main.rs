@@ -1,7 +1,9 @@
 //! Signals end a transfer with its report, and ask for progress.
 #![allow(missing_docs)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod stops;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;

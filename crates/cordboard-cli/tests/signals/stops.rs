@@ -1,0 +1,189 @@
+//! A stop that comes at a bad moment: what it leaves out is never called done.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use testkit::stall::{Call, Stall};
+
+use super::common::*;
+
+/// The command, stalling at its first call of this kind on this path; `None`
+/// where the kernel cannot do that.
+fn stalling(command: &mut Command, call: Call, path: &Path) -> Option<(Child, Stall)> {
+    let path = path.to_owned();
+    let holds = move |made: Call, at: &OsStr| made == call && at == path;
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Stall::spawn(command, holds)
+        .inspect_err(|error| eprintln!("SKIPPED: a call that stalls: {error}"))
+        .ok()
+}
+
+/// The signal comes while the call stalls, which then succeeds.
+fn stopped_at(command: &mut Command, call: Call, path: &Path, by: Signal) -> Option<Run> {
+    let (child, stall) = stalling(command, call, path)?;
+    let held = stall.reached();
+    signal(child.id(), by);
+    held.release();
+    Some(end(child))
+}
+
+#[test]
+fn a_file_that_was_left_out_while_its_stat_stalled() {
+    let dir = dir();
+    let (from, to) = (file(&dir, "from", b"all of it"), dir.path().join("to"));
+    for (by, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let mut copy = cordboard();
+        copy.args(["copy", "--json"]).args([&from, &to]);
+        let Some(run) = stopped_at(&mut copy, Call::Stat, &from, by) else {
+            return;
+        };
+        run.fails(code, &["interrupted by", "0 bytes read, 0 written"]);
+        assert_eq!(run.json()["ended"], "cancelled");
+        assert!(!to.exists());
+    }
+}
+
+#[test]
+fn files_that_were_left_out_among_many() {
+    let dir = dir();
+    let [a, b] = ["a", "b"].map(|name| file(&dir, name, b"all of it"));
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let mut copy = cordboard();
+    copy.args(["copy", "--json", "--jobs", "2"])
+        .args([&a, &b, &into]);
+    let Some(run) = stopped_at(&mut copy, Call::Stat, &b, Signal::TERM) else {
+        return;
+    };
+    run.fails(143, &["interrupted by SIGTERM: 0 bytes read, 0 written"]);
+    assert_eq!(run.json()["ended"], "cancelled");
+    assert_eq!(std::fs::read_dir(&into).unwrap().count(), 0);
+}
+
+/// All bytes are there, and the account is not made yet: the directory's sync
+/// comes between the two.
+#[test]
+fn a_signal_after_the_last_byte_and_before_the_account() {
+    let dir = dir();
+    let (from, to) = (file(&dir, "from", b"all of it"), dir.path().join("to"));
+    for (command, hash) in [("splice", true), ("copy", false), ("copy", true)] {
+        let mut whole = cordboard();
+        whole.args([command, "--json", "--sync"]);
+        whole
+            .args(hash.then_some("--hash=crc32"))
+            .args([&from, &to]);
+        let Some(run) = stopped_at(&mut whole, Call::Open, dir.path(), Signal::INT) else {
+            return;
+        };
+        assert_eq!(run.code(), 130, "{}", run.stderr());
+        let json = run.json();
+        assert_eq!(
+            (&json["ended"], &json["written"]),
+            (&"cancelled".into(), &9.into())
+        );
+        assert_eq!(std::fs::read(&to).unwrap(), b"all of it");
+        std::fs::remove_file(&to).unwrap();
+    }
+}
+
+/// An interrupt at the keyboard goes to a whole pipeline: the producer's end is
+/// the end of the source, and the command has the signal too.
+#[test]
+fn an_interrupt_of_the_whole_pipeline_is_no_success() {
+    const RUNS: usize = 40;
+    let dir = dir();
+    let sink = dir.path().join("sink");
+    let routes: [&[&str]; 2] = [&[], &["--route", "read/write"]];
+    for run in 0..RUNS {
+        let mut producer = Command::new("sh")
+            .args(["-c", "echo; exec sleep 1000"])
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let group = Pid::from_raw(producer.id() as i32).unwrap();
+        let child = cordboard()
+            .args(["splice", "--json", "--hash", "crc32", "-"])
+            .arg(&sink)
+            .args(routes[run % 2])
+            .stdin(producer.stdout.take().unwrap())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(group.as_raw_nonzero().get())
+            .spawn()
+            .unwrap();
+        until("the first byte", || {
+            sink.metadata().ok().filter(|m| m.len() == 1)
+        });
+        kill_process_group(group, Signal::INT).unwrap();
+        producer.wait().unwrap();
+        let run = end(child);
+        assert_eq!(run.code(), 130, "{}", run.stderr());
+        let json = run.json();
+        assert_eq!(
+            (&json["ended"], &json["written"]),
+            (&"cancelled".into(), &1.into()),
+            "{json}"
+        );
+        let lines = run.stderr();
+        assert_eq!(lines.lines().count(), 2, "no sum of a part: {lines}");
+        std::fs::remove_file(&sink).unwrap();
+    }
+}
+
+/// Whenever it comes, status, account and files say the same.
+#[test]
+fn a_signal_at_many_moments_of_a_copy_of_many_files() {
+    const FILES: usize = 300;
+    const RUNS: usize = 24;
+    let dir = dir();
+    let from = dir.path().join("from");
+    std::fs::create_dir(&from).unwrap();
+    for i in 0..FILES {
+        std::fs::write(from.join(i.to_string()), bytes(50 + i)).unwrap();
+    }
+    let mut stopped = 0;
+    for run in 0..RUNS {
+        let to = dir.path().join(format!("to{run}"));
+        let jobs = ["1", "4"][run % 2];
+        let child = cordboard()
+            .args(["copy", "-r", "--json", "--jobs", jobs])
+            .args([&from, &to])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        until("handlers", || handles(pid, 14).then_some(()));
+        // The further on, the more runs see the end come first.
+        let wanted = FILES * run / RUNS;
+        let start = Instant::now();
+        while std::fs::read_dir(&to).map_or(0, Iterator::count) < wanted {
+            assert!(start.elapsed() < DEADLINE, "{wanted} files did not come");
+        }
+        signal(pid, Signal::TERM);
+        let run = end(child);
+        let json = run.json();
+        let (mut whole, mut sum) = (0, 0);
+        for i in 0..FILES {
+            if let Ok(there) = std::fs::read(to.join(i.to_string())) {
+                whole += usize::from(there == bytes(50 + i));
+                sum += there.len();
+            }
+        }
+        assert_eq!(json["written"], sum, "{}", run.stderr());
+        match run.code() {
+            0 => assert_eq!((whole, json["ended"].as_str()), (FILES, Some("eof"))),
+            143 => {
+                assert_eq!(json["ended"], "cancelled");
+                stopped += 1;
+            }
+            code => panic!("{code}: {}", run.stderr()),
+        }
+    }
+    assert!(stopped > 0, "no signal came in time");
+}

@@ -1,0 +1,250 @@
+//! A child of which one system call on a path stalls, as on a server that does
+//! not answer: a filter hands the call to this process (`seccomp_unotify(2)`,
+//! since Linux 5.0), which leaves it unanswered. As in a wait for such a server,
+//! only a signal that kills ends the wait (since Linux 5.19).
+
+use std::ffi::OsStr;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+/// `struct seccomp_notif`: id, thread and flags, number and architecture,
+/// instruction, six arguments (linux/seccomp.h).
+type Notice = [u64; 10];
+/// `struct seccomp_notif_resp`: id, value, error and flags.
+type Answer = [u64; 3];
+
+const NOTIF_RECV: libc::c_ulong = 0xc050_2100;
+const NOTIF_SEND: libc::c_ulong = 0xc018_2101;
+/// That the call is made after all: `SECCOMP_USER_NOTIF_FLAG_CONTINUE`, in the
+/// upper half of a word with the error 0.
+const CONTINUE: u64 = u64::from_ne_bytes(if cfg!(target_endian = "little") {
+    [0, 0, 0, 0, 1, 0, 0, 0]
+} else {
+    [0, 0, 0, 0, 0, 0, 0, 1]
+});
+/// `SECCOMP_FILTER_FLAG_NEW_LISTENER` and `_WAIT_KILLABLE_RECV`.
+const FLAGS: libc::c_ulong = 1 << 3 | 1 << 5;
+const SET_MODE_FILTER: libc::c_uint = 1;
+const RET_ALLOW: u32 = 0x7fff_0000;
+const RET_USER_NOTIF: u32 = 0x7fc0_0000;
+
+/// The calls that are looked at; the second argument of each is a path.
+#[cfg(target_pointer_width = "64")]
+const CALLS: [libc::c_long; 3] = [libc::SYS_openat, libc::SYS_newfstatat, libc::SYS_statx];
+#[cfg(not(target_pointer_width = "64"))]
+const CALLS: [libc::c_long; 3] = [libc::SYS_openat, libc::SYS_fstatat64, libc::SYS_statx];
+
+/// What a call does with its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// `openat(2)`.
+    Open,
+    /// `fstatat(2)`, `statx(2)`.
+    Stat,
+}
+
+/// The call that stalls, or will.
+#[derive(Debug)]
+pub struct Stall {
+    listener: Arc<OwnedFd>,
+    held: Receiver<u64>,
+}
+
+impl Stall {
+    /// Starts a command of which the first call that `holds` is true of stalls.
+    ///
+    /// # Errors
+    ///
+    /// The command cannot be started, or the kernel cannot do this.
+    pub fn spawn(
+        command: &mut Command,
+        holds: impl Fn(Call, &OsStr) -> bool + Send + 'static,
+    ) -> io::Result<(Child, Stall)> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        // SAFETY: what runs between fork and exec makes bare system calls, and
+        // allocates nothing.
+        unsafe { command.pre_exec(move || filter(theirs.as_fd())) };
+        let child = command.spawn()?;
+        let listener = Arc::new(received(&ours)?);
+        let (send, held) = channel();
+        let serving = Arc::clone(&listener);
+        std::thread::spawn(move || serve(&serving, &send, &holds));
+        Ok((child, Stall { listener, held }))
+    }
+
+    /// Waits until the call stalls.
+    ///
+    /// # Panics
+    ///
+    /// The child has ended without it, or a minute has passed.
+    pub fn reached(&self) -> Held<'_> {
+        let id = self.held.recv_timeout(Duration::from_secs(60));
+        Held {
+            listener: self.listener.as_fd(),
+            id: id.expect("the call was not made"),
+        }
+    }
+}
+
+/// A call that stalls. Dropped, it stalls until its process is killed.
+#[derive(Debug)]
+pub struct Held<'a> {
+    listener: BorrowedFd<'a>,
+    id: u64,
+}
+
+impl Held<'_> {
+    /// Has the kernel make it now.
+    pub fn release(self) {
+        go_on(self.listener, self.id);
+    }
+}
+
+/// Answers each call but one.
+fn serve(listener: &OwnedFd, held: &Sender<u64>, holds: &dyn Fn(Call, &OsStr) -> bool) {
+    let mut holding = false;
+    loop {
+        let mut fds = [PollFd::new(listener, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return,
+            // All who had the filter are gone.
+            Ok(_) if !fds[0].revents().contains(PollFlags::IN) => return,
+            Ok(_) => {}
+        }
+        let mut notice: Notice = [0; 10];
+        // SAFETY: the kernel writes one seccomp_notif, which the words hold.
+        let got = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_RECV as _, &raw mut notice) };
+        if got != 0 {
+            // It was killed meanwhile.
+            continue;
+        }
+        let [thread, _] = halves(notice[1]);
+        let [number, _] = halves(notice[2]);
+        let call = match libc::c_long::from(number) == CALLS[0] as libc::c_long {
+            true => Call::Open,
+            false => Call::Stat,
+        };
+        if !holding && holds(call, OsStr::from_bytes(&text(thread, notice[5]))) {
+            holding = true;
+            let _ = held.send(notice[0]);
+        } else {
+            go_on(listener.as_fd(), notice[0]);
+        }
+    }
+}
+
+fn go_on(listener: BorrowedFd<'_>, id: u64) {
+    let answer: Answer = [id, 0, CONTINUE];
+    // SAFETY: the kernel reads one seccomp_notif_resp, which the words are. That
+    // the process is gone (ENOENT) is no matter.
+    unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_SEND as _, &raw const answer) };
+}
+
+/// The two integers in a word.
+fn halves(word: u64) -> [i32; 2] {
+    let bytes = word.to_ne_bytes();
+    let half = |at: usize| {
+        bytes[at..]
+            .first_chunk()
+            .map_or(0, |b| i32::from_ne_bytes(*b))
+    };
+    [half(0), half(4)]
+}
+
+/// A string in another process.
+fn text(thread: i32, address: u64) -> Vec<u8> {
+    let mut bytes = vec![0; libc::PATH_MAX as usize];
+    let memory = std::fs::File::open(format!("/proc/{thread}/mem"));
+    let read = memory.and_then(|memory| memory.read_at(&mut bytes, address));
+    bytes.truncate(read.unwrap_or(0));
+    let end = bytes.iter().position(|byte| *byte == 0);
+    bytes.truncate(end.unwrap_or(bytes.len()));
+    bytes
+}
+
+/// In the child: from here on those calls are handed to the parent, to whom the
+/// listener is sent.
+fn filter(parent: BorrowedFd<'_>) -> io::Result<()> {
+    let line = |code: u32, to: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: to,
+        jf: 0,
+        k,
+    };
+    let equal = |to, call: libc::c_long| {
+        let code = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        line(code, to, call as u32)
+    };
+    let mut lines = [
+        line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        equal(3, CALLS[0]),
+        equal(2, CALLS[1]),
+        equal(1, CALLS[2]),
+        line(libc::BPF_RET | libc::BPF_K, 0, RET_ALLOW),
+        line(libc::BPF_RET | libc::BPF_K, 0, RET_USER_NOTIF),
+    ];
+    let program = libc::sock_fprog {
+        len: lines.len() as u16,
+        filter: lines.as_mut_ptr(),
+    };
+    // SAFETY: takes integers; without it a filter takes root.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: reads a program that is valid for the length of the call.
+    let listener = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            SET_MODE_FILTER,
+            FLAGS,
+            &raw const program,
+        )
+    };
+    let listener = match i32::try_from(listener) {
+        Ok(number) if number >= 0 => number,
+        _ => return Err(io::Error::last_os_error()),
+    };
+    // SAFETY: the call above has returned it, and nobody else has it.
+    let listener = unsafe { OwnedFd::from_raw_fd(listener) };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut message = SendAncillaryBuffer::new(&mut space);
+    let fds = [listener.as_fd()];
+    message.push(SendAncillaryMessage::ScmRights(&fds));
+    let data = [IoSlice::new(b"x")];
+    rustix::net::sendmsg(parent, &data, &mut message, SendFlags::empty())?;
+    Ok(())
+}
+
+/// The listener, as the child has sent it.
+fn received(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut message = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut data = [IoSliceMut::new(&mut byte)];
+    rustix::net::recvmsg(socket, &mut data, &mut message, RecvFlags::CMSG_CLOEXEC)?;
+    let mut found = message.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    found.next().ok_or_else(|| io::ErrorKind::NotFound.into())
+}
