@@ -45,11 +45,10 @@
 //! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are held back
 //!   from the calling thread while a transfer runs, so that a closed reader
 //!   or a file-size limit is an errno in the report and not the host's end.
-//! * It does not cut off what others write to its sink behind it, while it makes
-//!   holes or ends early. Two exceptions: a direct copy that ends early gives
-//!   the file back the length that it has filled, and a hole that ends a file
-//!   within a page is made by `ftruncate(2)`; whoever makes the file longer at
-//!   that very moment loses that.
+//! * It does not cut off what others write to its sink behind it. One exception:
+//!   a direct copy that ends early gives the file back the length that it has
+//!   filled, if it still has the length that the copy gave it; no call looks and
+//!   cuts at once, so whoever makes the file longer between the two loses that.
 //! * It takes no part in locks. By `fcntl_locking(2)` a process loses its own
 //!   record locks on a file with any descriptor of it that is closed: those of
 //!   an engine's transfers, and the second ones of direct copies, are.

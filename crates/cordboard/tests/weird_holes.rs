@@ -29,6 +29,16 @@ fn map(file: &File) -> (Vec<(u64, u64)>, u64) {
     (extents, file.metadata().unwrap().blocks())
 }
 
+/// The same holes in both. One that ends within a block can keep that block: no
+/// call makes a file longer without one that could not make it shorter too.
+fn assert_same_holes(sink: &File, source: &File, what: &str) {
+    let (there, here) = (map(sink), map(source));
+    assert_eq!(there.0, here.0, "{what}");
+    let within = !source.metadata().unwrap().len().is_multiple_of(4096);
+    let most = here.1 + if within { 8 } else { 0 };
+    assert!(there.1 <= most, "{what}: {} blocks of {}", there.1, here.1);
+}
+
 fn holey(size: u64, data: &[(u64, usize)]) -> File {
     let file = tempfile::tempfile().unwrap();
     for (at, length) in data {
@@ -54,7 +64,7 @@ fn holes_stay_holes() {
             let sink = tempfile::tempfile().unwrap();
             let report = run(&source, &sink, only(&[path])).report;
             assert_eq!((report.ended, report.written), (Ended::Eof, size), "{path}");
-            assert_eq!(map(&sink), map(&source), "{path} {size} {data:?}");
+            assert_same_holes(&sink, &source, &format!("{path} {size} {data:?}"));
             assert!(content(&sink) == content(&source), "{path}");
             // With an offset of its own the source's position stays.
             let mut source = source;
@@ -177,7 +187,7 @@ fn more_than_four_gibibytes_are_counted_right() {
         let report = run(&source, &sink, only(&[path])).report;
         assert_eq!((report.ended, report.written), (Ended::Eof, size), "{path}");
         assert_eq!((position(&source), position(&sink)), (size, size), "{path}");
-        assert_eq!(map(&sink), map(&source), "{path}");
+        assert_same_holes(&sink, &source, &path.to_string());
         let (mut here, mut there) = ([0; 4096], [1; 4096]);
         source.read_exact_at(&mut here, (4 << 30) - 5).unwrap();
         sink.read_exact_at(&mut there, (4 << 30) - 5).unwrap();

@@ -17,50 +17,16 @@ use common::{From, Source, any, content, only, pattern, run, watchdog};
 use cordboard::{
     Ended, Errno, Observer, PathName, Progress, Refusal, Report, Request, Side, Transfer,
 };
+use testkit::refuse::apart;
 
 /// From now on this thread's calls with these numbers fail with this errno.
 fn refuse(calls: &[libc::c_long], errno: Errno) {
-    filter(calls, errno, 0);
+    testkit::refuse::refuse(calls, errno.raw());
 }
 
 /// And those of all other threads.
 fn refuse_all(calls: &[libc::c_long], errno: Errno) {
-    filter(calls, errno, libc::SECCOMP_FILTER_FLAG_TSYNC);
-}
-
-fn filter(calls: &[libc::c_long], errno: Errno, flags: libc::c_ulong) {
-    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    let give = (libc::BPF_RET | libc::BPF_K) as u16;
-    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let mut program = vec![op(load, 0, 0, 0)];
-    for call in calls {
-        program.push(op(equal, 0, 1, *call as u32));
-        program.push(op(give, 0, 0, libc::SECCOMP_RET_ERRNO | errno.raw() as u32));
-    }
-    program.push(op(give, 0, 0, libc::SECCOMP_RET_ALLOW));
-    let filter = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: takes integers only.
-    let bound = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    assert_eq!(bound, 0);
-    // SAFETY: the program outlives the call, which copies it.
-    let set = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            flags,
-            &raw const filter,
-        )
-    };
-    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
-}
-
-/// Runs in a thread that the filter dies with.
-fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    testkit::refuse::refuse_all(calls, errno.raw());
 }
 
 const SIZE: usize = 300_000;
@@ -412,6 +378,43 @@ fn a_sink_that_takes_nothing_without_a_word() {
         (Some(cordboard::Side::Sink), Some(Errno::EIO), 0),
         "{report:?}"
     );
+}
+
+/// Holes are made without the newest call for it, and never by one that could
+/// make the sink shorter.
+#[test]
+fn holes_where_calls_are_refused() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let _dog = watchdog("holes_where_calls_are_refused");
+    let blocks = |file: &File| file.metadata().unwrap().blocks();
+    let (write, reserve) = (libc::SYS_pwritev2, libc::SYS_fallocate);
+    for calls in [&[write][..], &[reserve], &[write, reserve]] {
+        for errno in [Errno::EOPNOTSUPP, Errno::EPERM, Errno::ENOSYS] {
+            let source = tempfile::tempfile().unwrap();
+            for at in [1 << 20, 5 << 20] {
+                source.write_all_at(&pattern(8192), at).unwrap();
+            }
+            source.set_len((9 << 20) + 17).unwrap();
+            let sink = tempfile::tempfile().unwrap();
+            let report = apart(|| {
+                refuse(&[libc::SYS_ftruncate], Errno::EIO);
+                refuse(calls, errno);
+                run(&source, &sink, only(&[PathName::ReadWrite])).report
+            });
+            let found = (report.ended, report.written, report.path);
+            let expected = (Ended::Eof, (9 << 20) + 17, vec![PathName::ReadWrite]);
+            assert_eq!(found, expected, "{calls:?} {errno}");
+            assert!(content(&sink) == content(&source), "{calls:?} {errno}");
+            // Where nothing can be punched out, the last block of each hole stays.
+            let more = if calls.contains(&reserve) { 3 } else { 1 };
+            let most = blocks(&source) + more * 8;
+            assert!(
+                blocks(&sink) <= most,
+                "{calls:?} {errno}: {}",
+                blocks(&sink)
+            );
+        }
+    }
 }
 
 /// `prlimit64(2)`, which tells whether `SIGXFSZ` has to be held back.

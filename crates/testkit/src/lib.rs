@@ -17,6 +17,7 @@ pub mod loopdev;
 pub mod matrix;
 pub mod model;
 pub mod pattern;
+pub mod refuse;
 pub mod sink;
 pub mod skip;
 pub mod source;

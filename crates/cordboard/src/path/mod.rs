@@ -11,6 +11,7 @@ pub(crate) mod copy_file_range;
 pub(crate) mod datagram;
 pub(crate) mod direct;
 mod flow;
+mod lengthen;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
 mod spill;
@@ -19,6 +20,7 @@ mod staged;
 mod stream;
 
 pub(crate) use flow::{Cursor, Flow, Ready};
+pub(crate) use lengthen::lengthen;
 
 use std::os::fd::BorrowedFd;
 

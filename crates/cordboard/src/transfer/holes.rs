@@ -1,14 +1,12 @@
 //! Holes: ranges without blocks, which read as zeros.
 
-use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
-use rustix::io::ReadWriteFlags;
 
 use crate::endpoint::reopen;
 use crate::errno::Errno;
-use crate::path::{Cursor, Flow};
+use crate::path::{Cursor, Flow, lengthen};
 
 /// Bytes of a hole in one step where a stage looks at its zeros: few enough
 /// that cancelling comes through.
@@ -28,7 +26,7 @@ pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
     let size = rustix::fs::fstat(sink)?.st_size as u64;
     let end = offset.saturating_add(length);
     if size < end {
-        match lengthen(sink, end, flow.sink.facts().is_direct()) {
+        match lengthen(sink, end) {
             Ok(()) => {}
             // No file may be that long here: a disk full of zeros would not
             // change that.
@@ -46,37 +44,6 @@ pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
     }
     flow.move_sink(length as i64)?;
     Ok(true)
-}
-
-/// Makes a file this long, if it is shorter; never any shorter, as `ftruncate(2)`
-/// would where somebody else has made it longer meanwhile: their bytes would be
-/// gone. The last byte is one of ours, and becomes a zero.
-///
-/// Of part of a page, which is the end of a file and no more to be punched out,
-/// `ftruncate(2)` has to make the hole all the same.
-fn lengthen(fd: BorrowedFd<'_>, end: u64, direct: bool) -> Result<(), Errno> {
-    const PAGE: u64 = 4096;
-    // RWF_NOAPPEND, since Linux 6.9: at the offset, whatever O_APPEND says.
-    let no_append = ReadWriteFlags::from_bits_retain(0x20);
-    let last = end.saturating_sub(1);
-    let done = if direct || !end.is_multiple_of(PAGE) {
-        // Direct I/O takes no single byte either.
-        Err(rustix::io::Errno::INVAL)
-    } else {
-        let byte = [IoSlice::new(&[0])];
-        rustix::io::retry_on_intr(|| rustix::io::pwritev2(fd, &byte, last, no_append))
-    };
-    match done {
-        Ok(_) => Ok(()),
-        // EOPNOTSUPP: an older kernel; ENOSYS, EPERM: a filter.
-        Err(
-            rustix::io::Errno::OPNOTSUPP
-            | rustix::io::Errno::INVAL
-            | rustix::io::Errno::NOSYS
-            | rustix::io::Errno::PERM,
-        ) => Ok(rustix::fs::ftruncate(fd, end)?),
-        Err(errno) => Err(errno.into()),
-    }
 }
 
 /// A file of ours may not be so long, as `RLIMIT_FSIZE` has it.
@@ -170,37 +137,5 @@ fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
             (size >= offset).then_some((size, u64::MAX))
         }
         Err(_) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::FileExt;
-
-    use super::*;
-
-    #[test]
-    fn a_file_that_somebody_else_made_longer_stays_so() {
-        for direct in [false, true] {
-            for end in [5000, 8192] {
-                let file = tempfile::tempfile().unwrap();
-                lengthen(file.as_fd(), end, direct).unwrap();
-                assert_eq!(file.metadata().unwrap().len(), end);
-            }
-        }
-        let file = tempfile::tempfile().unwrap();
-        file.write_all_at(b"theirs", 9000).unwrap();
-        lengthen(file.as_fd(), 4096, false).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), 9006);
-    }
-
-    #[test]
-    fn no_byte_is_appended() {
-        let dir = tempfile::tempdir().unwrap();
-        let name = dir.path().join("log");
-        std::fs::write(&name, b"123").unwrap();
-        let file = std::fs::File::options().append(true).open(&name).unwrap();
-        lengthen(file.as_fd(), 8192, false).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), 8192);
     }
 }

@@ -168,12 +168,24 @@ impl Direct {
             _ => flow.source.facts().size.unwrap_or(0),
         };
         let ahead = end.saturating_sub(from).min(flow.left).min(flow.span);
-        let whole = ahead.min(GROWTH) / self.unit * self.unit;
-        if from % self.unit != 0 || from < self.by_hand || whole == 0 {
+        let mut ahead = ahead.min(GROWTH);
+        if from % self.unit != 0 || from < self.by_hand || ahead < self.unit {
             return Ok(false);
         }
         if let Some(room) = &mut self.room {
-            room.grow(flow.sink_fd(), to, to + ahead.min(GROWTH))?;
+            let there = room
+                .grow(flow.sink_fd(), to, to + ahead)?
+                .saturating_sub(to);
+            if there < ahead {
+                // No room for all: not to be asked for again with each piece.
+                self.by_hand = from + there + self.arena.len() as u64;
+                self.careful = 0;
+            }
+            ahead = there;
+        }
+        let whole = ahead / self.unit * self.unit;
+        if whole == 0 {
+            return Ok(false);
         }
         self.next = (from, to);
         self.until = from + whole;
@@ -216,7 +228,7 @@ impl Direct {
     fn broken(&mut self, flow: &mut Flow<'_>) -> Option<Verdict> {
         let (fate, length) = self.window.give_up()?;
         self.until = 0;
-        let (from, to) = match offsets(flow) {
+        let (from, _) = match offsets(flow) {
             Ok(offsets) => offsets,
             Err(why) => return Some(Verdict::Declined(why)),
         };
@@ -226,11 +238,6 @@ impl Direct {
             if let Err(verdict) = account(flow, moved) {
                 return Some(verdict);
             }
-        }
-        if let Some(room) = &self.room
-            && let Err(errno) = room.trim(flow.sink_fd(), to + moved)
-        {
-            return Some(Verdict::Failed(Side::Sink, errno));
         }
         self.careful = 0;
         let errno = match fate {
@@ -429,7 +436,7 @@ impl Step for Direct {
         }
         let _ = self.window.give_up();
         self.ring.retire();
-        let trimmed = match (&self.room, offsets(flow)) {
+        let trimmed = match (&mut self.room, offsets(flow)) {
             (Some(room), Ok((_, to))) => room.trim(flow.sink_fd(), to),
             _ => Ok(()),
         };
@@ -441,7 +448,7 @@ impl Step for Direct {
     }
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
-        if let (Some(room), Ok((_, to))) = (&self.room, offsets(flow)) {
+        if let (Some(room), Ok((_, to))) = (&mut self.room, offsets(flow)) {
             let _ = room.trim(flow.sink_fd(), to);
         }
     }

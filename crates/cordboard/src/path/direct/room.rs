@@ -10,62 +10,73 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
 
 use crate::errno::Errno;
+use crate::path::lengthen;
 
 /// How long the sink was and how long it was made.
 #[derive(Debug)]
 pub(super) struct Room {
     before: u64,
-    /// No block was to be written past this.
-    reach: u64,
+    /// The length that this transfer gave it last; 0 if none.
+    given: u64,
 }
 
 impl Room {
     pub(super) fn new(sink: BorrowedFd<'_>) -> Result<Room, Errno> {
         let before = fstat(sink)?.st_size as u64;
-        Ok(Room {
-            before,
-            reach: before,
-        })
+        Ok(Room { before, given: 0 })
     }
 
-    /// Makes the sink reach to `end`, with blocks from `start` on. Where that
-    /// is not to be had, the writes make it longer themselves, one at a time,
-    /// and find what is in the way at the right byte.
-    pub(super) fn grow(&mut self, sink: BorrowedFd<'_>, start: u64, end: u64) -> Result<(), Errno> {
+    /// Makes the sink reach to `end`, with blocks from `start` on. Returns how
+    /// far it reaches: where there is less room, what comes behind it goes
+    /// through the page cache, which finds what is in the way at the right byte.
+    ///
+    /// Blocks first, and then the length, which takes no more of them: a call
+    /// for both that finds no room for all can leave any length.
+    pub(super) fn grow(
+        &mut self,
+        sink: BorrowedFd<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<u64, Errno> {
         let size = fstat(sink)?.st_size as u64;
-        self.reach = self.reach.max(end);
         if end <= size {
-            return Ok(());
+            return Ok(end);
         }
-        match fallocate(sink, FallocateFlags::empty(), start, end - start) {
-            Ok(()) => Ok(()),
-            // vfat has none for holes in between, NFS before 4.2 none at all.
+        let room = end - start;
+        let made = match fallocate(sink, FallocateFlags::KEEP_SIZE, start, room) {
+            // EOPNOTSUPP: NFS has the second and not the first.
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {
+                fallocate(sink, FallocateFlags::empty(), start, room)
+            }
+            done => done,
+        };
+        let made = match made {
+            // NFS before 4.2 has neither.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                let _ = ftruncate(sink, end);
-                Ok(())
+                lengthen(sink, end).is_ok()
             }
-            Err(_) => {
-                // ENOSPC may come after part of it.
-                give_back(sink, size, end)
-            }
+            done => done.is_ok(),
+        };
+        if made {
+            self.given = end;
+            return Ok(end);
         }
+        Ok(size)
     }
 
     /// Cuts off what was made and not filled: `filled` is as far as the sink
-    /// has what it is to have. Not, if somebody else has made it longer still.
-    pub(super) fn trim(&self, sink: BorrowedFd<'_>, filled: u64) -> Result<(), Errno> {
-        give_back(sink, self.before.max(filled), self.reach)
+    /// has what it is to have. Only from the very length that this transfer gave
+    /// it: at any other, somebody else has written behind it. There is no call
+    /// that looks and cuts at once, so that what others write between the two is
+    /// lost.
+    pub(super) fn trim(&mut self, sink: BorrowedFd<'_>, filled: u64) -> Result<(), Errno> {
+        let length = self.before.max(filled);
+        if length < self.given && fstat(sink)?.st_size as u64 == self.given {
+            ftruncate(sink, length)?;
+            self.given = length;
+        }
+        Ok(())
     }
-}
-
-/// Cuts the sink off at `size`, if it is longer, and no longer than `reach`: it
-/// is not we who have written behind that.
-fn give_back(sink: BorrowedFd<'_>, size: u64, reach: u64) -> Result<(), Errno> {
-    let now = fstat(sink)?.st_size as u64;
-    if size < now && now <= reach {
-        ftruncate(sink, size)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -90,10 +101,31 @@ mod tests {
         file.set_len(2 << 20).unwrap();
         room.trim(file.as_fd(), 0).unwrap();
         assert_eq!(length(), 2 << 20, "somebody else made it longer");
-        // Meanwhile, where there was no room for all of what was asked for.
-        give_back(file.as_fd(), 100, 1 << 20).unwrap();
-        assert_eq!(length(), 2 << 20);
-        give_back(file.as_fd(), 100, 2 << 20).unwrap();
-        assert_eq!(length(), 100);
+    }
+
+    #[test]
+    fn what_others_append_where_there_is_no_room_stays() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(100).unwrap();
+        let mut room = Room::new(file.as_fd()).unwrap();
+        testkit::refuse::apart(|| {
+            testkit::refuse::refuse(&[libc::SYS_fallocate], libc::ENOSPC);
+            room.grow(file.as_fd(), 0, 1 << 20).unwrap();
+        });
+        std::os::unix::fs::FileExt::write_all_at(&file, b"theirs", 100).unwrap();
+        room.trim(file.as_fd(), 0).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 106);
+    }
+
+    #[test]
+    fn room_without_fallocate_is_made_by_nothing_that_could_shorten_the_file() {
+        let file = tempfile::tempfile().unwrap();
+        let mut room = Room::new(file.as_fd()).unwrap();
+        testkit::refuse::apart(|| {
+            testkit::refuse::refuse(&[libc::SYS_fallocate], libc::EOPNOTSUPP);
+            testkit::refuse::refuse(&[libc::SYS_ftruncate], libc::EIO);
+            room.grow(file.as_fd(), 0, 1 << 20).unwrap();
+        });
+        assert_eq!(file.metadata().unwrap().len(), 1 << 20);
     }
 }

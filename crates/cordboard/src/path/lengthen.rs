@@ -1,0 +1,145 @@
+//! Making a file longer, in ways that can never make it shorter.
+//!
+//! `ftruncate(2)` to a greater length is not one of them: whoever has made the
+//! file longer still since it was looked at loses what they wrote.
+
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::ReadWriteFlags;
+
+use crate::endpoint::reopen;
+use crate::errno::Errno;
+
+/// At the offset, whatever `O_APPEND` says: `RWF_NOAPPEND` in `pwritev2(2)`,
+/// since Linux 6.9.
+const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
+
+/// A hole that ends there can be punched out to its end.
+const PAGE: u64 = 4096;
+
+/// Makes a file this long, if it is shorter. The last byte is one of the
+/// caller's, and may become a zero.
+///
+/// | way | takes | what it leaves |
+/// |---|---|---|
+/// | a byte, `RWF_NOAPPEND` | Linux 6.9; not with `O_DIRECT` | the last block |
+/// | `fallocate(2)` of one byte | Linux 2.6.23; not NFS before 4.2, not FUSE without it | the last block, without data |
+/// | a byte, by a description of our own: nobody sets `O_APPEND` on it | a procfs, permission | the last block |
+///
+/// # Errors
+///
+/// | errno | what follows | evidence |
+/// |---|---|---|
+/// | `EOPNOTSUPP`, `EINVAL`, `ENOSYS`, `ENODEV` | the next way | an older kernel, a file system without it, direct I/O |
+/// | `EPERM`, `EACCES`, `ENOENT`, `EAGAIN`, `ETXTBSY`, `EROFS` | the next way | a filter, a seal; what [`reopen`] gives |
+/// | anything else (`ENOSPC`, `EDQUOT`, `EFBIG`, `EIO`) | an error | it is the same by any way |
+pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<(), Errno> {
+    let last = end.saturating_sub(1);
+    let mut refused = Errno::EOPNOTSUPP;
+    for way in ways(end) {
+        match rustix::io::retry_on_intr(|| way.take(fd, last)).map_err(Errno::from) {
+            Ok(()) => return Ok(()),
+            Err(
+                errno @ (Errno::EOPNOTSUPP
+                | Errno::EINVAL
+                | Errno::ENOSYS
+                | Errno::ENODEV
+                | Errno::EPERM
+                | Errno::EACCES
+                | Errno::ENOENT
+                | Errno::EAGAIN
+                | Errno::ETXTBSY
+                | Errno::EROFS),
+            ) => refused = errno,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(refused)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Write,
+    Reserve,
+    OwnDescription,
+}
+
+/// The ways to try, in this order. A block that stays, because the end lies
+/// within it, is to be one without data.
+fn ways(end: u64) -> [Way; 3] {
+    if end.is_multiple_of(PAGE) {
+        [Way::Write, Way::Reserve, Way::OwnDescription]
+    } else {
+        [Way::Reserve, Way::Write, Way::OwnDescription]
+    }
+}
+
+impl Way {
+    fn take(self, fd: BorrowedFd<'_>, last: u64) -> rustix::io::Result<()> {
+        match self {
+            Way::Write => {
+                rustix::io::pwritev2(fd, &[IoSlice::new(&[0])], last, NO_APPEND).map(drop)
+            }
+            Way::Reserve => rustix::fs::fallocate(fd, FallocateFlags::empty(), last, 1),
+            Way::OwnDescription => {
+                let own = reopen(fd, OFlags::WRONLY)
+                    .map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
+                rustix::io::pwrite(&own, &[0], last).map(drop)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use testkit::refuse::{apart, refuse};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_somebody_else_made_longer_stays_so() {
+        let write = libc::SYS_pwritev2;
+        let reserve = libc::SYS_fallocate;
+        for calls in [&[][..], &[write], &[reserve], &[write, reserve]] {
+            for direct in [OFlags::empty(), OFlags::DIRECT] {
+                for end in [4096, 5000] {
+                    let file = tempfile::tempfile().unwrap();
+                    let length = || file.metadata().unwrap().len();
+                    let lent = reopen(file.as_fd(), OFlags::RDWR | direct).unwrap();
+                    apart(|| {
+                        refuse(&[libc::SYS_ftruncate], libc::EIO);
+                        refuse(calls, libc::EOPNOTSUPP);
+                        lengthen(lent.as_fd(), end).unwrap();
+                        assert_eq!(length(), end, "{calls:?} {direct:?}");
+                        file.write_all_at(b"theirs", 9000).unwrap();
+                        lengthen(lent.as_fd(), end).unwrap();
+                        assert_eq!(length(), 9006, "{calls:?} {direct:?}");
+                    });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_byte_is_appended() {
+        let dir = tempfile::tempdir().unwrap();
+        for (number, calls) in [&[][..], &[libc::SYS_pwritev2, libc::SYS_fallocate]]
+            .into_iter()
+            .enumerate()
+        {
+            let name = dir.path().join(number.to_string());
+            std::fs::write(&name, b"123").unwrap();
+            let file = std::fs::File::options().append(true).open(&name).unwrap();
+            apart(|| {
+                refuse(calls, libc::EOPNOTSUPP);
+                lengthen(file.as_fd(), 8192).unwrap();
+            });
+            assert_eq!(file.metadata().unwrap().len(), 8192, "{calls:?}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! System calls that fail as a kernel, a file system or a filter is known to
+//! make them fail. A filter binds the thread that installs it, and is never
+//! taken off again.
+
+use std::io;
+
+/// Runs in a thread that its filters die with.
+pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(value) => value,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// From now on this thread's calls with these numbers fail with this errno; 0:
+/// they return 0 and do nothing.
+pub fn refuse(calls: &[libc::c_long], errno: i32) {
+    filter(calls, None, errno, 0);
+}
+
+/// And those of all other threads.
+pub fn refuse_all(calls: &[libc::c_long], errno: i32) {
+    filter(calls, None, errno, libc::SECCOMP_FILTER_FLAG_TSYNC);
+}
+
+/// Only the calls whose argument of this index is this number, a descriptor or
+/// a flag.
+pub fn refuse_where(call: libc::c_long, index: usize, value: u32, errno: i32) {
+    filter(&[call], Some((index, value)), errno, 0);
+}
+
+fn filter(calls: &[libc::c_long], only: Option<(usize, u32)>, errno: i32, flags: libc::c_ulong) {
+    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let give = (libc::BPF_RET | libc::BPF_K) as u16;
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let refused = op(give, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32);
+    let allowed = op(give, 0, 0, libc::SECCOMP_RET_ALLOW);
+    let mut program = Vec::new();
+    if let Some((index, value)) = only {
+        // The lower half of struct seccomp_data's args[index].
+        let half = u32::from(cfg!(target_endian = "big")) * 4;
+        program.push(op(load, 0, 0, 16 + 8 * index as u32 + half));
+        program.push(op(equal, 1, 0, value));
+        program.push(allowed);
+    }
+    program.push(op(load, 0, 0, 0));
+    for call in calls {
+        program.push(op(equal, 0, 1, *call as u32));
+        program.push(refused);
+    }
+    program.push(allowed);
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: takes integers only.
+    let bound = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(bound, 0);
+    // SAFETY: the program outlives the call, which copies it.
+    let set = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const filter,
+        )
+    };
+    assert_eq!(set, 0, "{}", io::Error::last_os_error());
+}
