@@ -23,12 +23,11 @@ const DEFAULT: usize = 64 << 10;
 /// to hold 245,760 bytes of a socket's, and one byte to take a whole page. So
 /// `capacity` is a measure for step sizes and never a bound; only the kernel
 /// knows when a pipe is full.
-#[derive(Debug)]
 pub(crate) struct OwnedPipe {
     reader: OwnedFd,
     writer: OwnedFd,
-    /// Its inode; 0: not known.
-    id: u64,
+    /// Its device and inode; `None`: not known.
+    id: Option<(u64, u64)>,
     capacity: usize,
     /// What was asked for.
     wanted: usize,
@@ -46,14 +45,14 @@ impl OwnedPipe {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let capacity = rustix::pipe::fcntl_getpipe_size(&writer)?;
         Ok(OwnedPipe {
-            id: inode(&reader).unwrap_or(0),
+            id: identity(&reader),
             reader,
             writer,
             capacity,
             wanted: capacity,
             held: 0,
             was_full: false,
-            share: pool::Share::default(),
+            share: pool::Share::none(),
             user: None,
         })
     }
@@ -112,11 +111,24 @@ impl OwnedPipe {
         self.writer.as_fd()
     }
 
-    /// Whether its numbers are still its own: to a thread with a descriptor table
-    /// of its own (`unshare(2)`) they may be something else's.
+    /// Whether its numbers are still its own. They may be something else's to a
+    /// thread with a descriptor table of its own (`unshare(2)`), in a child of
+    /// `fork(2)`, and where the host closes what it has not opened.
     fn is_here(&self) -> bool {
-        let id = Some(self.id);
-        inode(&self.reader) == id && inode(&self.writer) == id
+        let own = |fd| self.id.is_some() && identity(fd) == self.id;
+        own(&self.reader) && own(&self.writer)
+    }
+
+    /// Closes it, unless its numbers are somebody else's by now.
+    fn close(self) {
+        if !self.is_here() {
+            self.forget();
+        }
+    }
+
+    /// Leaves its numbers to whoever has them now.
+    fn forget(self) {
+        std::mem::forget((self.reader, self.writer));
     }
 
     /// So many bytes went in.
@@ -142,8 +154,10 @@ impl OwnedPipe {
     }
 }
 
-fn inode(fd: &OwnedFd) -> Option<u64> {
-    rustix::fs::fstat(fd).ok().map(|stat| stat.st_ino)
+fn identity(fd: &OwnedFd) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    #[allow(clippy::unnecessary_cast, reason = "their width is the architecture's")]
+    Some((stat.st_dev as u64, stat.st_ino as u64))
 }
 
 /// Capacity of somebody's pipe in bytes; 0 where it isn't told.
@@ -198,7 +212,6 @@ fn resize(fd: BorrowedFd<'_>, now: &mut usize, capacity: usize, share: &mut pool
 
 /// Somebody's pipe, which may be larger for the length of a transfer; how much
 /// it holds at most is all that changes.
-#[derive(Debug)]
 pub(crate) struct Lent {
     side: Side,
     before: usize,
@@ -216,7 +229,7 @@ impl Lent {
             side,
             before,
             now: before,
-            share: pool::Share::default(),
+            share: pool::Share::none(),
             user: None,
         })
     }

@@ -8,32 +8,90 @@
 //! in use the same: a transfer that began early must not run rings round the
 //! others. None has less than the kernel's default of 64 KiB.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 use super::{DEFAULT, LARGEST, OwnedPipe};
 use crate::errno::Errno;
-use crate::sys::Stamp;
+use crate::sys::{PerProcess, Thread};
 
 /// Idle pipes that are kept.
 const KEPT: usize = 8;
 
+/// The pipes of one process. A child after `fork(2)` has a pool of its own: it
+/// must not share a pipe with its parent, it never hears of what the parent
+/// gives back, and another thread may have held the lock.
 struct Pool {
-    /// The process that these pipes belong to: a child after `fork(2)` has
-    /// the same descriptors, and must not share a pipe with its parent.
-    owner: Stamp,
-    idle: Vec<OwnedPipe>,
+    /// Each with the thread that gave it back.
+    idle: Mutex<Vec<(OwnedPipe, Thread)>>,
+    /// Bytes of capacity above the default, over all pipes in use and kept.
+    granted: AtomicUsize,
+    /// Pipes in use.
+    in_use: AtomicUsize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    owner: Stamp::NOBODY,
-    idle: Vec::new(),
-});
+fn pool() -> &'static Pool {
+    static POOL: PerProcess<Pool> = PerProcess::new();
+    let Ok(pool) = POOL.get(|parents| Ok::<_, Infallible>(Pool::after(parents)));
+    pool
+}
 
-/// Bytes of capacity above the default, over all pipes in use and kept.
-static GRANTED: AtomicUsize = AtomicUsize::new(0);
-/// Pipes in use.
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
+impl Pool {
+    /// A new one, in a child with its parent's pipes closed.
+    fn after(parents: Option<&'static Pool>) -> Pool {
+        let inherited = parents.and_then(Pool::lock);
+        let inherited = inherited.map(|mut idle| std::mem::take(&mut *idle));
+        inherited
+            .into_iter()
+            .flatten()
+            .for_each(|(pipe, _)| pipe.close());
+        Pool {
+            idle: Mutex::default(),
+            granted: AtomicUsize::new(0),
+            in_use: AtomicUsize::new(0),
+        }
+    }
+
+    /// The idle ones, if nobody else is at them this moment: a parent's lock is
+    /// not to be waited for, and another pipe is soon made.
+    fn lock(&self) -> Option<MutexGuard<'_, Vec<(OwnedPipe, Thread)>>> {
+        match self.idle.try_lock() {
+            Ok(idle) => Some(idle),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// One that is kept, best of this capacity, under the numbers that it had.
+    fn take(&self, capacity: usize) -> Option<OwnedPipe> {
+        let mut idle = self.lock()?;
+        loop {
+            let best = idle
+                .iter()
+                .position(|(pipe, _)| pipe.capacity() == capacity)
+                .or_else(|| idle.len().checked_sub(1));
+            let (pipe, thread) = idle.swap_remove(best?);
+            if pipe.is_here() {
+                return Some(pipe);
+            }
+            if !had_these_descriptors(thread) {
+                // Another thread's, under numbers that mean something else here.
+                idle.insert(0, (pipe, thread));
+                return None;
+            }
+            // The host has closed what it did not open (`close_range(2)`).
+            pipe.forget();
+        }
+    }
+}
+
+/// Whether that thread's descriptors are, or were, the calling thread's. Of one
+/// that has ended it is taken for granted where this is nobody's own table.
+fn had_these_descriptors(thread: Thread) -> bool {
+    let same = thread.shares_descriptors();
+    same.unwrap_or_else(|| Thread::first().shares_descriptors() == Some(true))
+}
 
 /// A pipe of this capacity, or of less where the budget or the kernel says so.
 ///
@@ -45,21 +103,7 @@ pub(crate) fn acquire(capacity: usize) -> Result<OwnedPipe, Errno> {
     let user = User::new();
     let wanted = capacity.clamp(4096, LARGEST.min(max_size()));
     let capacity = wanted.min(fair());
-    let kept = lock().and_then(|mut pool| {
-        let best = pool
-            .idle
-            .iter()
-            .position(|pipe| pipe.capacity() == capacity)
-            .or_else(|| pool.idle.len().checked_sub(1));
-        let pipe = pool.idle.swap_remove(best?);
-        if pipe.is_here() {
-            return Some(pipe);
-        }
-        // Another thread's.
-        pool.idle.insert(0, pipe);
-        None
-    });
-    let mut pipe = match kept {
+    let mut pipe = match pool().take(capacity) {
         Some(pipe) => pipe,
         None => OwnedPipe::open()?,
     };
@@ -73,10 +117,9 @@ pub(super) fn release(mut pipe: OwnedPipe) {
         return;
     }
     pipe.user = None;
-    if let Some(mut pool) = lock()
-        && pool.idle.len() < KEPT
-    {
-        pool.idle.push(pipe);
+    match pool().lock() {
+        Some(mut idle) if idle.len() < KEPT => idle.push((pipe, Thread::this())),
+        _ => pipe.close(),
     }
 }
 
@@ -84,43 +127,54 @@ pub(super) fn release(mut pipe: OwnedPipe) {
 /// as `fcntl(2)` makes it.
 pub(super) fn fair() -> usize {
     let most = LARGEST.min(max_size()).max(DEFAULT);
-    let each = budget() / IN_USE.load(Ordering::Relaxed).max(1);
+    let each = budget() / pool().in_use.load(Ordering::Relaxed).max(1);
     1 << each.clamp(DEFAULT, most).ilog2()
 }
 
 /// One pipe in use.
-#[derive(Debug)]
-pub(super) struct User(());
+pub(super) struct User(&'static Pool);
 
 impl User {
     pub(super) fn new() -> User {
-        IN_USE.fetch_add(1, Ordering::Relaxed);
-        User(())
+        let pool = pool();
+        pool.in_use.fetch_add(1, Ordering::Relaxed);
+        User(pool)
     }
 }
 
 impl Drop for User {
     fn drop(&mut self) {
-        IN_USE.fetch_sub(1, Ordering::Relaxed);
+        self.0.in_use.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What one pipe takes of the budget: its capacity above the default.
-#[derive(Debug, Default)]
-pub(super) struct Share(usize);
+/// What one pipe takes of the budget: its capacity above the default. It goes
+/// back to where it was taken from.
+pub(super) struct Share {
+    bytes: usize,
+    pool: &'static Pool,
+}
 
 impl Share {
+    pub(super) fn none() -> Share {
+        Share {
+            bytes: 0,
+            pool: pool(),
+        }
+    }
+
     /// Takes what this capacity needs, or gives back what it does not. `false`
     /// if the budget does not allow it.
     pub(super) fn set(&mut self, capacity: usize) -> bool {
         let above = capacity.saturating_sub(DEFAULT);
         let update = |granted: usize| {
-            let after = granted.saturating_sub(self.0).saturating_add(above);
-            (above <= self.0 || after <= budget()).then_some(after)
+            let after = granted.saturating_sub(self.bytes).saturating_add(above);
+            (above <= self.bytes || after <= budget()).then_some(after)
         };
-        let set = GRANTED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+        let granted = &self.pool.granted;
+        let set = granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
         if set.is_ok() {
-            self.0 = above;
+            self.bytes = above;
         }
         set.is_ok()
     }
@@ -130,21 +184,6 @@ impl Drop for Share {
     fn drop(&mut self) {
         self.set(0);
     }
-}
-
-/// The pool, if nobody else is at it this moment: a child of `fork(2)` may have
-/// been made while another thread held the lock, and would wait for ever.
-fn lock() -> Option<MutexGuard<'static, Pool>> {
-    let mut pool = match POOL.try_lock() {
-        Ok(pool) => pool,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => return None,
-    };
-    if !pool.owner.is_here() {
-        pool.idle.clear();
-        pool.owner = Stamp::here();
-    }
-    Some(pool)
 }
 
 /// Half of what a user's pipes may hold together; the limit binds the
@@ -216,7 +255,7 @@ mod tests {
             let theirs = std::thread::spawn(|| {
                 child::own_descriptors();
                 let null = std::fs::File::open("/dev/null").unwrap();
-                for pipe in &POOL.lock().unwrap().idle {
+                for (pipe, _) in pool().idle.lock().unwrap().iter() {
                     child::replace(pipe.reader(), null.as_fd());
                 }
                 let pipe = acquire(LARGEST).unwrap();
@@ -227,7 +266,7 @@ mod tests {
             });
             let fine = theirs.join().unwrap();
             let again = acquire(LARGEST).unwrap();
-            fine && before.0 == before.1 && again.id == before.0
+            fine && before.0.is_some_and(|id| id.1 == before.1) && again.id == before.0
         }));
     }
 

@@ -1,0 +1,183 @@
+//! Descriptors that are kept between transfers, where their numbers come to be
+//! somebody else's: in a child of `fork(2)`, and in a host that closes what it
+//! has not opened, as `closefrom(3)` and `close_range(2)` do.
+
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{content, descriptors, only, pattern, run, watchdog};
+use cordboard::{Ended, PathName, Request, Transfer};
+use testkit::child::in_a_child;
+
+/// Everything but standard input, output and error.
+fn close_all() {
+    // SAFETY: takes integers. Whoever has the numbers must live with that,
+    // which is what is tested.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Files of the caller's own, under the lowest numbers, each with a word in it.
+struct Own(Vec<(File, u64)>);
+
+impl Own {
+    fn open() -> Own {
+        use rustix::fs::{MemfdFlags, fstat, memfd_create};
+        let one = |n: u64| {
+            let mut file = File::from(memfd_create("own", MemfdFlags::CLOEXEC).unwrap());
+            file.write_all(&n.to_ne_bytes()).unwrap();
+            let inode = fstat(&file).unwrap().st_ino;
+            (file, inode)
+        };
+        Own((0..64).map(one).collect())
+    }
+
+    /// All are open, themselves, and as they were.
+    fn are_untouched(&self) -> bool {
+        (0u64..).zip(&self.0).all(|(n, (file, inode))| {
+            let here = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_ino == *inode);
+            here && content(file) == n.to_ne_bytes()
+        })
+    }
+}
+
+/// Socket to file through a private pipe.
+fn splices() -> bool {
+    let data = pattern(10_000);
+    let (source, mut feed) = UnixStream::pair().unwrap();
+    feed.write_all(&data).unwrap();
+    drop(feed);
+    let sink = tempfile::tempfile().unwrap();
+    let report = run(&source, &sink, only(&[PathName::Splice])).report;
+    assert_eq!(report.path, [PathName::Splice], "{report:?}");
+    report.ended == Ended::Eof && content(&sink) == data
+}
+
+/// Leaves several idle pipes behind.
+fn fill_the_pool() {
+    let before = descriptors();
+    let gate = &std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(move || {
+                let (source, mut feed) = UnixStream::pair().unwrap();
+                let sink = tempfile::tempfile().unwrap();
+                feed.write_all(b"1").unwrap();
+                let mut both = common::meanwhile(|| {
+                    gate.wait();
+                    feed.shutdown(std::net::Shutdown::Write).unwrap();
+                });
+                let request = only(&[PathName::Splice]);
+                let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request);
+                let report = transfer.unwrap().observe(&mut both).run().report;
+                assert_eq!(report.written, 1, "{report:?}");
+            });
+        }
+    });
+    assert!(descriptors() >= before + 4, "no pipe was kept");
+}
+
+#[test]
+fn a_child_that_closes_everything_keeps_its_own_files() {
+    let _dog = watchdog("a_child_that_closes_everything_keeps_its_own_files");
+    if !common::alone("a_child_that_closes_everything_keeps_its_own_files") {
+        return;
+    }
+    fill_the_pool();
+    assert!(in_a_child(|| {
+        close_all();
+        let own = Own::open();
+        let fine = (0..20).all(|_| splices());
+        assert!(own.are_untouched(), "closed, or written to");
+        // From one transfer to the next a pipe is kept here too.
+        let before = descriptors();
+        fine && splices() && descriptors() == before
+    }));
+    assert!(splices(), "the parent has its pipes yet");
+}
+
+/// What is inherited and still there is closed in the child, and not leaked.
+#[test]
+fn a_child_keeps_none_of_its_parents_pipes() {
+    let _dog = watchdog("a_child_keeps_none_of_its_parents_pipes");
+    if !common::alone("a_child_keeps_none_of_its_parents_pipes") {
+        return;
+    }
+    let before = descriptors();
+    fill_the_pool();
+    let with_pipes = descriptors();
+    assert!(in_a_child(|| splices() && descriptors() == before + 2));
+    assert_eq!(descriptors(), with_pipes);
+}
+
+#[test]
+fn a_host_that_closes_everything_keeps_its_own_files() {
+    let _dog = watchdog("a_host_that_closes_everything_keeps_its_own_files");
+    if !common::alone("a_host_that_closes_everything_keeps_its_own_files") {
+        return;
+    }
+    assert!(in_a_child(|| {
+        fill_the_pool();
+        close_all();
+        let own = Own::open();
+        let before = descriptors();
+        let fine = (0..20).all(|_| splices());
+        assert!(own.are_untouched(), "closed, or written to");
+        // The pool is not full of pipes that are gone.
+        fine && descriptors() == before + 2
+    }));
+}
+
+/// As many pipes as a child needs are as large as its parent's were.
+#[test]
+fn a_child_has_a_pipe_budget_of_its_own() {
+    let _dog = watchdog("a_child_has_a_pipe_budget_of_its_own");
+    if !common::alone("a_child_has_a_pipe_budget_of_its_own") {
+        return;
+    }
+    // A file to somebody's pipe: it is made as large as the budget has it.
+    let grown = || {
+        let source = common::file_with(&pattern(1 << 20));
+        let (mut reader, sink) = std::io::pipe().unwrap();
+        let reads = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+        let most = AtomicUsize::new(0);
+        let mut look = common::meanwhile(|| {
+            let now = rustix::pipe::fcntl_getpipe_size(&sink).unwrap();
+            most.store(now, Ordering::Relaxed);
+        });
+        let request = Request {
+            size: (256u64 << 10).into(),
+            ..only(&[PathName::Splice])
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request);
+        let report = transfer.unwrap().observe(&mut look).run().report;
+        assert_eq!(report.ended, Ended::Size, "{report:?}");
+        drop(sink);
+        reads.join().unwrap().unwrap();
+        most.into_inner()
+    };
+    let alone = grown();
+    assert!(alone > 64 << 10, "{alone}");
+    // Hundreds that are under way have it all, and fork.
+    let all: Vec<_> = (0..400)
+        .map(|_| {
+            let (source, feed) = std::io::pipe().unwrap();
+            let (end, sink) = std::io::pipe().unwrap();
+            let running = cordboard::start(&source, &sink, only(&[PathName::Splice])).unwrap();
+            (running, feed, end)
+        })
+        .collect();
+    for (running, feed, _) in &all {
+        rustix::io::write(feed, &pattern(60_000)).unwrap();
+        while running.status().written < 60_000 {
+            std::thread::yield_now();
+        }
+    }
+    assert!(grown() < alone, "they do not share");
+    assert!(in_a_child(|| grown() == alone));
+}
