@@ -360,6 +360,44 @@ fn a_ring_that_may_not_be_entered() {
     }
 }
 
+/// A filter of one thread's says nothing about the others: they have rings.
+#[test]
+fn rings_that_one_thread_is_refused() {
+    let _dog = watchdog("rings_that_one_thread_is_refused");
+    if !common::alone("rings_that_one_thread_is_refused") {
+        return;
+    }
+    let options = cordboard::engine::Options {
+        backend: cordboard::engine::Backend::Uring,
+        ..Default::default()
+    };
+    let engine = match cordboard::Engine::new(options) {
+        Ok(engine) => engine,
+        Err(errno) => return eprintln!("SKIPPED: no io_uring here: {errno}"),
+    };
+    let request = Request {
+        direct: cordboard::Direct::Always,
+        ..only(&[PathName::Direct])
+    };
+    for errno in [Errno::EPERM, Errno::EACCES] {
+        for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
+            let report = into_a_file(From::File, request.clone(), &[call], errno);
+            assert_eq!(report.path, [PathName::Direct], "by threads: {report:?}");
+            let (source, sink) = (
+                common::file_with(&pattern(SIZE)),
+                tempfile::tempfile().unwrap(),
+            );
+            let fds = [&source, &sink].map(|file| file.try_clone().unwrap().into());
+            let [from, to] = fds;
+            let transfer = Transfer::owning(from, to, request.clone()).unwrap();
+            let report = engine.start(transfer).unwrap().wait().report;
+            // By a ring, or not at all.
+            assert_eq!(report.path, [PathName::Direct], "{errno}: {report:?}");
+            assert!(content(&sink) == pattern(SIZE), "{errno}: {report:?}");
+        }
+    }
+}
+
 /// `pwrite(2)` that says 0, in place of an error, is one.
 #[test]
 fn a_sink_that_takes_nothing_without_a_word() {

@@ -3,14 +3,14 @@
 //! read handler did.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ring::{Block, Fate, Ring};
 use crate::errno::Errno;
 use crate::sys::{Arena, Half, SLOTS, Uring, is_refusal};
 
-/// The errno with which this process is refused rings for good; 0: none so far.
-static REFUSED: AtomicI32 = AtomicI32::new(0);
+/// The kernel has no such call.
+static MISSING: AtomicBool = AtomicBool::new(false);
 
 /// `IOSQE_IO_LINK`: where the read does not fill its buffer (an error, or a
 /// short read), the link is broken and the write ends with `ECANCELED`
@@ -55,19 +55,18 @@ impl ByUring {
     /// | errno | remembered | evidence |
     /// |---|---|---|
     /// | `ENOSYS` | yes | before Linux 5.13, or `CONFIG_IO_URING` off |
-    /// | `EPERM`, `EACCES` | yes | seccomp profiles of container engines, of either call; `kernel.io_uring_disabled` |
+    /// | `EPERM`, `EACCES` | no: a filter may be one thread's alone, and the setting may change | seccomp profiles of container engines, of either call; `kernel.io_uring_disabled` |
     /// | `EMFILE`, `ENFILE`, `ENOMEM` | no | limits |
     pub(super) fn new(
         files: [OwnedFd; 2],
         arena: &Arena,
     ) -> Result<ByUring, (Errno, [OwnedFd; 2])> {
-        let refused = REFUSED.load(Ordering::Relaxed);
-        if refused != 0 {
-            return Err((Errno::from_raw(refused), files));
+        if MISSING.load(Ordering::Relaxed) {
+            return Err((Errno::ENOSYS, files));
         }
         let ring = Uring::new(files, arena).inspect_err(|(errno, _)| {
-            if is_refusal(*errno) {
-                REFUSED.store(errno.raw(), Ordering::Relaxed);
+            if *errno == Errno::ENOSYS {
+                MISSING.store(true, Ordering::Relaxed);
             }
         })?;
         Ok(ByUring {
@@ -115,7 +114,7 @@ impl Ring for ByUring {
     /// |---|---|---|
     /// | `EAGAIN` | again, once something in hand has ended; with nothing in hand, nothing is handed over any more | no memory for a request: `io_submit_sqes` |
     /// | `EBUSY` | the same | completions without room: `io_uring_enter(2)` |
-    /// | `EPERM`, `EACCES`, `ENOSYS` | with nothing in hand, nothing is handed over any more, and threads are taken from then on | a filter since the ring was made |
+    /// | `EPERM`, `EACCES`, `ENOSYS` | with nothing in hand, nothing is handed over any more | a filter since the ring was made |
     fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
         let entered = self.ring.enter(wait);
         self.tell(told);
@@ -125,9 +124,7 @@ impl Ring for ByUring {
                 self.tell(told);
             }
             Ok(()) | Err(Errno::EAGAIN | Errno::EBUSY) => {}
-            Err(errno) if is_refusal(errno) && self.ring.is_stuck() => {
-                REFUSED.store(errno.raw(), Ordering::Relaxed);
-            }
+            Err(errno) if is_refusal(errno) && self.ring.is_stuck() => {}
             entered => return entered,
         }
         if self.ring.is_stuck() {
