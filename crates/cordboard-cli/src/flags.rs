@@ -138,7 +138,8 @@ pub struct Copy {
     /// new file whose name is that of another endpoint, such as tcp:HOST:PORT
     #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
     pub sink: PathBuf,
-    /// Copy directories and all that is in them; symlinks stay symlinks
+    /// Copy directories and all that is in them; symlinks stay symlinks, and
+    /// none below DST is written through
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
     /// Keep mode, times, owner and extended attributes

@@ -47,6 +47,8 @@ pub struct Item {
     pub name: OsString,
     /// Where an operand goes. Others keep their name.
     pub target: Option<PathBuf>,
+    /// As of [`Place::beneath`], for the target.
+    pub beneath: bool,
 }
 
 /// Some files.
@@ -89,10 +91,15 @@ impl Batch {
 
     /// Where a file is, and where it goes.
     pub fn places(&self, index: usize) -> (Place<'_>, Place<'_>) {
-        let Item { name, target } = &self.items[index];
+        let Item {
+            name,
+            target,
+            beneath,
+        } = &self.items[index];
         let name = Path::new(name);
         let target = target.as_deref().unwrap_or(name);
         match &self.directory {
+            None if *beneath => (Place::top(name), Place::inside(target)),
             None => (Place::top(name), Place::top(target)),
             Some(at) => (
                 Place::below(at.source.as_fd(), &at.from, name),

@@ -306,6 +306,7 @@ mod tests {
                 let item = Item {
                     target: Some(Path::new(&source).with_extension("to")),
                     name: source.into(),
+                    beneath: false,
                 };
                 dispatch.file(item, || None);
             }

@@ -1,13 +1,17 @@
 //! Symlinks stay symlinks.
 
-use cordboard::{Errno, Side};
-use rustix::fs::{AtFlags, FileType};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use cordboard::Side;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::{Errno, retry_on_intr};
 
 use super::attributes::{owner, times};
 use super::place::Place;
 use super::{Job, just_copied, kind};
 use crate::hints::Doing;
 use crate::problem::Problem;
+use crate::removal::{Removal, id, remove};
 
 impl Job {
     /// Makes the same symlink again; one that is there already is replaced, if
@@ -20,7 +24,7 @@ impl Job {
         let stat = rustix::fs::statat(from.directory, from.name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(reading)?;
         let mut made = rustix::fs::symlinkat(&points_to, to.directory, to.name);
-        if made == Err(rustix::io::Errno::EXIST) {
+        if made == Err(Errno::EXIST) {
             let there = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(writing)?;
             if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) {
@@ -28,48 +32,115 @@ impl Job {
                 return Err(Problem::refused(
                     to.shown(),
                     Side::Sink,
-                    Errno::EINVAL,
+                    cordboard::Errno::EINVAL,
                     text,
                 ));
             }
             if kind(&there) != FileType::Symlink {
                 let text = format!("it is there and no symlink, and {from} is one");
-                return Err(
-                    Problem::refused(to.shown(), Side::Sink, Errno::EEXIST, text)
-                        .help("remove it first"),
-                );
+                return Err(Problem::refused(
+                    to.shown(),
+                    Side::Sink,
+                    cordboard::Errno::EEXIST,
+                    text,
+                )
+                .help("remove it first"));
             }
             if self.written.as_ref().is_some_and(|made| made.has(&there)) {
                 return Err(just_copied(from, to));
             }
-            rustix::fs::unlinkat(to.directory, to.name, AtFlags::empty()).map_err(writing)?;
+            match remove(to.directory, to.name, id(&there)).0 {
+                Removal::Removed => {}
+                Removal::Failed(errno) => return Err(writing(errno)),
+                Removal::Another | Removal::Displaced => return Err(replaced(to)),
+            }
             made = rustix::fs::symlinkat(&points_to, to.directory, to.name);
         }
         made.map_err(writing)?;
+        if self.written.is_none() && !self.preserve {
+            return Ok(());
+        }
+        // What is at the name is not certain to be ours any more: from here on
+        // all goes by its descriptor.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
+        let link = retry_on_intr(open).map_err(writing)?;
+        let there = rustix::fs::fstat(&link).map_err(writing)?;
+        if kind(&there) != FileType::Symlink {
+            return Err(replaced(to));
+        }
         if let Some(written) = &self.written {
-            let made = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(writing)?;
-            written.add(&made);
+            written.add(&there);
         }
         if self.preserve {
-            let (uid, gid) = owner(&stat);
-            let flags = AtFlags::SYMLINK_NOFOLLOW;
-            match rustix::fs::chownat(to.directory, to.name, uid, gid, flags) {
-                Ok(()) => {}
-                // As of files: `attributes.rs`.
-                Err(rustix::io::Errno::PERM | rustix::io::Errno::INVAL) => {
-                    let _ = rustix::fs::chownat(to.directory, to.name, None, gid, flags);
-                }
-                Err(errno) => return Err(writing(errno)),
-            }
-            rustix::fs::utimensat(
-                to.directory,
-                to.name,
-                &times(&stat),
-                AtFlags::SYMLINK_NOFOLLOW,
-            )
-            .map_err(writing)?;
+            keep(link.as_fd(), &stat, to).map_err(writing)?;
         }
         Ok(())
+    }
+}
+
+/// `-p`: a symlink's owner and times; it has no mode of its own.
+fn keep(link: BorrowedFd<'_>, stat: &Stat, to: &Place<'_>) -> Result<(), Errno> {
+    let (uid, gid) = owner(stat);
+    // Since Linux 2.6.39 (openat(2), `O_PATH`).
+    let own = |uid| rustix::fs::chownat(link, c"", uid, gid, AtFlags::EMPTY_PATH);
+    match own(uid) {
+        Ok(()) => {}
+        // As of files: `attributes.rs`.
+        Err(Errno::PERM | Errno::INVAL) => {
+            let _ = own(None);
+        }
+        Err(errno) => return Err(errno),
+    }
+    let times = times(stat);
+    match rustix::fs::utimensat(link, c"", &times, AtFlags::EMPTY_PATH) {
+        // Since Linux 5.8 (`do_utimes_path`, fs/utimes.c). Before, what may have
+        // come to the name is given these times, and nothing else.
+        Err(Errno::INVAL) => {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            rustix::fs::utimensat(to.directory, to.name, &times, flags)
+        }
+        done => done,
+    }
+}
+
+/// Somebody else is at work on this very name.
+fn replaced(to: &Place<'_>) -> Problem {
+    let text = "it was replaced by another while it was copied";
+    Problem::refused(to.shown(), Side::Sink, cordboard::Errno::ESTALE, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::CWD;
+
+    use super::*;
+
+    #[test]
+    fn attributes_go_to_the_symlink_that_was_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let [link, other] = ["link", "other"].map(|name| dir.path().join(name));
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        std::fs::write(&other, b"").unwrap();
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::open(&link, flags, Mode::empty()).unwrap();
+        let mut stat = rustix::fs::fstat(&made).unwrap();
+        stat.st_mtime = 1_000_000_000;
+        let there = rustix::fs::lstat(&other).unwrap();
+        // Another comes to its name.
+        std::fs::rename(&link, dir.path().join("moved")).unwrap();
+        std::fs::rename(&other, &link).unwrap();
+        match rustix::fs::utimensat(&made, c"", &times(&stat), AtFlags::EMPTY_PATH) {
+            Err(Errno::INVAL) => eprintln!("SKIPPED: no times of a descriptor of a symlink"),
+            _ => {
+                keep(made.as_fd(), &stat, &Place::top(&link)).unwrap();
+                let now = |name: &str| {
+                    rustix::fs::statat(CWD, dir.path().join(name), AtFlags::SYMLINK_NOFOLLOW)
+                        .unwrap()
+                };
+                assert_eq!(now("moved").st_mtime, 1_000_000_000);
+                assert_eq!(now("link").st_mtime, there.st_mtime);
+            }
+        }
     }
 }

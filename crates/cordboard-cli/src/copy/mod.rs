@@ -7,6 +7,7 @@ mod batch;
 mod chain;
 mod dispatch;
 mod flights;
+mod lease;
 mod link;
 mod one;
 mod parent;
@@ -148,7 +149,14 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         let done = match again && !(flags.recursive && is_directory(&source)) {
             true => Err(just_copied(&Place::top(&source), &Place::top(&target))),
             // Directories of one name become one, as with cp.
-            false => operand(&mut dispatch, source, target),
+            false => {
+                let given = match into {
+                    true if target == *sink => Given::Directory,
+                    true => Given::Above,
+                    false => Given::Name,
+                };
+                operand(&mut dispatch, source, target, given)
+            }
         };
         if let Err(problem) = done {
             dispatch.problem(problem);
@@ -208,8 +216,24 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
+/// How much of a target was given. A symlink in what was given is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Given {
+    /// All of it, and it is a directory.
+    Directory,
+    /// All of it, and it is none, or not there.
+    Name,
+    /// The directory that it goes into.
+    Above,
+}
+
 /// One of the sources.
-fn operand(dispatch: &mut Dispatch<'_>, source: PathBuf, target: PathBuf) -> Result<(), Problem> {
+fn operand(
+    dispatch: &mut Dispatch<'_>,
+    source: PathBuf,
+    target: PathBuf,
+    given: Given,
+) -> Result<(), Problem> {
     let recursive = dispatch.job().recursive;
     let look = if recursive {
         rustix::fs::lstat
@@ -229,11 +253,12 @@ fn operand(dispatch: &mut Dispatch<'_>, source: PathBuf, target: PathBuf) -> Res
             let item = Item {
                 name: source.into(),
                 target: Some(target),
+                beneath: recursive && given == Given::Above,
             };
             dispatch.file(item, || None);
             Ok(())
         }
-        FileType::Directory if recursive => tree::copy(dispatch, &source, &target),
+        FileType::Directory if recursive => tree::copy(dispatch, &source, &target, given),
         FileType::Directory => {
             let shown = source.to_string_lossy();
             let text = "it is a directory";

@@ -6,6 +6,7 @@ use cordboard::{Observer, PathName, Request, Side, Switches, Transfer};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::retry_on_intr;
 
+use super::lease::patiently;
 use super::parent::sync_parent;
 use super::place::Place;
 use super::sink::Made;
@@ -16,7 +17,7 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::removal::{Removal, id, remove};
 use crate::session::Moved;
-use crate::signals::{interruptible, stop};
+use crate::signals::stop;
 use crate::sys::close;
 
 /// How a file is to be opened.
@@ -91,17 +92,17 @@ impl Job {
         told: &mut Told,
     ) -> Result<Opened, Hitch> {
         let reading = |e| Problem::call(from.shown(), Side::Source, e, Doing::Opening);
-        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-        if !follow {
+        // Should it have become a FIFO meanwhile, the open must not wait.
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        // With -r a symlink is copied as one, and this was found to be none.
+        if !follow || self.recursive {
             flags |= OFlags::NOFOLLOW;
         }
-        // Should it have become a FIFO meanwhile, the open must not wait.
-        let waitless = flags | OFlags::NONBLOCK;
-        let open = |flags| rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
-        let source = match retry_on_intr(|| open(waitless)) {
-            // Somebody has a lease on it, which only a blocking open breaks.
+        let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
+        let source = match retry_on_intr(open) {
+            // Somebody has a lease on it.
             Err(rustix::io::Errno::AGAIN) if manner == Manner::Beside => return Err(Hitch::Later),
-            Err(rustix::io::Errno::AGAIN) => interruptible(|| open(flags))?,
+            Err(rustix::io::Errno::AGAIN) => patiently(open)?,
             done => done,
         }
         .map_err(|e| Hitch::of(e, manner, reading))?;

@@ -17,12 +17,28 @@ pub struct Place<'a> {
     pub name: &'a Path,
     /// The directory's path, for people.
     above: &'a Path,
+    /// It is in a tree, where nobody named it: no symlink at its name is
+    /// followed, and nothing but what was found there is opened.
+    pub beneath: bool,
 }
 
 impl<'a> Place<'a> {
     /// A path as it was given.
     pub fn top(path: &'a Path) -> Place<'a> {
-        Place::below(CWD, Path::new(""), path)
+        Place {
+            directory: CWD,
+            name: path,
+            above: Path::new(""),
+            beneath: false,
+        }
+    }
+
+    /// A path of which only the directory was given.
+    pub fn inside(path: &'a Path) -> Place<'a> {
+        Place {
+            beneath: true,
+            ..Place::top(path)
+        }
     }
 
     /// A name in a directory, of which this is the path.
@@ -31,6 +47,7 @@ impl<'a> Place<'a> {
             directory,
             name,
             above,
+            beneath: true,
         }
     }
 

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::retry_on_intr;
 
 use super::chain::id;
+use super::lease::patiently;
 use super::one::{Hitch, Manner};
 use super::place::Place;
 use super::told::Told;
@@ -17,6 +18,9 @@ use crate::failure::Refused;
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::signals::interruptible;
+
+/// How often what is at the sink's name may change while it is opened.
+const TRIES: usize = 16;
 
 /// The sink of one copy.
 #[derive(Debug)]
@@ -59,65 +63,120 @@ impl Job {
         let bits = if self.preserve { 0o700 } else { 0o777 };
         let mode = Mode::from_raw_mode(from.st_mode & bits);
         let exclusive = flags | OFlags::CREATE | OFlags::EXCL;
-        match retry_on_intr(|| rustix::fs::openat(to.directory, to.name, exclusive, mode)) {
-            Ok(fd) => {
-                if let Some(written) = &self.written {
-                    let stat = rustix::fs::fstat(&fd).map_err(writing)?;
-                    written.add(&stat);
+        for _ in 0..TRIES {
+            match retry_on_intr(|| rustix::fs::openat(to.directory, to.name, exclusive, mode)) {
+                Ok(fd) => {
+                    if let Some(written) = &self.written {
+                        let stat = rustix::fs::fstat(&fd).map_err(writing)?;
+                        written.add(&stat);
+                    }
+                    return Ok(Made {
+                        fd,
+                        fresh: true,
+                        before: 0,
+                    });
                 }
-                return Ok(Made {
-                    fd,
-                    fresh: true,
-                    before: 0,
-                });
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(rustix::io::Errno::ISDIR) => {
+                    // Its name ends in a slash.
+                    let text = "there is no such directory";
+                    return Err(
+                        Problem::refused(to.shown(), Side::Sink, Errno::ENOTDIR, text)
+                            .help("make it first (mkdir), or leave the slash out")
+                            .into(),
+                    );
+                }
+                Err(errno) => return Err(Hitch::of(errno, manner, writing)),
             }
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(rustix::io::Errno::ISDIR) => {
-                // Its name ends in a slash.
-                let text = "there is no such directory";
-                return Err(
-                    Problem::refused(to.shown(), Side::Sink, Errno::ENOTDIR, text)
-                        .help("make it first (mkdir), or leave the slash out")
-                        .into(),
-                );
-            }
-            Err(errno) => return Err(Hitch::of(errno, manner, writing)),
+            let found = match (to.beneath, manner) {
+                (true, _) => self.find(source.0, to, flags, manner)?,
+                (false, Manner::Beside) => Some(beside(to, flags)?),
+                (false, Manner::Alone) => {
+                    // A symlink is followed, but not one that was just copied.
+                    if let Some(written) = &self.written {
+                        written.admit(source.0, to)?;
+                    }
+                    let open = || rustix::fs::openat(to.directory, to.name, flags, mode);
+                    Some(interruptible(open)?.and_then(looked_at))
+                }
+            };
+            let (fd, stat) = match found {
+                // It is gone again, or another's.
+                None => continue,
+                Some(Err(rustix::io::Errno::NOENT)) if !to.beneath => {
+                    let text = "it is a dangling symlink, which is not written through";
+                    return Err(
+                        Problem::refused(to.shown(), Side::Sink, Errno::ENOENT, text)
+                            .help("remove it, or make what it points to")
+                            .into(),
+                    );
+                }
+                Some(done) => done.map_err(|e| Hitch::of(e, manner, writing))?,
+            };
+            return self.replace(to, (fd, stat), from, source, told);
         }
-        let fd = match manner {
-            Manner::Beside => beside(to, flags)?,
-            Manner::Alone => {
-                // A symlink is followed, but not one that was just copied.
-                if let Some(written) = &self.written {
-                    written.admit(source.0, to)?;
-                }
-                interruptible(|| rustix::fs::openat(to.directory, to.name, flags, mode))?
-            }
+        let text = "it is replaced by others again and again";
+        Err(Problem::refused(to.shown(), Side::Sink, Errno::EBUSY, text).into())
+    }
+
+    /// Opens a file that is there and that nobody named: a file, and nothing
+    /// else that may have come to its name since. `None`: it has changed
+    /// between two looks.
+    fn find(
+        &self,
+        from: &Place<'_>,
+        to: &Place<'_>,
+        flags: OFlags,
+        manner: Manner,
+    ) -> Result<Option<rustix::io::Result<(OwnedFd, Stat)>>, Hitch> {
+        use rustix::io::Errno;
+        // First a look, because an open may do something to a device, and is
+        // seen by a FIFO's reader.
+        let there = match rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => there,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Ok(Some(Err(errno))),
         };
-        let fd = match fd {
-            Err(rustix::io::Errno::NOENT) => {
-                let text = "it is a dangling symlink, which is not written through";
-                return Err(
-                    Problem::refused(to.shown(), Side::Sink, Errno::ENOENT, text)
-                        .help("remove it, or make what it points to")
-                        .into(),
-                );
-            }
-            done => done.map_err(|e| Hitch::of(e, manner, writing))?,
+        if kind(&there) != FileType::RegularFile {
+            let made = self.written.as_ref().is_some_and(|made| made.has(&there));
+            return Err(match made {
+                true => just_copied(from, to).into(),
+                false => in_the_way(from, to, kind(&there)).into(),
+            });
+        }
+        let others = |stat: &Stat| manner == Manner::Beside && stat.st_nlink > 1;
+        if others(&there) {
+            return Err(Hitch::Later);
+        }
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
+        let opened = match manner {
+            Manner::Alone => patiently(open)?,
+            Manner::Beside => match retry_on_intr(open) {
+                Err(Errno::AGAIN) => return Err(Hitch::Later),
+                opened => opened,
+            },
         };
-        self.replace(to, fd, from, source, told)
+        match opened.and_then(looked_at) {
+            Ok((_, stat)) if kind(&stat) != FileType::RegularFile => Ok(None),
+            Ok((_, stat)) if others(&stat) => Err(Hitch::Later),
+            Ok(found) => Ok(Some(Ok(found))),
+            // open(2): a symlink by now, gone, a directory, a FIFO or a device.
+            Err(Errno::LOOP | Errno::NOENT | Errno::ISDIR | Errno::NXIO | Errno::NODEV) => Ok(None),
+            Err(errno) => Ok(Some(Err(errno))),
+        }
     }
 
     /// Takes what is there for the sink, if it may be.
     fn replace(
         &self,
         to: &Place<'_>,
-        fd: OwnedFd,
+        (fd, stat): (OwnedFd, Stat),
         from: &Stat,
         (source, source_fd): (&Place<'_>, BorrowedFd<'_>),
         told: &mut Told,
     ) -> Result<Made, Hitch> {
         let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
-        let stat = rustix::fs::fstat(&fd).map_err(writing)?;
         if id(&stat) == id(from) {
             let text = format!("it is the same file as the source, {source}");
             return Err(
@@ -161,11 +220,35 @@ impl Job {
     }
 }
 
+/// What was opened, and what it is.
+fn looked_at(fd: OwnedFd) -> rustix::io::Result<(OwnedFd, Stat)> {
+    let stat = rustix::fs::fstat(&fd)?;
+    Ok((fd, stat))
+}
+
+/// Refuses what is there and no file.
+fn in_the_way(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
+    let (errno, what) = match there {
+        FileType::Symlink => {
+            let text = "it is a symlink, and in a tree none is written through";
+            return Problem::refused(to.shown(), Side::Sink, Errno::ELOOP, text)
+                .help("remove it, or copy this file alone, without -r, to what it points to");
+        }
+        FileType::Directory => (Errno::EISDIR, "a directory"),
+        FileType::Fifo => (Errno::EEXIST, "a FIFO"),
+        FileType::Socket => (Errno::EEXIST, "a socket"),
+        FileType::BlockDevice | FileType::CharacterDevice => (Errno::EEXIST, "a device"),
+        _ => (Errno::EEXIST, "no regular file"),
+    };
+    let text = format!("it is there and {what}, and {from} is a file");
+    Problem::refused(to.shown(), Side::Sink, errno, text).help("remove it first")
+}
+
 /// Opens a sink that is there, while others are under way: a file that has but
 /// this name. One of several names may be another's sink too, and which of the
 /// two is last shall not be left to chance; a FIFO may have to be waited for,
 /// and to look at one by opening it would be seen by its reader.
-fn beside(to: &Place<'_>, flags: OFlags) -> Result<rustix::io::Result<OwnedFd>, Hitch> {
+fn beside(to: &Place<'_>, flags: OFlags) -> Result<rustix::io::Result<(OwnedFd, Stat)>, Hitch> {
     let plain = |stat: &Stat| kind(stat) == FileType::RegularFile && stat.st_nlink == 1;
     let there = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW);
     if !there.is_ok_and(|stat| plain(&stat)) {
@@ -173,8 +256,8 @@ fn beside(to: &Place<'_>, flags: OFlags) -> Result<rustix::io::Result<OwnedFd>, 
     }
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
-    match retry_on_intr(open) {
-        Ok(fd) if !rustix::fs::fstat(&fd).is_ok_and(|stat| plain(&stat)) => Err(Hitch::Later),
+    match retry_on_intr(open).and_then(looked_at) {
+        Ok((_, stat)) if !plain(&stat) => Err(Hitch::Later),
         // It changed between the two, or somebody has a lease on it.
         Err(
             rustix::io::Errno::LOOP

@@ -21,7 +21,7 @@ use super::parent::{
 };
 use super::place::Place;
 use super::told::{Said, Told};
-use super::{Job, kind, special};
+use super::{Given, Job, kind, special};
 use crate::hints::Doing;
 use crate::problem::Problem;
 
@@ -76,13 +76,18 @@ struct Left {
 }
 
 /// Copies a directory.
-pub fn copy(dispatch: &mut Dispatch<'_>, from: &Path, to: &Path) -> Result<(), Problem> {
+pub fn copy(
+    dispatch: &mut Dispatch<'_>,
+    from: &Path,
+    to: &Path,
+    given: Given,
+) -> Result<(), Problem> {
     // Of two sources that meet, the first is the one that is copied.
     dispatch.drain();
     not_into_itself(from, to)?;
     if let Some(written) = &dispatch.job().written {
-        // A symlink to a directory is followed at the top, but not one that
-        // was just copied.
+        // A symlink to a directory that was given is followed, but not one
+        // that was just copied.
         written.admit(&Place::top(from), &Place::top(to))?;
     }
     let mut walk = Walk {
@@ -100,7 +105,12 @@ pub fn copy(dispatch: &mut Dispatch<'_>, from: &Path, to: &Path) -> Result<(), P
         left: VecDeque::new(),
         buffer: vec![MaybeUninit::uninit(); 1 << 15],
     };
-    let fresh = walk.enter(from, to)?;
+    let follow = match given {
+        Given::Directory => OFlags::empty(),
+        // A slash at its end would follow a symlink that came to it since.
+        Given::Name | Given::Above => OFlags::NOFOLLOW,
+    };
+    let fresh = walk.enter(from, without_slash(to), follow)?;
     while let Some(level) = walk.levels.last_mut() {
         if dispatch.stopped() {
             return Ok(());
@@ -124,19 +134,15 @@ pub fn copy(dispatch: &mut Dispatch<'_>, from: &Path, to: &Path) -> Result<(), P
 impl Walk {
     /// Goes down into a directory, by its name on either side; returns whether
     /// it was made. `self.from` and `self.to` are its paths.
-    fn enter(&mut self, name: &Path, target_name: &Path) -> Result<bool, Problem> {
+    fn enter(&mut self, name: &Path, target_name: &Path, follow: OFlags) -> Result<bool, Problem> {
         let top = self.levels.is_empty();
         let shown = self.from.to_string_lossy();
         let reading = |e| Problem::call(shown.clone(), Side::Source, e, Doing::Opening);
-        let nofollow = if top {
-            OFlags::empty()
-        } else {
-            OFlags::NOFOLLOW
-        };
         let (above, _) = self.here().map_err(reading)?;
-        let source =
-            retry_on_intr(|| rustix::fs::openat(above, name, DIRECTORY | nofollow, Mode::empty()))
-                .map_err(reading)?;
+        // It was found to be a directory: no symlink that came since is one.
+        let flags = DIRECTORY | OFlags::NOFOLLOW;
+        let source = retry_on_intr(|| rustix::fs::openat(above, name, flags, Mode::empty()))
+            .map_err(reading)?;
         let stat = rustix::fs::fstat(&source).map_err(reading)?;
         if !top && id(&stat) == self.root {
             let text = "it is the directory that is copied into";
@@ -144,7 +150,7 @@ impl Walk {
         }
         let entries = self.entries(source.as_fd())?.into_iter();
         let (_, target) = self.here().map_err(|e| self.writing(e))?;
-        let made = self.make(target, target_name, &stat, nofollow)?;
+        let made = self.make(target, target_name, &stat, follow)?;
         let fresh = made.owner.is_some();
         if top {
             self.root = made.id;
@@ -221,9 +227,18 @@ impl Walk {
                 Problem::call(self.from.to_string_lossy(), Side::Source, e, Doing::Opening)
             })?;
             let name = entry.file_name();
-            if name != c"." && name != c".." {
-                entries.push((name.to_owned(), entry.file_type()));
+            if name == c"." || name == c".." {
+                continue;
             }
+            // Of a damaged file system, which could lead anywhere. Since Linux
+            // 5.4 the listing itself fails so (`verify_dirent_name`,
+            // fs/readdir.c).
+            if name.to_bytes().contains(&b'/') {
+                let shown = self.from.to_string_lossy();
+                let text = "a name in it holds a slash: its file system is damaged";
+                return Err(Problem::refused(shown, Side::Source, Errno::EIO, text));
+            }
+            entries.push((name.to_owned(), entry.file_type()));
         }
         Ok(entries)
     }
@@ -256,6 +271,7 @@ impl Walk {
                 let item = Item {
                     name: name.into(),
                     target: None,
+                    beneath: true,
                 };
                 dispatch.file(item, || self.directory());
                 Ok(())
@@ -283,13 +299,13 @@ impl Walk {
         dispatch.flush();
         self.from.push(name);
         self.to.push(name);
-        let mut done = self.enter(name, name);
+        let mut done = self.enter(name, name, OFlags::NOFOLLOW);
         if matches!(&done, Err(problem) if problem.errno == Some(Errno::EMFILE))
             && dispatch.is_busy()
         {
             // What is under way has some that are given back.
             dispatch.drain();
-            done = self.enter(name, name);
+            done = self.enter(name, name, OFlags::NOFOLLOW);
         }
         if done.is_err() {
             self.from.pop();
@@ -320,14 +336,14 @@ impl Walk {
         Problem::call(self.to.to_string_lossy(), Side::Sink, errno, Doing::Opening)
     }
 
-    /// Makes the directory, or opens the one that is there. Below the top, a
-    /// symlink to one is no directory: it may lead out of the tree.
+    /// Makes the directory, or opens the one that is there. A symlink to one
+    /// that nobody named is no directory: it may lead out of the tree.
     fn make(
         &self,
         target: BorrowedFd<'_>,
         name: &Path,
         stat: &Stat,
-        nofollow: OFlags,
+        follow: OFlags,
     ) -> Result<Made, Problem> {
         // We must be able to write into it until it is full. Who may remove
         // what is in it is mkdir(2)'s to say too, by the sticky bit.
@@ -339,7 +355,7 @@ impl Walk {
         };
         let nofollow = match fresh {
             true => OFlags::NOFOLLOW,
-            false => nofollow,
+            false => follow,
         };
         let mut fd = match open_base(target, name, nofollow) {
             Ok(fd) => fd,
@@ -364,6 +380,16 @@ impl Walk {
             owner,
         })
     }
+}
+
+/// A path without the slashes at its end, which would have a symlink followed.
+fn without_slash(path: &Path) -> &Path {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/');
+    // The root has nothing else.
+    Path::new(OsStr::from_bytes(
+        &bytes[..end.map_or(bytes.len(), |end| end + 1)],
+    ))
 }
 
 impl Job {

@@ -8,6 +8,7 @@ mod close;
 mod common;
 mod files;
 mod paths;
+mod planted;
 mod several;
 mod shut;
 mod trees;

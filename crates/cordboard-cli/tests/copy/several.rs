@@ -117,14 +117,18 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
         assert!(!at("elsewhere/f").exists());
         assert_eq!(read(at("important")), b"precious");
     }
-    // One that was there before is followed, as ever.
+    // One that was there before is followed to where it leads, if it is what
+    // was named or no tree is copied.
     std::fs::remove_dir_all(at("into")).unwrap();
     std::fs::create_dir_all(at("into/t")).unwrap();
     symlink(at("important"), at("into/t/f")).unwrap();
-    run(cordboard()
+    symlink(at("into/t"), at("named")).unwrap();
+    let trees = run(cordboard()
         .args(["copy", "-r"])
-        .args(["y/t", "y/d", "into"].map(at)))
-    .ok();
+        .args(["y/t", "y/d", "into"].map(at)));
+    trees.fails(1, &["into/t/f: it is a symlink, and in a tree"]);
+    assert_eq!(read(at("important")), b"precious");
+    run(cordboard().arg("copy").args(["y/t/f", "named"].map(at))).ok();
     assert_eq!(read(at("important")), b"another's");
 }
 

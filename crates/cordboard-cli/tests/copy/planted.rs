@@ -1,0 +1,341 @@
+//! What somebody else has put where a tree goes, or puts there meanwhile.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, renameat_with};
+
+use crate::common::*;
+use crate::{chmod, fifo, mode};
+
+/// A tree with a file, and a directory with another; where it goes; and what
+/// nobody has named.
+fn places() -> TempDir {
+    let dir = dir();
+    for name in ["tree/d", "into", "outside"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    file(&dir, "tree/f", b"contents");
+    file(&dir, "tree/d/f", b"below");
+    file(&dir, "precious", b"precious");
+    chmod(&dir.path().join("outside"), 0o750);
+    chmod(&dir.path().join("tree"), 0o700);
+    dir
+}
+
+fn copy(dir: &TempDir, flags: &[&str], names: [&str; 2]) -> Run {
+    let names = names.map(|name| dir.path().join(name));
+    run(cordboard().arg("copy").args(flags).args(names))
+}
+
+/// Nothing outside was touched.
+#[track_caller]
+fn untouched(dir: &TempDir) {
+    let at = |name: &str| dir.path().join(name);
+    assert_eq!(std::fs::read_dir(at("outside")).unwrap().count(), 0);
+    assert_eq!(mode(&at("outside")), 0o750);
+    assert_eq!(read(at("precious")), b"precious");
+}
+
+#[test]
+fn a_symlink_in_the_place_of_a_tree() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    let before = at("outside").metadata().unwrap();
+    symlink(at("outside"), at("into/tree")).unwrap();
+    symlink("nowhere", at("dangling")).unwrap();
+    symlink(at("precious"), at("link")).unwrap();
+    for (sink, says) in [
+        ("into", "into/tree: it is there and no directory"),
+        ("dangling", "dangling: it is there and no directory"),
+        ("dangling/", "dangling/: it is there and no directory"),
+        ("link", "link: it is there and no directory"),
+    ] {
+        copy(&dir, &["-rp"], ["tree", sink]).fails(1, &[says]);
+    }
+    untouched(&dir);
+    let after = at("outside").metadata().unwrap();
+    let times = |of: &std::fs::Metadata| (of.ctime(), of.ctime_nsec());
+    assert_eq!(times(&before), times(&after));
+    assert!(!at("nowhere").exists());
+}
+
+#[test]
+fn symlinks_below_are_not_written_through() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = places();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("tree/up")).unwrap();
+        file(&dir, "tree/up/precious", b"not");
+        file(&dir, "tree/plain", b"plain");
+        symlink("../precious", at("into/f")).unwrap();
+        symlink(at("outside"), at("into/d")).unwrap();
+        symlink("..", at("into/up")).unwrap();
+        let tree = copy(&dir, &["-rp", jobs], ["tree/.", "into"]);
+        let stderr = tree.stderr();
+        assert_eq!(tree.code(), 1, "{stderr}");
+        for says in [
+            "into/f: it is a symlink, and in a tree none is written through",
+            "into/d: it is there and no directory",
+            "into/up: it is there and no directory",
+        ] {
+            assert!(stderr.contains(says), "{says}: {stderr}");
+        }
+        assert_eq!(stderr.lines().count(), 3, "{stderr}");
+        untouched(&dir);
+        // The rest is there.
+        assert_eq!(read(at("into/plain")), b"plain");
+        // A file that comes along is no other.
+        copy(&dir, &["-r", jobs], ["tree/f", "into"]).fails(1, &["into/f: it is a symlink"]);
+        untouched(&dir);
+        // Named, or without -r, it is followed, as by cp.
+        copy(&dir, &["-r", jobs], ["tree/f", "into/f"]).ok();
+        assert_eq!(read(at("precious")), b"contents");
+        copy(&dir, &[jobs], ["tree/plain", "into/f"]).ok();
+        assert_eq!(read(at("precious")), b"plain");
+    }
+}
+
+#[test]
+fn fifos_are_not_waited_for() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = places();
+        let at = |name: &str| dir.path().join(name);
+        file(&dir, "tree/g", b"g");
+        for name in ["f", "g", "d"] {
+            fifo(&at("into").join(name));
+        }
+        // One has a reader, who is to see nothing of it.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let reader = rustix::fs::open(at("into/g"), flags, Mode::empty()).unwrap();
+        let tree = copy(&dir, &["-r", jobs], ["tree/.", "into"]);
+        let stderr = tree.stderr();
+        assert_eq!(tree.code(), 1, "{stderr}");
+        for says in [
+            "into/f: it is there and a FIFO",
+            "into/g: it is there and a FIFO",
+            "into/d: it is there and no directory",
+        ] {
+            assert!(stderr.contains(says), "{says}: {stderr}");
+        }
+        // Of a FIFO that was opened and closed it would hear by a hang-up.
+        let mut fds = [rustix::event::PollFd::new(
+            &reader,
+            rustix::event::PollFlags::IN,
+        )];
+        assert_eq!(rustix::event::poll(&mut fds, Some(&NOW)).unwrap(), 0);
+        assert!(
+            std::fs::symlink_metadata(at("into/f"))
+                .unwrap()
+                .file_type()
+                .is_fifo()
+        );
+    }
+}
+
+const NOW: rustix::event::Timespec = rustix::event::Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+#[test]
+fn devices_sockets_and_directories_in_the_place_of_files() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["socket", "directory"] {
+        file(&dir, &format!("tree/{name}"), b"x");
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(at("into/socket")).unwrap();
+    std::fs::create_dir(at("into/directory")).unwrap();
+    let device = root("making a device") && {
+        let mode = Mode::from_raw_mode(0o666);
+        // The one that is always full: what is written to it is an error.
+        let number = rustix::fs::makedev(1, 7);
+        mknodat(CWD, at("into/f"), FileType::CharacterDevice, mode, number).is_ok()
+    };
+    for jobs in ["-j1", "-j4"] {
+        let tree = copy(&dir, &["-r", jobs, "--json"], ["tree/.", "into"]);
+        let stderr = tree.stderr();
+        assert_eq!(tree.code(), 1, "{stderr}");
+        for (says, there) in [
+            ("into/socket: it is there and a socket", true),
+            ("into/directory: it is there and a directory", true),
+            ("into/f: it is there and a device", device),
+        ] {
+            assert_eq!(stderr.contains(says), there, "{says}: {stderr}");
+        }
+        let below = b"below".len();
+        let written = if device {
+            below
+        } else {
+            below + b"contents".len()
+        };
+        assert_eq!(tree.json()["written"], written);
+    }
+}
+
+/// Changes what is at a name all the time, while `work` is done.
+fn while_changing(dir: &Path, change: impl Fn(&Path) + Sync, work: impl FnOnce()) {
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                change(dir);
+            }
+        });
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        end.store(true, Ordering::Relaxed);
+        if let Err(panic) = done {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// Puts one after the other at a name: a symlink, a FIFO, a file, and nothing.
+fn other_files(name: &Path, points_to: &Path) {
+    let new = name.with_extension("new");
+    let put = || {
+        let _ = std::fs::rename(&new, name);
+    };
+    let _ = symlink(points_to, &new);
+    put();
+    let _ = mknodat(CWD, &new, FileType::Fifo, Mode::from_raw_mode(0o666), 0);
+    put();
+    let _ = std::fs::write(&new, b"");
+    put();
+    let _ = std::fs::remove_file(name);
+}
+
+/// Puts one and the other at a name.
+fn other_directory(name: &Path, other: &Path) {
+    let _ = renameat_with(CWD, name, CWD, other, RenameFlags::EXCHANGE);
+}
+
+const ROUNDS: usize = 40;
+
+#[test]
+fn what_comes_to_the_sinks_names_meanwhile_leads_nowhere() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    for i in 0..40 {
+        file(&dir, &format!("tree/d/{i}"), b"another");
+    }
+    std::fs::create_dir(at("into/d")).unwrap();
+    symlink(at("outside"), at("evil")).unwrap();
+    let change = |dir: &Path| {
+        other_directory(&dir.join("into/d"), &dir.join("evil"));
+        other_files(&dir.join("into/f"), &dir.join("precious"));
+    };
+    while_changing(dir.path(), change, || {
+        for round in 0..ROUNDS {
+            let jobs = ["-j1", "-j4"][round % 2];
+            let tree = copy(&dir, &["-rp", jobs], ["tree/.", "into"]);
+            assert!([0, 1].contains(&tree.code()), "{}", tree.stderr());
+        }
+    });
+    untouched(&dir);
+}
+
+#[test]
+fn what_comes_to_the_sources_names_meanwhile_leads_nowhere() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    file(&dir, "outside/secret", b"secret");
+    symlink(at("outside"), at("evil")).unwrap();
+    let change = |dir: &Path| {
+        other_directory(&dir.join("tree/d"), &dir.join("evil"));
+        other_files(&dir.join("tree/f"), &dir.join("precious"));
+    };
+    while_changing(dir.path(), change, || {
+        for round in 0..ROUNDS {
+            let jobs = ["-j1", "-j4"][round % 2];
+            let to = format!("copy{round}");
+            let tree = copy(&dir, &["-r", jobs], ["tree", &to]);
+            assert!([0, 1].contains(&tree.code()), "{}", tree.stderr());
+            assert!(!at(&to).join("d/secret").is_file() || at(&to).join("d").is_symlink());
+            let copied = at(&to).join("f");
+            if std::fs::symlink_metadata(&copied).is_ok_and(|f| f.is_file()) {
+                assert_ne!(read(&copied), b"precious");
+            }
+        }
+    });
+}
+
+/// The top of the tree too: it was a directory when it was looked at.
+#[test]
+fn what_comes_to_the_name_of_the_tree_meanwhile_is_no_other_tree() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    file(&dir, "outside/secret", b"secret");
+    symlink(at("outside"), at("evil")).unwrap();
+    let change = |dir: &Path| other_directory(&dir.join("tree"), &dir.join("evil"));
+    while_changing(dir.path(), change, || {
+        for round in 0..4 * ROUNDS {
+            let to = format!("copy{round}");
+            let tree = copy(&dir, &["-r"], ["tree", &to]);
+            assert!([0, 1].contains(&tree.code()), "{}", tree.stderr());
+            assert!(at(&to).is_symlink() || !at(&to).join("secret").exists());
+        }
+    });
+}
+
+/// fcntl(2); `libc` does not have it.
+const F_SETSIG: libc::c_int = 10;
+
+/// A lease of ours on a file, which nobody else may open before we give it up.
+struct Lease(OwnedFd);
+
+impl Lease {
+    fn take(path: &Path, flags: OFlags, kind: libc::c_int) -> Lease {
+        let fd = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        // That it is to be given up is told by a signal, which would end us.
+        // SAFETY: F_SETSIG takes a number, and SIGURG is ignored.
+        let told = unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
+        assert_eq!(told, 0);
+        // SAFETY: F_SETLEASE takes a number.
+        let taken = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) };
+        assert_eq!(taken, 0, "{}", std::io::Error::last_os_error());
+        Lease(fd)
+    }
+
+    /// Whether somebody waits for it.
+    fn is_wanted(&self, kind: libc::c_int) -> bool {
+        // SAFETY: F_GETLEASE takes nothing.
+        let now = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
+        now != kind
+    }
+}
+
+#[test]
+fn a_lease_is_waited_for() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = places();
+        let at = |name: &str| dir.path().join(name);
+        file(&dir, "into/f", b"old");
+        let leases = [
+            Lease::take(&at("tree/d/f"), OFlags::RDWR, libc::F_WRLCK),
+            Lease::take(&at("into/f"), OFlags::RDONLY, libc::F_RDLCK),
+        ];
+        let kinds = [libc::F_WRLCK, libc::F_RDLCK];
+        let child = cordboard()
+            .args(["copy", "-r", jobs])
+            .args([at("tree/."), at("into")])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut held: Vec<_> = leases.into_iter().zip(kinds).collect();
+        while !held.is_empty() {
+            until("an open", || {
+                let before = held.len();
+                held.retain(|(lease, kind)| !lease.is_wanted(*kind));
+                (held.len() < before).then_some(())
+            });
+        }
+        end(child).ok();
+        assert_eq!(read(at("into/f")), b"contents");
+        assert_eq!(read(at("into/d/f")), b"below");
+    }
+}
