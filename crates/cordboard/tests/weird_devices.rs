@@ -426,3 +426,32 @@ fn packets_stay_packets() {
     assert_eq!(after.packets - before.packets, 8);
     assert_eq!(after.bytes - before.bytes, 2 * 2928);
 }
+
+/// `O_APPEND` finds no end of a block device: what is written goes to its
+/// position, also the part that direct I/O does not take.
+#[test]
+fn a_block_device_is_written_at_its_position() {
+    use rustix::fs::{OFlags, SeekFrom};
+    let _dog = watchdog("a_block_device_is_written_at_its_position");
+    if let Some(why) = testkit::loopdev::unavailable() {
+        return testkit::skip::report("a_block_device_is_written_at_its_position", &why);
+    }
+    let (data, old) = (pattern(70_000), vec![0x55; 200_000]);
+    let device = testkit::loopdev::LoopDevice::take().unwrap();
+    for flags in [OFlags::empty(), OFlags::DIRECT] {
+        for at in [8192, 700] {
+            let sink = device.open(OFlags::RDWR | OFlags::APPEND | flags).unwrap();
+            let plain = std::fs::File::from(device.open(OFlags::RDWR).unwrap());
+            std::os::unix::fs::FileExt::write_all_at(&plain, &old, 0).unwrap();
+            rustix::fs::seek(&sink, SeekFrom::Start(at)).unwrap();
+            let report = run(file_with(&data), &sink, only(&[ReadWrite])).report;
+            assert_eq!(report.written, 70_000, "{flags:?} {at}: {report:?}");
+            assert_eq!(rustix::fs::tell(&sink), Ok(at + 70_000), "{flags:?} {at}");
+            let mut found = vec![0; old.len()];
+            std::os::unix::fs::FileExt::read_exact_at(&plain, &mut found, 0).unwrap();
+            let mut right = old.clone();
+            right[at as usize..][..data.len()].copy_from_slice(&data);
+            assert!(found == right, "{flags:?} {at}: {report:?}");
+        }
+    }
+}

@@ -141,6 +141,12 @@ impl Facts {
         self.kind == Kind::CharDevice && !self.memory
     }
 
+    /// Every write goes to the end. Block devices are written at the position,
+    /// whatever `O_APPEND` says (`blkdev_write_iter`, block/fops.c).
+    pub(crate) fn appends(&self) -> bool {
+        self.append && self.kind.is_file()
+    }
+
     /// Opened for direct I/O, which `O_DIRECT` means for what has a page cache.
     pub fn is_direct(&self) -> bool {
         self.kind.is_cached() && self.direct
@@ -224,11 +230,11 @@ impl<'fd> Endpoint<'fd> {
     }
 
     /// Asks for what direct I/O depends on: the alignment, and of a source of
-    /// which `known` bytes are to be read, how much is in the page cache.
-    pub(crate) fn look_closer(&mut self, known: Option<u64>) {
+    /// which these bytes are to be read, how many of them are in the page cache.
+    pub(crate) fn look_closer(&mut self, start_and_length: Option<(u64, u64)>) {
         self.facts.alignment = self.direct_alignment();
-        let start = self.facts.position.unwrap_or(0);
-        self.facts.cached = known.and_then(|n| probe::cached_percent(self.fd, start, n));
+        self.facts.cached = start_and_length
+            .and_then(|(start, length)| probe::cached_percent(self.fd, start, length));
     }
 
     /// The share of a file's pages that are in the page cache, 0 to 1.

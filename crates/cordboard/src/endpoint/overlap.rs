@@ -104,12 +104,12 @@ fn within_file(
     if relation == Relation::SameDescription
         && request.source_offset.is_none()
         && request.sink_offset.is_none()
-        && !sink.append
+        && !sink.appends()
     {
         return Err(Refusal::SharedPosition);
     }
     let bounded = matches!(request.size, Size::Bytes(n) if n <= end - from);
-    let to = if sink.append {
+    let to = if sink.appends() {
         end
     } else {
         request.sink_offset.or(sink.position).unwrap_or(0)
@@ -193,6 +193,27 @@ mod tests {
         );
         let empty = within_file(&file(0, 0), &file(0, 0), Relation::SameFile, &eof);
         assert_eq!(empty, Ok(Within::Apart));
+    }
+
+    #[test]
+    fn a_device_is_not_appended_to() {
+        let device = |position, append| Facts {
+            kind: Kind::BlockDevice,
+            append,
+            ..file(100, position)
+        };
+        let request = Request {
+            size: Size::Bytes(50),
+            ..Request::default()
+        };
+        for append in [false, true] {
+            let within = |to| {
+                let (source, sink) = (device(0, false), device(to, append));
+                within_file(&source, &sink, Relation::SameFile, &request)
+            };
+            assert_eq!(within(10), Err(Refusal::Overlap));
+            assert_eq!(within(50), Ok(Within::Apart));
+        }
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub(super) fn facts(
                 device: stat.st_rdev,
                 inode: 0,
             });
-            facts.position = position(fd);
+            facts.position = offset.or_else(|| position(fd));
             facts.size = sys::block_device_size(fd).ok();
         }
         FileType::CharacterDevice => {

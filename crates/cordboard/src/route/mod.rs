@@ -91,9 +91,22 @@ impl<'a> Pair<'a> {
         }
     }
 
+    /// Where the source is read from: where it can seek, the offset of the
+    /// request, or else its position.
+    pub(crate) fn from(&self) -> Option<u64> {
+        let position = self.source.position?;
+        Some(self.request.source_offset.unwrap_or(position))
+    }
+
+    /// Where the sink is written to.
+    pub(crate) fn to(&self) -> Option<u64> {
+        let position = self.sink.position?;
+        Some(self.request.sink_offset.unwrap_or(position))
+    }
+
     /// Bytes there are to move, as far as is known.
     pub(crate) fn known(&self) -> Option<u64> {
-        let here = self.request.source_offset.or(self.source.position)?;
+        let here = self.from()?;
         let there = self.source.size.map(|size| size.saturating_sub(here));
         match (self.request.size, there) {
             (Size::Bytes(n), Some(there)) => Some(n.min(there)),

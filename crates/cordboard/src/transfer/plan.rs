@@ -76,7 +76,7 @@ fn look_closer(
     if !switches.allows(PathName::Direct) || path::direct::worth_asking(&pair).is_err() {
         return;
     }
-    let known = pair.known();
-    source.look_closer(known);
+    let range = pair.from().zip(pair.known());
+    source.look_closer(range);
     sink.look_closer(None);
 }

@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::{direct, whole};
-use crate::common::{MIB, content, file_with, pattern, position, run, watchdog};
+use crate::common::{MIB, any, content, file_with, pattern, position, run, watchdog};
 use cordboard::PathName::Direct;
-use cordboard::{Ended, Request, Size, Sparse};
+use cordboard::{Ended, Endpoint, Request, Size, Sparse, Transfer};
 use rustix::fs::OFlags;
 
 const SIZES: [usize; 12] = [
@@ -61,6 +61,90 @@ fn ranges_that_are_alike_within_a_block() {
             let mut right = old.clone();
             right[to..to + size].copy_from_slice(&data[from..from + size]);
             assert!(content(&sink) == right, "{from} {to} {size}");
+        }
+    }
+}
+
+/// Where a request begins is told by its offsets, on block devices too, and not
+/// by positions: both may be in the midst of a block, at the same place of it.
+#[test]
+fn offsets_of_block_devices_decide() {
+    let _dog = watchdog("offsets_of_block_devices_decide");
+    crate::engine();
+    if let Some(why) = testkit::loopdev::unavailable() {
+        return testkit::skip::report("offsets_of_block_devices_decide", &why);
+    }
+    let size = 2 * MIB + 700;
+    let (data, old) = (pattern(size + 512), vec![0x55; size + 8192]);
+    let device = testkit::loopdev::LoopDevice::take().unwrap();
+    let open = || std::fs::File::from(device.open(OFlags::RDWR).unwrap());
+    for (file_at, at) in [(512u64, 512u64), (0, 4096), (512, 0), (0, 512)] {
+        let alike = file_at % 4096 == at % 4096;
+        for onto_device in [true, false] {
+            let (disk, file) = (open(), file_with(&old));
+            let ((source, from), (sink, to)) = match onto_device {
+                true => ((&file, file_at), (&disk, at)),
+                false => ((&disk, at), (&file, file_at)),
+            };
+            source.write_all_at(&data[..size], from).unwrap();
+            sink.write_all_at(&old, 0).unwrap();
+            let request = Request {
+                source_offset: Some(from),
+                sink_offset: Some(to),
+                size: Size::Bytes(size as u64),
+                direct: cordboard::Direct::Always,
+                ..any()
+            };
+            let ends = [source, sink].map(|end| Endpoint::probe(end.as_fd()).unwrap());
+            let planned = cordboard::transfer::plan(&ends[0], &ends[1], &request).unwrap();
+            let what = format!("{from} to {to}");
+            let first = planned.choices[0].path;
+            assert_eq!(first == Direct, alike, "{what}: {planned:?}");
+            let report = run(source, sink, request).report;
+            assert_eq!(report.path, [first], "{what}: {report:?}");
+            assert_eq!(report.written, size as u64, "{what}: {report:?}");
+            let mut found = vec![0; old.len()];
+            sink.read_exact_at(&mut found, 0).unwrap();
+            let mut right = old.clone();
+            right[to as usize..][..size].copy_from_slice(&data[..size]);
+            assert!(found == right, "{what}");
+            assert_eq!(position(source) + position(sink), 0, "{what}");
+        }
+    }
+}
+
+/// What is in the page cache is looked for where the bytes are to be read.
+#[test]
+fn what_is_cached_elsewhere_on_a_device_does_not_count() {
+    let _dog = watchdog("what_is_cached_elsewhere_on_a_device_does_not_count");
+    crate::engine();
+    let name = "what_is_cached_elsewhere_on_a_device_does_not_count";
+    if let Some(why) = testkit::loopdev::unavailable() {
+        return testkit::skip::report(name, &why);
+    }
+    let device = testkit::loopdev::LoopDevice::take().unwrap();
+    let disk = std::fs::File::from(device.open(OFlags::RDWR).unwrap());
+    let (half, sink) = (32 * MIB as u64, tempfile::tempfile().unwrap());
+    disk.sync_all().unwrap();
+    rustix::fs::fadvise(&disk, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let mut front = vec![0; half as usize];
+    disk.read_exact_at(&mut front, 0).unwrap();
+    let ends = [&disk, &sink].map(|end| Endpoint::probe(end.as_fd()).unwrap());
+    if ends[0].cached_share().is_none() {
+        return testkit::skip::report(name, "the kernel does not tell (Linux 6.5)");
+    }
+    for (from, cold) in [(0, false), (2 * half, true)] {
+        let request = Request {
+            source_offset: Some(from),
+            size: Size::Bytes(half),
+            sync: true,
+            ..any()
+        };
+        let planned = cordboard::transfer::plan(&ends[0], &ends[1], &request).unwrap();
+        let transfer = Transfer::new(disk.as_fd(), sink.as_fd(), request).unwrap();
+        for route in [&planned, transfer.route()] {
+            let direct = route.choices.iter().any(|choice| choice.path == Direct);
+            assert_eq!(direct, cold, "{from}: {route:?}");
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
     if pair.request.sparse == Sparse::Always && sink.kind == Kind::File {
         return Err("blocks of zeros are to become holes".into());
     }
-    if source.position.is_none() || sink.position.is_none() {
+    if pair.from().is_none() || pair.to().is_none() {
         return Err(Errno::ESPIPE.into());
     }
     if pair.direct == Direct::Always {
@@ -64,7 +64,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
         return Err("no direct I/O here".into());
     };
     let unit = super::twins::unit(from, to)?;
-    if source.position.unwrap_or(0) % unit != sink.position.unwrap_or(0) % unit {
+    if pair.from().unwrap_or(0) % unit != pair.to().unwrap_or(0) % unit {
         return Err(INCONGRUENT.into());
     }
     if pair.direct == Direct::Always {
@@ -165,6 +165,14 @@ mod tests {
         };
         assert!(!taken(&shifted(512), &file(), &always));
         assert!(taken(&shifted(512), &shifted(4096 + 512), &always));
+        let offsets = |from, to| Request {
+            source_offset: Some(from),
+            sink_offset: Some(to),
+            ..always.clone()
+        };
+        // Wherever the positions are.
+        assert!(taken(&shifted(1), &file(), &offsets(512, 512)));
+        assert!(!taken(&file(), &file(), &offsets(512, 0)));
         let never = Request {
             direct: Direct::Never,
             ..synced()

@@ -67,7 +67,7 @@ pub(super) fn write(
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
     let offset = flow.sink_offset().ok_or(Errno::ESPIPE)?;
-    let offset = if facts.append {
+    let offset = if facts.appends() {
         rustix::fs::fstat(fd)?.st_size as u64
     } else {
         offset
@@ -94,13 +94,13 @@ pub(super) fn write(
         head => &bytes[..bytes.len().min(unit - head)],
     };
     let mut flags = OFlags::WRONLY;
-    if facts.append {
+    if facts.appends() {
         flags |= OFlags::APPEND;
     }
     let n = cached(fd, flags, twin, |fd| {
         Ok(rustix::io::pwrite(fd, part, offset)?)
     })?;
-    if facts.append {
+    if facts.appends() {
         rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0))?;
     } else {
         flow.move_sink(n as i64)?;

@@ -43,7 +43,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
         "records are read whole into a buffer"
     } else if source.is_direct() || sink.is_direct() {
         "an aligned buffer for direct I/O"
-    } else if sink.append && sink.kind.is_file() {
+    } else if sink.appends() {
         "appending takes a buffer"
     } else {
         "works everywhere"
