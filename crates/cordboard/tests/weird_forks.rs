@@ -181,3 +181,54 @@ fn a_child_has_a_pipe_budget_of_its_own() {
     assert!(grown() < alone, "they do not share");
     assert!(in_a_child(|| grown() == alone));
 }
+
+/// A transfer of each kind that has something to find out first, once a process.
+fn each_kind() {
+    assert!(splices());
+    let data = pattern(300_000);
+    let (source, sink) = (common::file_with(&data), tempfile::tempfile().unwrap());
+    assert_eq!(run(&source, &sink, common::any()).report.ended, Ended::Eof);
+    assert!(content(&sink) == data);
+    // Into a pipe that is full for a moment, with paths as the environment says.
+    let (mut reader, sink) = std::io::pipe().unwrap();
+    common::rewind(&source);
+    let reads = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    let report = run(&source, &sink, Request::default()).report;
+    assert_eq!(report.ended, Ended::Eof, "{report:?}");
+    drop(sink);
+    assert_eq!(reads.join().unwrap().unwrap(), 300_000);
+    let (source, feed) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    feed.send(b"message").unwrap();
+    let request = Request {
+        size: 7.into(),
+        ..common::any()
+    };
+    let sink = tempfile::tempfile().unwrap();
+    assert_eq!(run(&source, &sink, request).report.written, 7);
+}
+
+/// A child never waits for a thread that it does not have, which was finding
+/// something out for the whole process when it was made.
+#[test]
+fn a_fork_while_another_thread_finds_something_out() {
+    let _dog = watchdog("a_fork_while_another_thread_finds_something_out");
+    if !common::alone("a_fork_while_another_thread_finds_something_out") {
+        return;
+    }
+    let calls = [
+        libc::SYS_openat,
+        libc::SYS_uname,
+        libc::SYS_sched_getaffinity,
+    ];
+    let forked = testkit::midst::at_each(&calls, each_kind, || {
+        assert!(in_a_child(|| {
+            each_kind();
+            true
+        }));
+    });
+    match forked {
+        // Three files of /proc, the release, the processors.
+        Some(moments) => assert!(moments >= 5, "{moments}"),
+        None => eprintln!("SKIPPED: no seccomp_unotify(2) here"),
+    }
+}

@@ -15,6 +15,7 @@ pub mod expect;
 pub mod fuse;
 pub mod loopdev;
 pub mod matrix;
+pub mod midst;
 pub mod model;
 pub mod pattern;
 pub mod refuse;

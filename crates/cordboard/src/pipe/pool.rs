@@ -10,11 +10,11 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use super::{DEFAULT, LARGEST, OwnedPipe};
 use crate::errno::Errno;
-use crate::sys::{PerProcess, Thread};
+use crate::sys::{Known, PerProcess, Thread};
 
 /// Idle pipes that are kept.
 const KEPT: usize = 8;
@@ -189,8 +189,8 @@ impl Drop for Share {
 /// Half of what a user's pipes may hold together; the limit binds the
 /// unprivileged only, the moderation everyone.
 fn budget() -> usize {
-    static BUDGET: OnceLock<usize> = OnceLock::new();
-    *BUDGET.get_or_init(|| {
+    static BUDGET: Known = Known::not_yet();
+    BUDGET.get(|| {
         let pages = limit("/proc/sys/fs/pipe-user-pages-soft").unwrap_or(16384);
         // 0 means no limit.
         if pages == 0 {
@@ -202,8 +202,8 @@ fn budget() -> usize {
 }
 
 fn max_size() -> usize {
-    static MAX: OnceLock<usize> = OnceLock::new();
-    *MAX.get_or_init(|| limit("/proc/sys/fs/pipe-max-size").unwrap_or(LARGEST))
+    static MAX: Known = Known::not_yet();
+    MAX.get(|| limit("/proc/sys/fs/pipe-max-size").unwrap_or(LARGEST))
 }
 
 fn limit(path: &str) -> Option<usize> {

@@ -1,9 +1,9 @@
 //! What this kernel and this process can do at all.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::PathName;
+use crate::sys::Known;
 
 /// What this kernel and this process can do at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,14 +35,15 @@ impl Capabilities {
 
     /// Those of this kernel, as known so far.
     pub fn current() -> Capabilities {
-        static TRUSTED: OnceLock<bool> = OnceLock::new();
-        let trusted = *TRUSTED.get_or_init(|| {
+        static TRUSTED: Known = Known::not_yet();
+        let trusted = TRUSTED.get(|| {
             let uname = rustix::system::uname();
-            release(&uname.release().to_string_lossy()).is_none_or(|version| version >= (5, 3))
+            let version = release(&uname.release().to_string_lossy());
+            usize::from(version.is_none_or(|version| version >= (5, 3)))
         });
         let missing = MISSING.load(Ordering::Relaxed);
         Capabilities {
-            copy_file_range: trusted && missing & PathName::CopyFileRange.bit() == 0,
+            copy_file_range: trusted == 1 && missing & PathName::CopyFileRange.bit() == 0,
             private_pipe: true,
         }
     }

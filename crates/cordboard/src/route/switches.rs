@@ -1,8 +1,9 @@
 //! Turning paths off, or forcing one.
 
-use std::sync::OnceLock;
+use std::convert::Infallible;
 
 use super::name::{BadSwitch, PathName};
+use crate::sys::PerProcess;
 
 /// Which paths may be used.
 ///
@@ -88,21 +89,24 @@ impl Switches {
     ///
     /// A word in either that names no path.
     pub fn from_env() -> Result<Switches, BadSwitch> {
-        static ENV: OnceLock<Result<Switches, BadSwitch>> = OnceLock::new();
-        ENV.get_or_init(|| {
-            // What is no text names no path either, and is told of.
-            let read = |name| match std::env::var_os(name) {
-                Some(words) => words.to_string_lossy().into_owned(),
-                None => String::new(),
-            };
-            let from = |origin| move |bad| BadSwitch { origin, ..bad };
-            let only = read("CORDBOARD_ROUTE");
-            let without = read("CORDBOARD_WITHOUT");
-            Switches::parse(&only, "").map_err(from("CORDBOARD_ROUTE: "))?;
-            Switches::parse("", &without).map_err(from("CORDBOARD_WITHOUT: "))?;
-            Switches::parse(&only, &without)
-        })
-        .clone()
+        static ENV: PerProcess<Result<Switches, BadSwitch>> = PerProcess::new();
+        let read = |parents: Option<&'static _>| parents.cloned().unwrap_or_else(Switches::read);
+        let Ok(switches) = ENV.get(|parents| Ok::<_, Infallible>(read(parents)));
+        switches.clone()
+    }
+
+    fn read() -> Result<Switches, BadSwitch> {
+        // What is no text names no path either, and is told of.
+        let read = |name| match std::env::var_os(name) {
+            Some(words) => words.to_string_lossy().into_owned(),
+            None => String::new(),
+        };
+        let from = |origin| move |bad| BadSwitch { origin, ..bad };
+        let only = read("CORDBOARD_ROUTE");
+        let without = read("CORDBOARD_WITHOUT");
+        Switches::parse(&only, "").map_err(from("CORDBOARD_ROUTE: "))?;
+        Switches::parse("", &without).map_err(from("CORDBOARD_WITHOUT: "))?;
+        Switches::parse(&only, &without)
     }
 }
 

@@ -5,10 +5,10 @@
 //! two take turns instead of working at the same time. So a full pipe is
 //! looked at for a short while before the thread sleeps, as long as that pays.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::path::Flow;
+use crate::sys::Known;
 
 /// How long it is looked at: a little longer than a reader takes for a pipe
 /// full of pages that it does not copy.
@@ -47,8 +47,8 @@ impl Patience {
 }
 
 fn several_processors() -> bool {
-    static SEVERAL: OnceLock<bool> = OnceLock::new();
-    *SEVERAL.get_or_init(|| std::thread::available_parallelism().is_ok_and(|n| n.get() > 1))
+    static PROCESSORS: Known = Known::not_yet();
+    PROCESSORS.get(|| std::thread::available_parallelism().map_or(1, usize::from)) > 1
 }
 
 #[cfg(test)]

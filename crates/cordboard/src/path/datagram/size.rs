@@ -1,10 +1,8 @@
 //! How long datagrams are, and how long they can be.
 
-use std::sync::OnceLock;
-
 use super::super::Flow;
 use crate::endpoint::Kind;
-use crate::sys;
+use crate::sys::{self, Known};
 
 /// The largest UDP datagram with room to spare, and the least that a buffer
 /// for one has.
@@ -53,8 +51,8 @@ pub(in crate::path) fn size_for(flow: &Flow<'_>) -> usize {
 /// The largest datagram that a local sender can make by default: what its
 /// send buffer may be set to, which the kernel doubles.
 fn largest_local() -> usize {
-    static LIMIT: OnceLock<usize> = OnceLock::new();
-    *LIMIT.get_or_init(|| {
+    static LIMIT: Known = Known::not_yet();
+    LIMIT.get(|| {
         let max = std::fs::read_to_string("/proc/sys/net/core/wmem_max")
             .ok()
             .and_then(|text| text.trim().parse::<usize>().ok())

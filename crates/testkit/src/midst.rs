@@ -1,0 +1,122 @@
+//! The moments at which a thread is in the midst of something: each of some
+//! system calls of its is held (`seccomp_unotify(2)`, since Linux 5.5) while
+//! another thread does what it likes.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::mpsc::{Sender, channel};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+const SET_MODE_FILTER: libc::c_uint = 1;
+const NEW_LISTENER: libc::c_ulong = 1 << 3;
+const RET_ALLOW: u32 = 0x7fff_0000;
+const RET_USER_NOTIF: u32 = 0x7fc0_0000;
+const NOTIF_RECV: libc::c_ulong = 0xc050_2100;
+const NOTIF_SEND: libc::c_ulong = 0xc018_2101;
+
+/// Runs `body` on a thread of its own, and at each of these calls that it
+/// makes `meanwhile` on this one. How many there were; `None` where the kernel
+/// cannot do this, and neither has run.
+pub fn at_each(
+    calls: &[libc::c_long],
+    body: impl FnOnce() + Send,
+    mut meanwhile: impl FnMut(),
+) -> Option<usize> {
+    let (send, listener) = channel();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            let (done, ended) = std::io::pipe().expect("a pipe");
+            if hand_over(calls, &send, done.into()) {
+                body();
+            }
+            drop(ended);
+        });
+        let (listener, done) = listener.recv().ok()?;
+        let mut count = 0;
+        loop {
+            let mut fds = [
+                PollFd::new(&listener, PollFlags::IN),
+                PollFd::new(&done, PollFlags::IN),
+            ];
+            if let Err(errno) = poll(&mut fds, None) {
+                assert_eq!(errno, rustix::io::Errno::INTR);
+                continue;
+            }
+            if fds[0].revents().contains(PollFlags::IN) {
+                if let Some(id) = received(&listener) {
+                    count += 1;
+                    meanwhile();
+                    go_on(&listener, id);
+                }
+            } else if !fds[1].revents().is_empty() {
+                break;
+            }
+        }
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+        Some(count)
+    })
+}
+
+/// Has this thread's calls handed to whoever gets the listener.
+fn hand_over(calls: &[libc::c_long], to: &Sender<(OwnedFd, OwnedFd)>, done: OwnedFd) -> bool {
+    let line = |code: u32, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf,
+        k,
+    };
+    let mut lines = vec![line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for call in calls {
+        let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        lines.push(line(equal, 1, *call as u32));
+        lines.push(line(libc::BPF_RET | libc::BPF_K, 0, RET_USER_NOTIF));
+    }
+    lines.push(line(libc::BPF_RET | libc::BPF_K, 0, RET_ALLOW));
+    let filter = libc::sock_fprog {
+        len: lines.len() as u16,
+        filter: lines.as_mut_ptr(),
+    };
+    // SAFETY: takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    // SAFETY: the program outlives the call, which copies it.
+    let listener = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            SET_MODE_FILTER,
+            NEW_LISTENER,
+            &raw const filter,
+        )
+    };
+    if listener < 0 {
+        return false;
+    }
+    // SAFETY: the kernel has just made it, for nobody else.
+    let listener = unsafe { OwnedFd::from_raw_fd(listener as i32) };
+    to.send((listener, done)).is_ok()
+}
+
+fn received(listener: &OwnedFd) -> Option<u64> {
+    // struct seccomp_notif: its id first.
+    let mut notice = [0u64; 10];
+    let listener = listener.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes one seccomp_notif, which the words hold.
+    let got = unsafe { libc::ioctl(listener, NOTIF_RECV as _, &raw mut notice) };
+    (got == 0).then_some(notice[0])
+}
+
+/// The kernel makes the call after all.
+fn go_on(listener: &OwnedFd, id: u64) {
+    // struct seccomp_notif_resp: id, value, error, SECCOMP_USER_NOTIF_FLAG_CONTINUE.
+    let flags = if cfg!(target_endian = "little") {
+        1 << 32
+    } else {
+        1
+    };
+    let answer: [u64; 3] = [id, 0, flags];
+    let listener = listener.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads one seccomp_notif_resp, which the words are.
+    let sent = unsafe { libc::ioctl(listener, NOTIF_SEND as _, &raw const answer) };
+    assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
+}
