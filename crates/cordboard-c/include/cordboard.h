@@ -372,7 +372,8 @@ int cord_on_end(cord_transfer transfer, cord_callback callback, void *user);
 // cord_cancel - end a transfer early
 //
 // Returns at once; the end comes as any other, with an exact account. What
-// has ended already stays as it is.
+// has ended already stays as it is. A call that waits inside the kernel, where
+// nothing can end it, is finished first (docs/c.md).
 //
 // # Returns
 //

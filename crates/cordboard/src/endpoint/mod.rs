@@ -9,7 +9,9 @@ pub(crate) mod overlap;
 mod probe;
 mod reopen;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::OFlags;
 
 pub use filesystem::{CloneAbility, Filesystem};
 pub use kind::{Kind, Side};
@@ -212,6 +214,17 @@ impl<'fd> Endpoint<'fd> {
             fd,
             facts: self.facts,
         }
+    }
+
+    /// A blocking terminal once more, by a descriptor that never waits; `None`
+    /// of anything else, and where it can't be had.
+    pub(crate) fn without_waiting(&self, side: Side) -> Option<OwnedFd> {
+        let flags = match side {
+            Side::Source => OFlags::RDONLY,
+            Side::Sink => OFlags::WRONLY,
+        };
+        let waits = self.facts.kind == Kind::Tty && !self.facts.nonblocking;
+        waits.then(|| reopen::reopen_terminal(self.fd, flags))?
     }
 
     /// The descriptor, for as long as it was lent.

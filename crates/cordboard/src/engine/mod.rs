@@ -50,7 +50,8 @@ pub struct Options {
     pub backend: Backend,
     /// Threads for what waits inside the kernel, at most, and one at least.
     /// They are started when they are needed, and leave when there is nothing
-    /// to do.
+    /// to do. Where all are held up, and work waits, others are started beside
+    /// them.
     pub workers: usize,
 }
 

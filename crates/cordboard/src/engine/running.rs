@@ -121,6 +121,15 @@ impl Running {
     /// once; the outcome is there for whoever waits. It is
     /// [`Ended::Eof`](crate::Ended::Eof) where the transfer found the end of its
     /// source before it was cancelled.
+    ///
+    /// A call that waits inside the kernel, where nothing can end it, is
+    /// finished first too, since the counts are exact only then. So it is with
+    /// [`Request::idle`](crate::Request::idle). Such calls are: reads and writes
+    /// of a file system whose server does not answer (NFS, FUSE); whatever
+    /// touches a pipe that another process is splicing a silent socket or a slow
+    /// file into, which locks the pipe; a write of up to 4096 bytes to a blocking
+    /// serial line, or to the blocking master of a pseudoterminal, that takes a
+    /// part of it. Other transfers go on meanwhile.
     pub fn cancel(&self) {
         if !self.is_orphan() && self.shared.completion.cancel() {
             // An engine that has shut down has ended it already.

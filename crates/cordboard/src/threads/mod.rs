@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use self::queue::{Pushed, Queue};
+use self::queue::{Pushed, Queue, Since};
 use crate::guarded::guarded;
 use crate::sys::{NoSignals, PerProcess};
 
@@ -21,6 +21,9 @@ mod sync {
 
 /// How long a thread without work stays.
 const LINGER: Duration = Duration::from_secs(10);
+/// Work waits for so long while none is taken, before all threads count as held
+/// up.
+const HELD_UP: Duration = Duration::from_millis(50);
 
 /// Something for a thread to do.
 pub(crate) trait Work: Send + Sized + 'static {
@@ -75,7 +78,8 @@ pub(crate) fn start(
 }
 
 impl<W: Work> Pool<W> {
-    /// With so many threads at most.
+    /// With so many threads at most, beside those that are held up in the
+    /// kernel.
     pub(crate) fn new(owner: usize, threads: usize) -> Arc<Pool<W>> {
         Arc::new(Pool {
             queue: Queue::new(threads),
@@ -89,29 +93,59 @@ impl<W: Work> Pool<W> {
     pub(crate) fn submit(self: &Arc<Self>, work: W) -> VecDeque<W> {
         match self.queue.push(work) {
             Ok(Pushed::Queued) => VecDeque::new(),
-            Ok(Pushed::StartOne) => {
+            Ok(Pushed::StartOne) => self.start_one(),
+            Ok(Pushed::Oversee) => {
                 let pool = Arc::clone(self);
-                match start("cordboard-work", self.owner, move || pool.run()) {
-                    Ok(thread) => {
-                        let mut threads =
-                            self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-                        threads.retain(|thread| !thread.is_finished());
-                        threads.push(thread);
-                        VecDeque::new()
-                    }
-                    // EAGAIN: the limit of threads.
-                    Err(_) => self.queue.not_started(),
+                if self
+                    .start("cordboard-watch", move || pool.oversee())
+                    .is_err()
+                {
+                    self.queue.not_overseen();
                 }
+                VecDeque::new()
             }
             Err(work) => VecDeque::from([work]),
         }
     }
 
+    fn start(&self, name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let thread = start(name, self.owner, body)?;
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
+    }
+
+    /// Gives back all there is to do where it is the only thread, and can't be
+    /// had.
+    fn start_one(self: &Arc<Self>) -> VecDeque<W> {
+        let pool = Arc::clone(self);
+        match self.start("cordboard-work", move || pool.run()) {
+            Ok(()) => VecDeque::new(),
+            // EAGAIN: the limit of threads.
+            Err(_) => self.queue.not_started(),
+        }
+    }
+
     fn run(&self) {
-        while let Some(mut work) = self.queue.next(LINGER) {
+        let mut since = Since::default();
+        while let Some(mut work) = self.queue.next(LINGER, &mut since) {
             // A panic takes the work along, and not the thread.
             while let Some(Some(rest)) = guarded(|| work.work()) {
-                work = self.queue.trade(rest);
+                match self.queue.trade(rest, &mut since) {
+                    Some(next) => work = next,
+                    None => return,
+                }
+            }
+        }
+    }
+
+    fn oversee(self: &Arc<Self>) {
+        while self.queue.oversee(HELD_UP, LINGER) {
+            for mut work in self.start_one() {
+                while let Some(Some(rest)) = guarded(|| work.work()) {
+                    work = rest;
+                }
             }
         }
     }
@@ -119,10 +153,16 @@ impl<W: Work> Pool<W> {
     /// Waits until all is done that there is to do.
     pub(crate) fn close(&self) {
         self.queue.close();
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            let _ = thread.join();
+        loop {
+            // The overseer may have started one meanwhile.
+            let threads =
+                std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+            if threads.is_empty() {
+                return;
+            }
+            for thread in threads {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -1,15 +1,30 @@
 //! Work for a few threads, which are started when there is some and leave when
 //! there has been none for a while. `crates/model` tries the orders.
+//!
+//! A piece of work can wait in the kernel for ever. While work waits that no
+//! thread comes to, an overseer looks at the queue every so often; where nothing
+//! was taken since its last look, all threads are held up, and another one is
+//! started beside them. One that comes back later leaves, since another has
+//! taken its place.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 
+/// Threads beyond the usual number, at most: each is held up in the kernel, and
+/// costs some 20 KB.
+const SURPLUS: usize = 4096;
+/// The overseer waits for this many times its usual time at most, where work is
+/// slow and does not hang.
+const PATIENT: u32 = 16;
+
 /// First in, first out.
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     work: Condvar,
+    /// For the overseer.
+    waits: Condvar,
 }
 
 struct State<T> {
@@ -20,6 +35,20 @@ struct State<T> {
     threads: usize,
     most: usize,
     closed: bool,
+    overseer: Overseer,
+    /// Pieces of work that were taken so far.
+    taken: u64,
+    /// Threads that were started because all others were held up.
+    growths: u64,
+    /// How long nothing may be taken, in times the usual.
+    patience: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Overseer {
+    None,
+    Asleep,
+    Awake,
 }
 
 /// What becomes of work that was pushed.
@@ -29,10 +58,18 @@ pub(crate) enum Pushed {
     Queued,
     /// Another thread is wanted; it counts as started.
     StartOne,
+    /// It waits for those that there are, and the overseer is wanted; it counts
+    /// as started.
+    Oversee,
 }
 
+/// What a thread knows of the piece of work that it took last: the number of
+/// growths at that time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Since(Option<u64>);
+
 impl<T> Queue<T> {
-    /// For at most so many threads.
+    /// For at most so many threads, beside those that are held up.
     pub(crate) fn new(most: usize) -> Queue<T> {
         Queue {
             state: Mutex::new(State {
@@ -41,8 +78,13 @@ impl<T> Queue<T> {
                 threads: 0,
                 most: most.max(1),
                 closed: false,
+                overseer: Overseer::None,
+                taken: 0,
+                growths: 0,
+                patience: 1,
             }),
             work: Condvar::new(),
+            waits: Condvar::new(),
         }
     }
 
@@ -59,9 +101,22 @@ impl<T> Queue<T> {
             return Err(item);
         }
         state.items.push_back(item);
-        if state.items.len() > state.idle && state.threads < state.most {
-            state.threads += 1;
-            return Ok(Pushed::StartOne);
+        if state.items.len() > state.idle {
+            if state.threads < state.most {
+                state.threads += 1;
+                return Ok(Pushed::StartOne);
+            }
+            match state.overseer {
+                Overseer::None => {
+                    state.overseer = Overseer::Awake;
+                    return Ok(Pushed::Oversee);
+                }
+                Overseer::Asleep => {
+                    state.overseer = Overseer::Awake;
+                    self.waits.notify_one();
+                }
+                Overseer::Awake => {}
+            }
         }
         drop(state);
         self.work.notify_one();
@@ -81,13 +136,59 @@ impl<T> Queue<T> {
         VecDeque::new()
     }
 
-    /// The next piece of work. `None`: the thread is to leave, because there
-    /// was none for so long or will be no more.
-    pub(crate) fn next(&self, patience: Duration) -> Option<T> {
+    /// The overseer that was wanted could not be started: the next that waits
+    /// asks for it again.
+    pub(crate) fn not_overseen(&self) {
+        self.lock().overseer = Overseer::None;
+    }
+
+    /// The overseer's life: true whenever another thread is wanted, which counts
+    /// as started; false once it is to leave, because nothing has waited for so
+    /// long or will any more.
+    pub(crate) fn oversee(&self, look: Duration, linger: Duration) -> bool {
         let mut state = self.lock();
+        while !state.closed {
+            if state.items.is_empty() {
+                state.overseer = Overseer::Asleep;
+                state.patience = 1;
+                let (after, timeout) = (self.waits.wait_timeout(state, linger))
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                state = after;
+                if timeout.timed_out() && state.overseer == Overseer::Asleep {
+                    break;
+                }
+                continue;
+            }
+            state.overseer = Overseer::Awake;
+            let (taken, time) = (state.taken, look * state.patience);
+            let (after, _) = (self.waits.wait_timeout(state, time))
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = after;
+            let held_up = state.items.len() > state.idle && state.taken == taken;
+            if held_up && !state.closed && state.threads < state.most + SURPLUS {
+                state.threads += 1;
+                state.growths += 1;
+                return true;
+            }
+        }
+        state.overseer = Overseer::None;
+        false
+    }
+
+    /// The next piece of work, after one that was taken `since`. `None`: the
+    /// thread is to leave, because there was none for so long or will be no
+    /// more, or because another one has taken its place.
+    pub(crate) fn next(&self, patience: Duration, since: &mut Since) -> Option<T> {
+        let mut state = self.lock();
+        if state.was_replaced(since) {
+            state.threads -= 1;
+            return None;
+        }
         let mut waited = false;
         loop {
             if let Some(item) = state.items.pop_front() {
+                state.taken += 1;
+                *since = Since(Some(state.growths));
                 return Some(item);
             }
             if state.closed || waited {
@@ -104,21 +205,40 @@ impl<T> Queue<T> {
     }
 
     /// Puts work back behind what others wait for, and takes the first of that;
-    /// the same again, if nobody waits.
-    pub(crate) fn trade(&self, item: T) -> T {
+    /// the same again, if nobody waits. `None`: the thread is to leave, because
+    /// another one has taken its place.
+    pub(crate) fn trade(&self, item: T, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
-        match state.items.pop_front() {
-            Some(other) => {
-                state.items.push_back(item);
-                other
-            }
-            None => item,
+        if state.items.is_empty() {
+            return Some(item);
         }
+        state.items.push_back(item);
+        if state.was_replaced(since) {
+            state.threads -= 1;
+            return None;
+        }
+        state.taken += 1;
+        *since = Since(Some(state.growths));
+        state.items.pop_front()
     }
 
     /// No more work: threads leave once they have done what there is.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
+        self.waits.notify_all();
+    }
+}
+
+impl<T> State<T> {
+    /// Another thread was started because this one and all others were held up.
+    /// Where that is over after all, the work was slow, and did not hang.
+    fn was_replaced(&mut self, since: &Since) -> bool {
+        let grown = since.0.is_some_and(|since| self.growths > since);
+        let replaced = grown && self.threads > self.most;
+        if replaced {
+            self.patience = (2 * self.patience).min(PATIENT);
+        }
+        replaced
     }
 }

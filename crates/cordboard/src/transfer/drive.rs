@@ -42,6 +42,9 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
     };
     let may_sleep = transfer.may_sleep();
     transfer.flow.let_sleep(may_sleep);
+    if !may_sleep {
+        transfer.reopen_terminals();
+    }
     transfer.flow.watched = transfer.observer.is_some() || transfer.control.is_some();
     let turn = turns(&mut transfer, &mut course, waiter);
     let outcome = transfer.settle(turn, waiter, course.start);

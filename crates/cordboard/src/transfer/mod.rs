@@ -35,7 +35,7 @@ pub use watermarks::Watermarks;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::endpoint::{Endpoint, Facts, Kind};
+use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Ready, Step};
 use crate::route::{Backend, Declined, PathName, Route};
@@ -85,6 +85,9 @@ pub struct Transfer<'a> {
     /// since fields are dropped in their order.
     #[allow(dead_code, reason = "kept open, never looked at")]
     owned: Option<[OwnedFd; 2]>,
+    /// Terminals that were opened again, so as not to wait.
+    #[allow(dead_code, reason = "kept open, never looked at")]
+    reopened: Vec<OwnedFd>,
 }
 
 impl<'a> Transfer<'a> {
@@ -162,6 +165,7 @@ impl<'a> Transfer<'a> {
             control: None,
             observer: None,
             owned: None,
+            reopened: Vec::new(),
         })
     }
 
@@ -193,6 +197,29 @@ impl<'a> Transfer<'a> {
         self.flow.backend = backend;
         self.flow.shares_thread = true;
         self.flow.let_sleep(false);
+        self.reopen_terminals();
+    }
+
+    /// For whoever may not sleep inside a call: a terminal has no flag against
+    /// that but `O_NONBLOCK`, which is not to be set on a descriptor that was
+    /// lent.
+    pub(crate) fn reopen_terminals(&mut self) {
+        let flow = &mut self.flow;
+        let sides = [
+            (Side::Source, &mut flow.source, &mut flow.source_ready),
+            (Side::Sink, &mut flow.sink, &mut flow.sink_ready),
+        ];
+        for (side, end, ready) in sides {
+            let Some(fd) = end.without_waiting(side) else {
+                continue;
+            };
+            *end = end.on(lend_own(&fd)).with_facts(Facts {
+                nonblocking: true,
+                ..*end.facts()
+            });
+            ready.never_waits = true;
+            self.reopened.push(fd);
+        }
     }
 
     /// Bytes read and written so far.
@@ -246,24 +273,25 @@ impl<'a> Transfer<'a> {
     /// system calls. It then notices that its sink is dead only when the
     /// source next says something, and not while that is silent.
     ///
-    /// A blocking terminal whose output is stopped (`^S`) takes up what
-    /// `poll(2)` said it would, and can then hold a write of up to 4096 bytes
-    /// until it is started again, past [`Control::cancel`] and
-    /// [`Request::idle`].
+    /// A call that waits inside the kernel past [`Control::cancel`] and
+    /// [`Request::idle`] is waited for; see
+    /// [`Running::cancel`](crate::Running::cancel) for which do.
     pub fn run(self) -> Outcome {
         drive::run(self, &mut wait::Poll::new())
     }
 }
 
 /// Descriptors that go into the transfer they are lent to.
-#[allow(unsafe_code)]
 fn lend_both(owned: &[OwnedFd; 2]) -> [BorrowedFd<'static>; 2] {
-    owned.each_ref().map(|fd| {
-        // SAFETY: a transfer closes them after all else it has is gone; its own
-        // accessors lend them for as long as it is borrowed, and nothing else
-        // of it gives them away.
-        unsafe { lend(fd) }
-    })
+    owned.each_ref().map(lend_own)
+}
+
+#[allow(unsafe_code)]
+fn lend_own(fd: &OwnedFd) -> BorrowedFd<'static> {
+    // SAFETY: a transfer closes them after all else it has is gone; its own
+    // accessors lend them for as long as it is borrowed, and nothing else of it
+    // gives them away.
+    unsafe { lend(fd) }
 }
 
 /// A second descriptor of the same thing, which is closed over `execve(2)`.

@@ -76,7 +76,9 @@ pub struct Request {
     /// Bytes moved by one step at most, and the size of each datagram where a
     /// stream is sent to a datagram sink. `None`: whatever suits the pair.
     pub block: Option<NonZeroUsize>,
-    /// End, without an error, when nothing has moved for this long.
+    /// End, without an error, when nothing has moved for this long. A call that
+    /// waits inside the kernel, where nothing can end it, is finished first:
+    /// [`Running::cancel`](crate::Running::cancel) says which do.
     pub idle: Option<Duration>,
     /// Take a stable snapshot: exclude the paths that hand the page cache's
     /// own pages to a pipe or a socket, where later writes to the source file

@@ -9,7 +9,7 @@ use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 
 use super::in_every_order;
-use crate::queue::{Pushed, Queue};
+use crate::queue::{Pushed, Queue, Since};
 
 struct Pool {
     queue: Queue<u32>,
@@ -35,21 +35,45 @@ impl Pool {
                     self.done.fetch_add(1, Ordering::SeqCst);
                 }
             }
-            Pushed::StartOne => {
-                let pool = Arc::clone(self);
-                let thread = thread::spawn(move || pool.run());
-                self.threads.lock().unwrap().push(thread);
+            Pushed::StartOne => self.start(|pool| pool.run()),
+            Pushed::Oversee if fails && shuttle::rand::thread_rng().gen_bool(0.5) => {
+                self.queue.not_overseen();
             }
+            Pushed::Oversee => self.start(move |pool| pool.oversee(fails)),
         }
     }
 
+    fn start(self: &Arc<Self>, body: impl FnOnce(&Arc<Pool>) + Send + 'static) {
+        let pool = Arc::clone(self);
+        let thread = thread::spawn(move || body(&pool));
+        self.threads.lock().unwrap().push(thread);
+    }
+
     fn run(&self) {
-        while let Some(mut item) = self.queue.next(Duration::from_secs(1)) {
+        let mut since = Since::default();
+        while let Some(mut item) = self.queue.next(Duration::from_secs(1), &mut since) {
             // A piece, and the rest behind the others.
             while item >= 10 {
-                item = self.queue.trade(item - 10);
+                match self.queue.trade(item - 10, &mut since) {
+                    Some(next) => item = next,
+                    None => return,
+                }
             }
             self.done.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whoever takes long is replaced; here that may be anybody.
+    fn oversee(self: &Arc<Self>, fails: bool) {
+        let second = Duration::from_secs(1);
+        while self.queue.oversee(second, second) {
+            if fails && shuttle::rand::thread_rng().gen_bool(0.5) {
+                for _ in self.queue.not_started() {
+                    self.done.fetch_add(1, Ordering::SeqCst);
+                }
+            } else {
+                self.start(|pool| pool.run());
+            }
         }
     }
 

@@ -1,0 +1,259 @@
+//! What waits in the kernel for ever, or for as long as somebody else likes:
+//! the others of the same engine go on, and what can be ended is ended.
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{any, content, file_with, pattern, position, watchdog};
+use cordboard::engine::Options;
+use cordboard::{Control, Ended, Engine, Report, Request, Running, Transfer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+
+fn engine_of(workers: usize) -> Engine {
+    let options = Options {
+        workers,
+        ..Options::default()
+    };
+    Engine::new(options).unwrap()
+}
+
+/// A terminal that passes bytes on as they are, and its master.
+fn pty() -> (OwnedFd, OwnedFd) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let terminal = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+    let mut modes = tcgetattr(&terminal).unwrap();
+    modes.make_raw();
+    tcsetattr(&terminal, OptionalActions::Now, &modes).unwrap();
+    (terminal, master)
+}
+
+/// One that nobody reads: it polls writable, and takes less than a page.
+fn nearly_full() -> (OwnedFd, OwnedFd) {
+    let (terminal, master) = pty();
+    let name = format!("/proc/self/fd/{}", terminal.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let fill = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+    // It passes some on by itself, and is full some time after that.
+    let mut full = 0;
+    while full < 100 {
+        full = match rustix::io::write(&fill, &[0; 100]) {
+            Ok(_) => 0,
+            Err(_) => full + 1,
+        };
+        std::thread::yield_now();
+    }
+    // Until there is room for the first byte.
+    let mut fds = [PollFd::new(&terminal, PollFlags::OUT)];
+    let moment = Timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000_000,
+    };
+    loop {
+        rustix::io::read(&master, &mut [0; 100]).unwrap();
+        if poll(&mut fds, Some(&moment)) == Ok(1) {
+            return (terminal, master);
+        }
+    }
+}
+
+fn transfer(source: &impl AsFd, sink: &impl AsFd, request: Request) -> Transfer<'static> {
+    let [from, to] = [source.as_fd(), sink.as_fd()].map(|fd| fd.try_clone_to_owned().unwrap());
+    Transfer::owning(from, to, request).unwrap()
+}
+
+/// The threads of this process of that name.
+fn threads(name: &str) -> Vec<PathBuf> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
+    let named = |task: &PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    tasks.filter(named).collect()
+}
+
+/// Those that wait for a lock in the kernel, where no signal reaches them.
+fn held_up(name: &str) -> usize {
+    let waits = |task: &PathBuf| {
+        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().unwrap().starts_with('D')
+    };
+    threads(name).into_iter().filter(waits).count()
+}
+
+/// A pipe whose lock somebody has: a call that splices a silent socket into it
+/// keeps it for as long as the socket is silent (`splice_file_to_pipe`,
+/// fs/splice.c). Whoever reads, writes or resizes the pipe waits for the lock,
+/// and can't be killed meanwhile.
+struct Locked {
+    reader: std::io::PipeReader,
+    writer: std::io::PipeWriter,
+    socket: UnixStream,
+    holder: std::thread::JoinHandle<()>,
+}
+
+impl Locked {
+    fn new() -> Locked {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (source, socket) = UnixStream::pair().unwrap();
+        let sink = writer.try_clone().unwrap();
+        let holder = std::thread::Builder::new()
+            .name("holder".into())
+            .spawn(move || {
+                let flags = rustix::pipe::SpliceFlags::empty();
+                let moved = rustix::pipe::splice(&source, None, &sink, None, 4096, flags);
+                assert_eq!(moved, Ok(1));
+            })
+            .unwrap();
+        let splice = libc::SYS_splice.to_string();
+        let sleeps = |task: &PathBuf| {
+            let call = std::fs::read_to_string(task.join("syscall")).unwrap_or_default();
+            call.split_whitespace().next() == Some(&splice)
+        };
+        // Those of earlier ones may be there as well.
+        let before = HOLDERS.fetch_add(1, Ordering::Relaxed);
+        while threads("holder").iter().filter(|t| sleeps(t)).count() <= before {
+            std::thread::yield_now();
+        }
+        Locked {
+            reader,
+            writer,
+            socket,
+            holder,
+        }
+    }
+
+    /// Has the holder put one byte into the pipe, and go.
+    fn release(self) -> (std::io::PipeReader, std::io::PipeWriter) {
+        (&self.socket).write_all(b"x").unwrap();
+        self.holder.join().unwrap();
+        HOLDERS.fetch_sub(1, Ordering::Relaxed);
+        (self.reader, self.writer)
+    }
+}
+
+static HOLDERS: AtomicUsize = AtomicUsize::new(0);
+
+/// All workers wait for a lock that nobody else can end, and then some more:
+/// others come in their place, and leave when they are too many.
+#[test]
+fn workers_that_are_held_up_leave_room_for_files() {
+    let name = "workers_that_are_held_up_leave_room_for_files";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    const WORKERS: usize = 2;
+    const STUCK: usize = 3 * WORKERS;
+    let engine = engine_of(WORKERS);
+    let data = pattern(16 << 10);
+    let stuck: Vec<(Locked, Running)> = (0..STUCK)
+        .map(|_| {
+            let locked = Locked::new();
+            let running = engine.start(transfer(&file_with(&data), &locked.writer, any()));
+            (locked, running.unwrap())
+        })
+        .collect();
+    while held_up("cordboard-work") < STUCK {
+        std::thread::yield_now();
+    }
+    for _ in 0..4 {
+        let sink = tempfile::tempfile().unwrap();
+        let running = engine.start(transfer(&file_with(&data), &sink, any()));
+        let report = running.unwrap().wait().report;
+        assert_eq!((report.ended, report.written), (Ended::Eof, 16 << 10));
+        assert!(content(&sink) == data);
+    }
+    for (locked, running) in stuck {
+        let (mut reader, writer) = locked.release();
+        let report = running.wait().report;
+        assert_eq!((report.ended, report.written), (Ended::Eof, 16 << 10));
+        drop(writer);
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).unwrap();
+        assert!(all[0] == b'x' && all[1..] == data);
+    }
+    // Those that were replaced do not stay beside those that came instead.
+    while threads("cordboard-work").len() > WORKERS {
+        std::thread::yield_now();
+    }
+    engine.shutdown();
+    assert_eq!(threads("cordboard-work").len(), 0);
+    assert_eq!(threads("cordboard-watch").len(), 0);
+}
+
+/// A report of a transfer into a terminal that took a part and no more.
+fn stopped(report: &Report, ended: Ended, source: &File) {
+    assert_eq!(report.ended, ended, "{report:?}");
+    assert!(report.written > 0 && report.written < 1 << 16, "{report:?}");
+    assert_eq!((report.read, report.stranded), (report.written, 0));
+    assert_eq!(position(source), report.written);
+}
+
+#[test]
+fn idle_and_cancel_hold_for_a_terminal_that_nobody_reads() {
+    let _dog = watchdog("idle_and_cancel_hold_for_a_terminal_that_nobody_reads");
+    let idle = || Request {
+        idle: Some(Duration::from_millis(20)),
+        ..any()
+    };
+    let data = pattern(1 << 20);
+    let engine = engine_of(1);
+    let nonblocking = |fd: &OwnedFd| {
+        let flags = rustix::fs::fcntl_getfl(fd).unwrap();
+        flags.contains(OFlags::NONBLOCK)
+    };
+
+    let (source, (terminal, master)) = (file_with(&data), nearly_full());
+    let running = engine.start(transfer(&source, &terminal, idle())).unwrap();
+    stopped(&running.wait().report, Ended::Idle, &source);
+    assert!(!nonblocking(&terminal));
+
+    let (source, (terminal, _master)) = (file_with(&data), nearly_full());
+    let running = engine.start(transfer(&source, &terminal, any())).unwrap();
+    let mut before = (0, 0);
+    // It has filled the terminal; a moment's rest is no matter.
+    while before.0 == 0 || before.1 < 1000 {
+        let written = running.status().written;
+        before = (written, if written == before.0 { before.1 + 1 } else { 0 });
+        std::thread::yield_now();
+    }
+    running.cancel();
+    stopped(&running.wait().report, Ended::Cancelled, &source);
+    assert!(!nonblocking(&terminal));
+
+    // The same on the caller's thread.
+    let (source, (terminal, _master)) = (file_with(&data), nearly_full());
+    let report = common::run(&source, &terminal, idle()).report;
+    stopped(&report, Ended::Idle, &source);
+
+    let (source, (terminal, _master)) = (file_with(&data), nearly_full());
+    let control = Control::new().unwrap();
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The reads run ahead of the terminal by one buffer.
+            while position(&source) == 0 {
+                std::thread::yield_now();
+            }
+            control.cancel();
+        });
+        common::with_control(&source, &terminal, any(), &control).report
+    });
+    assert_eq!(report.ended, Ended::Cancelled);
+    assert_eq!(position(&source), report.written);
+    drop(master);
+}
