@@ -28,7 +28,8 @@ An endpoint is one of:
 const EXIT: &str = "\
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal).
 SIGINT ends with the report of what was moved; SIGUSR1 prints a line of progress.
-A signal that comes before that report is made is no success, whatever was moved.
+A signal that comes before that report is made is no success, whatever was moved;
+a second one ends it at once, without the report.
 CORDBOARD_ROUTE and CORDBOARD_WITHOUT do as --route and --without.";
 
 const EXAMPLES: &str = "\

@@ -240,7 +240,9 @@ impl Session {
     /// the end a cancelled one, whoever has noticed it and whatever was done by
     /// then; one that comes later changes nothing.
     pub fn finish(mut self) -> u8 {
-        self.stopped();
+        if signals::stop_so_far().is_some() {
+            self.account.end(Ended::Cancelled);
+        }
         self.watch.clear();
         if self.transfers > 1 {
             // Opening and closing so many files takes time too.

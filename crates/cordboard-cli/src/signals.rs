@@ -5,9 +5,13 @@
 //! before the call that then sleeps, so each request also starts an interval
 //! timer whose SIGALRM interrupts the thread again until somebody noticed:
 //! that is what [`Control::interrupting`] asks for.
+//!
+//! A second signal to stop ends the process, whatever it waits for.
+
+mod stuck;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use cordboard::Control;
@@ -23,8 +27,9 @@ static POLLED: OnceLock<Control> = OnceLock::new();
 /// Written by the handler that ends the process while a name is looked up.
 static LAST_WORDS: OnceLock<Vec<u8>> = OnceLock::new();
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
-static STOP: AtomicI32 = AtomicI32::new(0);
-static STOPPED_AT: AtomicI64 = AtomicI64::new(0);
+/// The first signal that asked us to stop, and above its eight bits the
+/// milliseconds when it came.
+static STOP: AtomicI64 = AtomicI64::new(0);
 static SHOW: AtomicBool = AtomicBool::new(false);
 
 /// A socket's file that is ours to remove, and whether it is there.
@@ -44,8 +49,15 @@ const SAME_MILLIS: i64 = 250;
 pub fn stop() -> Option<i32> {
     match STOP.load(Ordering::SeqCst) {
         0 => None,
-        signal => Some(signal),
+        first => Some((first & 0xff) as i32),
     }
+}
+
+/// The same for an account that is closed now: also one that another thread is
+/// just taking.
+pub fn stop_so_far() -> Option<i32> {
+    stuck::settle();
+    stop()
 }
 
 /// Asked before anything that a stop leaves out.
@@ -97,6 +109,9 @@ pub fn install(zero: Vec<u8>) -> Result<&'static Control, cordboard::Errno> {
         // one that is pending shall find its handler.
         sys::unblock(&STOPPING);
         sys::unblock(&[libc::SIGUSR1, libc::SIGALRM]);
+        let mut heeded = STOPPING.to_vec();
+        heeded.retain(|signal| !sys::ignores(*signal));
+        stuck::watch(&heeded, on_stop);
     }
     Ok(CONTROL.get().expect("set above"))
 }
@@ -187,16 +202,14 @@ fn now_millis() -> i64 {
 extern "C" fn on_stop(signal: libc::c_int) {
     sys::keeping_errno(|| {
         let now = now_millis();
-        if STOP
-            .compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst)
-            .is_err()
-        {
-            if now - STOPPED_AT.load(Ordering::SeqCst) < SAME_MILLIS {
+        let this = now << 8 | i64::from(signal);
+        let first = STOP.compare_exchange(0, this, Ordering::SeqCst, Ordering::SeqCst);
+        if let Err(first) = first {
+            if now - (first >> 8) < SAME_MILLIS {
                 return;
             }
             leave(signal);
         }
-        STOPPED_AT.store(now, Ordering::SeqCst);
         if AT_ONCE.load(Ordering::SeqCst) {
             if let Some(words) = LAST_WORDS.get() {
                 let _ = rustix::io::write(rustix::stdio::stderr(), words);

@@ -2,7 +2,7 @@
 //! with `unsafe`, each block with its SAFETY line.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// A signal handler. It may only use atomics, what this module says is fit for
@@ -61,8 +61,8 @@ fn no_action() -> libc::sigaction {
     unsafe { std::mem::zeroed() }
 }
 
-/// Lets these signals through, whatever mask this thread was started with.
-pub fn unblock(signals: &[libc::c_int]) {
+/// A set of these signals.
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset(3) fills in the set, which is valid for writing.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
@@ -70,8 +70,32 @@ pub fn unblock(signals: &[libc::c_int]) {
         // SAFETY: the set was filled in above.
         unsafe { libc::sigaddset(set.as_mut_ptr(), *signal) };
     }
-    // SAFETY: reads a set that was filled in above.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: as above.
+    unsafe { set.assume_init() }
+}
+
+/// Lets these signals through, whatever mask this thread was started with.
+pub fn unblock(signals: &[libc::c_int]) {
+    let set = set_of(signals);
+    // SAFETY: reads a set that is filled in.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// A descriptor that is readable while one of these signals waits to be taken,
+/// by whatever thread: to read it takes it.
+pub fn pending_signals(signals: &[libc::c_int]) -> Result<OwnedFd, rustix::io::Errno> {
+    let set = set_of(signals);
+    let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+    // SAFETY: signalfd(2) reads a set that is filled in.
+    let number = unsafe { libc::signalfd(-1, &raw const set, flags) };
+    if number < 0 {
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        return Err(rustix::io::Errno::from_raw_os_error(
+            errno.unwrap_or(libc::EMFILE),
+        ));
+    }
+    // SAFETY: the call has returned it, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Runs something with all signals blocked: a thread that it starts never sees
@@ -87,6 +111,29 @@ pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: reads the set that the call before filled in.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     done
+}
+
+/// Starts a thread with a small stack, which nobody waits for. It may use what a
+/// signal handler may.
+pub fn start_plain_thread(body: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void) {
+    /// Four times the least there is (`PTHREAD_STACK_MIN`).
+    const STACK: libc::size_t = 64 << 10;
+    let mut how = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    // SAFETY: pthread_attr_init(3) fills in the attributes.
+    if unsafe { libc::pthread_attr_init(how.as_mut_ptr()) } != 0 {
+        return;
+    }
+    // SAFETY: they were filled in above.
+    unsafe { libc::pthread_attr_setstacksize(how.as_mut_ptr(), STACK) };
+    let detached = libc::PTHREAD_CREATE_DETACHED;
+    // SAFETY: as above.
+    unsafe { libc::pthread_attr_setdetachstate(how.as_mut_ptr(), detached) };
+    let none = std::ptr::null_mut();
+    // SAFETY: all three are valid for the call; the body takes any argument.
+    unsafe { libc::pthread_create(thread.as_mut_ptr(), how.as_ptr(), body, none) };
+    // SAFETY: as above; they are not used any more.
+    unsafe { libc::pthread_attr_destroy(how.as_mut_ptr()) };
 }
 
 /// Runs a handler's body with errno put back afterwards.

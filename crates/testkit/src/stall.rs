@@ -42,11 +42,20 @@ const SET_MODE_FILTER: libc::c_uint = 1;
 const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_USER_NOTIF: u32 = 0x7fc0_0000;
 
-/// The calls that are looked at; the second argument of each is a path.
-#[cfg(target_pointer_width = "64")]
-const CALLS: [libc::c_long; 3] = [libc::SYS_openat, libc::SYS_newfstatat, libc::SYS_statx];
-#[cfg(not(target_pointer_width = "64"))]
-const CALLS: [libc::c_long; 3] = [libc::SYS_openat, libc::SYS_fstatat64, libc::SYS_statx];
+/// The calls that are looked at, and which argument of each is the path.
+const CALLS: [(libc::c_long, usize, Call); 4] = [
+    (libc::SYS_openat, 1, Call::Open),
+    (libc::SYS_statx, 1, Call::Stat),
+    #[cfg(target_pointer_width = "64")]
+    (libc::SYS_newfstatat, 1, Call::Stat),
+    #[cfg(not(target_pointer_width = "64"))]
+    (libc::SYS_fstatat64, 1, Call::Stat),
+    // Newer architectures do not have it.
+    #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
+    (libc::SYS_open, 0, Call::Open),
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
+    (libc::SYS_openat, 1, Call::Open),
+];
 
 /// What a call does with its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,11 +149,14 @@ fn serve(listener: &OwnedFd, held: &Sender<u64>, holds: &dyn Fn(Call, &OsStr) ->
         }
         let [thread, _] = halves(notice[1]);
         let [number, _] = halves(notice[2]);
-        let call = match libc::c_long::from(number) == CALLS[0] as libc::c_long {
-            true => Call::Open,
-            false => Call::Stat,
+        let made = CALLS
+            .iter()
+            .find(|call| call.0 == libc::c_long::from(number));
+        let is_it = |&(_, argument, call): &(libc::c_long, usize, Call)| {
+            let path = text(thread, notice[4 + argument]);
+            holds(call, OsStr::from_bytes(&path))
         };
-        if !holding && holds(call, OsStr::from_bytes(&text(thread, notice[5]))) {
+        if !holding && made.is_some_and(is_it) {
             holding = true;
             let _ = held.send(notice[0]);
         } else {
@@ -197,9 +209,10 @@ fn filter(parent: BorrowedFd<'_>) -> io::Result<()> {
     };
     let mut lines = [
         line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        equal(3, CALLS[0]),
-        equal(2, CALLS[1]),
-        equal(1, CALLS[2]),
+        equal(4, CALLS[0].0),
+        equal(3, CALLS[1].0),
+        equal(2, CALLS[2].0),
+        equal(1, CALLS[3].0),
         line(libc::BPF_RET | libc::BPF_K, 0, RET_ALLOW),
         line(libc::BPF_RET | libc::BPF_K, 0, RET_USER_NOTIF),
     ];

@@ -127,7 +127,7 @@ impl Playbill {
     /// The last lines, and the exit status. As of other commands, a signal that
     /// came before this makes the end a cancelled one.
     pub fn finish(mut self, frame: u64, summary: bool, json: bool) -> u8 {
-        self.stopped = signals::stop();
+        self.stopped = signals::stop_so_far();
         let ended = self.ended();
         let stopped = self.stopped;
         let said = self.tally.as_ref().map(Tally::summary);

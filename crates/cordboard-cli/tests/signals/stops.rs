@@ -187,3 +187,46 @@ fn a_signal_at_many_moments_of_a_copy_of_many_files() {
     }
     assert!(stopped > 0, "no signal came in time");
 }
+
+/// Whether a signal waits for a process to take it (`proc(5)`, `ShdPnd`).
+fn pending(pid: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("ShdPnd:\t"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+}
+
+/// Nothing but a signal that kills ends such a wait, and no handler runs in it.
+#[test]
+fn two_signals_end_it_whatever_it_waits_for() {
+    let dir = dir();
+    let from = file(&dir, "from", b"all of it");
+    let to = dir.path().join("to");
+    let [from, to] = [from, to].map(|path| path.to_str().unwrap().to_owned());
+    let first = |call| match call {
+        Call::Stat => "copy",
+        Call::Open => "splice",
+    };
+    for (call, by) in [(Call::Stat, Signal::TERM), (Call::Open, Signal::INT)] {
+        let mut command = cordboard();
+        command.args([first(call), &from, &to]);
+        let Some((mut child, stall)) = stalling(&mut command, call, Path::new(&from)) else {
+            return;
+        };
+        let _held = stall.reached();
+        let pid = child.id();
+        signal(pid, by);
+        until("the first to be taken", || {
+            (!pending(pid, by)).then_some(())
+        });
+        assert!(child.try_wait().unwrap().is_none());
+        // One that comes so soon is taken for the same.
+        let status = until("its end", || {
+            signal(pid, by);
+            child.try_wait().unwrap()
+        });
+        assert_eq!(status.code(), Some(128 + by.as_raw()));
+    }
+}

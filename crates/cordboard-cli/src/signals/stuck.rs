@@ -1,0 +1,75 @@
+//! Signals for a main thread that is stuck in the kernel.
+//!
+//! A wait for a server that does not answer (NFS, FUSE) ends with a signal that
+//! kills and with no other, and no handler runs before it ends. A second thread
+//! then takes the signal: it sees which are pending without taking them
+//! (`signalfd(2)`, since Linux 2.6.27), and leaves them to the main thread for
+//! as long as that takes where it can.
+
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::sys;
+
+/// The thread has a signal in hand that nobody was told of yet.
+static TAKING: AtomicBool = AtomicBool::new(false);
+
+/// What the main thread has to take a signal: it takes microseconds.
+const GRACE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
+
+/// Of fewer descriptors than this, none is for this: files need them.
+const FEW: u64 = 64;
+
+/// What is pending, as the thread sees it; and whom it calls.
+static PENDING: OnceLock<OwnedFd> = OnceLock::new();
+static TAKE: OnceLock<sys::Handler> = OnceLock::new();
+
+/// Starts the thread, which calls `take` with each signal that it takes. Where
+/// there is none to be had, nothing is lost but this.
+pub fn watch(signals: &[libc::c_int], take: sys::Handler) {
+    if sys::most_descriptors().is_some_and(|most| most < FEW) {
+        return;
+    }
+    let Ok(pending) = sys::pending_signals(signals) else {
+        return;
+    };
+    let (_, _) = (PENDING.set(pending), TAKE.set(take));
+    sys::without_signals(|| sys::start_plain_thread(serve));
+}
+
+/// Waits until no signal is in the thread's hands.
+pub fn settle() {
+    while TAKING.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+}
+
+/// On a thread that the standard library does not start: each command has it,
+/// and a name and a stack for handlers would cost more than all of the rest.
+extern "C" fn serve(_: *mut libc::c_void) -> *mut libc::c_void {
+    while let (Some(pending), Some(take)) = (PENDING.get(), TAKE.get()) {
+        let mut fds = [PollFd::new(pending, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => break,
+        }
+        let _ = poll(&mut [], Some(&GRACE));
+        TAKING.store(true, Ordering::SeqCst);
+        // `struct signalfd_siginfo` begins with the number.
+        let mut info = [0u8; 128];
+        if let Ok(128) = rustix::io::read(pending, &mut info)
+            && let Some(number) = info.first_chunk()
+        {
+            take(libc::c_int::from_ne_bytes(*number));
+        }
+        TAKING.store(false, Ordering::SeqCst);
+    }
+    std::ptr::null_mut()
+}
