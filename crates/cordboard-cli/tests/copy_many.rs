@@ -165,8 +165,8 @@ fn failing_ones_among_many() {
     }
 }
 
-/// Sinks that are one file are written one after the other, the last as the
-/// last; what would be waited for is waited for, and nothing else is.
+/// Of sinks that are one file the first is written, and the others are refused;
+/// what would be waited for is waited for, and nothing else is.
 #[test]
 fn sinks_of_several_names_and_a_fifo_among_many() {
     let dir = dir();
@@ -186,12 +186,18 @@ fn sinks_of_several_names_and_a_fifo_among_many() {
         .args(["copy", "--jobs", "4"])
         .args(&sources)
         .arg(&into));
-    run.ok();
+    let stderr = run.stderr();
+    assert_eq!(run.code(), 1, "{stderr}");
+    for name in ["f200", "f250"] {
+        let says = format!("into/{name}: just copied: it is not overwritten by ");
+        assert!(stderr.contains(&says), "{name} in {stderr}");
+    }
+    assert_eq!(stderr.lines().count(), 2, "{stderr}");
     assert!(reader.join().unwrap() == bytes(5100));
     for i in 0..MANY {
         let expected = match i {
-            10 | 200 => 5200,
-            150 | 250 => 5250,
+            10 | 200 => 5010,
+            150 | 250 => 5150,
             100 => continue,
             i => 5000 + i,
         };
@@ -204,7 +210,9 @@ fn sinks_of_several_names_and_a_fifo_among_many() {
     let hard = into.join("f020");
     std::fs::remove_file(&hard).unwrap();
     std::fs::hard_link(&sources[20], &hard).unwrap();
-    std::fs::remove_file(into.join("f100")).unwrap();
+    for name in ["f100", "f200", "f250"] {
+        std::fs::remove_file(into.join(name)).unwrap();
+    }
     let run = common::run(
         cordboard()
             .args(["copy", "--jobs", "4"])

@@ -36,6 +36,8 @@ pub struct Directory {
     pub from: PathBuf,
     /// The sink's.
     pub to: PathBuf,
+    /// The sink's was made by this command.
+    pub new: bool,
     /// What is under way in it.
     pub pending: Pending,
 }
@@ -103,7 +105,7 @@ impl Batch {
             None => (Place::top(name), Place::top(target)),
             Some(at) => (
                 Place::below(at.source.as_fd(), &at.from, name),
-                Place::below(at.sink.as_fd(), &at.to, target),
+                Place::below(at.sink.as_fd(), &at.to, target).in_new(at.new),
             ),
         }
     }

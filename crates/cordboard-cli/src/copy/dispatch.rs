@@ -176,7 +176,7 @@ impl<'s> Dispatch<'s> {
         if !self.pool.is_quiet(state) {
             return None;
         }
-        let at = state.later.pop_front()?;
+        let at = state.first_later()?;
         state.begin_alone();
         Some(at)
     }

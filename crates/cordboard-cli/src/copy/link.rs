@@ -8,6 +8,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::attributes::{owner, times};
 use super::place::Place;
+use super::written::came_meanwhile;
 use super::{Job, just_copied, kind};
 use crate::hints::Doing;
 use crate::problem::Problem;
@@ -25,6 +26,9 @@ impl Job {
             .map_err(reading)?;
         let mut made = rustix::fs::symlinkat(&points_to, to.directory, to.name);
         if made == Err(Errno::EXIST) {
+            if to.new {
+                return Err(came_meanwhile(from, to));
+            }
             let there = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(writing)?;
             if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) {
@@ -46,7 +50,7 @@ impl Job {
                 )
                 .help("remove it first"));
             }
-            if self.written.as_ref().is_some_and(|made| made.has(&there)) {
+            if self.written.has(&there) {
                 return Err(just_copied(from, to));
             }
             match remove(to.directory, to.name, id(&there)).0 {
@@ -57,7 +61,7 @@ impl Job {
             made = rustix::fs::symlinkat(&points_to, to.directory, to.name);
         }
         made.map_err(writing)?;
-        if self.written.is_none() && !self.preserve {
+        if !self.written.has_new() && !self.preserve {
             return Ok(());
         }
         // What is at the name is not certain to be ours any more: from here on
@@ -69,8 +73,8 @@ impl Job {
         if kind(&there) != FileType::Symlink {
             return Err(replaced(to));
         }
-        if let Some(written) = &self.written {
-            written.add(&there);
+        if self.written.has_new() {
+            self.written.add(&there);
         }
         if self.preserve {
             keep(link.as_fd(), &stat, to).map_err(writing)?;

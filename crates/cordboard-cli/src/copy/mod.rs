@@ -54,8 +54,8 @@ struct Job {
     staging: Staging,
     /// The request was found to be one that is taken up.
     checked: AtomicBool,
-    /// What was made so far, where two sources can meet in one tree.
-    written: Option<Written>,
+    /// What was made so far.
+    written: Written,
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ impl Job {
             control,
             staging: Staging::default(),
             checked: AtomicBool::new(false),
-            written: None,
+            written: Written::default(),
         }
     }
 }
@@ -117,7 +117,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         control: session.control(),
         staging: session.staging().clone(),
         checked: AtomicBool::new(false),
-        written: (many && flags.recursive).then(Written::default),
+        written: Written::new(many),
     };
     let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);
     // What a signal interrupted has said nothing of the sink.
@@ -209,7 +209,7 @@ fn is_directory(path: &Path) -> bool {
 fn just_copied(from: &Place<'_>, to: &Place<'_>) -> Problem {
     let text = format!("just copied: it is not overwritten by {from}");
     Problem::refused(to.shown(), Side::Sink, Errno::EEXIST, text)
-        .help("two sources have the same name")
+        .help("two sources go to this file: copy them one by one, or elsewhere")
 }
 
 fn kind(stat: &Stat) -> FileType {

@@ -20,6 +20,9 @@ pub struct Place<'a> {
     /// It is in a tree, where nobody named it: no symlink at its name is
     /// followed, and nothing but what was found there is opened.
     pub beneath: bool,
+    /// Its directory was made by this command: nothing is there already that
+    /// is to be replaced.
+    pub new: bool,
 }
 
 impl<'a> Place<'a> {
@@ -30,6 +33,7 @@ impl<'a> Place<'a> {
             name: path,
             above: Path::new(""),
             beneath: false,
+            new: false,
         }
     }
 
@@ -48,7 +52,13 @@ impl<'a> Place<'a> {
             name,
             above,
             beneath: true,
+            new: false,
         }
+    }
+
+    /// The same in a directory that this command has made, or has not.
+    pub fn in_new(self, new: bool) -> Place<'a> {
+        Place { new, ..self }
     }
 
     /// The path, for people and for what has no other way.

@@ -86,6 +86,13 @@ impl State {
         Some(Work::Batch(at))
     }
 
+    /// Takes the first of those that are for later, in the order of the walk.
+    pub fn first_later(&mut self) -> Option<At> {
+        let order = |i: &usize| (self.later[*i].0.number, self.later[*i].1);
+        let first = (0..self.later.len()).min_by_key(order)?;
+        self.later.remove(first)
+    }
+
     /// One file has all slots.
     pub fn begin_alone(&mut self) {
         self.free = 0;

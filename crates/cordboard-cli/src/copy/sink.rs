@@ -13,6 +13,7 @@ use super::lease::patiently;
 use super::one::{Hitch, Manner};
 use super::place::Place;
 use super::told::Told;
+use super::written::came_meanwhile;
 use super::{Job, just_copied, kind};
 use crate::failure::Refused;
 use crate::hints::Doing;
@@ -66,9 +67,9 @@ impl Job {
         for _ in 0..TRIES {
             match retry_on_intr(|| rustix::fs::openat(to.directory, to.name, exclusive, mode)) {
                 Ok(fd) => {
-                    if let Some(written) = &self.written {
+                    if self.written.has_new() {
                         let stat = rustix::fs::fstat(&fd).map_err(writing)?;
-                        written.add(&stat);
+                        self.written.add(&stat);
                     }
                     return Ok(Made {
                         fd,
@@ -88,14 +89,15 @@ impl Job {
                 }
                 Err(errno) => return Err(Hitch::of(errno, manner, writing)),
             }
+            if to.new {
+                return Err(came_meanwhile(source.0, to).into());
+            }
             let found = match (to.beneath, manner) {
                 (true, _) => self.find(source.0, to, flags, manner)?,
                 (false, Manner::Beside) => Some(beside(to, flags)?),
                 (false, Manner::Alone) => {
                     // A symlink is followed, but not one that was just copied.
-                    if let Some(written) = &self.written {
-                        written.admit(source.0, to)?;
-                    }
+                    self.written.admit(source.0, to)?;
                     let open = || rustix::fs::openat(to.directory, to.name, flags, mode);
                     Some(interruptible(open)?.and_then(looked_at))
                 }
@@ -138,8 +140,7 @@ impl Job {
             Err(errno) => return Ok(Some(Err(errno))),
         };
         if kind(&there) != FileType::RegularFile {
-            let made = self.written.as_ref().is_some_and(|made| made.has(&there));
-            return Err(match made {
+            return Err(match self.written.has(&there) {
                 true => just_copied(from, to).into(),
                 false => in_the_way(from, to, kind(&there)).into(),
             });
@@ -189,10 +190,8 @@ impl Job {
             crate::endpoint::has_end(&stat, &to.path().to_string_lossy())?;
         }
         let file = kind(&stat) == FileType::RegularFile;
-        if let Some(written) = self.written.as_ref().filter(|_| file)
-            && !written.add(&stat)
-        {
-            return Err(just_copied(source, to).into());
+        if file {
+            self.written.replace(source, to, &stat)?;
         }
         if file && stat.st_size > 0 && !self.append {
             // What is refused of one file is refused of all.
@@ -266,5 +265,52 @@ fn beside(to: &Place<'_>, flags: OFlags) -> Result<rustix::io::Result<(OwnedFd, 
             | rustix::io::Errno::AGAIN,
         ) => Err(Hitch::Later),
         done => Ok(done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cordboard::Control;
+    use rustix::fs::CWD;
+
+    use super::*;
+
+    /// A file system that takes two names for one is seldom to be had.
+    #[test]
+    fn what_is_there_in_a_new_directory_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, link, to] = ["from", "link", "to"].map(|name| dir.path().join(name));
+        std::fs::write(&from, b"second").unwrap();
+        std::os::unix::fs::symlink("second", &link).unwrap();
+        let job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
+        let refused = |problem: Problem| {
+            let problem = problem.to_string();
+            assert!(
+                problem.contains("to: it came to the new directory"),
+                "{problem}"
+            );
+        };
+        let sink = |new| Place::below(CWD, dir.path(), &to).in_new(new);
+        std::fs::write(&to, b"first").unwrap();
+        for manner in [Manner::Alone, Manner::Beside] {
+            let places = (&Place::top(&from), &sink(true));
+            match job.open(places, true, manner, &mut Told::default()) {
+                Err(Hitch::Problem(problem)) => refused(problem),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(std::fs::read(&to).unwrap(), b"first");
+        let places = (&Place::top(&from), &sink(false));
+        job.open(places, true, Manner::Alone, &mut Told::default())
+            .unwrap();
+        assert_eq!(std::fs::read(&to).unwrap(), b"");
+        std::fs::remove_file(&to).unwrap();
+        std::os::unix::fs::symlink("first", &to).unwrap();
+        refused(job.link(&Place::top(&link), &sink(true)).unwrap_err());
+        assert_eq!(std::fs::read_link(&to).unwrap(), Path::new("first"));
+        job.link(&Place::top(&link), &sink(false)).unwrap();
+        assert_eq!(std::fs::read_link(&to).unwrap(), Path::new("second"));
     }
 }

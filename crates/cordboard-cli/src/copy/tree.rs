@@ -21,6 +21,7 @@ use super::parent::{
 };
 use super::place::Place;
 use super::told::{Said, Told};
+use super::written::came_meanwhile;
 use super::{Given, Job, kind, special};
 use crate::hints::Doing;
 use crate::problem::Problem;
@@ -85,11 +86,9 @@ pub fn copy(
     // Of two sources that meet, the first is the one that is copied.
     dispatch.drain();
     not_into_itself(from, to)?;
-    if let Some(written) = &dispatch.job().written {
-        // A symlink to a directory that was given is followed, but not one
-        // that was just copied.
-        written.admit(&Place::top(from), &Place::top(to))?;
-    }
+    // A symlink to a directory that was given is followed, but not one that was
+    // just copied.
+    (dispatch.job().written).admit(&Place::top(from), &Place::top(to))?;
     let mut walk = Walk {
         from: from.to_owned(),
         to: to.to_owned(),
@@ -260,7 +259,7 @@ impl Walk {
             return Err(lost);
         };
         let from = Place::below(source, &self.from, name);
-        let to = Place::below(sink, &self.to, name);
+        let to = Place::below(sink, &self.to, name).in_new(self.is_new());
         if file_type == FileType::Unknown {
             let stat = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|e| Problem::call(from.shown(), Side::Source, e, Doing::Opening))?;
@@ -290,8 +289,15 @@ impl Walk {
             sink: self.sink.share().ok()?,
             from: self.from.clone(),
             to: self.to.clone(),
+            new: self.is_new(),
             pending: self.levels.last()?.pending.clone(),
         })
+    }
+
+    /// Whether the sink's directory where the walk is was made by it.
+    fn is_new(&self) -> bool {
+        let level = self.levels.last();
+        level.is_some_and(|level| level.owner.is_some())
     }
 
     /// Goes down by a name.
@@ -350,6 +356,12 @@ impl Walk {
         let mode = Mode::from_raw_mode(stat.st_mode & (self.others | 0o1000) | 0o700);
         let fresh = match retry_on_intr(|| rustix::fs::mkdirat(target, name, mode)) {
             Ok(()) => true,
+            Err(rustix::io::Errno::EXIST) if self.is_new() => {
+                return Err(came_meanwhile(
+                    &Place::top(&self.from),
+                    &Place::top(&self.to),
+                ));
+            }
             Err(rustix::io::Errno::EXIST) => false,
             Err(errno) => return Err(self.writing(errno)),
         };

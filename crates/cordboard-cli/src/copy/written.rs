@@ -1,10 +1,15 @@
-//! What one command has made so far, where two of its sources can meet: the
-//! first is the one that stays, and nothing is written through a symlink that
-//! was a source's.
+//! What one command has made so far: a second source would replace the first,
+//! whose contents would be lost. The first is the one that stays, and nothing is
+//! written through a symlink that was a source's.
+//!
+//! Two sinks are one file where it has several names, or where a symlink leads
+//! to it. In a tree no symlink is followed, so that only files of several names
+//! are remembered; their number is not that of the files.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cordboard::{Errno, Side};
 use rustix::fs::{AtFlags, Stat};
 
 use super::chain::{Id, id};
@@ -14,12 +19,29 @@ use crate::problem::Problem;
 
 /// The files and symlinks that are there because of this command.
 #[derive(Debug, Default)]
-pub struct Written(Mutex<BTreeSet<Id>>);
+pub struct Written {
+    /// Several sources may meet in one place: nothing is forgotten.
+    several: bool,
+    made: Mutex<BTreeSet<Id>>,
+}
 
 impl Written {
-    /// Adds one; `false` if it was made before.
-    pub fn add(&self, stat: &Stat) -> bool {
-        self.lock().insert(id(stat))
+    /// None, of a command with several sources, or with one.
+    pub fn new(several: bool) -> Written {
+        Written {
+            several,
+            made: Mutex::default(),
+        }
+    }
+
+    /// Whether what is new is [added](Written::add) too.
+    pub fn has_new(&self) -> bool {
+        self.several
+    }
+
+    /// Adds what is new.
+    pub fn add(&self, stat: &Stat) {
+        self.lock().insert(id(stat));
     }
 
     /// Whether it was made before.
@@ -27,9 +49,25 @@ impl Written {
         self.lock().contains(&id(stat))
     }
 
+    /// Adds a file that was there. Refuses it if it was made before.
+    pub fn replace(&self, from: &Place<'_>, to: &Place<'_>, stat: &Stat) -> Result<(), Problem> {
+        let names = stat.st_nlink > 1;
+        if (self.several || names) && !self.lock().insert(id(stat)) {
+            let help = "another sink is this very file (a hard link): remove this name first";
+            return Err(match names {
+                true => just_copied(from, to).help(help),
+                false => just_copied(from, to),
+            });
+        }
+        Ok(())
+    }
+
     /// Refuses what has this very name, whatever it points to, if it was made
     /// before.
     pub fn admit(&self, from: &Place<'_>, to: &Place<'_>) -> Result<(), Problem> {
+        if !self.several {
+            return Ok(());
+        }
         let there = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW);
         match there {
             Ok(stat) if self.has(&stat) => Err(just_copied(from, to)),
@@ -39,6 +77,15 @@ impl Written {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Id>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Refuses what is there already in a directory that this command has made:
+/// the file system takes this name and one before it for the same, as those
+/// without regard to case do, or somebody else was quicker.
+pub fn came_meanwhile(from: &Place<'_>, to: &Place<'_>) -> Problem {
+    let text = format!("it came to the new directory meanwhile: it is not overwritten by {from}");
+    Problem::refused(to.shown(), Side::Sink, Errno::EEXIST, text)
+        .help("another writes there too, or two names of the source are one here (in case alone)")
 }

@@ -132,6 +132,50 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
     assert_eq!(read(at("important")), b"another's");
 }
 
+/// Each of them would replace the one before it, and only the last would be
+/// left.
+#[test]
+fn sinks_that_are_one_file_get_the_first_of_the_contents() {
+    for (jobs, flags) in [("-j1", "-r"), ("-j4", "-r"), ("-j1", "-rp"), ("-j4", "-rp")] {
+        let dir = dir();
+        let at = |name: String| dir.path().join(name);
+        for name in ["tree/sub", "into/sub"] {
+            std::fs::create_dir_all(at(name.to_owned())).unwrap();
+        }
+        let one = file(&dir, "into/f00", b"old");
+        for i in 0..60 {
+            // In another directory as well.
+            let name = format!("{}f{i:02}", if i % 2 == 0 { "" } else { "sub/" });
+            file(
+                &dir,
+                &format!("tree/{name}"),
+                format!("contents {i}").as_bytes(),
+            );
+            if i > 0 {
+                std::fs::hard_link(&one, at(format!("into/{name}"))).unwrap();
+            }
+        }
+        let [tree, into] = ["tree/.", "into"].map(|name| at(name.to_owned()));
+        let run = run(cordboard()
+            .args(["copy", jobs, flags, "--json"])
+            .args([tree, into]));
+        let stderr = run.stderr();
+        assert_eq!(run.code(), 1, "{stderr}");
+        let refused = stderr.matches(": just copied: it is not overwritten by ");
+        assert_eq!(refused.count(), 59, "{stderr}");
+        let text = String::from_utf8(read(&one)).unwrap();
+        assert_eq!(run.json()["written"], text.len());
+        // The one that is there is whole.
+        let number = text.strip_prefix("contents ").unwrap();
+        let number: usize = number.parse().unwrap();
+        assert!(number < 60, "{text}");
+        assert!(
+            !stderr.contains(&format!("f{number:02}: just copied")),
+            "{stderr}"
+        );
+    }
+}
+
 #[test]
 fn many_into_what_is_no_directory() {
     let dir = dir();
