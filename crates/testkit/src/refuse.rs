@@ -4,6 +4,14 @@
 
 use std::io;
 
+/// The calls that open a file by its name.
+pub const OPEN: &[libc::c_long] = &[
+    // Newer architectures do without it.
+    #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
+    libc::SYS_open,
+    libc::SYS_openat,
+];
+
 /// Runs in a thread that its filters die with.
 pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| match scope.spawn(work).join() {

@@ -343,6 +343,12 @@ impl<'fd> Flow<'fd> {
         }
     }
 
+    /// The sink is a pipe that a write would wait for, and may not.
+    pub(crate) fn sink_is_a_pipe_that_waits(&self) -> bool {
+        let facts = self.sink.facts();
+        facts.kind.is_pipe() && !facts.nonblocking && !self.may_sleep
+    }
+
     /// A blocking socket takes only so much without putting us to sleep.
     pub(crate) fn room_in_sink(&self) -> usize {
         let facts = self.sink.facts();

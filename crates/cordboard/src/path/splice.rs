@@ -90,7 +90,7 @@ fn writable(sink: &Facts) -> Result<(), Why> {
 
 /// | errno | verdict | evidence |
 /// |---|---|---|
-/// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` on the source's side | declined: nothing was taken | /dev/zero between Linux 5.10 and 6.5 |
+/// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` on the source's side | declined: nothing was taken | /dev/zero from Linux 5.10 to 6.6 |
 /// | `EINVAL` on the sink's side | declined; what the private pipe holds is copied out first | `O_APPEND` set after open; drivers without splice_write |
 /// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | not to be had without `CONFIG_TLS` |
 /// | `EPERM`, `EACCES`, `EIO` on the source's side | declined if nothing has moved | seccomp; FUSE |
@@ -251,7 +251,8 @@ impl Splice {
         let Some(pipe) = &mut self.private else {
             return Verdict::Moved(0);
         };
-        let covered = flow.sink.kind().is_pipe();
+        // What goes by copying has no flag against waiting.
+        let covered = flow.sink.kind().is_pipe() && self.refused.is_none();
         if !flow.may_write(covered) {
             return Verdict::Blocked(Side::Sink);
         }

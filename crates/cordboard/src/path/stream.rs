@@ -7,7 +7,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::{Cursor, Flow};
 use crate::endpoint::{Kind, is_pty_master};
 use crate::errno::Errno;
-use crate::pipe::{self, OwnedPipe};
+use crate::pipe::Aside;
 
 /// Flags of a receive that may wait, or may not.
 pub(super) fn receiving(wait: bool) -> RecvFlags {
@@ -67,11 +67,11 @@ pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usiz
     (done, false)
 }
 
-/// One read where the source stands. `aside`: for reading a little from a pipe.
+/// One read where the source stands. `aside`: for reading from a pipe.
 pub(super) fn read(
     flow: &mut Flow<'_>,
     into: &mut [u8],
-    aside: &mut Option<OwnedPipe>,
+    aside: &mut Aside,
 ) -> Result<usize, Errno> {
     let fd = flow.source_fd();
     if flow.source.kind().is_socket() {
@@ -79,7 +79,7 @@ pub(super) fn read(
     }
     if flow.source.kind().is_pipe() {
         let may_wait = flow.may_sleep || flow.source.facts().nonblocking;
-        return pipe::read(fd, into, may_wait, aside);
+        return aside.read(fd, into, may_wait);
     }
     match plain(flow, into) {
         Err(Errno::EIO) => end_of_pty(flow),

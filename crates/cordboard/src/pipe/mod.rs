@@ -1,11 +1,13 @@
 //! Private pipes: the buffer that `splice(2)` needs between two ends of which
 //! neither is a pipe.
 
+mod nowait;
 pub(crate) mod packets;
 mod pool;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+pub(crate) use nowait::{Aside, NoWait};
 pub(crate) use pool::acquire;
 
 use crate::endpoint::Side;
@@ -279,95 +281,6 @@ impl Lent {
         match self.side {
             Side::Source => source,
             Side::Sink => sink,
-        }
-    }
-}
-
-/// Reads from somebody's pipe. It may be in packet mode (`pipe2(2)`,
-/// `O_DIRECT`), which its read end does not show, and where `read(2)` throws
-/// away what a short read leaves of a packet. A packet is a page at most; less
-/// is asked for by `splice(2)`, which leaves the rest where it is. The pipe
-/// that this takes is kept in `aside` for the next time.
-///
-/// Without `may_wait`, a pipe whose bytes another reader has taken meanwhile
-/// is `EAGAIN`, blocking or not.
-pub(crate) fn read(
-    fd: BorrowedFd<'_>,
-    into: &mut [u8],
-    may_wait: bool,
-    aside: &mut Option<OwnedPipe>,
-) -> Result<usize, Errno> {
-    use rustix::pipe::{SpliceFlags, splice};
-    const PACKET: usize = 4096;
-    if into.len() >= PACKET {
-        if may_wait {
-            return Ok(rustix::io::read(fd, into)?);
-        }
-        if let Some(done) = read_at_once(fd, into) {
-            return done;
-        }
-    }
-    let Some(mut pipe) = aside.take().or_else(|| acquire(DEFAULT).ok()) else {
-        // Without a second pipe only packets are at risk, and they are rare.
-        return Ok(rustix::io::read(fd, into)?);
-    };
-    let flags = SpliceFlags::NONBLOCK;
-    let moved = splice(fd, None, pipe.writer(), None, into.len(), flags);
-    let n = match moved {
-        Ok(n) => n,
-        Err(errno) => {
-            *aside = Some(pipe);
-            return match errno {
-                rustix::io::Errno::AGAIN | rustix::io::Errno::INTR => Err(errno.into()),
-                // Refused by a filter.
-                _ => Ok(rustix::io::read(fd, into)?),
-            };
-        }
-    };
-    pipe.filled(n);
-    let mut got = 0;
-    while got < n {
-        match rustix::io::read(pipe.reader(), &mut into[got..n]) {
-            Ok(0) => return Err(Errno::EIO),
-            Ok(more) => {
-                pipe.drained(more);
-                got += more;
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    *aside = Some(pipe);
-    Ok(n)
-}
-
-/// `preadv2(2)` with `RWF_NOWAIT`. `None` where that is not to be had: before
-/// Linux 6.4 or so, and of any pipe that has been spliced, whose pages may be
-/// somebody's who is to be waited for (`pipe_clear_nowait`, fs/splice.c).
-fn read_at_once(fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
-    use rustix::io::{Errno as Refused, IoSliceMut, ReadWriteFlags, preadv2};
-    let mut parts = [IoSliceMut::new(into)];
-    // Offset -1: where it stands.
-    match preadv2(fd, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) {
-        // No such flag, no such call, or a filter that does not know it.
-        Err(Refused::OPNOTSUPP | Refused::NOSYS | Refused::PERM) => None,
-        done => Some(done.map_err(Errno::from)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_another_reader_has_taken_is_not_waited_for() {
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
-        rustix::io::write(&writer, b"mine").unwrap();
-        rustix::io::read(&reader, &mut [0; 4]).unwrap();
-        for length in [1, 4096, 65536] {
-            let into = &mut vec![0; length];
-            let got = read(reader.as_fd(), into, false, &mut None);
-            assert_eq!(got, Err(Errno::EAGAIN));
         }
     }
 }

@@ -8,12 +8,15 @@ use super::super::{Cursor, Flow, Verdict, stream};
 use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::pipe::NoWait;
 use crate::sys::Batch;
 
 impl Datagram {
     pub(super) fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let sink = *flow.sink.facts();
-        if !flow.may_write(sink.kind.is_socket()) {
+        let covered =
+            sink.kind.is_socket() || flow.sink_is_a_pipe_that_waits() && self.nowait.covers();
+        if !flow.may_write(covered) {
             return Verdict::Blocked(Side::Sink);
         }
         let Some(buffer) = self.buffer.take() else {
@@ -88,7 +91,7 @@ impl Datagram {
             self.next += whole;
             return Ok(0);
         }
-        match write_stream(flow, &parts) {
+        match write_stream(flow, &parts, &mut self.nowait) {
             Ok(0) => Err(Verdict::Failed(Side::Sink, Errno::EIO)),
             Ok(n) => {
                 self.advance(n);
@@ -119,15 +122,22 @@ impl Datagram {
     }
 }
 
-fn write_stream(flow: &mut Flow<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+fn write_stream(
+    flow: &mut Flow<'_>,
+    parts: &[IoSlice<'_>],
+    nowait: &mut NoWait,
+) -> Result<usize, Errno> {
     let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
     if facts.kind.is_socket() {
         let flags = stream::sending(flow.may_sleep);
         let mut none = SendAncillaryBuffer::default();
         return Ok(rustix::net::sendmsg(fd, parts, &mut none, flags)?);
     }
+    if flow.sink_is_a_pipe_that_waits() {
+        return nowait.write(fd, parts, facts.is_packet_pipe());
+    }
     if facts.can_block() && !facts.nonblocking && !flow.may_sleep {
-        // A blocking pipe or terminal: what it surely takes.
+        // A blocking terminal: what it surely takes.
         let first = &parts[0][..parts[0].len().min(4096)];
         return Ok(rustix::io::write(fd, first)?);
     }

@@ -21,7 +21,7 @@ use size::LOCAL;
 use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
-use crate::pipe::OwnedPipe;
+use crate::pipe::{Aside, NoWait};
 use crate::route::{Pair, Why};
 use crate::sys::{self, Batch, Buffer, Received};
 use crate::transfer::Stranded;
@@ -73,8 +73,10 @@ pub(crate) struct Datagram {
     /// Bytes of a stream, behind the queue's, that wait for the rest of their
     /// datagram: where they start, and how many they are.
     tail: (usize, usize),
-    /// For reading a little from a pipe.
-    aside: Option<OwnedPipe>,
+    /// For reading from a pipe …
+    aside: Aside,
+    /// … and for writing to one.
+    nowait: NoWait,
     ended: bool,
     /// What receiving failed with, after datagrams that come first.
     failed: Option<Errno>,
@@ -120,7 +122,8 @@ impl Datagram {
             next: 0,
             sent: 0,
             tail: (0, 0),
-            aside: None,
+            aside: Aside::default(),
+            nowait: NoWait::default(),
             ended: false,
             failed: None,
             restore: false,
@@ -199,9 +202,8 @@ impl Step for Datagram {
         if let Some(batch) = self.batch.take() {
             batch.recycle();
         }
-        if let Some(pipe) = self.aside.take() {
-            pipe.release();
-        }
+        self.aside.rest();
+        self.nowait.rest();
         (self.received, self.queue, self.next) = (Vec::new(), Vec::new(), 0);
     }
 

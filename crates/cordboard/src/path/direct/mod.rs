@@ -1,7 +1,7 @@
 //! `O_DIRECT`: the device reads a block into memory and writes it from there,
 //! and the processor touches none of it. Each block's buffer is shared by its
 //! read and its write, as the paper's was, and several blocks are in flight in
-//! any order. Since Linux 2.6; by `io_uring(7)` since Linux 5.13, by a few
+//! any order. Since Linux 2.4.10; by `io_uring(7)` since Linux 5.13, by a few
 //! threads where that is older or refused.
 //!
 //! What cannot be aligned, a head and a tail of less than a page, goes through

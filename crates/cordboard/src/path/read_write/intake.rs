@@ -7,7 +7,7 @@ use super::numbers::More;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::{Flow, Verdict, stream};
-use crate::pipe::OwnedPipe;
+use crate::pipe::Aside;
 
 /// What a read gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub(in crate::path) struct Got {
 pub(in crate::path) struct Intake {
     /// What else an event counter has.
     more: More,
-    /// For reading a little from a pipe.
-    aside: Option<OwnedPipe>,
+    /// For reading from a pipe.
+    aside: Aside,
     twin: Option<OwnedFd>,
 }
 
@@ -101,9 +101,7 @@ impl Intake {
 
     /// Gives up what it can do without until it reads again.
     pub(super) fn rest(&mut self) {
-        if let Some(pipe) = self.aside.take() {
-            pipe.release();
-        }
+        self.aside.rest();
     }
 }
 

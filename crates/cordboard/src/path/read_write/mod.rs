@@ -328,6 +328,7 @@ impl Step for ReadWrite {
             buffer.recycle();
         }
         self.intake.rest();
+        self.outlet.rest();
     }
 
     fn knows_the_end(&self) -> bool {

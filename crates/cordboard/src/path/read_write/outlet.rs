@@ -2,29 +2,27 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::io::ReadWriteFlags;
-
 use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Verdict, stream};
+use crate::pipe::NoWait;
 
-/// What a pipe takes in one piece or not at all (`pipe(7)`); a blocking
-/// terminal or device is given no more at a time either.
+/// A blocking terminal or device is given no more at a time.
 const PIECE: usize = 4096;
 
 /// Writes to a sink, by the call that it takes.
 pub(in crate::path) struct Outlet {
-    /// `RWF_NOWAIT` works on the sink.
-    nowait: bool,
+    /// For a blocking pipe.
+    nowait: NoWait,
     twin: Option<OwnedFd>,
 }
 
 impl Outlet {
     pub(in crate::path) fn new() -> Outlet {
         Outlet {
-            nowait: true,
+            nowait: NoWait::default(),
             twin: None,
         }
     }
@@ -39,7 +37,8 @@ impl Outlet {
 
     /// Whether the sink may be written now.
     pub(in crate::path) fn is_open(&self, flow: &mut Flow<'_>) -> bool {
-        let covered = flow.sink.kind().is_socket() || self.covers_waiting(flow);
+        let pipe = flow.sink_is_a_pipe_that_waits() && self.nowait.covers();
+        let covered = flow.sink.kind().is_socket() || pipe;
         flow.may_write(covered)
     }
 
@@ -63,24 +62,8 @@ impl Outlet {
             }
             Err(Errno::EINTR) => Err(Verdict::Moved(0)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Sink)),
-            // No such flag, no such call, or a filter that does not know it.
-            Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EPERM)
-                if self.nowait && self.covers_waiting(flow) =>
-            {
-                self.nowait = false;
-                Err(Verdict::Moved(0))
-            }
             Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
         }
-    }
-
-    /// The write has a flag of its own against waiting: pipes take
-    /// `RWF_NOWAIT` (since Linux 5.1 or so).
-    fn covers_waiting(&self, flow: &Flow<'_>) -> bool {
-        self.nowait
-            && !flow.may_sleep
-            && flow.sink.kind().is_pipe()
-            && !flow.sink.facts().nonblocking
     }
 
     fn call(&mut self, flow: &mut Flow<'_>, bytes: &[u8]) -> Result<usize, Errno> {
@@ -96,15 +79,9 @@ impl Outlet {
         if aligned::unit(facts) > 1 {
             return aligned::write(flow, &mut self.twin, bytes);
         }
-        if self.covers_waiting(flow) {
+        if flow.sink_is_a_pipe_that_waits() {
             let parts = [std::io::IoSlice::new(bytes)];
-            // Offset -1: at the current position.
-            return Ok(rustix::io::pwritev2(
-                sink,
-                &parts,
-                u64::MAX,
-                ReadWriteFlags::NOWAIT,
-            )?);
+            return (self.nowait).write(sink, &parts, facts.is_packet_pipe());
         }
         let waits = !facts.nonblocking && !flow.may_sleep && facts.can_block();
         let bytes = if waits && !flow.keeps_messages() {
@@ -124,5 +101,10 @@ impl Outlet {
         };
         flow.to.advance(n as u64);
         Ok(n)
+    }
+
+    /// Gives up what it can do without until it writes again.
+    pub(super) fn rest(&mut self) {
+        self.nowait.rest();
     }
 }
