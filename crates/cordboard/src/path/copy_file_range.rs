@@ -2,7 +2,7 @@
 //! system, or lets the file system or its server do it. Used since Linux 5.3;
 //! before, it could give wrong results (its man page, BUGS).
 
-use super::{Flow, Step, Takes, Verdict, blame, both_files};
+use super::{Flow, Step, Takes, Verdict, blame, both_files, needs_room};
 use crate::endpoint::CloneAbility;
 use crate::errno::Errno;
 use crate::route::{Capabilities, Pair, PathName, Why, forget_for_ever};
@@ -62,6 +62,7 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
 /// | `EAGAIN` | declined: asking again could go on without end | file systems of their own making; no file is ever polled |
 /// | `ENOSYS` | declined, remembered | no such call |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EIO` | declined if nothing has moved | seccomp go#40893, old CephFS, CIFS go#42334 |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` | declined: of either side | `needs_room` in `path/mod.rs` |
 /// | `EOVERFLOW` | declined if nothing has moved | huge offsets |
 /// | anything else | failed | |
 #[derive(Default)]
@@ -102,6 +103,7 @@ fn refused(errno: Errno, moved: bool) -> Option<Why> {
         // There is nothing to poll on a file.
         Errno::EAGAIN => {}
         Errno::EPERM | Errno::EACCES | Errno::ENOENT | Errno::EIO | Errno::EOVERFLOW if !moved => {}
+        errno if needs_room(errno) => {}
         _ => return None,
     }
     Some(errno.into())
@@ -119,6 +121,8 @@ mod tests {
         assert!(refused(Errno::EXDEV, true).is_some());
         // Asked again it could say the same for ever.
         assert!(refused(Errno::EAGAIN, true).is_some());
-        assert!(refused(Errno::ENOSPC, false).is_none());
+        // Of the source's side, perhaps.
+        assert!(refused(Errno::ENOSPC, true).is_some());
+        assert!(refused(Errno::EROFS, false).is_none());
     }
 }

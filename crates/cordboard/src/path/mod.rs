@@ -171,14 +171,24 @@ fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
     }
 }
 
+/// There is no room, or no memory, for what the call does. From a source it
+/// need not be final: before Linux 5.18, tmpfs allocates a hole that is read by
+/// pages (`shmem_file_read_iter`, `SGP_CACHE`; removed in 56a8c8eb1eaf), which
+/// gives `ENOSPC`, `EFBIG` and `ENOMEM`, and with quotas `EDQUOT`; `read(2)`
+/// takes zeros. From a sink it is: the next path's write says so again.
+pub(crate) fn needs_room(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::ENOMEM
+    )
+}
+
 /// For calls that do not tell which side failed: reads one byte where the
 /// source stands. A source that reads well leaves the sink.
 fn blame(flow: &mut Flow<'_>, errno: Errno) -> Verdict {
     match errno {
         // Only writing can give these.
-        Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::EPIPE | Errno::EROFS => {
-            Verdict::Failed(Side::Sink, errno)
-        }
+        Errno::EPIPE | Errno::EROFS => Verdict::Failed(Side::Sink, errno),
         _ => match flow.source_goes_on() {
             Err(errno) => Verdict::Failed(Side::Source, errno),
             Ok(_) => Verdict::Failed(Side::Sink, errno),

@@ -2,7 +2,7 @@
 //! (to sockets only before). The kernel splices through a pipe of its own of
 //! 16 pages.
 
-use super::{Flow, Step, Takes, Verdict, blame};
+use super::{Flow, Step, Takes, Verdict, blame, needs_room};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::route::{Pair, Why};
@@ -51,6 +51,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// |---|---|---|
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` | declined | no splice_read or splice_write there; `O_APPEND` set after open |
 /// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` | declined: of either side | `needs_room` in `path/mod.rs` |
 /// | `EAGAIN` | blocked on the sink | a file source never blocks |
 /// | anything else | failed | |
 #[derive(Default)]
@@ -87,6 +88,7 @@ fn refused(errno: Errno, moved: bool) -> Option<Why> {
     match errno {
         Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => {}
         Errno::EPERM | Errno::EACCES | Errno::EIO | Errno::EOVERFLOW if !moved => {}
+        errno if needs_room(errno) => {}
         _ => return None,
     }
     Some(errno.into())

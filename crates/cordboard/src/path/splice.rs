@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use super::spill::Spill;
-use super::{Flow, Step, Takes, Verdict, stream};
+use super::{Flow, Step, Takes, Verdict, needs_room, stream};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::packets::{self, First};
@@ -95,6 +95,7 @@ fn writable(sink: &Facts) -> Result<(), Why> {
 /// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | not to be had without `CONFIG_TLS` |
 /// | `EPERM`, `EACCES`, `EIO` on the source's side | declined if nothing has moved | seccomp; FUSE |
 /// | `EIO` of the master of a pseudoterminal | ended, where its last slave is closed | `n_tty_read`, drivers/tty/n_tty.c |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` on the source's side | declined: a buffer needs no room in it | `needs_room` in `path/mod.rs` |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
 /// | packets in the source, for a pipe that is not in packet mode | declined | `splice_pipe_to_pipe`, fs/splice.c |
@@ -238,11 +239,20 @@ impl Splice {
         match errno {
             Errno::EINTR => Verdict::Moved(0),
             Errno::EAGAIN => Verdict::Blocked(Side::Source),
+            errno if needs_room(errno) => Verdict::Declined(errno.into()),
+            errno => self.refused_or_failed(Side::Source, errno),
+        }
+    }
+
+    /// What any call says that is refused as a whole; otherwise this side has
+    /// failed.
+    fn refused_or_failed(&self, side: Side, errno: Errno) -> Verdict {
+        match errno {
             Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => Verdict::Declined(errno.into()),
             Errno::EPERM | Errno::EACCES | Errno::EIO if !self.moved => {
                 Verdict::Declined(errno.into())
             }
-            _ => Verdict::Failed(Side::Source, errno),
+            _ => Verdict::Failed(side, errno),
         }
     }
 
@@ -371,10 +381,8 @@ impl Splice {
             },
             // A pipe gives no errors but the end: the other side failed.
             Err(errno @ Errno::EPIPE) => Verdict::Failed(Side::Sink, errno),
-            Err(errno) if flow.source.kind().is_pipe() => match self.source_failed(errno) {
-                Verdict::Failed(_, errno) => Verdict::Failed(Side::Sink, errno),
-                verdict => verdict,
-            },
+            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(errno) if from_pipe => self.refused_or_failed(Side::Sink, errno),
             Err(Errno::EIO) => self.source_says_eio(flow),
             Err(errno) => self.source_failed(errno),
         }

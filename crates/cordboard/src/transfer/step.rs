@@ -180,14 +180,28 @@ impl Transfer<'_> {
     }
 
     fn out_of_paths(&self) -> Turn {
-        let errno = match self.declined.last() {
+        let (errno, side) = match self.declined.last() {
             Some(Declined {
                 why: Why::Errno(errno),
-                ..
-            }) => *errno,
-            _ => Errno::EOPNOTSUPP,
+                path,
+            }) => (*errno, self.without_room(*path, *errno)),
+            _ => (Errno::EOPNOTSUPP, None),
         };
-        Turn::Failed(None, Some(errno))
+        Turn::Failed(side, Some(errno))
+    }
+
+    /// The side without room, where no path is left whose write would tell.
+    fn without_room(&self, path: PathName, errno: Errno) -> Option<Side> {
+        let source = self.flow.source.facts();
+        let in_memory = source.filesystem.is_none_or(|fs| fs.is_in_memory());
+        let takes_room = in_memory && source.may_have_holes();
+        match path {
+            _ if !path::needs_room(errno) => None,
+            // It declines for the source alone.
+            PathName::Splice => Some(Side::Source),
+            PathName::Sendfile | PathName::CopyFileRange if !takes_room => Some(Side::Sink),
+            _ => None,
+        }
     }
 
     /// Reads and writes that are on their way.
