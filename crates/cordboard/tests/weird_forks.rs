@@ -5,13 +5,15 @@
 mod common;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{content, descriptors, only, pattern, run, watchdog};
-use cordboard::{Ended, PathName, Request, Transfer};
+use cordboard::{
+    Control, Ended, Engine, Errno, PathName, Refusal, Request, Running, Transfer, start,
+};
 use testkit::child::in_a_child;
 
 /// Everything but standard input, output and error.
@@ -231,4 +233,137 @@ fn a_fork_while_another_thread_finds_something_out() {
         Some(moments) => assert!(moments >= 5, "{moments}"),
         None => eprintln!("SKIPPED: no seccomp_unotify(2) here"),
     }
+}
+
+/// Pipe to pipe by the process's own engine.
+fn carries() -> bool {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let running = start(&source, &sink, common::any()).unwrap();
+    drop(sink);
+    feed.write_all(b"number, please").unwrap();
+    drop(feed);
+    let mut out = Vec::new();
+    end.read_to_end(&mut out).unwrap();
+    out == b"number, please" && running.wait().report.written == 14
+}
+
+/// Pipe to pipe, which has moved three bytes and waits for more.
+fn waiting(engine: Option<&Engine>, request: Request) -> Running {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let transfer = Transfer::owning(source.into(), sink.into(), request).unwrap();
+    let running = match engine {
+        Some(engine) => engine.start(transfer),
+        None => transfer.start(),
+    };
+    feed.write_all(b"one").unwrap();
+    end.read_exact(&mut [0; 3]).unwrap();
+    // Whose numbers they are is for somebody else to say.
+    std::mem::forget((feed, end));
+    running.unwrap()
+}
+
+fn some_idle() -> Request {
+    Request {
+        idle: Some(std::time::Duration::from_millis(300)),
+        ..common::any()
+    }
+}
+
+/// The next start makes a new engine. What ran ends, once its thread has had a
+/// reason to wake up, and what has the old numbers is left alone.
+#[test]
+fn a_host_that_closes_everything_gets_another_engine() {
+    let _dog = watchdog("a_host_that_closes_everything_gets_another_engine");
+    if !common::alone("a_host_that_closes_everything_gets_another_engine") {
+        return;
+    }
+    for replaced in [false, true] {
+        assert!(in_a_child(|| {
+            let both = [waiting(None, some_idle()), waiting(None, common::any())];
+            assert!(carries());
+            close_all();
+            let own = if replaced {
+                Own::open()
+            } else {
+                Own(Vec::new())
+            };
+            assert!((0..20).all(|_| carries() && splices()));
+            for running in both {
+                running.cancel();
+                let report = running.wait().report;
+                let ended = (report.ended, report.errno, report.written);
+                assert_eq!(ended, (Ended::Error, Some(Errno::EBADF), 3), "{report:?}");
+            }
+            own.are_untouched() && carries()
+        }));
+    }
+}
+
+/// A host's own engine says so, and is gone without a trace.
+#[test]
+fn an_engine_whose_host_closes_everything() {
+    let _dog = watchdog("an_engine_whose_host_closes_everything");
+    if !common::alone("an_engine_whose_host_closes_everything") {
+        return;
+    }
+    for with_transfers in [false, true] {
+        assert!(in_a_child(|| {
+            let engine = Engine::new(Default::default()).unwrap();
+            let (control, running) = (
+                Control::new().unwrap(),
+                with_transfers.then(|| waiting(Some(&engine), some_idle())),
+            );
+            if let Some(running) = &running {
+                running.fd().unwrap();
+            }
+            close_all();
+            let own = Own::open();
+            let (source, _feed) = std::io::pipe().unwrap();
+            let (_end, sink) = std::io::pipe().unwrap();
+            let transfer = Transfer::owning(source.into(), sink.into(), common::any());
+            let failure = engine.start(transfer.unwrap()).unwrap_err();
+            let errno = Errno::EBADF;
+            assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
+            if let Some(running) = running {
+                assert_eq!(running.fd().err(), Some(Errno::EBADF));
+                running.wait_for_end();
+                let report = running.try_wait().unwrap().report;
+                assert_eq!(report.errno, Some(Errno::EBADF), "{report:?}");
+            }
+            control.cancel();
+            engine.shutdown();
+            drop((engine, control));
+            own.are_untouched()
+        }));
+    }
+}
+
+/// What a parent had made is only forgotten.
+#[test]
+fn a_child_that_closes_everything_drops_what_it_inherits() {
+    let _dog = watchdog("a_child_that_closes_everything_drops_what_it_inherits");
+    if !common::alone("a_child_that_closes_everything_drops_what_it_inherits") {
+        return;
+    }
+    let ended = waiting(None, some_idle());
+    ended.fd().unwrap();
+    ended.wait_for_end();
+    let running = waiting(None, common::any());
+    let (engine, shut) = (
+        Engine::new(Default::default()).unwrap(),
+        Engine::new(Default::default()).unwrap(),
+    );
+    shut.shutdown();
+    let control = Control::new().unwrap();
+    assert!(in_a_child(|| {
+        close_all();
+        let own = Own::open();
+        control.wake();
+        running.cancel();
+        drop((ended, running, engine, shut, control));
+        own.are_untouched() && carries() && own.are_untouched()
+    }));
+    assert!(carries());
 }

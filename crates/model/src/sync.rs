@@ -26,9 +26,14 @@ impl Bell {
         })
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn distinct() -> Result<Bell, Errno> {
+        Bell::new()
+    }
+
+    pub(crate) fn ring(&self) -> bool {
         *self.rung.lock().unwrap() = true;
         self.changed.notify_all();
+        true
     }
 
     /// As `poll(2)` without a timeout.

@@ -1,49 +1,21 @@
 //! What the threads of one engine share.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use rustix::event::epoll;
-
 use super::inbox::Inbox;
 use super::job::Job;
 use super::message::Message;
 use super::reactor::Reactor;
+use super::station::Station;
 use super::workers::Work;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::sys::{Stamp, Thread};
 use crate::threads::{self, Pool, Work as _};
 use crate::transfer::{Next, Place, Poll, Turn};
-
-/// Where one thread waits for transfers.
-pub(super) struct Station {
-    epoll: OwnedFd,
-    inbox: Arc<Inbox<Message>>,
-    /// Whose home it is.
-    pub(super) place: Place,
-}
-
-impl Station {
-    fn new(place: Place) -> Result<Arc<Station>, Errno> {
-        Ok(Arc::new(Station {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            inbox: Arc::new(Inbox::new()?),
-            place,
-        }))
-    }
-
-    pub(super) fn epoll(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-
-    pub(super) fn inbox(&self) -> &Arc<Inbox<Message>> {
-        &self.inbox
-    }
-}
 
 /// A station of which there is none before it is needed, and its thread.
 type Disk = Option<(Arc<Station>, JoinHandle<()>)>;
@@ -65,6 +37,8 @@ pub(super) struct Core {
     /// Transfers whose end has not been told.
     active: AtomicUsize,
     stopping: AtomicBool,
+    /// Its descriptors were closed by somebody else.
+    lost: AtomicBool,
     process: Stamp,
 }
 
@@ -82,6 +56,7 @@ impl Core {
             ids: AtomicU64::new(0),
             active: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             process: Stamp::here(),
         })
     }
@@ -174,6 +149,31 @@ impl Core {
 
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody else has closed its descriptors, as the calling thread
+    /// sees it: one of the engine's own, or one with the same descriptors.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lost.load(Ordering::Acquire) || !self.main.is_intact()
+    }
+
+    /// The same, asked by the engine's own threads only, and so for all of
+    /// them: from then on transfers end, and what they have is not touched.
+    pub(super) fn is_lost(&self) -> bool {
+        if !self.lost.load(Ordering::Acquire) && !self.main.inbox().bell().is_here() {
+            self.lose();
+        }
+        self.lost.load(Ordering::Acquire)
+    }
+
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.stop();
+    }
+
+    /// Some transfer's end has not been told.
+    pub(super) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire) > 0
     }
 
     /// Every transfer is to end.

@@ -27,7 +27,7 @@ impl<T> Inbox<T> {
                 asleep: false,
                 closed: false,
             }),
-            bell: Bell::new()?,
+            bell: Bell::distinct()?,
         })
     }
 
@@ -46,8 +46,9 @@ impl<T> Inbox<T> {
         queue.items.push(item);
         let ring = std::mem::take(&mut queue.asleep);
         drop(queue);
-        if ring {
-            self.bell.ring();
+        if ring && !self.bell.ring() {
+            // To whoever comes next, it sleeps as before.
+            self.lock().asleep = true;
         }
         Ok(())
     }

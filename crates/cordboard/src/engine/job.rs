@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::core::{Core, Station};
+use super::core::Core;
 use super::running::Shared;
+use super::station::Station;
 use super::timers::Alarm;
 use crate::errno::Errno;
 use crate::guarded::guarded;
@@ -47,6 +48,9 @@ impl Job {
     /// Settles, closes the descriptors, and tells everyone: in this order, so
     /// that whoever has heard of the end can rely on the rest.
     pub(super) fn finish(self: Box<Self>) {
+        if self.ticket.core.is_lost() {
+            return self.let_go();
+        }
         self.unwatch();
         let job = *self;
         let mut clock = job.ticket.core.clock();
@@ -62,6 +66,16 @@ impl Job {
             // As the ticket tells it.
             None => drop(job.ticket),
         }
+    }
+
+    /// Ends it where its descriptors were closed by somebody else: what has
+    /// their numbers by now is not touched.
+    pub(super) fn let_go(self: Box<Self>) {
+        let job = *self;
+        std::mem::forget(job.wake);
+        guarded(|| job.transfer.let_go());
+        let lost = job.ticket.shared.lost(Errno::EBADF);
+        job.ticket.end(lost);
     }
 
     /// It is waited for here from now on.

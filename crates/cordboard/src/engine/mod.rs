@@ -13,6 +13,7 @@ mod job;
 mod message;
 mod reactor;
 mod running;
+mod station;
 mod status;
 mod sync;
 mod timers;
@@ -71,7 +72,9 @@ impl Default for Options {
 ///
 /// Most programs need none: [`start`] and [`Transfer::start`] use
 /// one that is there for the whole process, from its first use on. A child of
-/// `fork(2)` gets a fresh one.
+/// `fork(2)` gets a fresh one, and so does a host that has closed all
+/// descriptors but its own (`close_range(2)`): what ran then ends with `EBADF`
+/// within a minute, and touches nothing that has its numbers by now.
 ///
 /// Its threads have the descriptors of the thread that made it. A thread with
 /// a table of its own (`unshare(2)`, `CLONE_FILES`) can make itself an engine,
@@ -91,7 +94,7 @@ impl Engine {
     ///
     /// `EINVAL`: `CORDBOARD_ENGINE` names no backend. `ENOSYS`, `EPERM`:
     /// [`Backend::Uring`], and io_uring is not to be had. `EMFILE`, `ENFILE`,
-    /// `ENOMEM`: two descriptors were not. `EAGAIN`: a thread was not. `EPERM`,
+    /// `ENOMEM`: three descriptors were not. `EAGAIN`: a thread was not. `EPERM`,
     /// `ENOSYS`, or what else a filter says: `epoll_pwait(2)` is refused.
     pub fn new(options: Options) -> Result<Engine, Errno> {
         let backend = match options.backend {
@@ -139,15 +142,18 @@ impl Engine {
             return Err(refused(Errno::ECHILD));
         }
         if self.core.is_stopping() {
-            return Err(refused(Errno::ESHUTDOWN));
+            return Err(refused(self.ended_by()));
         }
         // Before anything is duplicated: this thread alone could close it.
         if self.core.has_other_descriptors() {
             // A thread that has ended has none at all.
             return Err(match self.core.is_stopping() {
-                true => refused(Errno::ESHUTDOWN),
+                true => refused(self.ended_by()),
                 false => Refusal::OtherDescriptors,
             });
+        }
+        if self.core.is_closed() {
+            return Err(refused(Errno::EBADF));
         }
         let none_left = |errno| Refusal::NoDescriptor { errno };
         transfer.own().map_err(none_left)?;
@@ -178,6 +184,20 @@ impl Engine {
         }
     }
 
+    /// Why nothing can be started any more.
+    fn ended_by(&self) -> Errno {
+        match self.core.is_closed() {
+            true => Errno::EBADF,
+            false => Errno::ESHUTDOWN,
+        }
+    }
+
+    /// It can start transfers, as far as its descriptors are concerned; or
+    /// another thread has to say so, of which these are.
+    fn is_usable(&self) -> bool {
+        !self.core.is_closed() || self.core.has_other_descriptors()
+    }
+
     /// Cancels what runs, waits until every outcome has been delivered, and
     /// ends the threads. Later starts are refused with `ESHUTDOWN`.
     ///
@@ -195,6 +215,10 @@ impl Engine {
         // Held until all is done: whoever comes second waits as well.
         let mut thread = (self.reactor.lock()).unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
+            if !self.core.is_active() && self.core.is_closed() {
+                // It sleeps, and nothing wakes it any more.
+                return;
+            }
             let _ = thread.join();
             self.core.join();
         }
@@ -224,7 +248,10 @@ impl std::fmt::Debug for Engine {
 /// The process's own engine.
 fn default_engine() -> Result<&'static Engine, Refusal> {
     static ENGINE: PerProcess<Engine> = PerProcess::new();
-    ENGINE.get(|_| Engine::new(Options::default()).map_err(|errno| Refusal::NoEngine { errno }))
+    let fresh = || Engine::new(Options::default());
+    ENGINE.get_usable(Engine::is_usable, |_| {
+        fresh().map_err(|errno| Refusal::NoEngine { errno })
+    })
 }
 
 impl Transfer<'static> {

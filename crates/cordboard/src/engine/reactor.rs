@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, Event};
 
-use super::core::{Core, Station};
+use super::core::Core;
 use super::job::{Job, Role};
 use super::message::Message;
+use super::station::{BELL, Station};
 use super::timers::Timers;
 use super::workers::{Work, glance};
 use crate::endpoint::Side;
@@ -23,8 +24,11 @@ use crate::errno::Errno;
 use crate::sys;
 use crate::transfer::{Awake, Clock, Need, Next, Place, Turn, What};
 
-/// The token of the inbox's bell: no transfer's number comes so far.
-const BELL: EventData = EventData::new_u64(u64::MAX);
+/// How long a thread that sleeps with transfers under way goes without a look
+/// at its own descriptors.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long it takes them for its own without a look.
+const FRESH: Duration = Duration::from_millis(1);
 /// Events that are fetched at a time.
 const EVENTS: usize = 256;
 
@@ -37,12 +41,12 @@ pub(super) struct Reactor {
     queue: VecDeque<u64>,
     timers: Timers,
     messages: Vec<Message>,
+    /// When it last found its descriptors to be its own.
+    looked: Duration,
 }
 
 impl Reactor {
     pub(super) fn new(core: Arc<Core>, station: Arc<Station>) -> Result<Reactor, Errno> {
-        let bell = station.inbox().bell();
-        epoll::add(station.epoll(), bell, BELL, EventFlags::IN)?;
         // A filter may allow all else: better told here than found out there.
         fetch(
             station.epoll(),
@@ -56,6 +60,7 @@ impl Reactor {
             queue: VecDeque::new(),
             timers: Timers::default(),
             messages: Vec::new(),
+            looked: Duration::ZERO,
         })
     }
 
@@ -78,7 +83,10 @@ impl Reactor {
             let timeout = if !nothing_new || !self.queue.is_empty() {
                 Some(Duration::ZERO)
             } else {
-                self.timers.next().map(|at| at.saturating_sub(now))
+                let alarm = self.timers.next().map(|at| at.saturating_sub(now));
+                // Where the host closes the bell nothing else would wake it.
+                let look = self.core.is_active().then_some(LONGEST);
+                alarm.into_iter().chain(look).min()
             };
             if let Err(errno) = self.wait(timeout, &mut events) {
                 return self.give_up(errno);
@@ -304,6 +312,9 @@ impl Reactor {
     /// Once nothing is on its way, for which a transfer that is not asked any
     /// more waits.
     fn settle(&self, mut job: Box<Job>) {
+        if self.core.is_lost() {
+            return job.let_go();
+        }
         if job.transfer.completions().is_some() {
             job.transfer.quiesce();
         }
@@ -322,7 +333,17 @@ impl Reactor {
         timeout: Option<Duration>,
         events: &mut [MaybeUninit<Event>],
     ) -> Result<(), Errno> {
+        let slept = timeout != Some(Duration::ZERO);
         let events = fetch(self.station.epoll(), events, timeout)?;
+        if slept {
+            let now = self.core.clock().now();
+            if now.saturating_sub(self.looked) >= FRESH {
+                self.looked = now;
+                if !self.station.inbox().bell().is_here() {
+                    return Err(Errno::EBADF);
+                }
+            }
+        }
         let mut roused: Vec<u64> = Vec::new();
         for event in events.iter() {
             let (data, flags) = (event.data, event.flags);
@@ -344,7 +365,9 @@ impl Reactor {
     /// Nothing can be waited for any more: whatever is here fails, and the
     /// engine shuts down, which ends what is elsewhere.
     fn give_up(mut self, errno: Errno) {
-        if self.station.place == Place::Reactor {
+        if !self.station.is_intact() {
+            self.core.lose();
+        } else if self.station.place == Place::Reactor {
             self.core.stop();
         }
         let mut all: Vec<Box<Job>> = self.jobs.drain().map(|(_, job)| job).collect();

@@ -171,12 +171,16 @@ impl Running {
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor was to be had. `ECHILD`: it
-    /// is the parent's.
+    /// is the parent's. `EBADF`: the host has closed it.
     pub fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
         if self.is_orphan() {
             return Err(Errno::ECHILD);
         }
-        Ok(self.shared.completion.bell()?.as_fd())
+        let bell = self.shared.completion.bell()?;
+        match bell.is_here() {
+            true => Ok(bell.as_fd()),
+            false => Err(Errno::EBADF),
+        }
     }
 
     /// Calls this at the end, before anybody else is told: on one of the

@@ -42,6 +42,10 @@ impl threads::Work for Work {
 fn piece(mut job: Box<Job>) -> Option<Work> {
     job.transfer.place = Place::Worker;
     let core = Arc::clone(&job.ticket.core);
+    if core.is_lost() {
+        job.let_go();
+        return None;
+    }
     let moved = |job: &Job| job.transfer.counts().0 + job.transfer.counts().1;
     let enough = moved(&job).saturating_add(2 * PIECE);
     for _ in 0..STEPS {
@@ -72,8 +76,11 @@ fn piece(mut job: Box<Job>) -> Option<Work> {
 /// To the reactor, which waits for it or goes on with it.
 fn back(job: Box<Job>) -> Option<Work> {
     let inbox = Arc::clone(job.ticket.core.inbox());
-    // It reads until the last transfer has ended, this one included.
-    let _ = inbox.push(Message::Run(job));
+    // It reads until the last transfer has ended, this one included, or has
+    // given up.
+    if let Err(Message::Run(job)) = inbox.push(Message::Run(job)) {
+        job.finish();
+    }
     None
 }
 

@@ -113,6 +113,13 @@ pub(crate) trait Step {
 
     /// Puts back what was set on the descriptors for the path's sake.
     fn finish(&mut self, _flow: &mut Flow<'_>) {}
+
+    /// Gives up what it has without touching a descriptor: somebody else may
+    /// have closed them all, and have others under their numbers. What the
+    /// kernel may still write to stays.
+    fn let_go(self: Box<Self>) {
+        std::mem::forget(self);
+    }
 }
 
 /// Whether a path takes a pair: the reason it does, or why it does not.

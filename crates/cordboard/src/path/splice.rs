@@ -439,6 +439,12 @@ impl Step for Splice {
         }
     }
 
+    fn let_go(mut self: Box<Self>) {
+        if let Some(pipe) = self.private.take() {
+            pipe.forget();
+        }
+    }
+
     fn forget(&mut self) {
         // Dropped, not released: it is not empty.
         self.private = None;

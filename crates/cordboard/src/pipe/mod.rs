@@ -12,6 +12,7 @@ pub(crate) use pool::acquire;
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::sys::identity;
 
 /// The largest private pipe: what is splendid for sockets, and what an
 /// unprivileged process may have by default (`fs.pipe-max-size`).
@@ -129,7 +130,7 @@ impl OwnedPipe {
     }
 
     /// Leaves its numbers to whoever has them now.
-    fn forget(self) {
+    pub(crate) fn forget(self) {
         std::mem::forget((self.reader, self.writer));
     }
 
@@ -154,12 +155,6 @@ impl OwnedPipe {
     pub(crate) fn release(self) {
         pool::release(self);
     }
-}
-
-fn identity(fd: &OwnedFd) -> Option<(u64, u64)> {
-    let stat = rustix::fs::fstat(fd).ok()?;
-    #[allow(clippy::unnecessary_cast, reason = "their width is the architecture's")]
-    Some((stat.st_dev as u64, stat.st_ino as u64))
 }
 
 /// Capacity of somebody's pipe in bytes; 0 where it isn't told.

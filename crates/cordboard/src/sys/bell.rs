@@ -1,39 +1,212 @@
 //! A descriptor to wake somebody by.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::Stamp;
 use crate::errno::Errno;
 
+/// A file, by device and inode.
+pub(crate) type Identity = (u64, u64);
+
+/// Which file a number leads to by now; `None`: to none.
+pub(crate) fn identity(fd: impl AsFd) -> Option<Identity> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    #[allow(clippy::unnecessary_cast, reason = "their width is the architecture's")]
+    Some((stat.st_dev as u64, stat.st_ino as u64))
+}
+
 /// A descriptor that becomes readable when it is rung: `eventfd(2)`, since
-/// Linux 2.6.27.
+/// Linux 2.6.27, or a pipe.
+///
+/// Its numbers may be somebody else's by now: the host may have closed them
+/// (`close_range(2)`), as may a child of `fork(2)`. What is no bell any more is
+/// not written to, not read, and not closed. Of an eventfd only the kind can be
+/// told, since all of them have one inode; of a pipe the very one.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Bell {
+    ends: ManuallyDrop<Ends>,
+    id: Identity,
+    /// The process that made it.
+    home: Stamp,
+}
+
+#[derive(Debug)]
+enum Ends {
+    Event(OwnedFd),
+    Pipe { reader: OwnedFd, writer: OwnedFd },
+}
 
 impl Bell {
+    /// One descriptor; two where a filter refuses `eventfd2(2)`.
+    ///
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor was to be had.
     pub(crate) fn new() -> Result<Bell, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Bell(eventfd(0, flags)?))
+        match eventfd(0, flags) {
+            Ok(fd) => Bell::of(Ends::Event(fd)),
+            Err(rustix::io::Errno::PERM | rustix::io::Errno::NOSYS) => Bell::pipe(),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
-    /// Async-signal-safe: one `write(2)`.
-    pub(crate) fn ring(&self) {
-        // A counter that is already at its maximum is readable just as well.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    /// One that can be told from any other, of two descriptors; as [`Bell::new`]
+    /// where no pipe is to be had.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bell::new`].
+    pub(crate) fn distinct() -> Result<Bell, Errno> {
+        Bell::pipe().or_else(|_| Bell::new())
+    }
+
+    fn pipe() -> Result<Bell, Errno> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // A byte or two: of the user's share of pages it takes one.
+        let _ = rustix::pipe::fcntl_setpipe_size(&writer, 4096);
+        Bell::of(Ends::Pipe { reader, writer })
+    }
+
+    fn of(ends: Ends) -> Result<Bell, Errno> {
+        let id = identity(ends.reader()).ok_or(Errno::EBADF)?;
+        Ok(Bell {
+            ends: ManuallyDrop::new(ends),
+            id,
+            home: Stamp::here(),
+        })
+    }
+
+    /// `false`: nobody hears it. Async-signal-safe: `fstat(2)` and `write(2)`.
+    pub(crate) fn ring(&self) -> bool {
+        let writer = self.ends.writer();
+        identity(writer) == Some(self.id)
+            && match rustix::io::write(writer, &1u64.to_ne_bytes()) {
+                // A counter that is already at its maximum is readable just as
+                // well, and so is a full pipe.
+                Ok(_) | Err(rustix::io::Errno::AGAIN) => true,
+                Err(_) => false,
+            }
     }
 
     /// Silent until it is rung again.
     pub(crate) fn clear(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+        let reader = self.ends.reader();
+        while identity(reader) == Some(self.id) {
+            let mut rings = [0; 512];
+            if rustix::io::read(reader, &mut rings) != Ok(rings.len()) {
+                return;
+            }
+        }
+    }
+
+    /// Its numbers are still its own, as far as can be told.
+    pub(crate) fn is_here(&self) -> bool {
+        let here = |fd| identity(fd) == Some(self.id);
+        here(self.ends.reader()) && here(self.ends.writer())
+    }
+
+    /// So is [`Bell::is_here`] proven.
+    pub(crate) fn is_distinct(&self) -> bool {
+        matches!(*self.ends, Ends::Pipe { .. })
+    }
+}
+
+impl Ends {
+    fn reader(&self) -> BorrowedFd<'_> {
+        match self {
+            Ends::Event(fd) | Ends::Pipe { reader: fd, .. } => fd.as_fd(),
+        }
+    }
+
+    fn writer(&self) -> BorrowedFd<'_> {
+        match self {
+            Ends::Event(fd) | Ends::Pipe { writer: fd, .. } => fd.as_fd(),
+        }
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        // Closed by number, it could be any eventfd of a child's.
+        let proven = self.is_distinct() || self.home.is_here();
+        if proven && self.is_here() {
+            // SAFETY: dropped once, here, and not used after.
+            unsafe { ManuallyDrop::drop(&mut self.ends) };
+        }
     }
 }
 
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.ends.reader()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use testkit::child;
+
+    fn is_rung(bell: &Bell) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut fds = [PollFd::new(bell, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())) == Ok(1)
+    }
+
+    #[test]
+    fn rings_are_heard_until_they_are_cleared() {
+        for make in [Bell::new, Bell::distinct] {
+            let bell = make().unwrap();
+            assert!(!is_rung(&bell) && bell.is_here());
+            assert!((0..5000).all(|_| bell.ring()));
+            assert!(is_rung(&bell));
+            bell.clear();
+            assert!(!is_rung(&bell));
+        }
+    }
+
+    #[test]
+    fn without_eventfds_it_is_a_pipe() {
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            testkit::refuse::apart(|| {
+                testkit::refuse::refuse(&[libc::SYS_eventfd2], errno);
+                let bell = Bell::new().unwrap();
+                assert!(bell.ring() && bell.is_distinct() && is_rung(&bell));
+            });
+        }
+    }
+
+    /// Whatever its numbers are by now is neither read nor written nor closed.
+    #[test]
+    fn what_has_its_number_is_left_alone() {
+        assert!(child::in_a_child(|| {
+            [Bell::new, Bell::distinct].into_iter().all(|make| {
+                let bell = make().unwrap();
+                let file = tempfile::tempfile().unwrap();
+                rustix::io::write(&file, b"host's").unwrap();
+                let numbers = [bell.ends.reader(), bell.ends.writer()].map(|fd| {
+                    child::replace(fd, file.as_fd());
+                    fd.as_raw_fd()
+                });
+                assert!(!bell.ring());
+                rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+                bell.clear();
+                let untouched = rustix::fs::tell(&file) == Ok(0);
+                drop(bell);
+                let open = |number: &i32| {
+                    // SAFETY: takes any number, and changes nothing.
+                    unsafe { libc::fcntl(*number, libc::F_GETFD) >= 0 }
+                };
+                let length = rustix::fs::fstat(&file).unwrap().st_size;
+                untouched && length == 6 && numbers.iter().all(open)
+            })
+        }));
     }
 }

@@ -31,7 +31,7 @@ mod socket;
 mod table;
 
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
-pub(crate) use bell::Bell;
+pub(crate) use bell::{Bell, identity};
 pub(crate) use blocks::{Half, SLOTS};
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};

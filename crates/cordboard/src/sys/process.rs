@@ -118,6 +118,16 @@ impl<T: Send + Sync> PerProcess<T> {
         &self,
         make: impl Fn(Option<&'static T>) -> Result<T, E>,
     ) -> Result<&'static T, E> {
+        self.get_usable(|_| true, make)
+    }
+
+    /// The same, made anew where it is not usable any more. What was there
+    /// before stays for whoever has it.
+    pub(crate) fn get_usable<E>(
+        &self,
+        usable: impl Fn(&T) -> bool,
+        make: impl Fn(Option<&'static T>) -> Result<T, E>,
+    ) -> Result<&'static T, E> {
         let process = Stamp::here();
         loop {
             let now = self.slot.load(Ordering::Acquire);
@@ -125,6 +135,7 @@ impl<T: Send + Sync> PerProcess<T> {
             let found = unsafe { now.as_ref() };
             if let Some(stamped) = found
                 && stamped.process == process
+                && usable(&stamped.value)
             {
                 return Ok(&stamped.value);
             }

@@ -191,6 +191,21 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
+    /// Drops it, where somebody else may have closed its descriptors: what has
+    /// their numbers by now is not touched.
+    pub(crate) fn let_go(mut self) {
+        if let Some((_, step)) = self.current.take() {
+            step.let_go();
+        }
+        let ids = [self.source(), self.sink()].map(|side| side.facts().id);
+        for (fd, id) in self.owned.take().into_iter().flatten().zip(ids) {
+            let now = crate::sys::identity(&fd);
+            if id.is_none() || id.map(|id| (id.device, id.inode)) != now {
+                std::mem::forget(fd);
+            }
+        }
+    }
+
     /// For an engine: its threads never sleep inside a call that somebody else
     /// ends.
     pub(crate) fn set_up(&mut self, backend: Backend) {

@@ -1,0 +1,69 @@
+//! Where one thread of an engine waits for transfers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::inbox::Inbox;
+use super::message::Message;
+use crate::errno::Errno;
+use crate::transfer::Place;
+
+/// The token of the inbox's bell: no transfer's number comes so far.
+pub(super) const BELL: EventData = EventData::new_u64(u64::MAX);
+
+/// An epoll, and an inbox whose bell it hears.
+pub(super) struct Station {
+    /// `None` once it is dropped.
+    epoll: Option<OwnedFd>,
+    inbox: Arc<Inbox<Message>>,
+    /// Whose home it is.
+    pub(super) place: Place,
+}
+
+impl Station {
+    pub(super) fn new(place: Place) -> Result<Arc<Station>, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let inbox = Arc::new(Inbox::new()?);
+        epoll::add(&epoll, inbox.bell(), BELL, EventFlags::IN)?;
+        Ok(Arc::new(Station {
+            epoll: Some(epoll),
+            inbox,
+            place,
+        }))
+    }
+
+    pub(super) fn epoll(&self) -> BorrowedFd<'_> {
+        self.epoll.as_ref().expect("it is not dropped yet").as_fd()
+    }
+
+    pub(super) fn inbox(&self) -> &Arc<Inbox<Message>> {
+        &self.inbox
+    }
+
+    /// Whether its descriptors are still its own: the host may have closed all
+    /// that it did not open, and have others under their numbers. The epoll
+    /// that knows this bell is this one's; any other says `ENOENT`, and is not
+    /// changed.
+    pub(super) fn is_intact(&self) -> bool {
+        use rustix::io::Errno as Refused;
+        let bell = self.inbox.bell();
+        bell.is_here()
+            && match epoll::modify(self.epoll(), bell, BELL, EventFlags::IN) {
+                Ok(()) => true,
+                Err(Refused::NOENT | Refused::INVAL | Refused::BADF) => false,
+                // A filter's word, which says nothing of the descriptor.
+                Err(_) => true,
+            }
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        if !self.is_intact() {
+            // Somebody else's to close.
+            std::mem::forget(self.epoll.take());
+        }
+    }
+}
