@@ -174,13 +174,14 @@ fn signals_without_end_change_nothing() {
                 let sink = tempfile::tempfile().unwrap();
                 let control = Control::new().unwrap();
                 let done = AtomicBool::new(false);
+                // A number, or a pointer in musl.
                 // SAFETY: takes nothing and returns this thread's handle.
-                let me = unsafe { libc::pthread_self() };
+                let me = unsafe { libc::pthread_self() } as usize;
                 let outcome = std::thread::scope(|scope| {
                     scope.spawn(|| {
                         while !done.load(Ordering::Relaxed) {
                             // SAFETY: the thread outlives this scope.
-                            unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
+                            unsafe { libc::pthread_kill(me as libc::pthread_t, libc::SIGUSR1) };
                             std::thread::yield_now();
                         }
                     });

@@ -3,6 +3,8 @@
 
 mod acl;
 mod attributes;
+#[cfg(target_feature = "crt-static")]
+mod bare;
 mod close;
 #[path = "../common/mod.rs"]
 mod common;
