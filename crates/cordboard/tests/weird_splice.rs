@@ -4,9 +4,10 @@
 mod common;
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -256,11 +257,20 @@ fn a_sink_that_dies_while_the_source_is_silent() {
     }
 }
 
+/// Bytes that a connection holds back.
+fn held_back(sink: &std::net::TcpStream) -> libc::c_int {
+    const SIOCOUTQNSD: libc::Ioctl = 0x894B;
+    let mut unsent: libc::c_int = -1;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(sink);
+    // SAFETY: fills in one integer.
+    assert_eq!(unsafe { libc::ioctl(fd, SIOCOUTQNSD, &raw mut unsent) }, 0);
+    unsent
+}
+
 /// More is announced to a connection only while more is in hand: announced
 /// for nothing, the last bytes of a message would wait for 200 ms.
 #[test]
 fn a_short_message_is_not_held_back() {
-    const SIOCOUTQNSD: libc::Ioctl = 0x894B;
     let _dog = watchdog("a_short_message_is_not_held_back");
     for path in [Splice, Sendfile, ReadWrite] {
         for ends_by_size in [false, true] {
@@ -276,11 +286,66 @@ fn a_short_message_is_not_held_back() {
                 ..only(&[path])
             };
             assert_eq!(run(&source, &sink, request).report.written, 100);
-            let mut unsent: libc::c_int = -1;
-            let fd = std::os::fd::AsRawFd::as_raw_fd(&sink);
-            // SAFETY: fills in one integer.
-            assert_eq!(unsafe { libc::ioctl(fd, SIOCOUTQNSD, &raw mut unsent) }, 0);
-            assert_eq!(unsent, 0, "{path}");
+            assert_eq!(held_back(&sink), 0, "{path}");
+            peer.read_exact(&mut [0; 100]).unwrap();
+        }
+    }
+}
+
+/// `sendfile(2)` announces more where it is asked for more than there is: it
+/// is asked for what the file has, from where it is read on.
+#[test]
+fn a_file_is_asked_for_what_it_has() {
+    const PIECE: u32 = 2 << 20;
+    let _dog = watchdog("a_file_is_asked_for_what_it_has");
+    for (offset, position) in [(None, 0), (None, 30), (Some(30), 0)] {
+        for grown in [0, 50] {
+            let (sink, mut peer) = common::tcp_pair();
+            let mut source = common::file_with(&pattern(100));
+            source.seek(SeekFrom::Start(position)).unwrap();
+            let request = Request {
+                source_offset: offset,
+                ..only(&[Sendfile])
+            };
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            source.write_all_at(&pattern(grown), 100).unwrap();
+            let report = testkit::refuse::apart(|| {
+                if grown == 0 {
+                    // For as much as there may be it is asked at the end alone,
+                    // where it says 0 too.
+                    testkit::refuse::refuse_where(libc::SYS_sendfile, 3, PIECE, 0);
+                }
+                transfer.run().report
+            });
+            let all = 100 + grown as u64 - offset.unwrap_or(position);
+            let counts = (report.written, report.errno);
+            assert_eq!(counts, (all, None), "{offset:?}, {position}: {report:?}");
+            assert_eq!(report.path, [Sendfile]);
+            assert_eq!(held_back(&sink), 0);
+            peer.read_exact(&mut vec![0; all as usize]).unwrap();
+        }
+    }
+}
+
+/// What was announced does not come, for the file is shorter by now: nothing is
+/// held back for it, unless the caller wants it so.
+#[test]
+fn nothing_is_held_back_for_what_does_not_come() {
+    use rustix::net::sockopt::{set_tcp_cork, tcp_cork};
+    let _dog = watchdog("nothing_is_held_back_for_what_does_not_come");
+    for path in [Splice, Sendfile] {
+        for corked in [false, true] {
+            let (sink, mut peer) = common::tcp_pair();
+            set_tcp_cork(&sink, corked).unwrap();
+            let source = common::file_with(&pattern(8192));
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[path])).unwrap();
+            source.set_len(100).unwrap();
+            let report = transfer.run().report;
+            assert_eq!((report.written, report.errno), (100, Some(Errno::ENODATA)));
+            assert_eq!(report.path, [path]);
+            assert_eq!(tcp_cork(&sink).unwrap(), corked);
+            assert_eq!(held_back(&sink), if corked { 100 } else { 0 }, "{path}");
+            set_tcp_cork(&sink, false).unwrap();
             peer.read_exact(&mut [0; 100]).unwrap();
         }
     }

@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 use rustix::net::RecvFlags;
 
 use super::Verdict;
-use crate::endpoint::{Endpoint, Facts, Side};
+use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::route::Backend;
 use crate::stage::Stages;
@@ -209,16 +209,34 @@ impl<'fd> Flow<'fd> {
         self.source.kind().is_cached() && self.left > 0 && self.is_before_its_size()
     }
 
+    /// More was announced to a connection, and does not come: what it holds back
+    /// for that goes now. No option of the socket's changes: taking off a cork
+    /// that is not there does nothing else (`__tcp_sock_set_cork`,
+    /// net/ipv4/tcp.c), and one that the caller has put there stays.
+    pub(crate) fn nothing_follows(&self) {
+        use rustix::net::sockopt;
+        let sink = self.sink_fd();
+        if self.sink.kind() == Kind::Tcp && sockopt::tcp_cork(sink) == Ok(false) {
+            // A connection that has failed says so elsewhere.
+            let _ = sockopt::set_tcp_cork(sink, false);
+        }
+    }
+
     /// The source says that it is larger than what was read of it; that may be
     /// a lie.
     pub(crate) fn is_before_its_size(&self) -> bool {
+        self.before_its_size().is_some_and(|bytes| bytes > 0)
+    }
+
+    /// How many bytes that is; `None` of a source without a size.
+    pub(crate) fn before_its_size(&self) -> Option<u64> {
         let facts = self.source.facts();
         let here = match self.from {
             Cursor::At(offset) => offset,
             Cursor::Position => facts.position.unwrap_or(0) + self.read,
-            Cursor::Stream => return false,
+            Cursor::Stream => return None,
         };
-        facts.size.is_some_and(|size| here < size)
+        facts.size.map(|size| size.saturating_sub(here))
     }
 
     /// As many bytes were read as a file had when the transfer began, on a file

@@ -57,6 +57,10 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 #[derive(Default)]
 pub(crate) struct Sendfile {
     moved: bool,
+    /// The last call moved less than it was asked for: up to Linux 6.4 it has
+    /// told a connection that more comes (`splice_direct_to_actor`,
+    /// fs/splice.c).
+    announced: bool,
 }
 
 impl Step for Sendfile {
@@ -64,14 +68,13 @@ impl Step for Sendfile {
         if !flow.may_write(false) {
             return Verdict::Blocked(Side::Sink);
         }
-        // Exactly what is left: asking past the end has cost 200 ms on old
-        // kernels, which held the last bytes back for more to come.
-        let length = flow.want(PIECE).min(flow.room_in_sink());
+        let length = asked(flow);
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
         match rustix::fs::sendfile(sink, source, flow.from.offset(), length).map_err(Errno::from) {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;
+                self.announced = n < length;
                 flow.carried(n as u64)
             }
             Err(Errno::EINTR) => Verdict::Moved(0),
@@ -81,6 +84,23 @@ impl Step for Sendfile {
                 None => blame(flow, errno),
             },
         }
+    }
+
+    fn finish(&mut self, flow: &mut Flow<'_>) {
+        if std::mem::take(&mut self.announced) {
+            flow.nothing_follows();
+        }
+    }
+}
+
+/// What to ask for: not more than the file has, as far as it tells. Old kernels
+/// hold the last bytes back for 200 ms where they were asked for more.
+fn asked(flow: &Flow<'_>) -> usize {
+    let most = flow.want(PIECE).min(flow.room_in_sink());
+    match flow.before_its_size() {
+        // It may have grown since, or have told a lie.
+        None | Some(0) => most,
+        Some(bytes) => usize::try_from(bytes).map_or(most, |bytes| bytes.min(most)),
     }
 }
 

@@ -111,6 +111,8 @@ pub(crate) struct Splice {
     /// The sink refused pages: the rest of the private pipe goes by copying.
     refused: Option<Errno>,
     spill: Spill,
+    /// The sink has been told that more comes.
+    announced: bool,
     /// Somebody's pipes, which may be larger for the length of the transfer.
     lent: [Option<pipe::Lent>; 2],
     /// The source was seen to hold a stream and no packets.
@@ -133,6 +135,7 @@ impl Splice {
             doubts: 0,
             refused: None,
             spill: Spill::default(),
+            announced: false,
             lent: [None, None],
             stream: packets::Seen::default(),
         };
@@ -287,6 +290,7 @@ impl Splice {
             Ok(n) => {
                 pipe.drained(n);
                 self.moved = true;
+                self.announced = flags.contains(SpliceFlags::MORE);
                 flow.gave(n as u64);
                 self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
                 Verdict::Moved(n as u64)
@@ -434,6 +438,9 @@ impl Step for Splice {
     }
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
+        if std::mem::take(&mut self.announced) {
+            flow.nothing_follows();
+        }
         for lent in self.lent.iter_mut().filter_map(Option::take) {
             lent.give_back(flow.source_fd(), flow.sink_fd());
         }
