@@ -24,6 +24,7 @@ pub mod skip;
 pub mod source;
 pub mod spec;
 pub mod stall;
+pub mod stalled;
 pub mod table;
 pub mod tun;
 pub mod watchdog;

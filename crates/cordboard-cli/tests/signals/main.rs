@@ -450,3 +450,34 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
     assert_eq!(run.json()["ended"], "cancelled");
     assert!(!socket.exists());
 }
+
+/// What is in a connection's error queue is not its being ready, also when what
+/// is in hand is passed on at the end.
+#[test]
+fn an_interrupt_while_a_connection_takes_nothing() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(4 << 20));
+    for trouble in testkit::stalled::TROUBLES {
+        for idle in [&[][..], &["--idle", "3600"]] {
+            let (sink, peer, filled) = testkit::stalled::stalled(trouble);
+            let child = cordboard()
+                .args(["splice".as_ref(), source.as_os_str(), "-".as_ref()])
+                .arg("--json")
+                .args(idle)
+                .stdout(std::os::fd::OwnedFd::from(sink))
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            settled(&child);
+            signal(child.id(), Signal::INT);
+            let run = end(child);
+            run.fails(130, &["interrupted by SIGINT"]);
+            let json = run.json();
+            assert_eq!(json["ended"], "cancelled", "{trouble:?} {idle:?}");
+            let mut all = Vec::new();
+            (&peer).read_to_end(&mut all).unwrap();
+            let arrived = all.len() - filled;
+            assert_eq!(json["written"], arrived, "{trouble:?} {idle:?}");
+        }
+    }
+}

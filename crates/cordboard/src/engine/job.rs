@@ -94,7 +94,14 @@ impl Job {
         };
         let epoll = self.station.epoll();
         let data = role.token(self.id());
-        let flags = flags | EventFlags::ONESHOT;
+        let flags = match role.is_doubted(&self.transfer, self.need) {
+            true => flags | EventFlags::ET,
+            false => flags | EventFlags::ONESHOT,
+        };
+        // Registered anew, it would tell of what it told before.
+        if self.watched.tells_changes(role, flags) {
+            return Ok(());
+        }
         let known = self.watched.has(role);
         let done = if known {
             match epoll::modify(epoll, fd, data, flags) {
@@ -106,7 +113,7 @@ impl Job {
             epoll::add(epoll, fd, data, flags)
         };
         done?;
-        self.watched.add(role);
+        self.watched.add(role, flags);
         Ok(())
     }
 
@@ -120,8 +127,12 @@ impl Job {
         match (role, interest.ready) {
             (Role::Source, Some((_, false))) if matches!(need.what, What::Side(_)) => {
                 self.awake.ready = true;
+                self.awake.open |= flags.intersects(EventFlags::IN | EventFlags::HUP);
             }
-            (Role::Sink, Some((_, true))) => self.awake.ready = true,
+            (Role::Sink, Some((_, true))) => {
+                self.awake.ready = true;
+                self.awake.open |= flags.intersects(EventFlags::OUT | EventFlags::HUP);
+            }
             (Role::Sink, _) if interest.watch.is_some() => {
                 self.awake.error |= flags.contains(EventFlags::ERR);
                 self.awake.hang_up |= flags.contains(EventFlags::HUP);
@@ -178,6 +189,19 @@ impl Role {
         }
     }
 
+    /// Its error is known, and stays.
+    fn is_doubted(self, transfer: &Transfer<'static>, need: Option<Need>) -> bool {
+        let Some(interest) = need.map(|need| need.interest(transfer)) else {
+            return false;
+        };
+        let [ready, watch] = interest.doubted;
+        match (self, interest.ready) {
+            (Role::Source, Some((_, false))) | (Role::Sink, Some((_, true))) => ready,
+            (Role::Sink, _) => watch,
+            _ => false,
+        }
+    }
+
     /// What comes back with an event.
     fn token(self, id: u64) -> EventData {
         EventData::new_u64(id << 2 | self as u64)
@@ -189,17 +213,22 @@ impl Role {
     }
 }
 
-/// The descriptors that are registered, by role.
+/// The descriptors that are registered, by role, and how.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Watched(u8);
+pub(super) struct Watched([Option<EventFlags>; Role::ALL.len()]);
 
 impl Watched {
     fn has(self, role: Role) -> bool {
-        self.0 & 1 << role as u8 != 0
+        self.0[role as usize].is_some()
     }
 
-    fn add(&mut self, role: Role) {
-        self.0 |= 1 << role as u8;
+    /// So registered, and for more than one event.
+    fn tells_changes(self, role: Role, flags: EventFlags) -> bool {
+        flags.contains(EventFlags::ET) && self.0[role as usize] == Some(flags)
+    }
+
+    fn add(&mut self, role: Role, flags: EventFlags) {
+        self.0[role as usize] = Some(flags);
     }
 }
 

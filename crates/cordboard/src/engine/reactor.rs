@@ -10,8 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, Event};
+use rustix::event::epoll::Event;
 
 use super::core::Core;
 use super::job::{Job, Role};
@@ -22,7 +21,7 @@ use super::workers::{Work, glance};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys;
-use crate::transfer::{Awake, Clock, Need, Next, Place, Turn, What};
+use crate::transfer::{self, Awake, Clock, Need, Next, Place, Turn, What};
 
 /// How long a thread that sleeps with transfers under way goes without a look
 /// at its own descriptors.
@@ -267,7 +266,7 @@ impl Reactor {
                 Ok(()) => {}
                 // A file or a device without poll: always ready, as poll(2)
                 // has it.
-                Err(Errno::EPERM) => job.awake.ready = true,
+                Err(Errno::EPERM) => (job.awake.ready, job.awake.open) = (true, true),
                 Err(_) => self.unwatched(job),
             }
         }
@@ -390,20 +389,9 @@ fn fetch<'a>(
     events: &'a mut [MaybeUninit<Event>],
     timeout: Option<Duration>,
 ) -> Result<&'a [Event], Errno> {
-    // Rounded up: whole milliseconds are what old kernels have
-    // (epoll_pwait2 is of Linux 5.11), and too early is for nothing.
-    let timeout = timeout.map(|timeout| {
-        let millis = timeout.as_nanos().div_ceil(1_000_000);
-        let millis = i64::try_from(millis).unwrap_or(i64::MAX).min(86_400_000);
-        Timespec {
-            tv_sec: millis / 1000,
-            tv_nsec: (millis % 1000 * 1_000_000) as _,
-        }
-    });
-    match epoll::wait(epoll, events, timeout.as_ref()) {
-        Ok((events, _)) => Ok(events),
-        Err(rustix::io::Errno::INTR) => Ok(&[]),
-        Err(errno) => Err(errno.into()),
+    match transfer::fetch(epoll, events, timeout) {
+        Err(Errno::EINTR) => Ok(&[]),
+        done => done,
     }
 }
 

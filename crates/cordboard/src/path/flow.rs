@@ -1,7 +1,7 @@
 //! What a step works on: both endpoints, where they stand, what is left, and
 //! the account.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::OFlags;
 use rustix::net::RecvFlags;
@@ -55,6 +55,9 @@ pub(crate) struct Ready {
     pub(crate) never_waits: bool,
     /// Waiting inside a call is allowed.
     pub(crate) may_sleep: bool,
+    /// `poll(2)` shows an error that no call gives: something is in the error
+    /// queue, which is for whoever asked for it. What counts is a change.
+    pub(crate) doubted: bool,
 }
 
 impl Ready {
@@ -94,6 +97,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) sink_ready: Ready,
     /// Sleeping inside a system call is allowed.
     pub(crate) may_sleep: bool,
+    /// A path that declines is followed by another.
+    pub(crate) has_next: bool,
     /// The thread has other transfers to see to, which wait for each call.
     pub(crate) shares_thread: bool,
     /// Somebody wants to hear of every byte as soon as it has moved.
@@ -299,8 +304,35 @@ impl<'fd> Flow<'fd> {
     /// A stream socket that has polled readable, gives nothing to `splice(2)`
     /// and yet has bytes to read: it stands before urgent data, at which
     /// splicing stops for good (`tcp_splice_read`, net/ipv4/tcp.c).
-    pub(crate) fn is_at_a_mark(&self) -> bool {
-        self.source.kind().is_stream_socket() && self.peek().is_ok_and(|n| n > 0)
+    ///
+    /// # Errors
+    ///
+    /// The socket's own, which is told once: it is the source's failure.
+    pub(crate) fn is_at_a_mark(&self) -> Result<bool, Errno> {
+        if !self.source.kind().is_stream_socket() {
+            return Ok(false);
+        }
+        match self.peek() {
+            Ok(n) => Ok(n > 0),
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Whether a socket that shows an error can be read without waiting: it
+    /// has bytes, or has ended. If not, the error is in the error queue.
+    ///
+    /// # Errors
+    ///
+    /// The socket's own, which is told once: it is the source's failure.
+    pub(crate) fn answers(&self) -> Result<bool, Errno> {
+        match self.peek() {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
+            // It has no MSG_PEEK, and no error queue either.
+            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(true),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// `splice(2)` gives 0 in the midst of a TCP stream where urgent data comes
@@ -353,11 +385,11 @@ impl<'fd> Flow<'fd> {
         self.sink_ready.take(covered)
     }
 
-    /// The mark of a side, for the transfer that polled it.
-    pub(crate) fn mark_ready(&mut self, side: Side) {
+    /// What is known of a side's readiness, for the transfer that polls it.
+    pub(crate) fn readiness(&mut self, side: Side) -> &mut Ready {
         match side {
-            Side::Source => self.source_ready.marked = true,
-            Side::Sink => self.sink_ready.marked = true,
+            Side::Source => &mut self.source_ready,
+            Side::Sink => &mut self.sink_ready,
         }
     }
 
@@ -367,14 +399,14 @@ impl<'fd> Flow<'fd> {
         facts.kind.is_pipe() && !facts.nonblocking && !self.may_sleep
     }
 
-    /// A blocking socket takes only so much without putting us to sleep.
-    pub(crate) fn room_in_sink(&self) -> usize {
+    /// The thread is wanted back, and splicing to the sink could keep it: a
+    /// blocking socket that polls writable makes its caller wait all the same
+    /// where memory is short, more is unsent than `TCP_NOTSENT_LOWAT`, or pages
+    /// hold little each (`tcp_sendmsg_locked`, net/ipv4/tcp.c), and no flag of
+    /// `splice(2)` or `sendfile(2)` is against it. `MSG_DONTWAIT` is.
+    pub(crate) fn sink_could_wait(&self) -> bool {
         let facts = self.sink.facts();
-        if self.may_sleep || facts.nonblocking || !facts.kind.is_socket() {
-            usize::MAX
-        } else {
-            crate::sys::send_room(self.sink.as_fd())
-        }
+        !self.may_sleep && !facts.nonblocking && facts.kind.is_socket()
     }
 }
 

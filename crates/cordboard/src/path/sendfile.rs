@@ -2,7 +2,7 @@
 //! (to sockets only before). The kernel splices through a pipe of its own of
 //! 16 pages.
 
-use super::{Flow, Step, Takes, Verdict, blame, needs_room};
+use super::{COULD_WAIT, Flow, Step, Takes, Verdict, blame, needs_room};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::route::{Pair, Why};
@@ -53,6 +53,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` | declined: of either side | `needs_room` in `path/mod.rs` |
 /// | `EAGAIN` | blocked on the sink | a file source never blocks |
+/// | a blocking socket, the thread is wanted back | declined | `Flow::sink_could_wait` |
 /// | anything else | failed | |
 #[derive(Default)]
 pub(crate) struct Sendfile {
@@ -65,6 +66,9 @@ pub(crate) struct Sendfile {
 
 impl Step for Sendfile {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        if flow.sink_could_wait() {
+            return Verdict::Declined(COULD_WAIT.into());
+        }
         if !flow.may_write(false) {
             return Verdict::Blocked(Side::Sink);
         }
@@ -96,7 +100,7 @@ impl Step for Sendfile {
 /// What to ask for: not more than the file has, as far as it tells. Old kernels
 /// hold the last bytes back for 200 ms where they were asked for more.
 fn asked(flow: &Flow<'_>) -> usize {
-    let most = flow.want(PIECE).min(flow.room_in_sink());
+    let most = flow.want(PIECE);
     match flow.before_its_size() {
         // It may have grown since, or have told a lie.
         None | Some(0) => most,

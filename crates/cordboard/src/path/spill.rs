@@ -1,10 +1,12 @@
-//! What a private pipe holds for a sink that turned out to refuse pages: it is
-//! read out and written from memory. That needs no further descriptor, so it
-//! works at the limit of open files too.
+//! What a private pipe holds for a sink that refuses pages, or could make us
+//! wait for taking them: it is read out and written from memory. That needs no
+//! further descriptor, so it works at the limit of open files too.
 
 use std::os::fd::AsFd;
 
-use super::{Cursor, Flow, Verdict};
+use rustix::buffer::spare_capacity;
+
+use super::{Cursor, Flow, Verdict, stream};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::OwnedPipe;
@@ -20,22 +22,25 @@ pub(super) struct Spill {
 }
 
 impl Spill {
+    /// Bytes of a step, where all of them go this way.
+    pub(super) const ENOUGH: usize = 128 << 10;
+
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
     /// Everything out of the pipe; nothing, where there is no memory for it.
     pub(super) fn take(&mut self, pipe: &mut OwnedPipe) -> Result<(), Errno> {
+        if self.rest().is_empty() {
+            self.bytes.clear();
+            self.start = 0;
+        }
         let held = usize::try_from(pipe.held()).map_err(|_| Errno::ENOMEM)?;
         (self.bytes.try_reserve_exact(held)).map_err(|_| Errno::ENOMEM)?;
-        let mut page = [0u8; PIECE];
         while pipe.held() > 0 {
-            match rustix::io::read(pipe.reader().as_fd(), &mut page) {
+            match rustix::io::read(pipe.reader().as_fd(), spare_capacity(&mut self.bytes)) {
                 Ok(0) => return Err(Errno::EIO),
-                Ok(n) => {
-                    self.bytes.extend_from_slice(&page[..n]);
-                    pipe.drained(n);
-                }
+                Ok(n) => pipe.drained(n),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -44,9 +49,13 @@ impl Spill {
     }
 
     pub(super) fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let bytes = &self.rest()[..self.rest().len().min(PIECE)];
         let sink = flow.sink_fd();
+        let rest = self.rest();
+        let bytes = &rest[..rest.len().min(PIECE)];
         let done = match flow.to {
+            _ if flow.sink.kind().is_socket() => {
+                rustix::net::send(sink, rest, stream::sending(flow.may_sleep))
+            }
             Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset),
             _ => rustix::io::write(sink, bytes),
         };

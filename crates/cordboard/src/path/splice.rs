@@ -9,16 +9,21 @@
 //! `SPLICE_F_NONBLOCK` is always given: without it the call hangs before Linux
 //! 5.1 where data and end come together (go#63795), and a pipe's own
 //! `O_NONBLOCK` means nothing to splice. It covers the pipe only: a socket
-//! without `O_NONBLOCK` still waits, so it is polled first.
+//! without `O_NONBLOCK` still waits, so it is polled before it is read, and
+//! where the thread is wanted back it is not spliced to: another path sends, or
+//! this one copies out of the private pipe.
 //!
 //! From pipe to pipe a buffer moves with its marks, that of a packet too. A
 //! source with packets is for a buffer, unless the sink is in packet mode.
 
+mod ask;
+
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use self::ask::{probe, which_is_not_ready};
 use super::spill::Spill;
-use super::{Flow, Step, Takes, Verdict, needs_room, stream};
+use super::{COULD_WAIT, Flow, Step, Takes, Verdict, needs_room, stream};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::packets::{self, First};
@@ -122,6 +127,9 @@ pub(crate) struct Splice {
 impl Splice {
     /// Takes a private pipe where one is needed or worth it.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Splice, Why> {
+        if flow.sink_could_wait() && flow.has_next {
+            return Err(COULD_WAIT.into());
+        }
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
         let known = match source.size {
             Some(size) => size.min(flow.left),
@@ -152,7 +160,7 @@ impl Splice {
             // There is much to come.
             splice.each_lent(flow, pipe::Lent::grow);
         }
-        if source.kind.is_pipe() {
+        if source.kind.is_pipe() && !flow.sink_could_wait() {
             return Ok(splice);
         }
         let from_file = source.kind.is_cached();
@@ -193,7 +201,7 @@ impl Splice {
     /// only mean the source.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let polled = flow.source_ready.marked;
-        if !flow.may_read(false) {
+        if !flow.may_read(flow.source.kind().is_pipe()) {
             return Err(Verdict::Blocked(Side::Source));
         }
         if self.private.is_none() {
@@ -205,7 +213,10 @@ impl Splice {
             return Err(Verdict::Moved(0));
         };
         pipe.fit();
-        let length = flow.want(self.step);
+        let length = flow.want(match flow.sink_could_wait() {
+            true => self.step.min(Spill::ENOUGH),
+            false => self.step,
+        });
         let source = flow.source_fd();
         let done = rustix::pipe::splice(
             source,
@@ -222,9 +233,11 @@ impl Splice {
                 flow.took(n as u64);
                 Ok(())
             }
-            Err(Errno::EAGAIN) if polled && flow.is_at_a_mark() => {
-                Err(Verdict::Declined("urgent data in the stream".into()))
-            }
+            Err(Errno::EAGAIN) if polled => Err(match flow.is_at_a_mark() {
+                Ok(true) => Verdict::Declined("urgent data in the stream".into()),
+                Ok(false) => Verdict::Blocked(Side::Source),
+                Err(errno) => Verdict::Failed(Side::Source, errno),
+            }),
             Err(Errno::EIO) => Err(self.source_says_eio(flow)),
             Err(errno) => Err(self.source_failed(errno)),
         }
@@ -264,20 +277,19 @@ impl Splice {
         let Some(pipe) = &mut self.private else {
             return Verdict::Moved(0);
         };
-        // What goes by copying has no flag against waiting.
-        let covered = flow.sink.kind().is_pipe() && self.refused.is_none();
+        let copies = flow.sink_could_wait();
+        // What goes by copying has no flag against waiting, but to a socket.
+        let covered = copies || flow.sink.kind().is_pipe() && self.refused.is_none();
         if !flow.may_write(covered) {
             return Verdict::Blocked(Side::Sink);
         }
-        if self.refused.is_some() {
+        if self.refused.is_some() || copies || !self.spill.rest().is_empty() {
             if let Err(errno) = self.spill.take(pipe) {
                 return Verdict::Failed(Side::Sink, errno);
             }
             return self.spill.write(flow);
         }
-        let length = usize::try_from(pipe.held())
-            .unwrap_or(usize::MAX)
-            .min(flow.room_in_sink());
+        let length = usize::try_from(pipe.held()).unwrap_or(usize::MAX);
         let mut flags = SpliceFlags::NONBLOCK;
         if flow.sink.kind().is_stream_socket() && flow.more_in_hand() {
             flags |= SpliceFlags::MORE;
@@ -352,7 +364,7 @@ impl Splice {
         {
             return verdict;
         }
-        let length = flow.want(self.step).min(flow.room_in_sink());
+        let length = flow.want(self.step);
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
         // Not through the private-pipe type: neither pipe is ours.
         let done = rustix::pipe::splice(
@@ -373,14 +385,16 @@ impl Splice {
             }
             Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
                 // Or the sink's reader has made room since the call.
-                Side::Source if polled && flow.is_at_a_mark() => {
-                    self.doubts += 1;
-                    if self.doubts < DOUBTS {
-                        Verdict::Blocked(Side::Source)
-                    } else {
+                Side::Source if polled => match flow.is_at_a_mark() {
+                    Ok(true) if self.doubts + 1 == DOUBTS => {
                         Verdict::Declined("urgent data in the stream".into())
                     }
-                }
+                    Ok(at_a_mark) => {
+                        self.doubts += u32::from(at_a_mark);
+                        Verdict::Blocked(Side::Source)
+                    }
+                    Err(errno) => Verdict::Failed(Side::Source, errno),
+                },
                 side => Verdict::Blocked(side),
             },
             // A pipe gives no errors but the end: the other side failed.
@@ -395,6 +409,12 @@ impl Splice {
 
 impl Step for Splice {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        if flow.sink_could_wait() {
+            if flow.has_next && self.held() == 0 {
+                return Verdict::Declined(COULD_WAIT.into());
+            }
+            self.through = true;
+        }
         if !self.through {
             return self.direct(flow);
         }
@@ -419,6 +439,7 @@ impl Step for Splice {
         if let Some(pipe) = self.private.take() {
             pipe.release();
         }
+        self.spill = Spill::default();
         self.lent.iter_mut().flatten().for_each(pipe::Lent::rest);
     }
 
@@ -462,41 +483,5 @@ impl Step for Splice {
 impl Drop for Splice {
     fn drop(&mut self) {
         self.rest();
-    }
-}
-
-/// Asks the sink whether it takes pages at all, before anything is taken from
-/// a source that cannot be rewound: splicing from the empty private pipe gives
-/// `EAGAIN` where it would work, and the refusal where it would not.
-fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
-    let mut to = flow.to;
-    let done = rustix::pipe::splice(
-        pipe.reader(),
-        None,
-        flow.sink_fd(),
-        to.offset(),
-        1,
-        SpliceFlags::NONBLOCK,
-    );
-    match done.map_err(Errno::from) {
-        Err(errno @ (Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EPERM)) => {
-            Err(errno.into())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// `EAGAIN` of one call on two descriptors: which one is it that is not ready?
-fn which_is_not_ready(flow: &Flow<'_>) -> Side {
-    let source = flow.source_fd();
-    if flow.source.kind().is_pipe() {
-        return match sys::unsent(source) {
-            Ok(0) | Err(_) => Side::Source,
-            Ok(_) => Side::Sink,
-        };
-    }
-    match pipe::has_room(flow.sink_fd()) {
-        true => Side::Source,
-        false => Side::Sink,
     }
 }

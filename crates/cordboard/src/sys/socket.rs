@@ -5,38 +5,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::last;
 use crate::errno::Errno;
 
-/// Bytes that a blocking socket takes at once without putting its caller to
-/// sleep, with room left for the kernel's own headers. `SO_MEMINFO`, since
-/// Linux 4.12; one page where it isn't known, which every socket that polls
-/// writable takes.
-pub(crate) fn send_room(fd: BorrowedFd<'_>) -> usize {
-    // SK_MEMINFO_*, linux/sock_diag.h.
-    const SNDBUF: usize = 3;
-    const WMEM_ALLOC: usize = 2;
-    const WMEM_QUEUED: usize = 5;
-    const PAGE: usize = 4096;
-    let mut info = [0u32; 9];
-    let mut length = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: `info` is valid for `length` bytes.
-    let done = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MEMINFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if done != 0 || (length as usize) < size_of_val(&info) {
-        return PAGE;
-    }
-    // TCP counts what is queued, UNIX sockets what is allocated.
-    let used = info[WMEM_QUEUED].max(info[WMEM_ALLOC]) as usize;
-    let room = (info[SNDBUF] as usize).saturating_sub(used);
-    // A socket buffer costs up to an eighth on top of what it carries.
-    (room - room / 8).max(PAGE)
-}
-
 /// Whether a UDP socket joins datagrams of one sender's (`UDP_GRO`, since
 /// Linux 5.0).
 pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {

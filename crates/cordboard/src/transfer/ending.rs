@@ -140,9 +140,13 @@ impl Transfer<'_> {
                 ready: Some((self.flow.sink_fd(), true)),
                 watch: None,
                 wake: None,
+                doubted: [false; 2],
             };
             match waiter.wait(&interest, Some(Duration::ZERO)) {
-                Ok(awake) if awake.ready => self.flow.mark_ready(Side::Sink),
+                // Of a sink there is no error to be told before a step.
+                Ok(awake) if awake.ready => {
+                    let _ = self.is_ready(Side::Sink, awake.open);
+                }
                 _ => break,
             }
             match self.step() {

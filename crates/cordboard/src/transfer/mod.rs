@@ -6,6 +6,7 @@ mod ahead;
 mod control;
 mod drive;
 mod durable;
+mod edges;
 mod ending;
 mod express;
 pub(crate) mod holes;
@@ -24,6 +25,7 @@ mod watermarks;
 
 pub(crate) use adaptive::Adaptive;
 pub use control::{Control, Observer, Progress};
+pub(crate) use edges::fetch;
 pub(crate) use patience::SPELL;
 pub use plan::plan;
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
@@ -350,6 +352,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         source_ready,
         sink_ready,
         may_sleep: false,
+        has_next: false,
         shares_thread: false,
         watched: true,
         block: request.block.map(usize::from),

@@ -161,6 +161,7 @@ impl Transfer<'_> {
                 return Err(NotHere);
             }
             self.next += 1;
+            self.flow.has_next = self.next < self.route.choices.len();
             match path::start(choice.path, &mut self.flow) {
                 Ok(path) => self.current = Some((choice.path, path)),
                 Err(why) => self.declined.push(Declined {
@@ -231,6 +232,11 @@ impl Transfer<'_> {
             What::Side(Side::Sink) => (&self.flow.sink, &self.flow.sink_ready),
             What::Rest(_) | What::Completions => return true,
         };
+        // Of one that shows an error all the time, a change may have been told
+        // while nobody waited for it.
+        if need.interest(self).doubted != [false; 2] {
+            return false;
+        }
         let spliced = matches!(self.current, Some((PathName::Splice, _)));
         ready.never_waits || (end.kind().is_pipe() && spliced)
     }

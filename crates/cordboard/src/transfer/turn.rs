@@ -1,13 +1,13 @@
 //! What a transfer does next, whoever runs it: the synchronous driver on its
 //! caller's thread, or an engine. Only the waiting itself is theirs.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::wait::{Awake, Clock, Interest};
+use super::wait::{Awake, Clock, Interest, REST};
 use super::{Control, Ended, Progress, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::route::PathName;
 
 /// A step as the transfer's runner sees it: hand-overs between paths are over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +70,13 @@ impl Need {
             ready,
             watch: watch.then_some(flow.sink_fd()),
             wake: transfer.control.as_ref().map(Control::wake_fd),
+            doubted: match self.what {
+                What::Side(Side::Sink) => [flow.sink_ready.doubted, false],
+                What::Side(Side::Source) => {
+                    [flow.source_ready.doubted, watch && flow.sink_ready.doubted]
+                }
+                What::Rest(_) | What::Completions => [false; 2],
+            },
         }
     }
 
@@ -86,7 +93,6 @@ impl Need {
 /// times in a row are a coincidence, more are a descriptor that would keep
 /// the processor busy for nothing, and is then asked again after a rest.
 const SPURIOUS: u32 = 32;
-const REST: Duration = Duration::from_millis(5);
 
 /// How a transfer has fared so far, as far as its runner needs to know.
 #[derive(Debug, Clone, Copy)]
@@ -196,17 +202,18 @@ impl Course {
             What::Side(side) => {
                 // A source that has something to say comes first: it may be its
                 // end, and then nobody needs the sink any more.
-                if !awake.ready
-                    && (awake.error || awake.hang_up)
-                    && let Some(errno) = death(transfer, awake.hang_up)
+                if !awake.ready && (awake.error || awake.hang_up) {
+                    if let Some(errno) = death(transfer, awake.hang_up) {
+                        return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                    }
+                    transfer.flow.sink_ready.doubted = true;
+                }
+                if awake.ready
+                    && let Err(errno) = transfer.is_ready(side, awake.open)
                 {
-                    return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                    return Next::End(Turn::Failed(Some(side), Some(errno)));
                 }
-                if awake.ready {
-                    transfer.flow.mark_ready(side);
-                }
-                // A sink with something in its error queue wakes us as often as
-                // one that lies about being ready.
+                // What claims to be ready and is not wakes us again and again.
                 let for_nothing = awake.ready || awake.error || awake.hang_up;
                 self.spurious = if for_nothing { self.spurious + 1 } else { 0 };
             }
@@ -226,6 +233,32 @@ impl Course {
 }
 
 impl Transfer<'_> {
+    /// A side was found ready; or, if it is not `open`, to have an error.
+    ///
+    /// # Errors
+    ///
+    /// The source's own error, which a call would have told of.
+    pub(super) fn is_ready(&mut self, side: Side, open: bool) -> Result<(), Errno> {
+        let kind = match side {
+            Side::Source => self.flow.source.kind(),
+            Side::Sink => self.flow.sink.kind(),
+        };
+        // Of anything but a socket an error is told by the next call.
+        let mut open = open || !kind.is_socket();
+        if !open {
+            self.flow.readiness(side).doubted = true;
+            // All other calls on sockets have a flag against waiting, and tell.
+            let spliced = matches!(self.current, Some((PathName::Splice, _)));
+            if side == Side::Source && spliced && !self.flow.source_ready.never_waits {
+                open = self.flow.answers()?;
+            }
+        }
+        if open {
+            self.flow.readiness(side).marked = true;
+        }
+        Ok(())
+    }
+
     fn is_timed(&self) -> bool {
         self.request.idle.is_some()
     }
@@ -270,16 +303,9 @@ impl Transfer<'_> {
 
 /// What an error or a hang-up on a sink that nobody writes to means.
 fn death(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
-    if transfer.flow.sink.kind().is_pipe() {
-        // POLLERR on a write end: there is no reader any more.
-        return Some(Errno::EPIPE);
-    }
-    let sink: BorrowedFd<'_> = transfer.flow.sink_fd();
-    match rustix::net::sockopt::socket_error(sink) {
-        Ok(Err(errno)) | Err(errno) => Some(errno.into()),
-        // Both directions are shut down.
-        Ok(Ok(())) if hang_up => Some(Errno::EPIPE),
-        // Something in the error queue that is no error.
-        Ok(Ok(())) => None,
-    }
+    // A pipe's POLLERR: there is no reader any more. A socket's POLLHUP: both
+    // directions are shut down. Why, SO_ERROR would tell once, and it is for
+    // whoever reads the socket: without it a reset would be a clean end there.
+    // A socket's POLLERR alone may be its error queue; a write will tell.
+    (hang_up || transfer.flow.sink.kind().is_pipe()).then_some(Errno::EPIPE)
 }

@@ -5,8 +5,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::edges::Edges;
 use crate::errno::Errno;
 use crate::sys;
+
+/// How often something is asked that cannot be waited for.
+pub(super) const REST: Duration = Duration::from_millis(5);
 
 /// What to wait for.
 pub(crate) struct Interest<'a> {
@@ -16,12 +20,18 @@ pub(crate) struct Interest<'a> {
     pub(crate) watch: Option<BorrowedFd<'a>>,
     /// Woken through this one.
     pub(crate) wake: Option<BorrowedFd<'a>>,
+    /// Whether an error of the first two is known, and stays: what counts is a
+    /// change.
+    pub(crate) doubted: [bool; 2],
 }
 
 /// What came of it. Several can be true at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Awake {
+    /// A call may have something to tell.
     pub(crate) ready: bool,
+    /// A call does not wait: it is not only an error that shows.
+    pub(crate) open: bool,
     /// The watched descriptor shows an error.
     pub(crate) error: bool,
     /// The watched descriptor shows a hang-up.
@@ -55,6 +65,7 @@ pub(crate) trait Waiter: Clock {
 /// The real one: `poll(2)` and the monotonic clock.
 pub(crate) struct Poll {
     start: Instant,
+    edges: Option<Edges>,
 }
 
 impl Poll {
@@ -64,7 +75,7 @@ impl Poll {
 
     /// With its time counted from this moment.
     pub(crate) fn since(start: Instant) -> Poll {
-        Poll { start }
+        Poll { start, edges: None }
     }
 }
 
@@ -76,54 +87,96 @@ impl Clock for Poll {
 
 impl Waiter for Poll {
     fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
-        let ready = interest.ready.map(|(fd, write)| {
-            let flags = if write { PollFlags::OUT } else { PollFlags::IN };
-            PollFd::from_borrowed_fd(fd, flags)
-        });
-        // Errors and hang-ups are always told, asked for or not.
-        let watch = interest
-            .watch
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
-        let wake = interest
-            .wake
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let (ready_at, watch_at) = (0, usize::from(ready.is_some()));
-        let wake_at = watch_at + usize::from(watch.is_some());
-        let has = (ready.is_some(), watch.is_some(), wake.is_some());
-        let mut fds: Vec<PollFd<'_>> = [ready, watch, wake].into_iter().flatten().collect();
-        let timeout = timeout.map(|t| Timespec {
-            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX) as _,
-            tv_nsec: t.subsec_nanos() as _,
-        });
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(interrupted()),
-            // More descriptors than there may be now, RLIMIT_NOFILE: sandboxes
-            // have 0 of it (`do_sys_poll` in fs/select.c).
-            Err(rustix::io::Errno::INVAL) => return select(interest, timeout.as_ref()),
-            Err(errno) => return Err(errno.into()),
+        if interest.doubted == [false; 2] {
+            return ask(interest, timeout);
         }
-        let shows = |there: bool, index: usize, flags: PollFlags| {
-            there && fds[index].revents().intersects(flags)
-        };
-        Ok(Awake {
-            ready: shows(has.0, ready_at, PollFlags::all()),
-            error: shows(has.1, watch_at, PollFlags::ERR | PollFlags::NVAL),
-            hang_up: shows(has.1, watch_at, PollFlags::HUP),
-            woken: shows(has.2, wake_at, PollFlags::all()),
-        })
+        let awake = ask(interest, Some(Duration::ZERO))?;
+        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
+            return Ok(awake);
+        }
+        match self.wait_for_change(interest, timeout) {
+            // Without a descriptor for it, or room for more watches, it is asked
+            // every so often.
+            Err(_) => {
+                let wake = Interest {
+                    ready: None,
+                    watch: None,
+                    ..*interest
+                };
+                ask(&wake, Some(timeout.map_or(REST, |t| t.min(REST))))
+            }
+            done => done,
+        }
     }
 }
 
-fn interrupted() -> Awake {
+impl Poll {
+    fn wait_for_change(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Awake, Errno> {
+        let edges = match &mut self.edges {
+            Some(edges) => edges,
+            none => none.insert(Edges::new()?),
+        };
+        edges.wait(interest, timeout)
+    }
+}
+
+/// `poll(2)`.
+fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    let ready = interest.ready.map(|(fd, write)| {
+        let flags = if write { PollFlags::OUT } else { PollFlags::IN };
+        PollFd::from_borrowed_fd(fd, flags)
+    });
+    // Errors and hang-ups are always told, asked for or not.
+    let watch = interest
+        .watch
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
+    let wake = interest
+        .wake
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let (ready_at, watch_at) = (0, usize::from(ready.is_some()));
+    let wake_at = watch_at + usize::from(watch.is_some());
+    let has = (ready.is_some(), watch.is_some(), wake.is_some());
+    let mut fds: Vec<PollFd<'_>> = [ready, watch, wake].into_iter().flatten().collect();
+    let timeout = timeout.map(|t| Timespec {
+        tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX) as _,
+        tv_nsec: t.subsec_nanos() as _,
+    });
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::INTR) => return Ok(interrupted()),
+        // More descriptors than there may be now, RLIMIT_NOFILE: sandboxes
+        // have 0 of it (`do_sys_poll` in fs/select.c).
+        Err(rustix::io::Errno::INVAL) => return select(interest, timeout.as_ref()),
+        Err(errno) => return Err(errno.into()),
+    }
+    let shows = |there: bool, index: usize, flags: PollFlags| {
+        there && fds[index].revents().intersects(flags)
+    };
+    let open = shows(has.0, ready_at, PollFlags::all() - PollFlags::ERR);
+    let [ready_doubted, watch_doubted] = interest.doubted;
+    Ok(Awake {
+        ready: open || !ready_doubted && shows(has.0, ready_at, PollFlags::ERR),
+        open,
+        error: !watch_doubted && shows(has.1, watch_at, PollFlags::ERR),
+        hang_up: shows(has.1, watch_at, PollFlags::HUP | PollFlags::NVAL),
+        woken: shows(has.2, wake_at, PollFlags::all()),
+    })
+}
+
+pub(super) fn interrupted() -> Awake {
     Awake {
         woken: true,
         ..Awake::default()
     }
 }
 
-/// The same by `select(2)`, but that it cannot watch for an end alone: a sink
-/// that dies meanwhile is found out by the next write.
+/// The same by `select(2)`, which tells no error from readiness, and cannot
+/// watch for an end alone: a sink that dies meanwhile is found out by the next
+/// write.
 fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Awake, Errno> {
     let wake = interest.wake.map(|fd| (fd, false));
     let fds: Vec<_> = [interest.ready, wake].into_iter().flatten().collect();

@@ -1,0 +1,46 @@
+//! What is asked of the ends where the call alone does not tell.
+
+use rustix::pipe::SpliceFlags;
+
+use super::super::Flow;
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::pipe::{self, OwnedPipe};
+use crate::route::Why;
+use crate::sys;
+
+/// Asks the sink whether it takes pages at all, before anything is taken from
+/// a source that cannot be rewound: splicing from the empty private pipe gives
+/// `EAGAIN` where it would work, and the refusal where it would not.
+pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
+    let mut to = flow.to;
+    let done = rustix::pipe::splice(
+        pipe.reader(),
+        None,
+        flow.sink_fd(),
+        to.offset(),
+        1,
+        SpliceFlags::NONBLOCK,
+    );
+    match done.map_err(Errno::from) {
+        Err(errno @ (Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EPERM)) => {
+            Err(errno.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `EAGAIN` of one call on two descriptors: which one is it that is not ready?
+pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
+    let source = flow.source_fd();
+    if flow.source.kind().is_pipe() {
+        return match sys::unsent(source) {
+            Ok(0) | Err(_) => Side::Source,
+            Ok(_) => Side::Sink,
+        };
+    }
+    match pipe::has_room(flow.sink_fd()) {
+        true => Side::Source,
+        false => Side::Sink,
+    }
+}

@@ -1,0 +1,126 @@
+//! Waiting for a change, where `poll(2)` would return at once.
+//!
+//! What is in a socket's error queue (times of transmission, notices of
+//! `MSG_ZEROCOPY`) shows as `POLLERR` until whoever asked for it fetches it. It
+//! is theirs, so it stays, and a level-triggered wait would be a busy loop.
+//! `EPOLLET` tells of each change once. Since Linux 2.6.9.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+
+use super::wait::{Awake, Interest, interrupted};
+use crate::errno::Errno;
+
+/// An epoll instance of one transfer's own, with what it has waited for so far.
+pub(super) struct Edges {
+    epoll: OwnedFd,
+    known: Vec<(RawFd, EventFlags)>,
+}
+
+impl Edges {
+    pub(super) fn new() -> Result<Edges, Errno> {
+        Ok(Edges {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            known: Vec::new(),
+        })
+    }
+
+    /// Waits for a change of one of these since it was first waited for. To be
+    /// asked by `poll(2)` before: a change may have been told of in a wait for
+    /// another one.
+    pub(super) fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Awake, Errno> {
+        let direction = |write| {
+            if write {
+                EventFlags::OUT
+            } else {
+                EventFlags::IN
+            }
+        };
+        let ready = interest.ready.map(|(fd, write)| (fd, direction(write)));
+        let ready_number = number(interest.ready.map(|(fd, _)| fd));
+        let watch_number = number(interest.watch);
+        // An error and a hang-up of one that is both are told in any case.
+        let watch = interest.watch.filter(|_| watch_number != ready_number);
+        let none = EventFlags::empty();
+        for (fd, flags) in [ready, watch.map(|fd| (fd, none))].into_iter().flatten() {
+            self.know(fd, flags | EventFlags::ET)?;
+        }
+        if let Some(fd) = interest.wake {
+            self.know(fd, EventFlags::IN)?;
+        }
+        let mut events = [const { MaybeUninit::uninit() }; 4];
+        let events = match fetch(self.epoll.as_fd(), &mut events, timeout) {
+            Ok(events) => events,
+            Err(Errno::EINTR) => return Ok(interrupted()),
+            Err(errno) => return Err(errno),
+        };
+        let mut awake = Awake::default();
+        for Event { data, flags } in events.iter().copied() {
+            let told = Some(data.u64());
+            if told == ready_number {
+                awake.ready = true;
+                let open = ready.map_or(none, |(_, flags)| flags) | EventFlags::HUP;
+                awake.open |= flags.intersects(open);
+            }
+            if told == watch_number {
+                awake.error |= flags.contains(EventFlags::ERR);
+                awake.hang_up |= flags.contains(EventFlags::HUP);
+            }
+            awake.woken |= told == number(interest.wake);
+        }
+        Ok(awake)
+    }
+
+    /// Registers it, once: each time tells of what there is already.
+    fn know(&mut self, fd: BorrowedFd<'_>, flags: EventFlags) -> Result<(), Errno> {
+        let number = fd.as_raw_fd();
+        let data = EventData::new_u64(number as u64);
+        match self.known.iter_mut().find(|(known, _)| *known == number) {
+            Some((_, known)) if *known == flags => {}
+            Some((_, known)) => {
+                epoll::modify(&self.epoll, fd, data, flags)?;
+                *known = flags;
+            }
+            None => {
+                epoll::add(&self.epoll, fd, data, flags)?;
+                self.known.push((number, flags));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number(fd: Option<BorrowedFd<'_>>) -> Option<u64> {
+    fd.map(|fd| fd.as_raw_fd() as u64)
+}
+
+/// The events that have come by then.
+///
+/// # Errors
+///
+/// `EINTR`; whatever a filter says.
+pub(crate) fn fetch<'a>(
+    epoll: BorrowedFd<'_>,
+    events: &'a mut [MaybeUninit<Event>],
+    timeout: Option<Duration>,
+) -> Result<&'a [Event], Errno> {
+    // Rounded up: whole milliseconds are what old kernels have
+    // (epoll_pwait2 is of Linux 5.11), and too early is for nothing.
+    let timeout = timeout.map(|timeout| {
+        let millis = timeout.as_nanos().div_ceil(1_000_000);
+        let millis = i64::try_from(millis).unwrap_or(i64::MAX).min(86_400_000);
+        Timespec {
+            tv_sec: millis / 1000,
+            tv_nsec: (millis % 1000 * 1_000_000) as _,
+        }
+    });
+    Ok(epoll::wait(epoll, events, timeout.as_ref())?.0)
+}
