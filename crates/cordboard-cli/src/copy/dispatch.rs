@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cordboard::{Errno, Observer, PathName, Progress};
+use cordboard::{Observer, PathName, Progress};
 
 use super::Job;
 use super::batch::{Batch, Directory, FULL, Item};
@@ -46,15 +46,10 @@ pub struct Dispatch<'s> {
 
 impl<'s> Dispatch<'s> {
     /// One for so many files at once. `only`: there is but one.
-    pub fn new(
-        session: &'s mut Session,
-        job: Job,
-        slots: usize,
-        only: bool,
-    ) -> Result<Dispatch<'s>, Errno> {
-        Ok(Dispatch {
+    pub fn new(session: &'s mut Session, job: Job, slots: usize, only: bool) -> Dispatch<'s> {
+        Dispatch {
             session,
-            pool: Pool::new(job, slots)?,
+            pool: Pool::new(job, slots),
             threads: Vec::new(),
             ledger: Ledger::default(),
             directory: None,
@@ -63,7 +58,7 @@ impl<'s> Dispatch<'s> {
             files: 0,
             only,
             cancelled: false,
-        })
+        }
     }
 
     /// What all files have in common.
@@ -122,6 +117,23 @@ impl<'s> Dispatch<'s> {
     /// Whether something is under way.
     pub fn is_busy(&self) -> bool {
         self.under_way > 0
+    }
+
+    /// Opens something for the walk. Where no descriptor is left, it does
+    /// without those it can open again, and then waits until nothing is under
+    /// way.
+    pub fn relieve<T>(
+        &mut self,
+        open: impl Fn() -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        use rustix::io::Errno;
+        match self.job().spares.relieve(&open) {
+            Err(Errno::MFILE | Errno::NFILE) if self.is_busy() => {
+                self.drain();
+                open()
+            }
+            done => done,
+        }
     }
 
     /// Waits until this is so, or nothing is under way.
@@ -295,7 +307,7 @@ mod tests {
             ..Job::plain(session.control())
         };
         let slots = if only { 1 } else { 3 };
-        let mut dispatch = Dispatch::new(&mut session, job, slots, only).unwrap();
+        let mut dispatch = Dispatch::new(&mut session, job, slots, only);
         let mut sum = 0;
         for (number, (count, length)) in files.iter().enumerate() {
             for i in 0..*count {

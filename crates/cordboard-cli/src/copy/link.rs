@@ -68,7 +68,8 @@ impl Job {
         // all goes by its descriptor.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
-        let link = retry_on_intr(open).map_err(writing)?;
+        let link = self.spares.relieve(|| retry_on_intr(open));
+        let link = link.map_err(writing)?;
         let there = rustix::fs::fstat(&link).map_err(writing)?;
         if kind(&there) != FileType::Symlink {
             return Err(replaced(to));

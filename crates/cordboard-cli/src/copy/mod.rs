@@ -14,6 +14,7 @@ mod parent;
 mod place;
 mod pool;
 mod sink;
+mod spares;
 mod told;
 mod tree;
 mod verify;
@@ -23,6 +24,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cordboard::{Control, Errno, Request, Side};
@@ -39,6 +41,7 @@ use batch::Item;
 use dispatch::Dispatch;
 pub use parent::sync_parent;
 use place::Place;
+use spares::Spares;
 use written::Written;
 
 /// What all files of one command have in common.
@@ -56,6 +59,8 @@ struct Job {
     checked: AtomicBool,
     /// What was made so far.
     written: Written,
+    /// What is closed where no descriptor is left.
+    spares: Arc<Spares>,
 }
 
 #[cfg(test)]
@@ -75,6 +80,7 @@ impl Job {
             staging: Staging::default(),
             checked: AtomicBool::new(false),
             written: Written::default(),
+            spares: Arc::default(),
         }
     }
 }
@@ -118,6 +124,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         staging: session.staging().clone(),
         checked: AtomicBool::new(false),
         written: Written::new(many),
+        spares: Arc::default(),
     };
     let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);
     // What a signal interrupted has said nothing of the sink.
@@ -134,8 +141,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         true => 1,
         false => at_once::slots(flags.jobs, flags.recursive),
     };
-    let mut dispatch = Dispatch::new(session, job, slots, only)
-        .map_err(|errno| Problem::call("", Side::Source, errno, Doing::Opening))?;
+    let mut dispatch = Dispatch::new(session, job, slots, only);
     let mut taken = BTreeSet::new();
     for source in sources {
         if dispatch.stopped() {

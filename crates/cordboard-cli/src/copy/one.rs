@@ -99,7 +99,7 @@ impl Job {
             flags |= OFlags::NOFOLLOW;
         }
         let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
-        let source = match retry_on_intr(open) {
+        let source = match self.spares.relieve(|| retry_on_intr(open)) {
             // Somebody has a lease on it.
             Err(rustix::io::Errno::AGAIN) if manner == Manner::Beside => return Err(Hitch::Later),
             Err(rustix::io::Errno::AGAIN) => patiently(open)?,

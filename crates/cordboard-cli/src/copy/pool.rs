@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use cordboard::{Observer, Progress, Report};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::Job;
 use super::batch::Batch;
@@ -22,6 +22,12 @@ use super::told::{Said, Sum, Told};
 use crate::failure::ended;
 use crate::signals::go_on;
 use crate::sys;
+
+/// How often the walk looks for itself, where it has no bell.
+const EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
 
 /// What the threads share.
 #[derive(Debug)]
@@ -34,8 +40,9 @@ pub struct Pool {
     pub flights: Flights,
     state: Mutex<State>,
     more: Condvar,
-    /// Wakes the walk, which sleeps where signals reach it.
-    bell: OwnedFd,
+    /// Wakes the walk, which sleeps where signals reach it. `None`: it does all
+    /// itself, or there is none to be had.
+    bell: Option<OwnedFd>,
 }
 
 /// Under one lock.
@@ -106,8 +113,9 @@ impl State {
 
 impl Pool {
     /// One that has no threads yet.
-    pub fn new(job: Job, slots: usize) -> Result<Arc<Pool>, cordboard::Errno> {
-        Ok(Arc::new(Pool {
+    pub fn new(job: Job, slots: usize) -> Arc<Pool> {
+        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        Arc::new(Pool {
             job,
             slots,
             flights: Flights::default(),
@@ -116,8 +124,8 @@ impl Pool {
                 ..State::default()
             }),
             more: Condvar::new(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        }))
+            bell: (slots > 1).then(bell).flatten(),
+        })
     }
 
     /// Starts a thread, which no signal reaches. `None`: there is none to be had.
@@ -160,11 +168,15 @@ impl Pool {
         use rustix::event::{PollFd, PollFlags, poll};
         state.walk_sleeps = true;
         drop(state);
-        let mut fds = [PollFd::new(&self.bell, PollFlags::IN)];
-        let _ = poll(&mut fds, None);
+        let _ = match &self.bell {
+            Some(bell) => poll(&mut [PollFd::new(bell, PollFlags::IN)], None),
+            None => poll(&mut [], Some(&EVERY)),
+        };
         let mut state = self.lock();
         state.walk_sleeps = false;
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        if let Some(bell) = &self.bell {
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
     }
 
     fn serve(self: Arc<Self>) {
@@ -304,8 +316,10 @@ impl Pool {
     }
 
     fn ring(&self, state: &mut State) {
-        if std::mem::take(&mut state.walk_sleeps) {
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        if std::mem::take(&mut state.walk_sleeps)
+            && let Some(bell) = &self.bell
+        {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
     }
 }

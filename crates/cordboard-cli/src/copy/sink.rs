@@ -64,8 +64,9 @@ impl Job {
         let bits = if self.preserve { 0o700 } else { 0o777 };
         let mode = Mode::from_raw_mode(from.st_mode & bits);
         let exclusive = flags | OFlags::CREATE | OFlags::EXCL;
+        let create = || rustix::fs::openat(to.directory, to.name, exclusive, mode);
         for _ in 0..TRIES {
-            match retry_on_intr(|| rustix::fs::openat(to.directory, to.name, exclusive, mode)) {
+            match self.spares.relieve(|| retry_on_intr(create)) {
                 Ok(fd) => {
                     if self.written.has_new() {
                         let stat = rustix::fs::fstat(&fd).map_err(writing)?;

@@ -92,8 +92,8 @@ pub fn copy(
     let mut walk = Walk {
         from: from.to_owned(),
         to: to.to_owned(),
-        source: Chain::default(),
-        sink: Chain::default(),
+        source: Chain::new(Arc::clone(&dispatch.job().spares)),
+        sink: Chain::new(Arc::clone(&dispatch.job().spares)),
         levels: Vec::new(),
         root: (0, 0),
         // With -p the final owner and mode come last, as of files.
@@ -109,7 +109,7 @@ pub fn copy(
         // A slash at its end would follow a symlink that came to it since.
         Given::Name | Given::Above => OFlags::NOFOLLOW,
     };
-    let fresh = walk.enter(from, without_slash(to), follow)?;
+    let fresh = walk.enter(dispatch, from, without_slash(to), follow)?;
     while let Some(level) = walk.levels.last_mut() {
         if dispatch.stopped() {
             return Ok(());
@@ -133,15 +133,21 @@ pub fn copy(
 impl Walk {
     /// Goes down into a directory, by its name on either side; returns whether
     /// it was made. `self.from` and `self.to` are its paths.
-    fn enter(&mut self, name: &Path, target_name: &Path, follow: OFlags) -> Result<bool, Problem> {
+    fn enter(
+        &mut self,
+        dispatch: &mut Dispatch<'_>,
+        name: &Path,
+        target_name: &Path,
+        follow: OFlags,
+    ) -> Result<bool, Problem> {
         let top = self.levels.is_empty();
         let shown = self.from.to_string_lossy();
         let reading = |e| Problem::call(shown.clone(), Side::Source, e, Doing::Opening);
         let (above, _) = self.here().map_err(reading)?;
         // It was found to be a directory: no symlink that came since is one.
         let flags = DIRECTORY | OFlags::NOFOLLOW;
-        let source = retry_on_intr(|| rustix::fs::openat(above, name, flags, Mode::empty()))
-            .map_err(reading)?;
+        let open = || rustix::fs::openat(above, name, flags, Mode::empty());
+        let source = dispatch.relieve(|| retry_on_intr(open)).map_err(reading)?;
         let stat = rustix::fs::fstat(&source).map_err(reading)?;
         if !top && id(&stat) == self.root {
             let text = "it is the directory that is copied into";
@@ -149,7 +155,7 @@ impl Walk {
         }
         let entries = self.entries(source.as_fd())?.into_iter();
         let (_, target) = self.here().map_err(|e| self.writing(e))?;
-        let made = self.make(target, target_name, &stat, follow)?;
+        let made = self.make(dispatch, (target, target_name), &stat, follow)?;
         let fresh = made.owner.is_some();
         if top {
             self.root = made.id;
@@ -173,6 +179,12 @@ impl Walk {
         let level = self.levels.pop();
         // First, because what is settled may be shut to us.
         let (source, sink) = (self.source.leave(), self.sink.leave());
+        if self.here().is_err() && dispatch.is_busy() {
+            // What is under way has descriptors that are given back.
+            dispatch.drain();
+            self.source.find();
+            self.sink.find();
+        }
         let to = self.to.clone();
         if !self.levels.is_empty() {
             self.from.pop();
@@ -305,14 +317,7 @@ impl Walk {
         dispatch.flush();
         self.from.push(name);
         self.to.push(name);
-        let mut done = self.enter(name, name, OFlags::NOFOLLOW);
-        if matches!(&done, Err(problem) if problem.errno == Some(Errno::EMFILE))
-            && dispatch.is_busy()
-        {
-            // What is under way has some that are given back.
-            dispatch.drain();
-            done = self.enter(name, name, OFlags::NOFOLLOW);
-        }
+        let done = self.enter(dispatch, name, name, OFlags::NOFOLLOW);
         if done.is_err() {
             self.from.pop();
             self.to.pop();
@@ -346,8 +351,8 @@ impl Walk {
     /// that nobody named is no directory: it may lead out of the tree.
     fn make(
         &self,
-        target: BorrowedFd<'_>,
-        name: &Path,
+        dispatch: &mut Dispatch<'_>,
+        (target, name): (BorrowedFd<'_>, &Path),
         stat: &Stat,
         follow: OFlags,
     ) -> Result<Made, Problem> {
@@ -369,7 +374,7 @@ impl Walk {
             true => OFlags::NOFOLLOW,
             false => follow,
         };
-        let mut fd = match open_base(target, name, nofollow) {
+        let mut fd = match dispatch.relieve(|| open_base(target, name, nofollow)) {
             Ok(fd) => fd,
             Err(rustix::io::Errno::NOTDIR) => {
                 let text = "it is there and no directory, and its source is one";
@@ -383,7 +388,8 @@ impl Walk {
         let owner = fresh.then_some(there.st_mode & stat.st_mode & 0o700);
         if fresh && there.st_mode & 0o700 != 0o700 {
             // The umask shuts it to its owner too, who is to fill it first.
-            let open = let_us_in(fd.as_fd()).map_err(|e| self.writing(e))?;
+            let open = dispatch.relieve(|| let_us_in(fd.as_fd()));
+            let open = open.map_err(|e| self.writing(e))?;
             fd = open.unwrap_or(fd);
         }
         Ok(Made {
@@ -422,7 +428,8 @@ impl Job {
             let place = Place::top(to);
             // Attributes take more than a base.
             let open = match is_base(sink.as_fd()) {
-                true => let_us_in(sink.as_fd()).map_err(|e| refused(&place, "mode", e)),
+                true => (self.spares.relieve(|| let_us_in(sink.as_fd())))
+                    .map_err(|e| refused(&place, "mode", e)),
                 false => Ok(None),
             };
             done = open.and_then(|open| {

@@ -45,7 +45,10 @@ impl Job {
     ) -> Result<(), Problem> {
         let (source, sink) = opened.ends();
         let failed = |e: Errno| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
-        let back = read_back(sink).map_err(failed)?;
+        let back = self
+            .spares
+            .relieve(|| read_back(sink))
+            .map_err(|e| failed(e.into()))?;
         let size = back.metadata().map_err(|e| failed(errno(&e)))?.len();
         let start = opened.made.before;
         let whole = start + report.written;
@@ -121,7 +124,7 @@ impl Job {
 }
 
 /// The sink, which is open for reading too, with as little of it in memory as may be.
-fn read_back(sink: BorrowedFd<'_>) -> Result<File, Errno> {
+fn read_back(sink: BorrowedFd<'_>) -> Result<File, rustix::io::Errno> {
     // What is not written yet cannot be let go of.
     rustix::io::retry_on_intr(|| rustix::fs::fdatasync(sink))?;
     let back = rustix::io::fcntl_dupfd_cloexec(sink, 3)?;

@@ -1,0 +1,70 @@
+//! Directories that are open and could be opened again: those above where a walk
+//! is. Whoever finds no descriptor left has them closed.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::io::Errno;
+
+/// Kept at most of one side, besides the top: trees that are no deeper are
+/// walked without opening any directory twice.
+pub const EACH: usize = 15;
+
+/// Those of both sides of a walk.
+#[derive(Debug, Default)]
+pub struct Spares(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    tops: Vec<Arc<OwnedFd>>,
+    /// The oldest, which is needed last, comes first.
+    others: VecDeque<Arc<OwnedFd>>,
+}
+
+impl Spares {
+    /// Keeps one open. The top helps to find the others again.
+    pub fn keep(&self, fd: Arc<OwnedFd>, top: bool) {
+        let mut kept = self.lock();
+        if top {
+            kept.tops.push(fd);
+            return;
+        }
+        kept.others.push_back(fd);
+        if kept.others.len() > 2 * EACH {
+            kept.others.pop_front();
+        }
+    }
+
+    /// Takes one back, if it is still open.
+    pub fn take(&self, fd: &Weak<OwnedFd>) -> Option<Arc<OwnedFd>> {
+        let fd = fd.upgrade()?;
+        let mut kept = self.lock();
+        let is_it = |other: &Arc<OwnedFd>| Arc::ptr_eq(other, &fd);
+        if let Some(index) = kept.others.iter().rposition(is_it) {
+            kept.others.remove(index);
+        } else {
+            kept.tops.retain(|other| !is_it(other));
+        }
+        Some(fd)
+    }
+
+    /// Opens something, once more with all of these closed where that fails for
+    /// want of a descriptor.
+    pub fn relieve<T>(&self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        match open() {
+            Err(Errno::MFILE | Errno::NFILE) if self.give_up() => open(),
+            done => done,
+        }
+    }
+
+    /// Closes all; `false`: there are none.
+    fn give_up(&self) -> bool {
+        let kept = std::mem::take(&mut *self.lock());
+        !kept.tops.is_empty() || !kept.others.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

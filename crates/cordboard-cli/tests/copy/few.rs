@@ -1,0 +1,104 @@
+//! As few descriptors as there can be: directories above are closed, and opened
+//! again on the way back.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::*;
+use crate::{chmod, mode};
+
+/// The three standard ones, one to wake a transfer, and of both sides the
+/// directory and the file.
+pub const LEAST: usize = 3 + 1 + 2 * 2;
+
+/// The command with so many descriptors, and none that was inherited.
+pub fn with(limit: usize) -> Command {
+    let mut shell = Command::new("sh");
+    let script = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n "$0"; exec "$@""#;
+    shell.args(["-c", script, &limit.to_string()]);
+    shell.arg(env!("CARGO_BIN_EXE_cordboard")).arg("copy");
+    shell
+}
+
+/// Makes a tree of so many levels, with a file before and a directory after
+/// what is deeper, as the listing has it.
+fn tree(top: &Path, levels: usize) {
+    let mut here = top.to_owned();
+    for level in 0..levels {
+        std::fs::create_dir_all(here.join("side")).unwrap();
+        for name in ["a", "z", "side/f"] {
+            std::fs::write(here.join(name), format!("{name} {level}")).unwrap();
+        }
+        std::os::unix::fs::symlink("a", here.join("link")).unwrap();
+        // Bits that no usual umask takes away.
+        chmod(&here.join("side"), [0o500, 0o501, 0o504, 0o505][level % 4]);
+        here.push("d");
+    }
+}
+
+/// Compares, and gives everybody his directories back.
+#[track_caller]
+fn same(tree: &Path, copy: &Path, levels: usize) {
+    let (mut from, mut to) = (tree.to_owned(), copy.to_owned());
+    for level in 0..levels {
+        for name in ["a", "z", "side/f"] {
+            assert!(
+                read(from.join(name)) == read(to.join(name)),
+                "{level} {name}"
+            );
+        }
+        assert!(to.join("link").is_symlink(), "{level}");
+        assert_eq!(mode(&from.join("side")), mode(&to.join("side")), "{level}");
+        chmod(&to.join("side"), 0o700);
+        from.push("d");
+        to.push("d");
+    }
+    assert!(!to.exists());
+}
+
+#[test]
+fn no_depth_takes_more_descriptors() {
+    let dir = dir();
+    for levels in [1, 8, 200] {
+        let at = dir.path().join(format!("tree{levels}"));
+        tree(&at, levels);
+        for (number, flags) in ["-r", "-rp", "-rj4"].into_iter().enumerate() {
+            let to = dir.path().join(format!("copy{levels}-{number}"));
+            let copy = |limit| run(with(limit).args([flags, "--json"]).args([&at, &to]));
+            let json = copy(LEAST).ok().json();
+            assert_eq!(json["ended"], "eof");
+            same(&at, &to, levels);
+            // Once more, with all that is there already.
+            if number == 0 {
+                let again = run(with(LEAST).arg(flags).args([&at.join("."), &to]));
+                again.ok();
+            }
+        }
+        // One less is too few, and said.
+        let to = dir.path().join(format!("copy{levels}"));
+        let run = run(with(LEAST - 1).arg("-r").args([&at, &to]));
+        assert_eq!(run.code(), 1);
+        assert!(run.stderr().contains("(ulimit -n)"), "{}", run.stderr());
+    }
+}
+
+/// Wherever there is none left, among many under way too.
+#[test]
+fn any_number_of_descriptors_is_enough() {
+    const LEVELS: usize = 24;
+    let dir = dir();
+    let at = dir.path().join("tree");
+    tree(&at, LEVELS);
+    // Enough for threads, where the walk copies alone up to 64.
+    for i in 0..100 {
+        std::fs::write(at.join(format!("many{i}")), bytes(i)).unwrap();
+    }
+    for limit in (LEAST..64).chain((64..200).step_by(8)) {
+        let to = dir.path().join(format!("copy{limit}"));
+        run(with(limit).args(["-r", "-j64"]).args([&at, &to])).ok();
+        same(&at, &to, LEVELS);
+        for i in 0..100 {
+            assert!(read(to.join(format!("many{i}"))) == bytes(i), "{limit} {i}");
+        }
+    }
+}
