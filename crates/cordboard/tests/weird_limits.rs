@@ -258,3 +258,98 @@ fn a_users_share_of_pipes_is_used_up() {
     });
     assert_eq!(report.written, 1 << 20);
 }
+
+/// What pipes take above what every pipe has.
+fn above(pipes: &[(std::io::PipeReader, std::io::PipeWriter)]) -> usize {
+    let size = |pipe| rustix::pipe::fcntl_getpipe_size(pipe).unwrap();
+    let above = pipes.iter().map(|(_, sink)| size(sink) - (64 << 10));
+    above.sum()
+}
+
+/// A file into a pipe that nobody reads, until it is full: by the caller's
+/// thread, and on an engine.
+fn fill(sink: &std::io::PipeWriter, by_engine: bool) {
+    let source = file_with(&pattern(900 << 10));
+    let request = Request {
+        idle: Some(std::time::Duration::from_millis(1)),
+        source_offset: Some(0),
+        ..only(&[Splice])
+    };
+    let report = match by_engine {
+        true => {
+            cordboard::start(&source, sink, request)
+                .unwrap()
+                .wait()
+                .report
+        }
+        false => run(&source, sink, request).report,
+    };
+    assert!(
+        matches!(report.ended, Ended::Eof | Ended::Idle),
+        "{report:?}"
+    );
+    assert_eq!(report.path, [Splice], "{report:?}");
+}
+
+/// Somebody's pipe that is full cannot be made small again (`EBUSY`). All such
+/// pipes together stay within the budget, and it comes back once they are read.
+#[test]
+fn pipes_that_stay_full_stay_within_the_budget() {
+    let _dog = watchdog("pipes_that_stay_full_stay_within_the_budget");
+    if !common::alone("pipes_that_stay_full_stay_within_the_budget") {
+        return;
+    }
+    let soft = std::fs::read_to_string("/proc/sys/fs/pipe-user-pages-soft").unwrap();
+    let budget = match soft.trim().parse::<usize>().unwrap() {
+        0 => 256 << 20,
+        pages => pages * 4096 / 2,
+    };
+    let count = 2 * budget / (1 << 20) + 20;
+    let mut pipes: Vec<_> = (0..count).map(|_| std::io::pipe().unwrap()).collect();
+    for (n, (_, sink)) in pipes.iter().enumerate() {
+        fill(sink, n % 2 == 1);
+    }
+    let (left, full) = (above(&pipes), budget - (1 << 20));
+    assert!((full..=budget).contains(&left), "{left} of {budget}");
+    // Read to the end, they are small again once others want what they had.
+    for (reader, _) in &mut pipes {
+        let there = rustix::io::ioctl_fionread(&*reader).unwrap();
+        std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
+    }
+    let more: Vec<_> = (0..10).map(|_| std::io::pipe().unwrap()).collect();
+    for n in 0.. {
+        fill(&more[n % 10].1, n % 2 == 1);
+        let (reader, _) = &more[n % 10];
+        let there = rustix::io::ioctl_fionread(reader).unwrap();
+        std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
+        let now = above(&pipes);
+        assert!(now + above(&more) <= budget, "{now} of {budget}");
+        if now == 0 {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A pipe that is read and filled again and again counts once, and is small in
+/// the end.
+#[test]
+fn a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer() {
+    let _dog = watchdog("a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer");
+    if !common::alone("a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer") {
+        return;
+    }
+    let mut pipe = [std::io::pipe().unwrap()];
+    for n in 0..100 {
+        fill(&pipe[0].1, n % 2 == 1);
+        assert!(above(&pipe) > 0, "it is as large as its content");
+        let (reader, _) = &mut pipe[0];
+        let there = rustix::io::ioctl_fionread(&*reader).unwrap();
+        assert_eq!(there, 900 << 10, "the {n}th");
+        std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
+    }
+    // As small as what it holds allows.
+    let source = file_with(&pattern(129 << 10));
+    run(&source, &pipe[0].1, only(&[Splice]));
+    assert_eq!(above(&pipe), 192 << 10);
+}

@@ -9,7 +9,7 @@ pub(crate) mod overlap;
 mod probe;
 mod reopen;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::fs::OFlags;
 
@@ -173,6 +173,8 @@ pub fn same_description(a: impl AsFd, b: impl AsFd) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub struct Endpoint<'fd> {
     fd: BorrowedFd<'fd>,
+    /// Of the descriptor that the caller knows it by.
+    number: RawFd,
     facts: Facts,
 }
 
@@ -185,6 +187,7 @@ impl<'fd> Endpoint<'fd> {
     pub fn probe(fd: BorrowedFd<'fd>) -> Result<Endpoint<'fd>, Errno> {
         Ok(Endpoint {
             fd,
+            number: fd.as_raw_fd(),
             facts: probe::facts(fd, None, None)?,
         })
     }
@@ -197,6 +200,7 @@ impl<'fd> Endpoint<'fd> {
     ) -> Result<Endpoint<'fd>, Errno> {
         Ok(Endpoint {
             fd,
+            number: fd.as_raw_fd(),
             facts: probe::facts(fd, other.map(Endpoint::facts), offset)?,
         })
     }
@@ -212,6 +216,7 @@ impl<'fd> Endpoint<'fd> {
     pub(crate) fn on<'other>(&self, fd: BorrowedFd<'other>) -> Endpoint<'other> {
         Endpoint {
             fd,
+            number: self.number,
             facts: self.facts,
         }
     }
@@ -225,6 +230,16 @@ impl<'fd> Endpoint<'fd> {
         };
         let waits = self.facts.kind == Kind::Tty && !self.facts.nonblocking;
         waits.then(|| reopen::reopen_terminal(self.fd, flags))?
+    }
+
+    /// The same, which the caller knows by this number.
+    pub(crate) fn known_as(self, number: RawFd) -> Endpoint<'fd> {
+        Endpoint { number, ..self }
+    }
+
+    /// The number that the caller knows it by; a transfer may have a duplicate.
+    pub(crate) fn number(&self) -> RawFd {
+        self.number
     }
 
     /// The descriptor, for as long as it was lent.

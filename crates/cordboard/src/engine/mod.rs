@@ -19,7 +19,7 @@ mod sync;
 mod timers;
 mod workers;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -272,6 +272,8 @@ impl Transfer<'static> {
 ///
 /// A [`Refusal`] in a [`Failure`]; nothing has moved.
 pub fn start(source: impl AsFd, sink: impl AsFd, request: Request) -> Result<Running, Failure> {
+    let (source, sink) = (source.as_fd(), sink.as_fd());
+    let numbers = [source, sink].map(|fd| fd.as_raw_fd());
     let copy = |fd: std::os::fd::BorrowedFd<'_>, side: Side| {
         duplicate(fd).map_err(|errno| {
             Failure::refused(match errno {
@@ -280,7 +282,8 @@ pub fn start(source: impl AsFd, sink: impl AsFd, request: Request) -> Result<Run
             })
         })
     };
-    let source = copy(source.as_fd(), Side::Source)?;
-    let sink = copy(sink.as_fd(), Side::Sink)?;
-    Transfer::owning(source, sink, request)?.start()
+    let source = copy(source, Side::Source)?;
+    let sink = copy(sink, Side::Sink)?;
+    let transfer = Transfer::owning(source, sink, request)?;
+    transfer.known_as(numbers).start()
 }

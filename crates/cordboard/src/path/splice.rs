@@ -148,13 +148,10 @@ impl Splice {
             stream: packets::Seen::default(),
         };
         // Whoever is at the other end of a pipe gains by a larger one.
-        let ends = [
-            (Side::Source, source, flow.source_fd()),
-            (Side::Sink, sink, flow.sink_fd()),
-        ];
-        splice.lent = ends.map(|(side, facts, fd)| {
-            let lent = facts.kind.is_pipe() && known > WORTH_A_PIPE;
-            lent.then(|| pipe::Lent::new(side, fd)).flatten()
+        let ends = [(Side::Source, &flow.source), (Side::Sink, &flow.sink)];
+        splice.lent = ends.map(|(side, endpoint)| {
+            let lent = endpoint.kind().is_pipe() && known > WORTH_A_PIPE;
+            lent.then(|| pipe::Lent::new(side, endpoint)).flatten()
         });
         if source.size.is_some() {
             // There is much to come.

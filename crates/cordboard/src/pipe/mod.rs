@@ -1,16 +1,18 @@
 //! Private pipes: the buffer that `splice(2)` needs between two ends of which
 //! neither is a pipe.
 
+mod left;
+mod lent;
 mod nowait;
 pub(crate) mod packets;
 mod pool;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+pub(crate) use lent::Lent;
 pub(crate) use nowait::{Aside, NoWait};
 pub(crate) use pool::acquire;
 
-use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys::identity;
 
@@ -77,7 +79,7 @@ impl OwnedPipe {
     /// Asks for this capacity in bytes. A refusal leaves it as it is, which
     /// works as well, only slower.
     fn resize(&mut self, capacity: usize) {
-        resize(
+        lent::resize(
             self.writer.as_fd(),
             &mut self.capacity,
             capacity,
@@ -146,8 +148,19 @@ impl OwnedPipe {
     }
 
     /// The read end, for handing back what is in it; its end follows the last
-    /// byte, because the write end is closed.
-    pub(crate) fn into_reader(self) -> OwnedFd {
+    /// byte, because the write end is closed. It is as small as it can be, and
+    /// counts for as long as it is larger than others.
+    pub(crate) fn into_reader(mut self) -> OwnedFd {
+        let fd = self.writer.as_fd();
+        lent::shrink(fd, &mut self.capacity, DEFAULT, &mut self.share);
+        let large = left::Large {
+            id: self.id.unwrap_or_default(),
+            number: self.reader.as_raw_fd(),
+            before: DEFAULT,
+            now: self.capacity,
+            share: self.share,
+        };
+        large.leave();
         self.reader
     }
 
@@ -191,91 +204,5 @@ pub(crate) fn has_room(writer: BorrowedFd<'_>) -> bool {
             crate::sys::wait_for(&[(writer, true)], Some(&now)).is_ok_and(|ready| ready[0])
         }
         Err(_) => false,
-    }
-}
-
-/// Gives a pipe another capacity, if the budget and the kernel let us. `EPERM`:
-/// above `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
-/// holds.
-fn resize(fd: BorrowedFd<'_>, now: &mut usize, capacity: usize, share: &mut pool::Share) {
-    if *now == capacity || !share.set(capacity) {
-        return;
-    }
-    if let Ok(made) = rustix::pipe::fcntl_setpipe_size(fd, capacity) {
-        *now = made;
-    }
-    share.set(*now);
-}
-
-/// Somebody's pipe, which may be larger for the length of a transfer; how much
-/// it holds at most is all that changes.
-pub(crate) struct Lent {
-    side: Side,
-    before: usize,
-    now: usize,
-    share: pool::Share,
-    /// `None` while little goes through it.
-    user: Option<pool::User>,
-}
-
-impl Lent {
-    /// `None` for one that is large already.
-    pub(crate) fn new(side: Side, fd: BorrowedFd<'_>) -> Option<Lent> {
-        let before = capacity(fd);
-        (1..LARGEST).contains(&before).then(|| Lent {
-            side,
-            before,
-            now: before,
-            share: pool::Share::none(),
-            user: None,
-        })
-    }
-
-    /// There is much to come: it is made as large as it may be.
-    pub(crate) fn grow(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
-        self.fit(LARGEST, source, sink);
-    }
-
-    /// After a step that has moved so many bytes. It grows where it was in the
-    /// way, so that one for a few bytes now and then stays as it is; twofold at
-    /// most, so that of many that begin together none has it all before the
-    /// others have had a turn. It shrinks where others have come since; one
-    /// that is full does not (`EBUSY`), so that has to be tried again.
-    pub(crate) fn moved(&mut self, bytes: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
-        if bytes >= self.now / 2 || self.now > pool::fair() {
-            self.fit(2 * self.now, source, sink);
-        }
-    }
-
-    fn fit(&mut self, most: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
-        let fd = self.of(source, sink);
-        if capacity(fd) != self.now {
-            // Its owner has seen to it since.
-            return;
-        }
-        self.user.get_or_insert_with(pool::User::new);
-        let capacity = pool::fair().min(most).max(self.before);
-        resize(fd, &mut self.now, capacity, &mut self.share);
-    }
-
-    /// Nothing goes through it for now: others may have what it would have.
-    pub(crate) fn rest(&mut self) {
-        self.user = None;
-    }
-
-    /// Gives the pipe its old size, unless its owner has changed it meanwhile. `EBUSY` where it holds more than that: it
-    /// is then still being read, and goes when its ends are closed.
-    pub(crate) fn give_back(self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
-        let fd = self.of(source, sink);
-        if self.now != self.before && capacity(fd) == self.now {
-            let _ = rustix::pipe::fcntl_setpipe_size(fd, self.before);
-        }
-    }
-
-    fn of<'fd>(&self, source: BorrowedFd<'fd>, sink: BorrowedFd<'fd>) -> BorrowedFd<'fd> {
-        match self.side {
-            Side::Source => source,
-            Side::Sink => sink,
-        }
     }
 }

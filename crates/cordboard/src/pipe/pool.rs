@@ -11,7 +11,9 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Instant;
 
+use super::left::Left;
 use super::{DEFAULT, LARGEST, OwnedPipe};
 use crate::errno::Errno;
 use crate::sys::{Known, PerProcess, Thread};
@@ -22,16 +24,18 @@ const KEPT: usize = 8;
 /// The pipes of one process. A child after `fork(2)` has a pool of its own: it
 /// must not share a pipe with its parent, it never hears of what the parent
 /// gives back, and another thread may have held the lock.
-struct Pool {
+pub(super) struct Pool {
     /// Each with the thread that gave it back.
     idle: Mutex<Vec<(OwnedPipe, Thread)>>,
     /// Bytes of capacity above the default, over all pipes in use and kept.
     granted: AtomicUsize,
     /// Pipes in use.
     in_use: AtomicUsize,
+    /// Pipes of somebody's that are still large.
+    pub(super) left: Left,
 }
 
-fn pool() -> &'static Pool {
+pub(super) fn pool() -> &'static Pool {
     static POOL: PerProcess<Pool> = PerProcess::new();
     let Ok(pool) = POOL.get(|parents| Ok::<_, Infallible>(Pool::after(parents)));
     pool
@@ -50,6 +54,7 @@ impl Pool {
             idle: Mutex::default(),
             granted: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
+            left: Left::default(),
         }
     }
 
@@ -166,6 +171,14 @@ impl Share {
     /// Takes what this capacity needs, or gives back what it does not. `false`
     /// if the budget does not allow it.
     pub(super) fn set(&mut self, capacity: usize) -> bool {
+        let set = self.try_set(capacity);
+        if !set {
+            self.pool.left.make_room(Instant::now());
+        }
+        set || self.try_set(capacity)
+    }
+
+    fn try_set(&mut self, capacity: usize) -> bool {
         let above = capacity.saturating_sub(DEFAULT);
         let update = |granted: usize| {
             let after = granted.saturating_sub(self.bytes).saturating_add(above);
@@ -306,18 +319,20 @@ mod tests {
 
     #[test]
     fn somebody_s_pipe_grows_by_what_goes_through_it() {
-        use super::super::{Lent, Side, capacity};
+        use super::super::{Lent, capacity};
+        use crate::endpoint::{Endpoint, Side};
         let _alone = alone();
         let (take, put) = rustix::pipe::pipe().unwrap();
         let (take, put) = (take.as_fd(), put.as_fd());
-        let mut lent = Lent::new(Side::Source, take).unwrap();
+        let new = |side, fd| Lent::new(side, &Endpoint::probe(fd).unwrap());
+        let mut lent = new(Side::Source, take).unwrap();
         lent.moved(16, take, put);
         assert_eq!(capacity(take), DEFAULT, "a message now and then");
         lent.moved(DEFAULT, take, put);
         assert_eq!(capacity(take), 2 * DEFAULT);
         lent.grow(take, put);
         assert_eq!(capacity(take), LARGEST);
-        assert!(Lent::new(Side::Sink, put).is_none(), "large already");
+        assert!(new(Side::Sink, put).is_none(), "large already");
         let others: Vec<User> = (0..budget() / DEFAULT).map(|_| User::new()).collect();
         // Full, it cannot shrink; and does as soon as it is not.
         rustix::io::write(put, &vec![0; LARGEST]).unwrap();
@@ -330,7 +345,7 @@ mod tests {
         lent.grow(take, put);
         lent.give_back(take, put);
         assert_eq!(capacity(take), DEFAULT);
-        let mut lent = Lent::new(Side::Source, take).unwrap();
+        let mut lent = new(Side::Source, take).unwrap();
         lent.grow(take, put);
         rustix::pipe::fcntl_setpipe_size(put, 4 * DEFAULT).unwrap();
         lent.grow(take, put);

@@ -1,6 +1,6 @@
 //! Lending a descriptor to a value that owns it as well.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// The descriptor, for as long as the caller keeps the owner: a value that
 /// owns a descriptor and works with it needs both in one place.
@@ -11,4 +11,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 pub(crate) unsafe fn lend(owner: &OwnedFd) -> BorrowedFd<'static> {
     // SAFETY: open for as long as the owner is, which the caller promises to keep.
     unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }
+}
+
+/// What somebody else's number leads to, if it is open: for a look, and for what
+/// harms nobody where it is closed meanwhile, or another file.
+pub(crate) fn at(number: RawFd) -> Option<BorrowedFd<'static>> {
+    // SAFETY: F_GETFD takes any number, and changes nothing.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return None;
+    }
+    // SAFETY: it is open. Where it is closed before it is used, the call that
+    // it is used for says EBADF.
+    Some(unsafe { BorrowedFd::borrow_raw(number) })
 }

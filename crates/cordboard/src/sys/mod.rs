@@ -31,7 +31,7 @@ mod socket;
 mod table;
 
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
-pub(crate) use bell::{Bell, identity};
+pub(crate) use bell::{Bell, Identity, identity};
 pub(crate) use blocks::{Half, SLOTS};
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};
@@ -39,7 +39,7 @@ pub(crate) use datagram::{Batch, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use durable::start_writeback;
 pub(crate) use known::Known;
-pub(crate) use lend::lend;
+pub(crate) use lend::{at, lend};
 pub(crate) use limit::file_size_limit;
 pub use process::PerProcess;
 pub(crate) use process::Stamp;

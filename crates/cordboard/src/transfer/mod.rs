@@ -35,7 +35,7 @@ pub(crate) use turn::{Course, Need, Next, Turn, What};
 pub(crate) use wait::{Awake, Clock, Poll, Waiter};
 pub use watermarks::Watermarks;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
@@ -191,6 +191,13 @@ impl<'a> Transfer<'a> {
         self.flow.sink = self.flow.sink.on(to);
         self.owned = Some(owned);
         Ok(())
+    }
+
+    /// Its caller knows the descriptors by these numbers.
+    pub(crate) fn known_as(mut self, [source, sink]: [RawFd; 2]) -> Transfer<'a> {
+        self.flow.source = self.flow.source.known_as(source);
+        self.flow.sink = self.flow.sink.known_as(sink);
+        self
     }
 
     /// Drops it, where somebody else may have closed its descriptors: what has

@@ -1,0 +1,188 @@
+//! Pipes that could not be made small again.
+//!
+//! A pipe that holds more than its old capacity does not shrink (`EBUSY`), and
+//! its reader may take its time. What such a pipe takes of the budget stays
+//! taken: a thousand transfers that each left one behind would otherwise have
+//! the whole of the user's share. It comes back
+//!
+//! * with the next transfer of that pipe, which takes it over;
+//! * where somebody wants more than is left, and the pipe has become small
+//!   enough for its old capacity, or its owner has given it another. A helping
+//!   thread tries, since whoever holds the pipe's lock can keep it waiting;
+//! * a while after the number that its owner knows has come to lead elsewhere:
+//!   others who have the pipe cannot be asked.
+
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::lent::shrink;
+use super::pool::{Share, pool};
+use super::{DEFAULT, capacity};
+use crate::sys::{Identity, Thread, at, identity};
+use crate::threads;
+
+/// How long a pipe counts that is out of reach.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often all are looked at, at most.
+const EVERY: Duration = Duration::from_millis(10);
+
+/// A pipe that is larger than it was.
+pub(super) struct Large {
+    pub(super) id: Identity,
+    /// As its owner knows it.
+    pub(super) number: RawFd,
+    pub(super) before: usize,
+    pub(super) now: usize,
+    pub(super) share: Share,
+}
+
+/// Those of one process.
+#[derive(Default)]
+pub(super) struct Left {
+    all: Mutex<All>,
+    /// How many there are.
+    count: AtomicUsize,
+    /// A thread is trying.
+    trying: AtomicBool,
+}
+
+#[derive(Default)]
+struct All {
+    /// Each with the moment at which it was found out of reach.
+    pipes: Vec<(Large, Option<Instant>)>,
+    looked: Option<Instant>,
+}
+
+impl Large {
+    /// Remembers it, if it takes anything of the budget.
+    pub(super) fn leave(self) {
+        if self.now > self.before.max(DEFAULT) {
+            pool().left.insert(self);
+        }
+    }
+
+    /// The one that this is, to be seen to by whoever asks.
+    pub(super) fn take(fd: BorrowedFd<'_>) -> Option<Large> {
+        let left = &pool().left;
+        if left.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let id = identity(fd)?;
+        left.remove(|large| large.id == id)
+    }
+
+    /// It, by the number that its owner knows.
+    fn fd(&self) -> Option<BorrowedFd<'static>> {
+        at(self.number).filter(|fd| identity(fd) == Some(self.id))
+    }
+
+    /// Tries to make it small again. `None`: nothing of it counts any more.
+    fn again(mut self) -> Option<Large> {
+        if let Some(fd) = self.fd() {
+            if capacity(fd) != self.now {
+                return None;
+            }
+            shrink(fd, &mut self.now, self.before, &mut self.share);
+        }
+        (self.now > self.before.max(DEFAULT)).then_some(self)
+    }
+}
+
+impl Left {
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, large: Large) {
+        let pipes = &mut self.lock().pipes;
+        pipes.push((large, None));
+        self.count.store(pipes.len(), Ordering::Relaxed);
+    }
+
+    fn remove(&self, which: impl Fn(&Large) -> bool) -> Option<Large> {
+        let pipes = &mut self.lock().pipes;
+        let at = pipes.iter().position(|(large, _)| which(large))?;
+        let (large, _) = pipes.swap_remove(at);
+        self.count.store(pipes.len(), Ordering::Relaxed);
+        Some(large)
+    }
+
+    /// Somebody wants more than is left: whatever has been closed counts no
+    /// more, and a thread tries to shrink the others.
+    pub(super) fn make_room(&'static self, now: Instant) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut all = self.lock();
+        let since = |at: Instant| now.saturating_duration_since(at);
+        if all.looked.is_some_and(|at| since(at) < EVERY) {
+            return;
+        }
+        all.looked = Some(now);
+        all.pipes.retain_mut(|(large, gone)| {
+            *gone = match large.fd() {
+                Some(_) => None,
+                None => gone.or(Some(now)),
+            };
+            gone.is_none_or(|at| since(at) < GRACE)
+        });
+        self.count.store(all.pipes.len(), Ordering::Relaxed);
+        let ids: Vec<Identity> = all.pipes.iter().map(|(large, _)| large.id).collect();
+        drop(all);
+        // Its threads have the first one's descriptors.
+        let others = Thread::first().shares_descriptors() == Some(false);
+        if ids.is_empty() || others || self.trying.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let try_all = move || {
+            for id in ids {
+                // Alone, while somebody may keep it waiting.
+                let large = self.remove(|large| large.id == id);
+                if let Some(large) = large.and_then(Large::again) {
+                    self.insert(large);
+                }
+            }
+            self.trying.store(false, Ordering::Release);
+        };
+        if threads::spawn(Box::new(try_all)).is_err() {
+            // No thread is to be had.
+            self.trying.store(false, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use super::*;
+
+    /// Closed by its owner, it counts for a while and no longer.
+    #[test]
+    fn what_is_out_of_reach_is_let_go_of() {
+        let left: &'static Left = Box::leak(Box::default());
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        left.insert(Large {
+            id: identity(writer.as_fd()).unwrap(),
+            number: writer.as_raw_fd(),
+            before: DEFAULT,
+            now: 2 * DEFAULT,
+            share: Share::none(),
+        });
+        // Nobody is to try: it is large in this list alone.
+        left.trying.store(true, Ordering::Relaxed);
+        let count = || left.count.load(Ordering::Relaxed);
+        let start = Instant::now();
+        left.make_room(start);
+        left.make_room(start + 2 * GRACE);
+        assert_eq!(count(), 1, "it is there");
+        drop((reader, writer));
+        left.make_room(start + 4 * GRACE);
+        left.make_room(start + 4 * GRACE + EVERY);
+        assert_eq!(count(), 1, "somebody else may have it yet");
+        left.make_room(start + 5 * GRACE);
+        assert_eq!(count(), 0);
+    }
+}

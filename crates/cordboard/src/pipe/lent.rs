@@ -1,0 +1,129 @@
+//! Somebody's pipes, larger for the length of a transfer.
+
+use std::os::fd::{BorrowedFd, RawFd};
+
+use super::left::Large;
+use super::pool::{self, Share};
+use super::{LARGEST, capacity};
+use crate::endpoint::{Endpoint, Side};
+use crate::sys::identity;
+
+/// Gives a pipe another capacity, if the budget and the kernel let us. `EPERM`:
+/// above `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
+/// holds.
+pub(super) fn resize(fd: BorrowedFd<'_>, now: &mut usize, capacity: usize, share: &mut Share) {
+    // What is not given up yet is nobody else's.
+    if *now == capacity || *now < capacity && !share.set(capacity) {
+        return;
+    }
+    if let Ok(made) = rustix::pipe::fcntl_setpipe_size(fd, capacity) {
+        *now = made;
+    }
+    share.set(*now);
+}
+
+/// Makes a pipe as small as what it holds allows, and no smaller than this.
+pub(super) fn shrink(fd: BorrowedFd<'_>, now: &mut usize, least: usize, share: &mut Share) {
+    let mut capacity = least;
+    while capacity < *now {
+        match rustix::pipe::fcntl_setpipe_size(fd, capacity) {
+            Ok(made) => *now = made,
+            Err(_) => capacity *= 2,
+        }
+    }
+    share.set(*now);
+}
+
+/// Somebody's pipe, which may be larger for the length of a transfer; how much
+/// it holds at most is all that changes.
+pub(crate) struct Lent {
+    side: Side,
+    /// As its owner knows it.
+    number: RawFd,
+    before: usize,
+    now: usize,
+    share: Share,
+    /// `None` while little goes through it.
+    user: Option<pool::User>,
+}
+
+impl Lent {
+    /// `None` for one that is large already, unless an earlier transfer has
+    /// made it so.
+    pub(crate) fn new(side: Side, endpoint: &Endpoint<'_>) -> Option<Lent> {
+        let (fd, number) = (endpoint.fd(), endpoint.number());
+        let now = capacity(fd);
+        let (before, share) = match Large::take(fd) {
+            Some(large) if large.now == now => (large.before, large.share),
+            _ => (now, Share::none()),
+        };
+        (1..LARGEST).contains(&before).then_some(Lent {
+            side,
+            number,
+            before,
+            now,
+            share,
+            user: None,
+        })
+    }
+
+    /// There is much to come: it is made as large as it may be.
+    pub(crate) fn grow(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        self.fit(LARGEST, source, sink);
+    }
+
+    /// After a step that has moved so many bytes. It grows where it was in the
+    /// way, so that one for a few bytes now and then stays as it is; twofold at
+    /// most, so that of many that begin together none has it all before the
+    /// others have had a turn. It shrinks where others have come since; one
+    /// that is full does not (`EBUSY`), so that has to be tried again.
+    pub(crate) fn moved(&mut self, bytes: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        if bytes >= self.now / 2 || self.now > pool::fair() {
+            self.fit(2 * self.now, source, sink);
+        }
+    }
+
+    fn fit(&mut self, most: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        let fd = self.of(source, sink);
+        if capacity(fd) != self.now {
+            // Its owner has seen to it since.
+            return;
+        }
+        self.user.get_or_insert_with(pool::User::new);
+        let capacity = pool::fair().min(most).max(self.before);
+        resize(fd, &mut self.now, capacity, &mut self.share);
+    }
+
+    /// Nothing goes through it for now: others may have what it would have.
+    pub(crate) fn rest(&mut self) {
+        self.user = None;
+    }
+
+    /// Gives the pipe its old size, unless its owner has changed it meanwhile.
+    /// Where it holds more than that (`EBUSY`), it gets as close as it can, and
+    /// counts for as long as it is too large.
+    pub(crate) fn give_back(mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        let fd = self.of(source, sink);
+        if self.now == self.before || capacity(fd) != self.now {
+            return;
+        }
+        shrink(fd, &mut self.now, self.before, &mut self.share);
+        if let Some(id) = identity(fd) {
+            let large = Large {
+                id,
+                number: self.number,
+                before: self.before,
+                now: self.now,
+                share: self.share,
+            };
+            large.leave();
+        }
+    }
+
+    fn of<'fd>(&self, source: BorrowedFd<'fd>, sink: BorrowedFd<'fd>) -> BorrowedFd<'fd> {
+        match self.side {
+            Side::Source => source,
+            Side::Sink => sink,
+        }
+    }
+}
