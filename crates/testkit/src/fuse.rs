@@ -32,6 +32,8 @@ pub struct Served<'a> {
     /// The errno of each `close(2)`, as of a server that finds no room by then;
     /// 0: none.
     pub close: i32,
+    /// The same of each `open(2)`.
+    pub open: i32,
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -75,6 +77,7 @@ fn serve(mut device: &File, served: Served<'_>) {
                 out
             }),
             GETATTR | SETATTR => Ok(attributes(served.claims)),
+            OPEN if served.open != 0 => Err(-served.open),
             OPEN => Ok(words(&[
                 0,
                 0,

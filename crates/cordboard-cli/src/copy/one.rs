@@ -102,7 +102,7 @@ impl Job {
         let source = match self.spares.relieve(|| retry_on_intr(open)) {
             // Somebody has a lease on it.
             Err(rustix::io::Errno::AGAIN) if manner == Manner::Beside => return Err(Hitch::Later),
-            Err(rustix::io::Errno::AGAIN) => patiently(open)?,
+            Err(rustix::io::Errno::AGAIN) => patiently(from, flags)?,
             done => done,
         }
         .map_err(|e| Hitch::of(e, manner, reading))?;

@@ -153,7 +153,7 @@ impl Job {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
         let opened = match manner {
-            Manner::Alone => patiently(open)?,
+            Manner::Alone => patiently(to, flags)?,
             Manner::Beside => match retry_on_intr(open) {
                 Err(Errno::AGAIN) => return Err(Hitch::Later),
                 opened => opened,

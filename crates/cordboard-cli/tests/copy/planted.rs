@@ -287,6 +287,36 @@ fn what_comes_to_the_name_of_the_tree_meanwhile_is_no_other_tree() {
     });
 }
 
+/// An open that may not wait and says it would have to, is not always one that
+/// a lease is in the way of.
+#[test]
+fn what_can_never_be_opened_is_not_waited_for() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    let busy = testkit::fuse::Served {
+        open: libc::EAGAIN,
+        ..testkit::fuse::Served::default()
+    };
+    let mounted = testkit::fuse::with_file(busy, |busy| {
+        file(&dir, "tree/d/file", b"contents");
+        for (from, to, side) in [
+            (busy, &*at("into"), "source"),
+            (&*at("tree/d/."), busy.parent().unwrap(), "sink"),
+        ] {
+            for jobs in ["-j1", "-j4"] {
+                let run = run(cordboard().args(["copy", "-r", jobs]).args([from, to]));
+                run.fails(1, &["(EAGAIN) opening the", side]);
+            }
+        }
+    });
+    if !mounted {
+        eprintln!("SKIPPED: no FUSE here");
+    }
+}
+
 /// fcntl(2); `libc` does not have it.
 const F_SETSIG: libc::c_int = 10;
 
