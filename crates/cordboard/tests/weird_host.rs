@@ -106,6 +106,166 @@ fn a_size_limit_does_not_kill_the_host() {
     }
 }
 
+/// The signals of this number that are pending for the calling thread and for
+/// the process (`proc_pid_status(5)`).
+fn pending(signal: libc::c_int) -> [bool; 2] {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    ["SigPnd:", "ShdPnd:"].map(|name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let mask = u64::from_str_radix(line.unwrap().trim(), 16).unwrap();
+        mask >> (signal - 1) & 1 == 1
+    })
+}
+
+static CAUGHT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+extern "C" fn catch(_: libc::c_int) {
+    CAUGHT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// How a signal comes: to the process, to the thread, to both; from a process
+/// that need not be this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Not,
+    ForTheProcess,
+    FromAnotherProcess,
+    ForTheThread,
+    ForBoth,
+}
+
+const CAME: [Came; 5] = [
+    Came::Not,
+    Came::ForTheProcess,
+    Came::FromAnotherProcess,
+    Came::ForTheThread,
+    Came::ForBoth,
+];
+
+impl Came {
+    fn come(self, signal: libc::c_int) {
+        let this = std::process::id() as libc::pid_t;
+        if matches!(self, Came::ForTheProcess | Came::ForBoth) {
+            // SAFETY: takes integers.
+            assert_eq!(unsafe { libc::kill(this, signal) }, 0);
+        }
+        if self == Came::FromAnotherProcess {
+            assert!(testkit::child::in_a_child(|| {
+                // SAFETY: takes integers.
+                unsafe { libc::kill(this, signal) == 0 }
+            }));
+        }
+        if matches!(self, Came::ForTheThread | Came::ForBoth) {
+            // SAFETY: takes an integer.
+            assert_eq!(unsafe { libc::raise(signal) }, 0);
+        }
+    }
+
+    fn is_pending(self) -> [bool; 2] {
+        [
+            matches!(self, Came::ForTheThread | Came::ForBoth),
+            !matches!(self, Came::ForTheThread | Came::Not),
+        ]
+    }
+}
+
+/// Has a signal come to the host in the midst of a transfer, and its sink die.
+struct Midst {
+    came: Came,
+    signal: libc::c_int,
+    reader: Option<std::io::PipeReader>,
+}
+
+impl cordboard::Observer for Midst {
+    fn progress(&mut self, progress: &cordboard::Progress) {
+        if progress.written > 0 {
+            std::mem::replace(&mut self.came, Came::Not).come(self.signal);
+            self.reader = None;
+        }
+    }
+}
+
+/// What is pending when a transfer starts, or comes meanwhile, is the host's:
+/// it is there afterwards as it came, and nothing is that the transfer raised.
+#[test]
+fn the_hosts_own_signals_stay_what_they_are() {
+    let _dog = watchdog("the_hosts_own_signals_stay_what_they_are");
+    let mut wrong = Vec::new();
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        for came in CAME {
+            for fails in [false, true] {
+                for meanwhile in [false, true] {
+                    // Alone: nobody else is there to take what is for the process.
+                    let fine = testkit::child::in_a_child(|| {
+                        stays(signal, came, fails, meanwhile);
+                        true
+                    });
+                    if !fine {
+                        wrong.push((signal, came, fails, meanwhile));
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(wrong, []);
+}
+
+fn stays(signal: libc::c_int, came: Came, fails: bool, meanwhile: bool) {
+    let handler: extern "C" fn(libc::c_int) = catch;
+    // SAFETY: the handler counts, and does nothing else.
+    unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    let mut one = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: fills in a valid set.
+    unsafe { libc::sigemptyset(one.as_mut_ptr()) };
+    // SAFETY: the set is filled in.
+    unsafe { libc::sigaddset(one.as_mut_ptr(), signal) };
+    let mask = |how| {
+        // SAFETY: reads a valid set.
+        unsafe { libc::pthread_sigmask(how, one.as_ptr(), std::ptr::null_mut()) };
+    };
+    mask(libc::SIG_BLOCK);
+    let source = file_with(&pattern(300_000));
+    let (reader, pipe) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&pipe, 1 << 20).unwrap();
+    let sink: OwnedFd = match signal {
+        libc::SIGPIPE => pipe.into(),
+        _ => tempfile::tempfile().unwrap().into(),
+    };
+    if signal == libc::SIGXFSZ {
+        let limit = Rlimit {
+            current: Some(if fails { 200_000 } else { 1 << 20 }),
+            maximum: None,
+        };
+        setrlimit(Resource::Fsize, limit).unwrap();
+    }
+    let (before, during) = match meanwhile {
+        false => (came, Came::Not),
+        true => (Came::Not, came),
+    };
+    before.come(signal);
+    let (dies, _lives) = match fails {
+        true => (Some(reader), None),
+        false => (None, Some(reader)),
+    };
+    let midst = Midst {
+        came: during,
+        signal,
+        reader: dies,
+    };
+    let transfer = cordboard::Transfer::new(source.as_fd(), sink.as_fd(), only(&[ReadWrite]));
+    let report = transfer.unwrap().observe(midst).run().report;
+    let errno = match signal {
+        libc::SIGPIPE => Errno::EPIPE,
+        _ => Errno::EFBIG,
+    };
+    assert_eq!(report.errno, fails.then_some(errno), "{report:?}");
+    assert_eq!(pending(signal), came.is_pending());
+    mask(libc::SIG_UNBLOCK);
+    let caught = CAUGHT.load(std::sync::atomic::Ordering::Relaxed);
+    let all = came.is_pending().into_iter().filter(|there| *there).count();
+    assert_eq!(caught, all as u32);
+}
+
 /// A message with a descriptor in it.
 fn send_with_descriptor(to: impl AsFd, bytes: &[u8], fd: BorrowedFd<'_>) {
     let fds = [fd];

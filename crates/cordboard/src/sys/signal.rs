@@ -3,12 +3,20 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use super::Thread;
+
 /// While it lives, `SIGPIPE` (a closed reader) and `SIGXFSZ` (the file-size
 /// limit) do not reach this thread; what the transfer raised meanwhile is
-/// taken back at the end, and what was pending before stays pending. The
-/// host's handlers are never touched.
+/// taken back at the end. What was pending before stays pending, as it was, and
+/// so does what comes from elsewhere meanwhile. The host's handlers are never
+/// touched.
+///
+/// What a call raises waits for the thread that made it (`send_sig` in
+/// `pipe_write`, fs/pipe.c), and what others send mostly for the process. The
+/// two are pending apart, and taken one after the other.
 pub(crate) struct Hold {
     before: libc::sigset_t,
+    /// Pending for this thread before.
     pending: [bool; 2],
 }
 
@@ -29,9 +37,14 @@ impl Hold {
         // What was not held back before cannot have been pending: one call
         // less for nearly everyone.
         let already = members(&before).contains(&true);
+        let mut waits = [false; 2];
+        if already {
+            waits = pending();
+            waits = for_this_thread(waits).unwrap_or(waits);
+        }
         Some(Hold {
             before,
-            pending: if already { pending() } else { [false; 2] },
+            pending: waits,
         })
     }
 }
@@ -52,16 +65,16 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let now = pending();
+        let here = for_this_thread(now);
         for (index, signal) in HELD.into_iter().enumerate() {
-            if now[index] && !self.pending[index] {
-                let one = set(&[signal]);
-                let zero = libc::timespec {
-                    tv_sec: 0,
-                    tv_nsec: 0,
-                };
-                // SAFETY: takes a pending, blocked signal off the queue; the
-                // set and the timeout outlive the call.
-                unsafe { libc::sigtimedwait(&one, ptr::null_mut(), &zero) };
+            let waits = here.unwrap_or(now)[index];
+            if waits
+                && !self.pending[index]
+                && let Some(info) = take(signal)
+                && !is_the_kernels(&info)
+            {
+                // Somebody else's, of which one at a time is pending.
+                give_back(&info, here.is_some());
             }
         }
         self.restore();
@@ -127,6 +140,65 @@ fn pending() -> [bool; 2] {
     members(&pending)
 }
 
+/// Which of those that are pending wait for this thread and not for the process
+/// (`proc_pid_status(5)`, `SigPnd`); `None` without a procfs.
+fn for_this_thread(pending: [bool; 2]) -> Option<[bool; 2]> {
+    if pending == [false; 2] {
+        return Some(pending);
+    }
+    let thread = Thread::this().number();
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigPnd:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(HELD.map(|signal| mask >> (signal - 1) & 1 == 1))
+}
+
+/// Takes a pending, blocked signal off the queue: of the two there may be, the
+/// one that waits for this thread. `rt_sigtimedwait(2)` itself: the GNU C
+/// library's wrapper does not tell `SI_TKILL` from `SI_USER`.
+fn take(signal: libc::c_int) -> Option<libc::siginfo_t> {
+    // Bytes of the kernel's own signal set (_NSIG in asm/signal.h).
+    const SET: usize = match cfg!(any(target_arch = "mips", target_arch = "mips64")) {
+        true => 16,
+        false => 8,
+    };
+    let one = set(&[signal]);
+    // Zero seconds and nanoseconds, of whatever width.
+    let zero = [0u64; 2];
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let number = libc::SYS_rt_sigtimedwait;
+    // SAFETY: the set and the timeout outlive the call, and `info` is valid for
+    // what it fills in.
+    let taken = unsafe { libc::syscall(number, &raw const one, info.as_mut_ptr(), &zero, SET) };
+    // SAFETY: zeroed, which is a valid value, and filled in by the kernel.
+    (taken == libc::c_long::from(signal)).then(|| unsafe { info.assume_init() })
+}
+
+/// Raised by a call of this process, as far as its words for that tell
+/// (`SEND_SIG_NOINFO` in kernel/signal.c).
+fn is_the_kernels(info: &libc::siginfo_t) -> bool {
+    let this = Thread::first().number();
+    // SAFETY: SI_USER comes with the sender's number.
+    info.si_code == libc::SI_USER && unsafe { info.si_pid() } == this
+}
+
+/// Queues a signal again that was taken. `rt_tgsigqueueinfo(2)`, since Linux
+/// 2.6.31; it may say who sent it, since it goes to the caller itself.
+fn give_back(info: &libc::siginfo_t, to_this_thread: bool) {
+    let process = Thread::first().number();
+    if !to_this_thread && info.si_code != libc::SI_TKILL {
+        let (number, signal, info) = (libc::SYS_rt_sigqueueinfo, info.si_signo, &raw const *info);
+        // SAFETY: takes integers, and reads a siginfo_t that is valid.
+        unsafe { libc::syscall(number, process, signal, info) };
+        return;
+    }
+    let (number, signal, info) = (libc::SYS_rt_tgsigqueueinfo, info.si_signo, &raw const *info);
+    // SAFETY: takes integers, and reads a siginfo_t that is valid.
+    unsafe { libc::syscall(number, process, Thread::this().number(), signal, info) };
+}
+
 fn members(set: &libc::sigset_t) -> [bool; 2] {
     // SAFETY: the set is initialised.
     HELD.map(|signal| unsafe { libc::sigismember(set, signal) } == 1)
@@ -151,5 +223,40 @@ mod tests {
             assert_eq!(pending(), [true, false]);
         }
         assert_eq!(pending(), [false, false]);
+    }
+
+    /// Without a procfs a signal's own words tell whose it is.
+    #[test]
+    fn what_others_sent_is_theirs_without_a_procfs_too() {
+        let fine = testkit::child::in_a_child(|| {
+            testkit::refuse::refuse(testkit::refuse::OPEN, libc::EACCES);
+            assert_eq!(for_this_thread([true, false]), None);
+            let (reader, writer) = rustix::pipe::pipe().unwrap();
+            drop(reader);
+            let this = Thread::first().number();
+            let _own = Hold::start().unwrap();
+            for sends in [0, 1, 2] {
+                let hold = Hold::start().unwrap();
+                match sends {
+                    0 => {}
+                    // SAFETY: takes an integer.
+                    1 => assert_eq!(unsafe { libc::raise(libc::SIGPIPE) }, 0),
+                    _ => assert!(testkit::child::in_a_child(|| {
+                        // SAFETY: takes integers.
+                        unsafe { libc::kill(this, libc::SIGPIPE) == 0 }
+                    })),
+                }
+                if sends != 2 {
+                    let refused = rustix::io::write(&writer, b"x");
+                    assert_eq!(refused, Err(rustix::io::Errno::PIPE));
+                }
+                drop(hold);
+                let left = take(libc::SIGPIPE).map(|info| info.si_code);
+                let expected = [None, Some(libc::SI_TKILL), Some(libc::SI_USER)];
+                assert_eq!((left, pending()), (expected[sends], [false; 2]));
+            }
+            true
+        });
+        assert!(fine);
     }
 }
