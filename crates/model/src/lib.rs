@@ -5,7 +5,8 @@
 //!
 //! A lost wake-up shows as a deadlock, which shuttle finds at once. It takes
 //! every atomic operation for sequentially consistent; the engine's lie under a
-//! lock, but for one flag that a queue's lock carries along.
+//! lock, but for one flag that a queue's lock carries along. Miri, which runs
+//! the same (`tools/sanitize miri`), lets them see what older values they may.
 
 #![cfg(test)]
 
@@ -18,4 +19,5 @@ mod inbox;
 mod orders;
 #[path = "../../cordboard/src/threads/queue.rs"]
 mod queue;
+mod scheduler;
 mod sync;

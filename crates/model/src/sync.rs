@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
-pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+pub(crate) use crate::scheduler::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use crate::scheduler::sync::{Mutex, MutexGuard};
 
 pub(crate) use crate::guarded::guarded;
 
-use shuttle::rand::Rng;
+use crate::scheduler::{by_chance, sync};
 
 pub(crate) type Errno = std::convert::Infallible;
 
@@ -15,14 +15,14 @@ pub(crate) type Errno = std::convert::Infallible;
 #[derive(Debug)]
 pub(crate) struct Bell {
     rung: Mutex<bool>,
-    changed: shuttle::sync::Condvar,
+    changed: sync::Condvar,
 }
 
 impl Bell {
     pub(crate) fn new() -> Result<Bell, Errno> {
         Ok(Bell {
             rung: Mutex::new(false),
-            changed: shuttle::sync::Condvar::new(),
+            changed: sync::Condvar::new(),
         })
     }
 
@@ -53,7 +53,7 @@ impl Bell {
 
 /// The scheduler's, of which some waits time out.
 #[derive(Debug)]
-pub(crate) struct Condvar(shuttle::sync::Condvar);
+pub(crate) struct Condvar(sync::Condvar);
 
 pub(crate) struct TimedOut(bool);
 
@@ -67,7 +67,7 @@ type Waited<T> = Result<T, std::sync::PoisonError<T>>;
 
 impl Condvar {
     pub(crate) fn new() -> Condvar {
-        Condvar(shuttle::sync::Condvar::new())
+        Condvar(sync::Condvar::new())
     }
 
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> Waited<MutexGuard<'a, T>> {
@@ -79,7 +79,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         _: Duration,
     ) -> Waited<(MutexGuard<'a, T>, TimedOut)> {
-        if shuttle::rand::thread_rng().gen_bool(0.5) {
+        if by_chance() {
             return Ok((guard, TimedOut(true)));
         }
         Ok((self.0.wait(guard).unwrap(), TimedOut(false)))

@@ -4,8 +4,13 @@
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Without progress for this long, the process is aborted.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Without progress for this long, the process is aborted. Under a sanitizer
+/// everything takes longer; `tools/sanitize` says how many times.
+pub fn patience() -> Duration {
+    let times = std::env::var("CORDBOARD_TEST_PATIENCE");
+    let times = times.ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    Duration::from_secs(60) * times
+}
 
 static RUNNING: Mutex<Vec<(u64, String, Instant)>> = Mutex::new(Vec::new());
 
@@ -39,10 +44,11 @@ impl Drop for Watched {
 }
 
 fn patrol() {
+    let patience = patience();
     loop {
         std::thread::sleep(Duration::from_secs(1));
         let running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((_, name, _)) = running.iter().find(|(_, _, at)| at.elapsed() > PATIENCE) {
+        if let Some((_, name, _)) = running.iter().find(|(_, _, at)| at.elapsed() > patience) {
             eprintln!("HANGS: {name}");
             std::process::abort();
         }

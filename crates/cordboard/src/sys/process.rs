@@ -72,6 +72,10 @@ fn page() -> Option<&'static AtomicU64> {
 
 fn wiped_page() -> Option<*mut AtomicU64> {
     const SIZE: usize = 4096;
+    // Miri has neither `madvise` nor `fork`.
+    if cfg!(miri) {
+        return None;
+    }
     let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
     let page = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), SIZE, flags.0, flags.1) };

@@ -12,7 +12,6 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use cordboard::{
     Control, Observer, Outcome, PathName, Progress, Request, Stranded, Switches, Transfer,
@@ -213,7 +212,9 @@ pub struct Watchdog(#[allow(dead_code, reason = "dropped, not read")] mpsc::Send
 pub fn watchdog(name: &'static str) -> Watchdog {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        if receiver.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if receiver.recv_timeout(testkit::watchdog::patience())
+            == Err(mpsc::RecvTimeoutError::Timeout)
+        {
             eprintln!("HUNG: {name}");
             std::process::abort();
         }

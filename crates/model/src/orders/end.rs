@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use shuttle::sync::atomic::{AtomicUsize, Ordering};
-use shuttle::thread;
-
-use super::in_every_order;
 use crate::completion::{Completion, Ending, Taken};
+use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
+use crate::scheduler::{in_every_order, thread};
 use crate::sync::Bell;
 
 #[derive(Debug, PartialEq)]

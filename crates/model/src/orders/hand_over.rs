@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use shuttle::thread;
-
-use super::in_every_order;
 use crate::inbox::Inbox;
+use crate::scheduler::{in_every_order, thread};
 use crate::sync::{AtomicBool, Bell, Ordering};
 
 /// What a reactor with one transfer does: the order of its steps is that of

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shuttle::rand::Rng;
-use shuttle::sync::Mutex;
-use shuttle::sync::atomic::{AtomicUsize, Ordering};
-use shuttle::thread;
-
-use super::in_every_order;
 use crate::queue::{Pushed, Queue, Since};
+use crate::scheduler::sync::Mutex;
+use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
+use crate::scheduler::{by_chance, in_every_order, thread};
 
 struct Pool {
     queue: Queue<u32>,
@@ -30,13 +27,13 @@ impl Pool {
     fn submit(self: &Arc<Self>, item: u32, fails: bool) {
         match self.queue.push(item).unwrap() {
             Pushed::Queued => {}
-            Pushed::StartOne if fails && shuttle::rand::thread_rng().gen_bool(0.5) => {
+            Pushed::StartOne if fails && by_chance() => {
                 for _ in self.queue.not_started() {
                     self.done.fetch_add(1, Ordering::SeqCst);
                 }
             }
             Pushed::StartOne => self.start(|pool| pool.run()),
-            Pushed::Oversee if fails && shuttle::rand::thread_rng().gen_bool(0.5) => {
+            Pushed::Oversee if fails && by_chance() => {
                 self.queue.not_overseen();
             }
             Pushed::Oversee => self.start(move |pool| pool.oversee(fails)),
@@ -67,7 +64,7 @@ impl Pool {
     fn oversee(self: &Arc<Self>, fails: bool) {
         let second = Duration::from_secs(1);
         while self.queue.oversee(second, second) {
-            if fails && shuttle::rand::thread_rng().gen_bool(0.5) {
+            if fails && by_chance() {
                 for _ in self.queue.not_started() {
                     self.done.fetch_add(1, Ordering::SeqCst);
                 }
