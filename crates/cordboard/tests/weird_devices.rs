@@ -455,3 +455,35 @@ fn a_block_device_is_written_at_its_position() {
         }
     }
 }
+
+/// What is typed to a program that reads nothing: a write of more than there is
+/// room for would wait, and the master can't be opened again without blocking.
+#[test]
+fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
+    let _dog = watchdog("an_idle_limit_holds_for_the_master_of_a_pseudoterminal");
+    let data = pattern(1 << 20);
+    for on_an_engine in [true, false] {
+        let (master, slave) = pty();
+        raw(&slave);
+        let source = file_with(&data);
+        let idle = Request {
+            idle: Some(Duration::from_millis(20)),
+            ..any()
+        };
+        let report = match on_an_engine {
+            true => {
+                cordboard::start(&source, &master, idle)
+                    .unwrap()
+                    .wait()
+                    .report
+            }
+            false => run(&source, &master, idle).report,
+        };
+        assert_eq!(report.ended, Ended::Idle, "{report:?}");
+        assert_eq!(common::position(&source), report.written);
+        assert!(0 < report.written && report.written < data.len() as u64);
+        let mut got = vec![0; report.written as usize];
+        std::io::Read::read_exact(&mut File::from(slave), &mut got).unwrap();
+        assert!(got == data[..got.len()]);
+    }
+}

@@ -128,8 +128,7 @@ impl Running {
     /// of a file system whose server does not answer (NFS, FUSE); whatever
     /// touches a pipe that another process is splicing a silent socket or a slow
     /// file into, which locks the pipe; a write of up to 4096 bytes to a blocking
-    /// serial line, or to the blocking master of a pseudoterminal, that takes a
-    /// part of it. Other transfers go on meanwhile.
+    /// serial line that takes a part of it. Other transfers go on meanwhile.
     pub fn cancel(&self) {
         if !self.is_orphan() && self.shared.completion.cancel() {
             // An engine that has shut down has ended it already.

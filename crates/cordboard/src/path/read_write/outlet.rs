@@ -4,19 +4,26 @@ use std::os::fd::OwnedFd;
 
 use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
-use crate::endpoint::{Facts, Kind, Side};
+use crate::endpoint::{Facts, Kind, Side, is_pty_master};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Verdict, stream};
 use crate::pipe::NoWait;
 
 /// A blocking terminal or device is given no more at a time.
 const PIECE: usize = 4096;
+/// The master of a pseudoterminal that polls writable takes so much without
+/// waiting: its buffer is below its limit, and grows by what is asked for, up to
+/// half a page at a time (`__tty_buffer_request_room`,
+/// drivers/tty/tty_buffer.c).
+const PIECE_OF_MASTER: usize = 256;
 
 /// Writes to a sink, by the call that it takes.
 pub(in crate::path) struct Outlet {
     /// For a blocking pipe.
     nowait: NoWait,
     twin: Option<OwnedFd>,
+    /// The sink is the master of a pseudoterminal, once it has been asked.
+    is_master: Option<bool>,
 }
 
 impl Outlet {
@@ -24,6 +31,7 @@ impl Outlet {
         Outlet {
             nowait: NoWait::default(),
             twin: None,
+            is_master: None,
         }
     }
 
@@ -85,7 +93,7 @@ impl Outlet {
         }
         let waits = !facts.nonblocking && !flow.may_sleep && facts.can_block();
         let bytes = if waits && !flow.keeps_messages() {
-            &bytes[..bytes.len().min(PIECE)]
+            &bytes[..bytes.len().min(self.piece(flow))]
         } else {
             bytes
         };
@@ -101,6 +109,14 @@ impl Outlet {
         };
         flow.to.advance(n as u64);
         Ok(n)
+    }
+
+    fn piece(&mut self, flow: &Flow<'_>) -> usize {
+        let ask = || is_pty_master(flow.sink_fd());
+        match *self.is_master.get_or_insert_with(ask) {
+            true => PIECE_OF_MASTER,
+            false => PIECE,
+        }
     }
 
     /// Gives up what it can do without until it writes again.
