@@ -81,19 +81,7 @@ fn misused(error: &clap::Error) -> u8 {
 
 /// A command that moves bytes, from its first signal handler to its last line.
 fn moving(common: &Common, verb: &'static str, run: impl FnOnce(&mut Session)) -> u8 {
-    match Session::begin(common, verb) {
-        Ok(mut session) => {
-            run(&mut session);
-            session.finish()
-        }
-        Err(problem) => {
-            tell(&problem);
-            if common.json {
-                let mut account = report::Account::default();
-                account.problem(&problem);
-                tell(account.json().trim_end());
-            }
-            1
-        }
-    }
+    let mut session = Session::begin(common, verb);
+    run(&mut session);
+    session.finish()
 }

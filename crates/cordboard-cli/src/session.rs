@@ -6,11 +6,10 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use cordboard::{Control, Ended, Errno, PathName, Report, Request, Side, Transfer};
+use cordboard::{Control, Ended, Errno, PathName, Report, Request, Transfer};
 
 use crate::failure::{Refused, ended};
 use crate::flags::{Common, When};
-use crate::hints::Doing;
 use crate::problem::{Problem, give, one_line};
 use crate::progress::Watch;
 use crate::report::Account;
@@ -42,7 +41,7 @@ pub struct Session {
 
 impl Session {
     /// Ready to move bytes: signals handled, progress as asked for.
-    pub fn begin(common: &Common, verb: &'static str) -> Result<Session, Problem> {
+    pub fn begin(common: &Common, verb: &'static str) -> Session {
         // What a signal prints while a name is looked up.
         let zero = if common.json {
             let mut account = Account::default();
@@ -51,14 +50,13 @@ impl Session {
         } else {
             b"cordboard: interrupted: nothing was moved\n".to_vec()
         };
-        let control = signals::install(zero)
-            .map_err(|errno| Problem::call("", Side::Source, errno, Doing::Opening))?;
+        let control = signals::install(zero);
         let drawing = match common.progress {
             When::Auto => std::io::stderr().is_terminal(),
             When::Always => true,
             When::Never => false,
         };
-        Ok(Session {
+        Session {
             verb,
             json: common.json,
             staging: Staging {
@@ -71,7 +69,7 @@ impl Session {
             control,
             watch: Watch::new(drawing),
             account: Account::default(),
-        })
+        }
     }
 
     /// Moves the bytes of one request; accounts for them. `total` is how many

@@ -94,9 +94,12 @@ pub fn tick(interval: Duration) {
 
 /// Installs the handlers, and returns the control that they use. `zero` is
 /// what to print if a signal ends us where nothing can be interrupted.
-pub fn install(zero: Vec<u8>) -> Result<&'static Control, cordboard::Errno> {
+///
+/// Where no descriptor is to be had for the control, or a filter refuses what it
+/// takes, it is looked at now and then.
+pub fn install(zero: Vec<u8>) -> &'static Control {
     if CONTROL.get().is_none() {
-        let control = Control::new()?;
+        let control = Control::new().unwrap_or_else(|_| Control::without_descriptor());
         let _ = POLLED.set(control.clone());
         let _ = CONTROL.set(control.interrupting());
         let _ = LAST_WORDS.set(zero);
@@ -113,7 +116,7 @@ pub fn install(zero: Vec<u8>) -> Result<&'static Control, cordboard::Errno> {
         heeded.retain(|signal| !sys::ignores(*signal));
         stuck::watch(&heeded, on_stop);
     }
-    Ok(CONTROL.get().expect("set above"))
+    CONTROL.get().expect("set above")
 }
 
 /// The control that [`install`] returned, for a transfer that others end too,

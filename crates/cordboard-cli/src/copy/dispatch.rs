@@ -301,7 +301,7 @@ mod tests {
             progress: When::Never,
             json: false,
         };
-        let mut session = Session::begin(&common, "copied").unwrap();
+        let mut session = Session::begin(&common, "copied");
         let job = Job {
             staging: session.staging().clone(),
             ..Job::plain(session.control())

@@ -41,10 +41,8 @@ pub fn run(flags: &Play) -> u8 {
     } else {
         "cordboard: interrupted: nothing was played\n".to_owned()
     };
-    let played = signals::install(zero.into_bytes())
-        .map_err(|errno| (None, Problem::call("", Side::Source, errno, Doing::Opening)))
-        .and_then(|_| play(flags, &mut bill));
-    if let Err((which, problem)) = played {
+    signals::install(zero.into_bytes());
+    if let Err((which, problem)) = play(flags, &mut bill) {
         bill.problem(which, &problem);
     }
     let summary = match flags.progress {

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod refused;
 mod stops;
 
 use std::io::{BufRead, BufReader, Read, Write};

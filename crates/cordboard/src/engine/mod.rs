@@ -39,7 +39,9 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys::{self, PerProcess};
 use crate::threads;
-use crate::transfer::{Awake, Clock, Course, Failure, Refusal, Request, Transfer, duplicate};
+use crate::transfer::{
+    Awake, Clock, Control, Course, Failure, Refusal, Request, Transfer, duplicate,
+};
 
 /// How an engine is to be.
 ///
@@ -157,10 +159,8 @@ impl Engine {
         }
         let none_left = |errno| Refusal::NoDescriptor { errno };
         transfer.own().map_err(none_left)?;
-        let wake = match &transfer.control {
-            Some(control) => Some(duplicate(control.wake_fd()).map_err(none_left)?),
-            None => None,
-        };
+        let wake = transfer.control.as_ref().and_then(Control::wake_fd);
+        let wake = wake.map(duplicate).transpose().map_err(none_left)?;
         transfer.set_up(self.backend);
         let live = Live::new(&transfer);
         let id = self.core.next_id();

@@ -4,6 +4,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno as Refused, IoSlice};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::Stamp;
@@ -45,12 +46,14 @@ impl Bell {
     ///
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor was to be had.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor was to be had. `EPERM`,
+    /// `ENOSYS`, or what else a filter says: it cannot be made, or not be rung.
     pub(crate) fn new() -> Result<Bell, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         match eventfd(0, flags) {
             Ok(fd) => Bell::of(Ends::Event(fd)),
-            Err(rustix::io::Errno::PERM | rustix::io::Errno::NOSYS) => Bell::pipe(),
+            // A filter's word.
+            Err(Refused::PERM | Refused::ACCESS | Refused::NOSYS) => Bell::pipe(),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -74,21 +77,25 @@ impl Bell {
 
     fn of(ends: Ends) -> Result<Bell, Errno> {
         let id = identity(ends.reader()).ok_or(Errno::EBADF)?;
-        Ok(Bell {
+        let bell = Bell {
             ends: ManuallyDrop::new(ends),
             id,
             home: Stamp::here(),
-        })
+        };
+        // One that nobody hears would keep somebody waiting for ever.
+        strike(bell.ends.writer())?;
+        bell.clear();
+        Ok(bell)
     }
 
     /// `false`: nobody hears it. Async-signal-safe: `fstat(2)` and `write(2)`.
     pub(crate) fn ring(&self) -> bool {
         let writer = self.ends.writer();
         identity(writer) == Some(self.id)
-            && match rustix::io::write(writer, &1u64.to_ne_bytes()) {
+            && match strike(writer) {
                 // A counter that is already at its maximum is readable just as
                 // well, and so is a full pipe.
-                Ok(_) | Err(rustix::io::Errno::AGAIN) => true,
+                Ok(()) | Err(Refused::AGAIN) => true,
                 Err(_) => false,
             }
     }
@@ -114,6 +121,18 @@ impl Bell {
     pub(crate) fn is_distinct(&self) -> bool {
         matches!(*self.ends, Ends::Pipe { .. })
     }
+}
+
+/// `write(2)`; `writev(2)`, where a filter refuses that.
+fn strike(bell: BorrowedFd<'_>) -> Result<(), Refused> {
+    let one = 1u64.to_ne_bytes();
+    match rustix::io::write(bell, &one) {
+        Err(Refused::PERM | Refused::ACCESS | Refused::NOSYS) => {
+            rustix::io::writev(bell, &[IoSlice::new(&one)])
+        }
+        done => done,
+    }
+    .map(drop)
 }
 
 impl Ends {
@@ -179,6 +198,22 @@ mod tests {
                 testkit::refuse::refuse(&[libc::SYS_eventfd2], errno);
                 let bell = Bell::new().unwrap();
                 assert!(bell.ring() && bell.is_distinct() && is_rung(&bell));
+            });
+        }
+    }
+
+    #[test]
+    fn without_write_it_rings_or_is_not_made() {
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            testkit::refuse::apart(|| {
+                testkit::refuse::refuse(&[libc::SYS_write], errno);
+                let bell = Bell::new().unwrap();
+                assert!(bell.ring() && is_rung(&bell));
+                testkit::refuse::refuse(&[libc::SYS_writev], errno);
+                assert!(!bell.ring(), "nobody hears it");
+                for make in [Bell::new, Bell::distinct] {
+                    assert_eq!(make().err(), Some(Errno::from_raw(errno)));
+                }
             });
         }
     }

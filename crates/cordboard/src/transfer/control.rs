@@ -22,23 +22,40 @@ pub struct Control {
 #[derive(Debug)]
 struct Shared {
     cancelled: AtomicBool,
-    wake: Bell,
+    /// `None`: whoever waits looks every so often.
+    wake: Option<Bell>,
 }
+
+/// How often that is.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Control {
     /// A fresh handle. Since Linux 2.6.27 (`eventfd2(2)`).
     ///
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the wake-up was to be had.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the wake-up was to be
+    /// had. `EPERM`, `ENOSYS`, or what else a filter says: `eventfd2(2)` and
+    /// `pipe2(2)` are refused, or `write(2)` and `writev(2)`.
     pub fn new() -> Result<Control, Errno> {
-        Ok(Control {
+        Ok(Control::with(Some(Bell::new()?)))
+    }
+
+    /// The same where no descriptor is to be had: a transfer that waits looks
+    /// every 20 ms whether it was cancelled, or woken, unless it is
+    /// [interrupted](Control::interrupting).
+    pub fn without_descriptor() -> Control {
+        Control::with(None)
+    }
+
+    fn with(wake: Option<Bell>) -> Control {
+        Control {
             shared: Arc::new(Shared {
                 cancelled: AtomicBool::new(false),
-                wake: Bell::new()?,
+                wake,
             }),
             interrupting: false,
-        })
+        }
     }
 
     /// Says that whoever cancels or wakes also interrupts the transfer's
@@ -74,11 +91,18 @@ impl Control {
     /// this handle it wakes one, whichever is first to notice; give each its
     /// own where all are to be woken. Async-signal-safe.
     pub fn wake(&self) {
-        self.shared.wake.ring();
+        if let Some(bell) = &self.shared.wake {
+            bell.ring();
+        }
     }
 
-    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.shared.wake.as_fd()
+    pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.wake.as_ref().map(AsFd::as_fd)
+    }
+
+    /// How often a transfer that waits looks at it, because nothing wakes it.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        (self.shared.wake.is_none() && !self.interrupting).then_some(LOOK)
     }
 
     pub(crate) fn clear_wake(&self) {
@@ -86,7 +110,9 @@ impl Control {
         if self.is_cancelled() {
             return;
         }
-        self.shared.wake.clear();
+        if let Some(bell) = &self.shared.wake {
+            bell.clear();
+        }
         // A cancel that came in between: its wake-up was for all who share it.
         if self.is_cancelled() {
             self.wake();

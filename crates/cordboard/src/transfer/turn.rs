@@ -69,7 +69,7 @@ impl Need {
         Interest {
             ready,
             watch: watch.then_some(flow.sink_fd()),
-            wake: transfer.control.as_ref().map(Control::wake_fd),
+            wake: transfer.control.as_ref().and_then(Control::wake_fd),
             doubted: match self.what {
                 What::Side(Side::Sink) => [flow.sink_ready.doubted, false],
                 What::Side(Side::Source) => {
@@ -263,9 +263,12 @@ impl Transfer<'_> {
         self.request.idle.is_some()
     }
 
-    /// How long the observer lets it wait without a call.
+    /// How long the observer lets it wait without a call, or it goes without a
+    /// look at a control that cannot wake it.
     pub(super) fn interval(&self) -> Option<Duration> {
-        self.observer.as_ref().and_then(|o| o.interval())
+        let told = self.observer.as_ref().and_then(|o| o.interval());
+        let looks = self.control.as_ref().and_then(Control::interval);
+        told.into_iter().chain(looks).min()
     }
 
     fn watches_sink(&self) -> bool {

@@ -1,0 +1,102 @@
+//! Without what the command has for being woken by a signal: an eventfd, or a
+//! pipe in its place, and `write(2)`. A filter refuses it, or no descriptor is
+//! left.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+use testkit::refuse::{apart, refuse};
+
+use super::common::*;
+use super::settled;
+
+/// What is refused: one of several, or all of them.
+const REFUSED: [&[libc::c_long]; 4] = [
+    &[libc::SYS_eventfd2],
+    &[libc::SYS_eventfd2, libc::SYS_pipe2],
+    &[libc::SYS_write],
+    &[libc::SYS_write, libc::SYS_writev],
+];
+/// A filter's words; and that no descriptor is to be had.
+const ERRNOS: [i32; 4] = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EMFILE];
+
+/// A run of the command without these calls, with a pipe at either end.
+fn start_without(
+    calls: &[libc::c_long],
+    errno: i32,
+    args: &[&str],
+) -> (Child, PipeWriter, PipeReader) {
+    let (stdin, feed) = std::io::pipe().unwrap();
+    let (out, stdout) = std::io::pipe().unwrap();
+    let child = apart(|| {
+        refuse(calls, errno);
+        let mut command = cordboard();
+        command.args(args).stdin(stdin).stdout(stdout);
+        command.stderr(Stdio::null()).spawn().unwrap()
+    });
+    (child, feed, out)
+}
+
+fn each(test: impl Fn(&[libc::c_long], i32)) {
+    for calls in REFUSED {
+        for errno in ERRNOS {
+            eprintln!("without {calls:?}: {errno}");
+            test(calls, errno);
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_moved_and_ended_by_a_signal() {
+    each(|calls, errno| {
+        for args in [&["splice", "-", "-"][..], &["cat"]] {
+            let (child, mut feed, mut out) = start_without(calls, errno, args);
+            feed.write_all(b"twelve bytes").unwrap();
+            let mut twelve = [0; 12];
+            out.read_exact(&mut twelve).unwrap();
+            assert_eq!(&twelve, b"twelve bytes");
+            settled(&child);
+            signal(child.id(), Signal::TERM);
+            assert_eq!(end(child).code(), 143);
+            let (child, feed, mut out) = start_without(calls, errno, args);
+            drop(feed);
+            let mut none = Vec::new();
+            out.read_to_end(&mut none).unwrap();
+            assert_eq!((end(child).code(), none.len()), (0, 0));
+        }
+    });
+}
+
+/// Small ones and large ones, by several threads and where there is no engine.
+#[test]
+fn many_files_are_copied() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let mut sources = Vec::new();
+    for n in 0..80 {
+        let large = usize::from(n < 3) * (5 << 20);
+        std::fs::write(path(&n.to_string()), vec![n; large + 100]).unwrap();
+        sources.push(path(&n.to_string()));
+    }
+    std::fs::create_dir(path("to")).unwrap();
+    let mut args = vec!["copy"];
+    args.extend(sources.iter().map(String::as_str));
+    let to = path("to");
+    args.push(&to);
+    each(|calls, errno| {
+        // What is written by write(2) cannot be written here.
+        if calls.contains(&libc::SYS_write) {
+            return;
+        }
+        let (child, _feed, _out) = start_without(calls, errno, &args);
+        assert_eq!(end(child).code(), 0);
+        for from in &sources {
+            let name = std::path::Path::new(from).file_name().unwrap();
+            let to = folder.path().join("to").join(name);
+            let same = std::fs::read(&to).unwrap() == std::fs::read(from).unwrap();
+            assert!(same, "{name:?}");
+            std::fs::remove_file(to).unwrap();
+        }
+    });
+}
