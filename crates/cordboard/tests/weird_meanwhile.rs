@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use common::{any, content, file_with, meanwhile, only, pattern, run, watchdog};
 use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
-use cordboard::{Ended, Errno, PathName, Request, Side, Transfer};
+use cordboard::{Control, Ended, Endpoint, Errno, PathName, Request, Side, Sparse, Transfer};
 
 const COPYING: [PathName; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
 
@@ -161,5 +161,63 @@ fn one_call_moves_a_bounded_piece() {
         let report = transfer.observe(&mut stride).run().report;
         assert_eq!(report.written, 24 * MIB as u64);
         assert!(stride.longest <= bound << 20, "{path}: {}", stride.longest);
+    }
+}
+
+/// What was reserved behind a sink's end is given back, however the transfer
+/// ends, and takes with it nothing that others have written there meanwhile.
+#[test]
+fn room_that_is_not_filled_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let name = "room_that_is_not_filled_is_given_back";
+    let _dog = watchdog(name);
+    let sink = tempfile::tempfile().unwrap();
+    let reserves = Endpoint::probe(sink.as_fd()).unwrap().facts().filesystem;
+    if !reserves.is_some_and(|fs| fs.reserves_by_page()) {
+        return testkit::skip::report(name, "the directory for temporary files is not on ext4");
+    }
+    let m = MIB as u64;
+    for path in COPYING {
+        for (cut, theirs) in [(false, None), (false, Some(40 * m)), (true, None)] {
+            let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+            // All of it is to be written, as zeros.
+            source.set_len(512 * m).unwrap();
+            let request = Request {
+                sparse: Sparse::Never,
+                block: std::num::NonZeroUsize::new(MIB + 300),
+                ..only(&[path])
+            };
+            let control = Control::new().unwrap();
+            let mut reserved = 0;
+            let mut early = meanwhile(|| {
+                reserved = sink.metadata().unwrap().blocks() * 512;
+                match theirs {
+                    Some(at) => sink.write_all_at(b"theirs", at).unwrap(),
+                    None if cut => source.set_len(m).unwrap(),
+                    None => {}
+                }
+                if !cut {
+                    control.cancel();
+                }
+            });
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let transfer = transfer.control(&control).observe(&mut early);
+            let report = transfer.run().report;
+            let what = format!("{path} {cut} {theirs:?}: {report:?}");
+            assert!(reserved >= 32 * m, "{what}: {reserved}");
+            let expected = if cut { Ended::Error } else { Ended::Cancelled };
+            assert_eq!(report.ended, expected, "{what}");
+            let stat = sink.metadata().unwrap();
+            let end = theirs.map_or(report.written, |at| at + 6);
+            assert_eq!(stat.len(), end, "{what}");
+            // And a few for the map of the others.
+            let most = end.next_multiple_of(4096) + 64 * 1024;
+            assert!(stat.blocks() * 512 <= most, "{what}: {}", stat.blocks());
+            if let Some(at) = theirs {
+                let mut found = [0; 6];
+                sink.read_exact_at(&mut found, at).unwrap();
+                assert_eq!(&found, b"theirs", "{what}");
+            }
+        }
     }
 }

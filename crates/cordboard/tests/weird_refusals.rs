@@ -7,6 +7,8 @@
 //! its own; `ENOSYS` is remembered for the process, so it has one of its own.
 
 mod common;
+#[path = "refusals/room.rs"]
+mod room;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -144,117 +146,6 @@ fn splice_refused_in_every_known_way() {
     let paths = [PathName::Splice, PathName::ReadWrite];
     for from in [From::Pipe, From::Unix, From::Tcp] {
         hands_over(from, paths, libc::SYS_splice, &errnos);
-    }
-}
-
-/// Where reading a hole by pages takes room or memory (tmpfs before Linux 5.18),
-/// reading it into a buffer takes none: no such errno is the sink's, before a
-/// write has said so.
-const ROOM: [Errno; 4] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG, Errno::ENOMEM];
-
-#[test]
-fn a_source_that_finds_no_room() {
-    use std::os::fd::AsRawFd;
-    let _dog = watchdog("a_source_that_finds_no_room");
-    use PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
-    let file_to_file = [
-        (CopyFileRange, Sendfile, libc::SYS_copy_file_range, 0),
-        (Sendfile, Splice, libc::SYS_sendfile, 1),
-    ];
-    for (path, next, call, argument) in file_to_file {
-        for (errno, late) in errnos() {
-            let (source, sink) = (
-                common::file_with(&pattern(SIZE)),
-                tempfile::tempfile().unwrap(),
-            );
-            let number = source.as_raw_fd().cast_unsigned();
-            let refuse = || testkit::refuse::refuse_where(call, argument, number, errno.raw());
-            let report = in_blocks(&source, &sink, [path, next], late, refuse);
-            passed_on(&report, [path, next], errno, late);
-            assert!(content(&sink) == pattern(SIZE), "{report:?}");
-        }
-    }
-    // By a private pipe, and without one.
-    for size in [SIZE, 60_000] {
-        for (errno, late) in errnos() {
-            let (source, (mut reader, sink)) =
-                (common::file_with(&pattern(size)), std::io::pipe().unwrap());
-            let number = source.as_raw_fd().cast_unsigned();
-            let got = std::thread::spawn(move || {
-                let mut got = Vec::new();
-                reader.read_to_end(&mut got).unwrap();
-                got
-            });
-            let refuse = || testkit::refuse::refuse_where(libc::SYS_splice, 0, number, errno.raw());
-            let report = in_blocks(&source, &sink, [Splice, ReadWrite], late, refuse);
-            drop(sink);
-            passed_on(&report, [Splice, ReadWrite], errno, late);
-            assert!(got.join().unwrap() == pattern(size), "{report:?}");
-        }
-    }
-}
-
-/// Each of them, from the beginning or once something has moved.
-fn errnos() -> impl Iterator<Item = (Errno, bool)> {
-    ROOM.into_iter()
-        .flat_map(|errno| [(errno, false), (errno, true)])
-}
-
-fn in_blocks(
-    source: impl AsFd + Sync,
-    sink: impl AsFd + Sync,
-    paths: [PathName; 2],
-    late: bool,
-    refuse: impl Fn() + Sync,
-) -> Report {
-    let request = Request {
-        block: std::num::NonZeroUsize::new(4096),
-        ..only(&paths)
-    };
-    apart(|| {
-        let mut moved = common::meanwhile(|| {
-            if late {
-                refuse()
-            }
-        });
-        if !late {
-            refuse();
-        }
-        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request);
-        transfer.unwrap().observe(&mut moved).run().report
-    })
-}
-
-/// The second path carries what the first did not, up to the end.
-fn passed_on(report: &Report, paths: [PathName; 2], errno: Errno, late: bool) {
-    assert_eq!(
-        (report.ended, report.failed),
-        (Ended::Eof, None),
-        "{report:?}"
-    );
-    assert_eq!(report.read, report.written, "{report:?}");
-    assert!(declined(report, paths[0], errno), "{report:?}");
-    assert_eq!(report.path, paths[usize::from(!late)..], "{report:?}");
-}
-
-/// The same from a pipe is the sink's: nothing is taken out of the pipe for a
-/// buffer that could not be written.
-#[test]
-fn a_sink_that_finds_no_room_for_a_pipes_pages() {
-    let _dog = watchdog("a_sink_that_finds_no_room_for_a_pipes_pages");
-    for errno in ROOM {
-        let data = pattern(SIZE);
-        let source = Source::new(From::Pipe, &data);
-        let sink = tempfile::tempfile().unwrap();
-        let outcome = apart(|| {
-            refuse(&[libc::SYS_splice], errno);
-            let paths = [PathName::Splice, PathName::ReadWrite];
-            run(&source.fd, &sink, only(&paths))
-        });
-        let failure = (outcome.report.failed, outcome.report.errno);
-        assert_eq!(failure, (Some(Side::Sink), Some(errno)));
-        assert_eq!((outcome.report.read, outcome.report.stranded), (0, 0));
-        common::audit("a pipe", outcome, source, From::Pipe, &data);
     }
 }
 
@@ -527,43 +418,6 @@ fn a_sink_that_takes_nothing_without_a_word() {
         (Some(cordboard::Side::Sink), Some(Errno::EIO), 0),
         "{report:?}"
     );
-}
-
-/// Holes are made without the newest call for it, and never by one that could
-/// make the sink shorter.
-#[test]
-fn holes_where_calls_are_refused() {
-    use std::os::unix::fs::{FileExt, MetadataExt};
-    let _dog = watchdog("holes_where_calls_are_refused");
-    let blocks = |file: &File| file.metadata().unwrap().blocks();
-    let (write, reserve) = (libc::SYS_pwritev2, libc::SYS_fallocate);
-    for calls in [&[write][..], &[reserve], &[write, reserve]] {
-        for errno in [Errno::EOPNOTSUPP, Errno::EPERM, Errno::ENOSYS] {
-            let source = tempfile::tempfile().unwrap();
-            for at in [1 << 20, 5 << 20] {
-                source.write_all_at(&pattern(8192), at).unwrap();
-            }
-            source.set_len((9 << 20) + 17).unwrap();
-            let sink = tempfile::tempfile().unwrap();
-            let report = apart(|| {
-                refuse(&[libc::SYS_ftruncate], Errno::EIO);
-                refuse(calls, errno);
-                run(&source, &sink, only(&[PathName::ReadWrite])).report
-            });
-            let found = (report.ended, report.written, report.path);
-            let expected = (Ended::Eof, (9 << 20) + 17, vec![PathName::ReadWrite]);
-            assert_eq!(found, expected, "{calls:?} {errno}");
-            assert!(content(&sink) == content(&source), "{calls:?} {errno}");
-            // Where nothing can be punched out, the last block of each hole stays.
-            let more = if calls.contains(&reserve) { 3 } else { 1 };
-            let most = blocks(&source) + more * 8;
-            assert!(
-                blocks(&sink) <= most,
-                "{calls:?} {errno}: {}",
-                blocks(&sink)
-            );
-        }
-    }
 }
 
 /// `prlimit64(2)`, which tells whether `SIGXFSZ` has to be held back.

@@ -263,10 +263,6 @@ fn account(
         }
         return problem;
     }
-    if made.fresh && !state.complete {
-        // Nobody else writes to it yet: what was reserved ahead goes again.
-        let _ = rustix::fs::ftruncate(&made.fd, stat.st_size as u64);
-    }
     let of = state.total.map_or(String::new(), |n| format!(" of {n}"));
     let holds = match made.before {
         0 => format!("{to} holds {}{of} bytes", stat.st_size),

@@ -224,7 +224,7 @@ fn socket(fd: BorrowedFd<'_>, facts: &mut Facts) {
 
 /// `STATX_DIOALIGN` where the kernel has it; the file system's block before
 /// Linux 6.1, which is always enough.
-pub(super) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<Alignment> {
+pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<Alignment> {
     match sys::direct_alignment(fd) {
         Ok(Some((memory, offset))) => Some(Alignment { memory, offset }),
         Ok(None) => None,

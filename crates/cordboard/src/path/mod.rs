@@ -18,9 +18,11 @@ mod spill;
 pub(crate) mod splice;
 mod staged;
 mod stream;
+mod surplus;
 
 pub(crate) use flow::{Cursor, Flow, Ready};
 pub(crate) use lengthen::lengthen;
+pub(crate) use surplus::give_back;
 
 use std::os::fd::BorrowedFd;
 

@@ -29,6 +29,7 @@ mod select;
 mod signal;
 mod socket;
 mod table;
+mod unreadable;
 
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
 pub(crate) use bell::{Bell, Identity, identity};
@@ -48,6 +49,7 @@ pub(crate) use select::wait_for;
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, unsent};
 pub(crate) use table::Thread;
+pub(crate) use unreadable::write_unreadable;
 
 use crate::errno::Errno;
 

@@ -6,14 +6,12 @@
 //! and changes neither length nor contents, so a transfer that is killed
 //! leaves a file of the right length.
 //!
-//! What is left of it behind a transfer that ended early stays reserved, up to
-//! a window. The only way to give it back is to truncate the file to the length
-//! that it has, and between the look and the call somebody else may have made
-//! it longer: their bytes would be gone.
+//! What is left of it behind the end of the file is given back once the
+//! transfer has ended (`path/surplus.rs`); one that is killed leaves it.
 
 use rustix::fs::FallocateFlags;
 
-use crate::path::Flow;
+use crate::path::{Flow, give_back};
 
 /// Bytes that are reserved at a time.
 const WINDOW: u64 = 64 << 20;
@@ -29,6 +27,8 @@ pub(super) struct Ahead {
     until: u64,
     /// The transfer is to end here.
     end: u64,
+    /// The file system will not: no need to ask again.
+    refused: bool,
 }
 
 impl Ahead {
@@ -44,21 +44,33 @@ impl Ahead {
             start: here,
             until: here,
             end: here.saturating_add(known),
+            refused: false,
         })
     }
 
     /// Reserves the next window when the writing comes near the end of the
-    /// last. `false` if the file system will not: no need to ask again.
-    pub(super) fn advance(&mut self, flow: &Flow<'_>) -> bool {
+    /// last.
+    pub(super) fn advance(&mut self, flow: &Flow<'_>) {
         let here = self.start + flow.written;
-        if self.until >= self.end || self.until.saturating_sub(here) >= WINDOW / 2 {
-            return true;
+        let near = self.until.saturating_sub(here) < WINDOW / 2;
+        if self.refused || self.until >= self.end || !near {
+            return;
         }
         let length = WINDOW.min(self.end - self.until);
         let keep = FallocateFlags::KEEP_SIZE;
-        // A full disk is for the writing to find, at the right byte.
+        // A full disk is for the writing to find, at the right byte. It may have
+        // given a part.
         let done = rustix::fs::fallocate(flow.sink_fd(), keep, self.until, length);
         self.until += length;
-        done.is_ok()
+        self.refused = done.is_err();
+    }
+
+    /// Nothing more will be written: gives back what was not needed. Where that
+    /// is not to be had (no procfs, no permission, a lease, a file that takes no
+    /// direct I/O), it stays reserved.
+    pub(super) fn end(&self, flow: &Flow<'_>) {
+        if self.until > self.start + flow.written {
+            let _ = give_back(flow.sink_fd());
+        }
     }
 }

@@ -69,6 +69,9 @@ impl Transfer<'_> {
         if let Some((_, path)) = &mut self.current {
             path.finish(&mut self.flow);
         }
+        if let Some(ahead) = &self.ahead {
+            ahead.end(&self.flow);
+        }
         if verdict.ended == Ended::Eof && self.source_was_truncated() {
             verdict.fail(Side::Source, Errno::ENODATA);
         }

@@ -56,9 +56,8 @@ impl Transfer<'_> {
             let before = self.flow.read;
             if !matches!(name, PathName::Clone | PathName::Direct)
                 && let Some(ahead) = &mut self.ahead
-                && !ahead.advance(&self.flow)
             {
-                self.ahead = None;
+                ahead.advance(&self.flow);
             }
             let verdict = path.step(&mut self.flow);
             if self.flow.read > before && !self.used.contains(&name) {

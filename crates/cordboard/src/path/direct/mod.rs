@@ -110,7 +110,7 @@ impl Direct {
         let pace = Pace::new(flow, unit as usize, arena.len())
             .ok_or("blocks smaller than direct I/O takes")?;
         let room = match flow.sink.kind() {
-            Kind::File => Some(Room::new(flow.sink_fd())?),
+            Kind::File => Some(Room::new(flow.sink_fd(), flow.sink.facts())?),
             _ => None,
         };
         Ok(Direct {

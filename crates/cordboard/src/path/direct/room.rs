@@ -9,8 +9,9 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
 
+use crate::endpoint::Facts;
 use crate::errno::Errno;
-use crate::path::lengthen;
+use crate::path::{give_back, lengthen};
 
 /// How long the sink was and how long it was made.
 #[derive(Debug)]
@@ -18,12 +19,20 @@ pub(super) struct Room {
     before: u64,
     /// The length that this transfer gave it last; 0 if none.
     given: u64,
+    /// Blocks may have been reserved behind the end, on a file system that takes
+    /// them back.
+    surplus: bool,
+    ext4: bool,
 }
 
 impl Room {
-    pub(super) fn new(sink: BorrowedFd<'_>) -> Result<Room, Errno> {
-        let before = fstat(sink)?.st_size as u64;
-        Ok(Room { before, given: 0 })
+    pub(super) fn new(sink: BorrowedFd<'_>, facts: &Facts) -> Result<Room, Errno> {
+        Ok(Room {
+            before: fstat(sink)?.st_size as u64,
+            given: 0,
+            surplus: false,
+            ext4: facts.filesystem.is_some_and(|fs| fs.reserves_by_page()),
+        })
     }
 
     /// Makes the sink reach to `end`, with blocks from `start` on. Returns how
@@ -61,6 +70,7 @@ impl Room {
             self.given = end;
             return Ok(end);
         }
+        self.surplus = self.ext4;
         Ok(size)
     }
 
@@ -73,7 +83,10 @@ impl Room {
         let length = self.before.max(filled);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {
             ftruncate(sink, length)?;
-            self.given = length;
+            (self.given, self.surplus) = (length, false);
+        }
+        if std::mem::take(&mut self.surplus) {
+            let _ = give_back(sink);
         }
         Ok(())
     }
@@ -82,6 +95,7 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Kind;
     use std::os::fd::AsFd;
 
     #[test]
@@ -89,7 +103,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(100).unwrap();
         let length = || file.metadata().unwrap().len();
-        let mut room = Room::new(file.as_fd()).unwrap();
+        let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
         room.grow(file.as_fd(), 4096, 1 << 20).unwrap();
         assert_eq!(length(), 1 << 20);
         room.trim(file.as_fd(), 8192).unwrap();
@@ -107,7 +121,7 @@ mod tests {
     fn what_others_append_where_there_is_no_room_stays() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(100).unwrap();
-        let mut room = Room::new(file.as_fd()).unwrap();
+        let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
         testkit::refuse::apart(|| {
             testkit::refuse::refuse(&[libc::SYS_fallocate], libc::ENOSPC);
             room.grow(file.as_fd(), 0, 1 << 20).unwrap();
@@ -120,7 +134,7 @@ mod tests {
     #[test]
     fn room_without_fallocate_is_made_by_nothing_that_could_shorten_the_file() {
         let file = tempfile::tempfile().unwrap();
-        let mut room = Room::new(file.as_fd()).unwrap();
+        let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
         testkit::refuse::apart(|| {
             testkit::refuse::refuse(&[libc::SYS_fallocate], libc::EOPNOTSUPP);
             testkit::refuse::refuse(&[libc::SYS_ftruncate], libc::EIO);

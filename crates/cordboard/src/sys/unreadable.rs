@@ -1,0 +1,30 @@
+//! A write that must fail.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use super::last;
+use crate::errno::Errno;
+
+/// Writes memory that may not be read: the file system prepares for so many
+/// bytes, gets none (`EFAULT`), and clears up behind it. Never writes a byte.
+pub(crate) fn write_unreadable(fd: BorrowedFd<'_>, offset: u64, length: usize) -> Errno {
+    let Ok(offset) = libc::off64_t::try_from(offset) else {
+        return Errno::EINVAL;
+    };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, where the kernel has room for one.
+    let none = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
+    if none == libc::MAP_FAILED {
+        return last();
+    }
+    // SAFETY: the kernel may not read there either, and says so.
+    let done = unsafe { libc::pwrite64(fd.as_raw_fd(), none, length, offset) };
+    let errno = match done {
+        -1 => last(),
+        _ => Errno::from_raw(0),
+    };
+    // SAFETY: the mapping is ours, and nobody has a pointer into it.
+    unsafe { libc::munmap(none, length) };
+    errno
+}
