@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{any, content, file_with, pattern, position, watchdog};
 use cordboard::engine::Options;
-use cordboard::{Control, Ended, Engine, Report, Request, Running, Transfer};
+use cordboard::{Control, Ended, Engine, PathName, Report, Request, Running, Transfer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 
@@ -256,4 +256,142 @@ fn idle_and_cancel_hold_for_a_terminal_that_nobody_reads() {
     assert_eq!(report.ended, Ended::Cancelled);
     assert_eq!(position(&source), report.written);
     drop(master);
+}
+
+/// Passes these bytes on, and ends.
+fn carries_on(engine: &Engine, bytes: &[u8]) {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let running = engine.start(transfer(&source, &sink, any())).unwrap();
+    drop((source, sink));
+    feed.write_all(bytes).unwrap();
+    drop(feed);
+    let mut out = Vec::new();
+    end.read_to_end(&mut out).unwrap();
+    assert_eq!(out, bytes);
+    let report = running.wait().report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, bytes.len() as u64)
+    );
+    assert_eq!(report.path, [PathName::Splice]);
+}
+
+/// The thread that waits for all of them is held up, and then the one that has
+/// taken over from it, again and again.
+#[test]
+fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
+    let name = "a_reactor_that_is_held_up_leaves_the_others_to_another_one";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    const STUCK: usize = 3;
+    let engine = engine_of(2);
+    // It waits there from before, with an alarm, and hears of what comes.
+    let (silent, mut feed) = std::io::pipe().unwrap();
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let hour = Request {
+        idle: Some(Duration::from_secs(3600)),
+        ..any()
+    };
+    let waits = engine.start(transfer(&silent, &sink, hour)).unwrap();
+    let mut stuck = Vec::new();
+    for n in 1..=STUCK {
+        let locked = Locked::new();
+        let (source, mut feed) = std::io::pipe().unwrap();
+        feed.write_all(b"hello").unwrap();
+        let running = engine.start(transfer(&source, &locked.writer, any()));
+        while held_up("cordboard") < n {
+            std::thread::yield_now();
+        }
+        carries_on(&engine, b"meanwhile");
+        stuck.push((locked, feed, running.unwrap()));
+    }
+    // As a source, it is asked how large it is first of all.
+    let locked = Locked::new();
+    let (_nobody, nowhere) = std::io::pipe().unwrap();
+    let cancelled = engine.start(transfer(&locked.reader, &nowhere, any()));
+    let cancelled = cancelled.unwrap();
+    while held_up("cordboard") <= STUCK {
+        std::thread::yield_now();
+    }
+    cancelled.cancel();
+    carries_on(&engine, b"meanwhile");
+    // So does one that ends by the clock, and one that is cancelled.
+    let (quiet, _feed) = std::io::pipe().unwrap();
+    let idle = Request {
+        idle: Some(Duration::from_millis(5)),
+        ..any()
+    };
+    let report = engine.start(transfer(&quiet, &sink, idle)).unwrap().wait();
+    assert_eq!(report.report.ended, Ended::Idle);
+    feed.write_all(b"heard").unwrap();
+    end.read_exact(&mut [0; 5]).unwrap();
+    waits.cancel();
+    let report = waits.wait().report;
+    assert_eq!((report.ended, report.written), (Ended::Cancelled, 5));
+
+    let (mut reader, writer) = locked.release();
+    let report = cancelled.wait().report;
+    assert_eq!(report.ended, Ended::Cancelled, "{report:?}");
+    drop(writer);
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest.len() as u64 + report.read, 1);
+    assert_eq!(report.read, report.written + report.stranded);
+    for (locked, feed, running) in stuck {
+        let (mut reader, writer) = locked.release();
+        drop((feed, writer));
+        let report = running.wait().report;
+        assert_eq!((report.ended, report.written), (Ended::Eof, 5));
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"xhello");
+    }
+    // Those that were held up have gone.
+    while threads("cordboard").len() > 1 {
+        std::thread::yield_now();
+    }
+    carries_on(&engine, b"afterwards");
+    engine.shutdown();
+    assert_eq!(threads("cordboard").len(), 0);
+    assert_eq!(threads("cordboard-watch").len(), 0);
+}
+
+/// It waits for all outcomes, and for all threads.
+#[test]
+fn an_engine_shuts_down_once_nothing_is_held_up_any_more() {
+    let name = "an_engine_shuts_down_once_nothing_is_held_up_any_more";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    let engine = engine_of(1);
+    let locked = Locked::new();
+    let (source, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(b"hello").unwrap();
+    let running = engine.start(transfer(&source, &locked.writer, any()));
+    while held_up("cordboard") < 1 {
+        std::thread::yield_now();
+    }
+    carries_on(&engine, b"meanwhile");
+    std::thread::scope(|scope| {
+        let down = scope.spawn(|| engine.shutdown());
+        // Later starts are refused from the moment on.
+        let refused = || {
+            let late = engine.start(transfer(&source, &std::io::stderr(), any()));
+            late.is_err()
+        };
+        while !refused() {
+            std::thread::yield_now();
+        }
+        assert!(!down.is_finished());
+        let (_reader, _writer) = locked.release();
+        down.join().unwrap();
+    });
+    let report = running.unwrap().try_wait().expect("delivered").report;
+    assert_eq!(report.ended, Ended::Cancelled);
+    assert_eq!(report.read, report.written + report.stranded);
+    assert_eq!(threads("cordboard").len(), 0);
 }

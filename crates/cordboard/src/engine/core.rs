@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::inbox::Inbox;
 use super::job::Job;
@@ -17,6 +17,10 @@ use crate::sys::{Stamp, Thread};
 use crate::threads::{self, Pool, Work as _};
 use crate::transfer::{Next, Place, Poll, Turn};
 
+/// How long a step of the main thread's may take, and twice that, before
+/// another one takes over.
+const HELD_UP: Duration = Duration::from_millis(20);
+
 /// A station of which there is none before it is needed, and its thread.
 type Disk = Option<(Arc<Station>, JoinHandle<()>)>;
 
@@ -25,9 +29,11 @@ pub(super) struct Core {
     /// Of this process's engines, this one.
     pub(super) number: usize,
     main: Arc<Station>,
-    /// The thread of that one; the others have its descriptors, as they are
-    /// started by it or by each other.
-    thread: OnceLock<Thread>,
+    /// The thread of that one by now; the others have its descriptors, as they
+    /// are started by it or by each other.
+    thread: OnceLock<Mutex<Thread>>,
+    /// Those that watch over it or have taken over.
+    watches: Mutex<Vec<JoinHandle<()>>>,
     /// For transfers whose steps must all be taken on one thread, and wait now
     /// and then for a disk.
     disk: Mutex<Disk>,
@@ -50,6 +56,7 @@ impl Core {
             number,
             main: Station::new(Place::Reactor)?,
             thread: OnceLock::new(),
+            watches: Mutex::new(Vec::new()),
             disk: Mutex::new(None),
             pool: Pool::new(number, workers),
             start: Instant::now(),
@@ -68,15 +75,46 @@ impl Core {
 
     /// Called by the main one's thread, first of all.
     pub(super) fn begins(&self) {
-        let _ = self.thread.set(Thread::this());
+        let this = Thread::this();
+        let known = self.thread.get_or_init(|| Mutex::new(this));
+        *known.lock().unwrap_or_else(PoisonError::into_inner) = this;
+    }
+
+    /// The main one's thread. It has been started, and this is the first that it
+    /// tells.
+    fn thread(&self) -> Thread {
+        let known = self.thread.wait();
+        *known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has another thread take over from the main one's whenever that is held up
+    /// in a step. Where none is to be had, nobody does.
+    pub(super) fn has_it_watched(self: &Arc<Self>) {
+        let core = Arc::clone(self);
+        let body = move || {
+            let held_up = || core.thread().waits();
+            if let Some(reactor) = core.main.seat().watch(HELD_UP, held_up) {
+                threads::rename(c"cordboard");
+                core.begins();
+                reactor.run();
+            }
+        };
+        if let Ok(thread) = threads::start("cordboard-watch", self.number, body) {
+            let mut watches = self.watches();
+            watches.retain(|thread| !thread.is_finished());
+            watches.push(thread);
+        }
+    }
+
+    fn watches(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Numbers of descriptors mean other files to the calling thread than to
     /// the engine's. Asked at each start, since `unshare(2)` may come at any
     /// time, and the files of somebody else would be read, written and closed.
     pub(super) fn has_other_descriptors(&self) -> bool {
-        // The thread has been started, and this is the first that it does.
-        self.thread.wait().shares_descriptors() == Some(false)
+        self.thread().shares_descriptors() == Some(false)
     }
 
     /// What comes there.
@@ -106,8 +144,18 @@ impl Core {
         disk.as_ref().map(|(station, _)| Arc::clone(station))
     }
 
-    /// Waits for all threads but the main one, which has ended.
+    /// Waits for all threads but the first one, which has ended.
     pub(super) fn join(&self) {
+        loop {
+            // Whoever takes over is watched by another one.
+            let watches = std::mem::take(&mut *self.watches());
+            if watches.is_empty() {
+                break;
+            }
+            for thread in watches {
+                let _ = thread.join();
+            }
+        }
         let disk = self.disk().take();
         if let Some((_, thread)) = disk {
             let _ = thread.join();
@@ -120,6 +168,9 @@ impl Core {
         // Held at the moment of the fork, it is nobody's any more.
         if let Ok(mut disk) = self.disk.try_lock() {
             std::mem::forget(disk.take());
+        }
+        if let Ok(mut watches) = self.watches.try_lock() {
+            std::mem::forget(std::mem::take(&mut *watches));
         }
     }
 

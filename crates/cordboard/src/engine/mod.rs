@@ -4,7 +4,8 @@
 //! One thread waits for all transfers (`epoll(7)`) and takes the steps of those
 //! between pipes and sockets, a step each in turn; another one, when needed,
 //! does the same for direct copies, and a few more are there for what waits
-//! inside the kernel. No signal reaches any of them.
+//! inside the kernel. No signal reaches any of them. Where one of them is held
+//! up in the kernel, another one takes its place.
 
 mod completion;
 mod core;
@@ -13,6 +14,7 @@ mod job;
 mod message;
 mod reactor;
 mod running;
+mod seat;
 mod station;
 mod status;
 mod sync;

@@ -3,6 +3,11 @@
 //! runs, which takes the steps of those that never wait inside the kernel; and
 //! one for direct copies, which keep to one thread and do wait, at their heads
 //! and tails, for a disk.
+//!
+//! A step between pipes and sockets can be held up all the same, by a pipe's
+//! lock. Before each one the thread leaves all that it is in charge of in its
+//! station's seat, where the watch takes over if the step does not end: the
+//! thread that was held up then sends its transfer after it, and ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -63,33 +68,57 @@ impl Reactor {
         })
     }
 
-    /// Until the engine has shut down.
-    pub(super) fn run(mut self) {
+    /// Until the engine has shut down, or another thread has taken over.
+    pub(super) fn run(self) {
+        let core = Arc::clone(&self.core);
+        if self.station.place == Place::Reactor {
+            core.has_it_watched();
+        }
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
-        while !self.core.is_done() {
-            let nothing_new = self.read_messages();
-            if self.station.place == Place::Disk {
-                sys::keep_an_arena(!self.jobs.is_empty());
+        let mut this = Box::new(self);
+        while !core.is_done() {
+            let nothing_new = this.read_messages();
+            if this.station.place == Place::Disk {
+                sys::keep_an_arena(!this.jobs.is_empty());
             }
-            self.ring_alarms();
+            this.ring_alarms();
             // Those that are in the queue now; what they put there waits.
-            for _ in 0..self.queue.len() {
-                if let Some(id) = self.queue.pop_front() {
-                    self.turn(id);
+            for _ in 0..this.queue.len() {
+                if let Some(id) = this.queue.pop_front() {
+                    match this.turn(&core, id) {
+                        Some(back) => this = back,
+                        None => return,
+                    }
                 }
             }
-            let now = self.core.clock().now();
-            let timeout = if !nothing_new || !self.queue.is_empty() {
+            let now = core.clock().now();
+            let timeout = if !nothing_new || !this.queue.is_empty() {
                 Some(Duration::ZERO)
             } else {
-                let alarm = self.timers.next().map(|at| at.saturating_sub(now));
+                let alarm = this.timers.next().map(|at| at.saturating_sub(now));
                 // Where the host closes the bell nothing else would wake it.
-                let look = self.core.is_active().then_some(LONGEST);
+                let look = core.is_active().then_some(LONGEST);
                 alarm.into_iter().chain(look).min()
             };
-            if let Err(errno) = self.wait(timeout, &mut events) {
-                return self.give_up(errno);
+            if let Err(errno) = this.wait(timeout, &mut events) {
+                return this.give_up(errno);
             }
+        }
+    }
+
+    /// Does something that may hold up this thread. `Err`: it has, and another
+    /// one is in charge by now.
+    fn aside<T>(self: Box<Self>, core: &Core, what: impl FnOnce() -> T) -> Result<Charge<T>, T> {
+        // What the disk's thread has in the kernel's hands is nobody else's.
+        if self.station.place == Place::Disk {
+            return Ok((self, what()));
+        }
+        let seat = core.main().seat();
+        seat.leave(self);
+        let result = what();
+        match seat.come_back() {
+            Some(this) => Ok((this, result)),
+            None => Err(result),
         }
     }
 
@@ -125,6 +154,8 @@ impl Reactor {
     fn admit(&mut self, mut job: Box<Job>) {
         job.transfer.place = self.station.place;
         job.settle_at(&self.station);
+        // It may have rung for nobody, while a step was held up.
+        self.timers.forget(job.id(), &mut job.alarm);
         match job.need {
             Some(need) => self.park(job, need),
             None => self.enqueue(job),
@@ -169,15 +200,17 @@ impl Reactor {
         }
     }
 
-    /// One transfer's turn: what its wait has come to, and one step.
-    fn turn(&mut self, id: u64) {
-        let Some(mut job) = self.jobs.remove(&id) else {
-            return;
+    /// One transfer's turn: what its wait has come to, and one step. `None`:
+    /// another thread is in charge.
+    fn turn(self: Box<Self>, core: &Arc<Core>, id: u64) -> Option<Box<Self>> {
+        let mut this = self;
+        let Some(mut job) = this.jobs.remove(&id) else {
+            return Some(this);
         };
         job.queued = false;
-        self.timers.arm(id, &mut job.alarm, None);
+        this.timers.arm(id, &mut job.alarm, None);
         if job.ending.is_some() {
-            return self.end(job);
+            return this.end(core, job);
         }
         loop {
             let steps = job.need.is_none();
@@ -185,36 +218,47 @@ impl Reactor {
             // What the kernel does for a transfer is told to one thread only.
             let movable = job.transfer.completions().is_none();
             if steps && movable {
-                match self.send_home(job, home) {
+                if matches!(home, Place::Worker | Place::Anywhere) {
+                    this.timers.forget(id, &mut job.alarm);
+                    // Where no worker is to be had, it is done here.
+                    let done = this.aside(core, || core.submit(Work::Piece(job)));
+                    return done.ok().map(|(this, ())| this);
+                }
+                match this.send_home(job, home) {
                     Some(here) => job = here,
-                    None => return,
+                    None => return Some(this),
                 }
             }
-            match self.core.advance(&mut job) {
-                Next::Step if steps => return self.enqueue(job),
-                Next::Step => {}
-                Next::Wait(need) => return self.park(job, need),
-                Next::Elsewhere => {}
+            let next = match this.aside(core, || core.advance(&mut job)) {
+                Ok((back, next)) => {
+                    this = back;
+                    next
+                }
+                Err(next) => {
+                    late(core, job, next);
+                    return None;
+                }
+            };
+            match next {
+                Next::Step if steps => this.enqueue(job),
+                Next::Step | Next::Elsewhere => continue,
+                Next::Wait(need) => this.park(job, need),
                 Next::End(turn) => {
                     job.ending = Some(turn);
-                    return self.end(job);
+                    return this.end(core, job);
                 }
             }
+            return Some(this);
         }
     }
 
-    /// To the thread that takes its steps. Comes back where that is this one,
-    /// or no other can be had.
+    /// To the one of these threads that takes its steps. Comes back where that
+    /// is this one, or no other can be had.
     fn send_home(&mut self, mut job: Box<Job>, home: Place) -> Option<Box<Job>> {
         let other = match home {
-            Place::Worker | Place::Anywhere => {
-                self.timers.forget(job.id(), &mut job.alarm);
-                self.core.submit(Work::Piece(job));
-                return None;
-            }
             _ if home == self.station.place => None,
             Place::Disk => self.core.open_disk_station(),
-            Place::Reactor => Some(Arc::clone(self.core.main())),
+            _ => Some(Arc::clone(self.core.main())),
         };
         let Some(station) = other else {
             job.transfer.place = home;
@@ -290,7 +334,7 @@ impl Reactor {
     }
 
     /// Settles, here if that cannot take long.
-    fn end(&mut self, mut job: Box<Job>) {
+    fn end(mut self: Box<Self>, core: &Arc<Core>, mut job: Box<Job>) -> Option<Box<Self>> {
         self.timers.forget(job.id(), &mut job.alarm);
         if job.transfer.completions().is_some() {
             // Only this thread may ask for what is still on its way.
@@ -302,26 +346,11 @@ impl Reactor {
                 job.need = Some(need);
                 self.watch(&mut job, &need);
                 self.jobs.insert(job.id(), job);
-                return;
+                return Some(self);
             }
         }
-        self.settle(job);
-    }
-
-    /// Once nothing is on its way, for which a transfer that is not asked any
-    /// more waits.
-    fn settle(&self, mut job: Box<Job>) {
-        if self.core.is_lost() {
-            return job.let_go();
-        }
-        if job.transfer.completions().is_some() {
-            job.transfer.quiesce();
-        }
-        if job.transfer.waits_at_the_end() {
-            self.core.submit(Work::Settle(job));
-        } else {
-            job.finish();
-        }
+        let settled = self.aside(core, || settle(core, job));
+        settled.ok().map(|(this, ())| this)
     }
 
     /// # Errors
@@ -377,8 +406,44 @@ impl Reactor {
         }
         for mut job in all {
             job.ending.get_or_insert(Turn::Failed(None, Some(errno)));
-            self.settle(job);
+            settle(&self.core, job);
         }
+    }
+}
+
+/// The reactor again, and what was done aside.
+type Charge<T> = (Box<Reactor>, T);
+
+/// Once nothing is on its way, for which a transfer that is not asked any more
+/// waits.
+fn settle(core: &Arc<Core>, mut job: Box<Job>) {
+    if core.is_lost() {
+        return job.let_go();
+    }
+    if job.transfer.completions().is_some() {
+        job.transfer.quiesce();
+    }
+    if job.transfer.waits_at_the_end() {
+        core.submit(Work::Settle(job));
+    } else {
+        job.finish();
+    }
+}
+
+/// A step was held up, and another thread is in charge by now: it gets the
+/// transfer back, and gives it to the workers from now on.
+fn late(core: &Arc<Core>, mut job: Box<Job>, next: Next) {
+    job.transfer.was_held_up = true;
+    match next {
+        Next::Step | Next::Elsewhere => {}
+        Next::Wait(need) => job.need = Some(need),
+        Next::End(turn) => job.ending = Some(turn),
+    }
+    if let Err(Message::Run(mut job)) = core.inbox().push(Message::Run(job)) {
+        // That one has given up.
+        job.ending
+            .get_or_insert(Turn::Failed(None, Some(Errno::ECANCELED)));
+        settle(core, job);
     }
 }
 
@@ -399,5 +464,6 @@ impl Drop for Reactor {
     /// Nobody waits for what comes too late: it is told so at once.
     fn drop(&mut self) {
         drop(self.station.inbox().close());
+        self.station.seat().close();
     }
 }

@@ -7,6 +7,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::inbox::Inbox;
 use super::message::Message;
+use super::reactor::Reactor;
+use super::seat::Seat;
 use crate::errno::Errno;
 use crate::transfer::Place;
 
@@ -18,6 +20,8 @@ pub(super) struct Station {
     /// `None` once it is dropped.
     epoll: Option<OwnedFd>,
     inbox: Arc<Inbox<Message>>,
+    /// What its thread is in charge of, while it takes a step.
+    seat: Seat<Box<Reactor>>,
     /// Whose home it is.
     pub(super) place: Place,
 }
@@ -30,6 +34,7 @@ impl Station {
         Ok(Arc::new(Station {
             epoll: Some(epoll),
             inbox,
+            seat: Seat::new(),
             place,
         }))
     }
@@ -40,6 +45,10 @@ impl Station {
 
     pub(super) fn inbox(&self) -> &Arc<Inbox<Message>> {
         &self.inbox
+    }
+
+    pub(super) fn seat(&self) -> &Seat<Box<Reactor>> {
+        &self.seat
     }
 
     /// Whether its descriptors are still its own: the host may have closed all

@@ -38,6 +38,17 @@ impl Thread {
         self.0
     }
 
+    /// It waits in the kernel, and neither runs nor is about to: state `S` or `D`
+    /// of `/proc/self/task/TID/stat` (proc_pid_stat(5)). True where nobody tells.
+    pub(crate) fn waits(self) -> bool {
+        let stat = std::fs::read(format!("/proc/self/task/{}/stat", self.0));
+        let Ok(stat) = stat else { return true };
+        // The name before it may have anything in it.
+        let name_ends = stat.iter().rposition(|byte| *byte == b')');
+        let state = name_ends.and_then(|end| stat.get(end + 2));
+        state.is_none_or(|state| matches!(state, b'S' | b'D'))
+    }
+
     /// Whether the calling thread has the same table of descriptors as that
     /// one: `kcmp(2)`, `KCMP_FILES`, since Linux 3.5. Not remembered: a thread
     /// may unshare its table at any time, and the call takes less than a

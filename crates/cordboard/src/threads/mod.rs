@@ -77,6 +77,11 @@ pub(crate) fn start(
     started
 }
 
+/// Gives the calling thread another name.
+pub(crate) fn rename(name: &std::ffi::CStr) {
+    let _ = rustix::thread::set_name(name);
+}
+
 impl<W: Work> Pool<W> {
     /// With so many threads at most, beside those that are held up in the
     /// kernel.

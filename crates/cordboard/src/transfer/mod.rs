@@ -76,6 +76,8 @@ pub struct Transfer<'a> {
     pub(crate) patience: patience::Patience,
     writeback: Option<durable::Writeback>,
     pub(crate) place: Place,
+    /// A step on an engine's reactor has waited inside the kernel.
+    pub(crate) was_held_up: bool,
     /// What became of [`Step::quiesce`], once it was called.
     quiesced: Option<crate::path::Verdict>,
     /// The paths that carried something.
@@ -156,6 +158,7 @@ impl<'a> Transfer<'a> {
             patience: patience::Patience::default(),
             writeback,
             place: Place::Anywhere,
+            was_held_up: false,
             quiesced: None,
             walk: keeps_holes.then(holes::Walk::new),
             request,

@@ -140,11 +140,12 @@ impl Transfer<'_> {
     }
 
     /// No step of its paths takes long: both sides are pipes or sockets, which
-    /// are polled, and no stage has to think in between.
+    /// are polled, and no stage has to think in between. One did all the same,
+    /// where it was held up.
     pub(crate) fn never_waits(&self) -> bool {
         let never = |kind: Kind| kind.is_pipe() || kind.is_socket();
         let polled = never(self.flow.source.kind()) && never(self.flow.sink.kind());
-        polled && !self.flow.stages.transforms()
+        polled && !self.flow.stages.transforms() && !self.was_held_up
     }
 
     /// The path at work; starts the next one of the route if there is none.

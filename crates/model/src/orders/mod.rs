@@ -2,4 +2,5 @@
 
 mod end;
 mod hand_over;
+mod take_over;
 mod work;

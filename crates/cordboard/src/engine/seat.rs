@@ -1,0 +1,104 @@
+//! Where a thread leaves all that it is in charge of while it does something
+//! that may hold it up, for another thread to take over. `crates/model` tries
+//! the orders.
+
+use std::time::Duration;
+
+use super::sync::{Condvar, Mutex, MutexGuard};
+
+/// What one thread is in charge of, and one other watches over.
+pub(crate) struct Seat<T> {
+    state: Mutex<State<T>>,
+    watch: Condvar,
+}
+
+struct State<T> {
+    /// Left here for the length of a step.
+    left: Option<T>,
+    /// Steps that have begun.
+    steps: u64,
+    /// Nothing has begun since the watch looked last, and it does not look any
+    /// more: the next step wakes it.
+    asleep: bool,
+    closed: bool,
+}
+
+impl<T> Seat<T> {
+    pub(crate) fn new() -> Seat<T> {
+        Seat {
+            state: Mutex::new(State {
+                left: None,
+                steps: 0,
+                asleep: false,
+                closed: false,
+            }),
+            watch: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Leaves it here. A step begins, for which it is not needed.
+    pub(crate) fn leave(&self, charge: T) {
+        let mut state = self.lock();
+        state.left = Some(charge);
+        state.steps = state.steps.wrapping_add(1);
+        let wakes = std::mem::take(&mut state.asleep);
+        drop(state);
+        if wakes {
+            self.watch.notify_one();
+        }
+    }
+
+    /// The step is over. `None`: somebody else is in charge.
+    pub(crate) fn come_back(&self) -> Option<T> {
+        self.lock().left.take()
+    }
+
+    /// The watch: looks every so often, for as long as there are steps, and
+    /// takes over from one that takes longer than that and is `held_up`. `None`
+    /// once the seat is closed.
+    pub(crate) fn watch(&self, look: Duration, held_up: impl Fn() -> bool) -> Option<T> {
+        let mut seen = None;
+        let mut state = self.lock();
+        while !state.closed {
+            let nothing_new = seen.replace(state.steps) == Some(state.steps);
+            if nothing_new && state.left.is_none() {
+                state.asleep = true;
+                while state.asleep && !state.closed {
+                    state =
+                        (self.watch.wait(state)).unwrap_or_else(std::sync::PoisonError::into_inner);
+                }
+                continue;
+            }
+            if nothing_new {
+                let step = state.steps;
+                drop(state);
+                let held_up = held_up();
+                state = self.lock();
+                if held_up
+                    && state.steps == step
+                    && let Some(left) = state.left.take()
+                {
+                    return Some(left);
+                }
+            }
+            if state.closed {
+                break;
+            }
+            (state, _) = (self.watch.wait_timeout(state, look))
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        None
+    }
+
+    /// Nobody is needed any more.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.watch.notify_all();
+    }
+}
