@@ -51,6 +51,8 @@ pub struct Item {
     pub target: Option<PathBuf>,
     /// As of [`Place::beneath`], for the target.
     pub beneath: bool,
+    /// As of [`Place::twin`].
+    pub twin: bool,
 }
 
 /// Some files.
@@ -97,6 +99,7 @@ impl Batch {
             name,
             target,
             beneath,
+            twin,
         } = &self.items[index];
         let name = Path::new(name);
         let target = target.as_deref().unwrap_or(name);
@@ -105,7 +108,7 @@ impl Batch {
             None => (Place::top(name), Place::top(target)),
             Some(at) => (
                 Place::below(at.source.as_fd(), &at.from, name),
-                Place::below(at.sink.as_fd(), &at.to, target).in_new(at.new),
+                (Place::below(at.sink.as_fd(), &at.to, target).in_new(at.new)).as_twin(*twin),
             ),
         }
     }

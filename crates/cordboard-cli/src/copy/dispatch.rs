@@ -319,6 +319,7 @@ mod tests {
                     target: Some(Path::new(&source).with_extension("to")),
                     name: source.into(),
                     beneath: false,
+                    twin: false,
                 };
                 dispatch.file(item, || None);
             }

@@ -61,7 +61,7 @@ impl Job {
             made = rustix::fs::symlinkat(&points_to, to.directory, to.name);
         }
         made.map_err(writing)?;
-        if !self.written.has_new() && !self.preserve {
+        if !self.written.has_new(to) && !self.preserve {
             return Ok(());
         }
         // What is at the name is not certain to be ours any more: from here on
@@ -74,7 +74,7 @@ impl Job {
         if kind(&there) != FileType::Symlink {
             return Err(replaced(to));
         }
-        if self.written.has_new() {
+        if self.written.has_new(to) {
             self.written.add(&there);
         }
         if self.preserve {

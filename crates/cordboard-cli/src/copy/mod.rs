@@ -17,6 +17,7 @@ mod sink;
 mod spares;
 mod told;
 mod tree;
+mod twins;
 mod verify;
 mod written;
 
@@ -260,6 +261,7 @@ fn operand(
                 name: source.into(),
                 target: Some(target),
                 beneath: recursive && given == Given::Above,
+                twin: false,
             };
             dispatch.file(item, || None);
             Ok(())

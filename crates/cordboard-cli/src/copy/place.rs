@@ -23,6 +23,8 @@ pub struct Place<'a> {
     /// Its directory was made by this command: nothing is there already that
     /// is to be replaced.
     pub new: bool,
+    /// Another source of the same directory has this name in another case.
+    pub twin: bool,
 }
 
 impl<'a> Place<'a> {
@@ -34,6 +36,7 @@ impl<'a> Place<'a> {
             above: Path::new(""),
             beneath: false,
             new: false,
+            twin: false,
         }
     }
 
@@ -53,12 +56,18 @@ impl<'a> Place<'a> {
             above,
             beneath: true,
             new: false,
+            twin: false,
         }
     }
 
     /// The same in a directory that this command has made, or has not.
     pub fn in_new(self, new: bool) -> Place<'a> {
         Place { new, ..self }
+    }
+
+    /// The same, as a [twin](Place::twin) or not.
+    pub fn as_twin(self, twin: bool) -> Place<'a> {
+        Place { twin, ..self }
     }
 
     /// The path, for people and for what has no other way.

@@ -64,11 +64,14 @@ impl Job {
         let bits = if self.preserve { 0o700 } else { 0o777 };
         let mode = Mode::from_raw_mode(from.st_mode & bits);
         let exclusive = flags | OFlags::CREATE | OFlags::EXCL;
+        if to.twin && manner == Manner::Beside {
+            return Err(Hitch::Later);
+        }
         let create = || rustix::fs::openat(to.directory, to.name, exclusive, mode);
         for _ in 0..TRIES {
             match self.spares.relieve(|| retry_on_intr(create)) {
                 Ok(fd) => {
-                    if self.written.has_new() {
+                    if self.written.has_new(to) {
                         let stat = rustix::fs::fstat(&fd).map_err(writing)?;
                         self.written.add(&stat);
                     }
@@ -277,6 +280,43 @@ mod tests {
     use rustix::fs::CWD;
 
     use super::*;
+
+    /// The file system is not to be had: one name stands for both.
+    #[test]
+    fn of_names_that_differ_in_case_alone_the_first_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, a] = ["from", "A"].map(|name| dir.path().join(name));
+        std::fs::write(&from, b"").unwrap();
+        let sink = |twin| Place::below(CWD, dir.path(), &a).as_twin(twin);
+        for (twin, there) in [(true, false), (false, false), (true, true), (false, true)] {
+            let _ = std::fs::remove_file(&a);
+            let job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
+            if there {
+                std::fs::write(&a, b"").unwrap();
+            }
+            let open = |to: &Place<'_>, manner| {
+                let places = (&Place::top(&from), to);
+                let opened = job.open(places, true, manner, &mut Told::default());
+                opened.map(|opened| opened.made.fresh)
+            };
+            let later = open(&sink(twin), Manner::Beside);
+            assert_eq!(matches!(later, Err(Hitch::Later)), twin, "{later:?}");
+            if twin {
+                assert_eq!(open(&sink(true), Manner::Alone).unwrap(), !there);
+            }
+            std::fs::write(&a, b"first").unwrap();
+            let second = open(&sink(twin), Manner::Alone);
+            match second {
+                Err(Hitch::Problem(problem)) if twin => {
+                    let problem = problem.to_string();
+                    assert!(problem.contains("A: just copied"), "{problem}");
+                    assert_eq!(std::fs::read(&a).unwrap(), b"first");
+                }
+                Ok(false) if !twin => assert_eq!(std::fs::read(&a).unwrap(), b""),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 
     /// A file system that takes two names for one is seldom to be had.
     #[test]

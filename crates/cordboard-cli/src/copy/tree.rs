@@ -1,6 +1,6 @@
 //! Directories and all that is in them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,8 +21,9 @@ use super::parent::{
 };
 use super::place::Place;
 use super::told::{Said, Told};
-use super::written::came_meanwhile;
-use super::{Given, Job, kind, special};
+use super::twins::Twins;
+use super::written::{ONE_NAME, came_meanwhile};
+use super::{Given, Job, just_copied, kind, special};
 use crate::hints::Doing;
 use crate::problem::Problem;
 
@@ -40,6 +41,8 @@ struct Walk {
     /// The directory that all goes into, which may be reached again by a bind
     /// mount.
     root: Id,
+    /// The sink's directories with twins.
+    met: BTreeSet<Id>,
     /// What others may do in a directory that is made, until it is settled.
     others: u32,
     /// Those that are to be settled when all in them has ended, in their order.
@@ -51,6 +54,8 @@ struct Walk {
 struct Level {
     /// What is left of it.
     entries: std::vec::IntoIter<(CString, FileType)>,
+    /// Of them, if the sink's directory was there before.
+    twins: Twins,
     /// As it was before.
     stat: Stat,
     /// What its owner may do in it once it is full, if it was made by us.
@@ -96,6 +101,7 @@ pub fn copy(
         sink: Chain::new(Arc::clone(&dispatch.job().spares)),
         levels: Vec::new(),
         root: (0, 0),
+        met: BTreeSet::new(),
         // With -p the final owner and mode come last, as of files.
         others: match dispatch.job().preserve {
             true => 0,
@@ -109,7 +115,7 @@ pub fn copy(
         // A slash at its end would follow a symlink that came to it since.
         Given::Name | Given::Above => OFlags::NOFOLLOW,
     };
-    let fresh = walk.enter(dispatch, from, without_slash(to), follow)?;
+    let fresh = walk.enter(dispatch, from, (without_slash(to), false), follow)?;
     while let Some(level) = walk.levels.last_mut() {
         if dispatch.stopped() {
             return Ok(());
@@ -137,7 +143,7 @@ impl Walk {
         &mut self,
         dispatch: &mut Dispatch<'_>,
         name: &Path,
-        target_name: &Path,
+        (target_name, twin): (&Path, bool),
         follow: OFlags,
     ) -> Result<bool, Problem> {
         let top = self.levels.is_empty();
@@ -153,17 +159,26 @@ impl Walk {
             let text = "it is the directory that is copied into";
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
         }
-        let entries = self.entries(source.as_fd())?.into_iter();
+        let entries = self.entries(source.as_fd())?;
         let (_, target) = self.here().map_err(|e| self.writing(e))?;
         let made = self.make(dispatch, (target, target_name), &stat, follow)?;
         let fresh = made.owner.is_some();
         if top {
             self.root = made.id;
         }
+        if twin && !self.met.insert(made.id) {
+            let (from, to) = (Place::top(&self.from), Place::top(&self.to));
+            return Err(just_copied(&from, &to).help(ONE_NAME));
+        }
         self.source.enter(name, source, id(&stat));
         self.sink.enter(target_name, made.fd, made.id);
+        let twins = match fresh {
+            true => Twins::default(),
+            false => Twins::among(entries.iter().map(|(name, _)| name.as_c_str())),
+        };
         self.levels.push(Level {
-            entries,
+            entries: entries.into_iter(),
+            twins,
             stat,
             owner: made.owner,
             lost: false,
@@ -261,6 +276,7 @@ impl Walk {
         name: &CStr,
         mut file_type: FileType,
     ) -> Result<(), Problem> {
+        let twin = (self.levels.last()).is_some_and(|level| level.twins.has(name));
         let name = Path::new(OsStr::from_bytes(name.to_bytes()));
         let Ok((source, sink)) = self.here() else {
             let lost = self.lost();
@@ -272,6 +288,7 @@ impl Walk {
         };
         let from = Place::below(source, &self.from, name);
         let to = Place::below(sink, &self.to, name).in_new(self.is_new());
+        let to = to.as_twin(twin);
         if file_type == FileType::Unknown {
             let stat = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|e| Problem::call(from.shown(), Side::Source, e, Doing::Opening))?;
@@ -283,12 +300,13 @@ impl Walk {
                     name: name.into(),
                     target: None,
                     beneath: true,
+                    twin,
                 };
                 dispatch.file(item, || self.directory());
                 Ok(())
             }
             FileType::Symlink => dispatch.job().link(&from, &to),
-            FileType::Directory => self.down(dispatch, name),
+            FileType::Directory => self.down(dispatch, name, twin),
             other => Err(special(&from.path(), other)),
         }
     }
@@ -313,11 +331,16 @@ impl Walk {
     }
 
     /// Goes down by a name.
-    fn down(&mut self, dispatch: &mut Dispatch<'_>, name: &Path) -> Result<(), Problem> {
+    fn down(
+        &mut self,
+        dispatch: &mut Dispatch<'_>,
+        name: &Path,
+        twin: bool,
+    ) -> Result<(), Problem> {
         dispatch.flush();
         self.from.push(name);
         self.to.push(name);
-        let done = self.enter(dispatch, name, name, OFlags::NOFOLLOW);
+        let done = self.enter(dispatch, name, (name, twin), OFlags::NOFOLLOW);
         if done.is_err() {
             self.from.pop();
             self.to.pop();

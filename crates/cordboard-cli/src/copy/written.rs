@@ -17,6 +17,9 @@ use super::just_copied;
 use super::place::Place;
 use crate::problem::Problem;
 
+/// What helps with two names that differ in case alone.
+pub const ONE_NAME: &str = "two names of the source are one here: rename one of them";
+
 /// The files and symlinks that are there because of this command.
 #[derive(Debug, Default)]
 pub struct Written {
@@ -34,9 +37,9 @@ impl Written {
         }
     }
 
-    /// Whether what is new is [added](Written::add) too.
-    pub fn has_new(&self) -> bool {
-        self.several
+    /// Whether what is new at this name is [added](Written::add) too.
+    pub fn has_new(&self, to: &Place<'_>) -> bool {
+        self.several || to.twin
     }
 
     /// Adds what is new.
@@ -52,11 +55,12 @@ impl Written {
     /// Adds a file that was there. Refuses it if it was made before.
     pub fn replace(&self, from: &Place<'_>, to: &Place<'_>, stat: &Stat) -> Result<(), Problem> {
         let names = stat.st_nlink > 1;
-        if (self.several || names) && !self.lock().insert(id(stat)) {
+        if (self.has_new(to) || names) && !self.lock().insert(id(stat)) {
             let help = "another sink is this very file (a hard link): remove this name first";
-            return Err(match names {
-                true => just_copied(from, to).help(help),
-                false => just_copied(from, to),
+            return Err(match (names, to.twin) {
+                (true, _) => just_copied(from, to).help(help),
+                (false, true) => just_copied(from, to).help(ONE_NAME),
+                (false, false) => just_copied(from, to),
             });
         }
         Ok(())

@@ -121,6 +121,40 @@ fn what_is_of_another_type_in_the_way() {
     assert_eq!(read(copy.join("x")), b"a file");
 }
 
+/// Where case is regarded, they are as good as any others.
+#[test]
+fn names_that_differ_in_case_alone() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = dir();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["tree/D", "tree/d", "tree/e/E", "tree/e/e", "into/e"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        let names = ["F", "f", "D/f", "d/f", "e/E/g", "e/e/g", "e/G", "e/g"];
+        for name in names {
+            file(&dir, &format!("tree/{name}"), name.as_bytes());
+        }
+        symlink("f", at("tree/L")).unwrap();
+        symlink("F", at("tree/l")).unwrap();
+        // To what is there in part, and to what is there.
+        file(&dir, "into/F", b"old");
+        for _ in 0..2 {
+            run(cordboard()
+                .args(["copy", "-r", jobs])
+                .args([at("tree/."), at("into")]))
+            .ok();
+            for name in names {
+                assert_eq!(read(at("into").join(name)), name.as_bytes());
+            }
+            for (name, to) in [("L", "f"), ("l", "F")] {
+                let link = std::fs::read_link(at("into").join(name)).unwrap();
+                assert_eq!(link, Path::new(to));
+            }
+            std::fs::write(at("into/f"), b"old").unwrap();
+        }
+    }
+}
+
 /// Deeper than there may be open files, than a path may be long, and than a
 /// stack would take it.
 #[test]
