@@ -8,6 +8,7 @@ use cordboard::{Errno, Side};
 
 use crate::endpoint::standard_was_closed;
 use crate::hints::{Doing, hint};
+use crate::signals;
 
 /// A line on standard error. Where nobody takes it, there is nobody to be told
 /// of that either.
@@ -113,6 +114,11 @@ impl Problem {
             hint: None,
             usage: false,
         }
+    }
+
+    /// Whether it is that we were asked to stop.
+    pub fn is_a_stop(&self) -> bool {
+        self.errno == Some(Errno::EINTR) && signals::stop().is_some()
     }
 
     /// The same with this help.

@@ -17,6 +17,31 @@ pub struct Account {
     /// Bytes that were read back and found to be the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<u64>,
+    /// What became of the files, where they are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<Files>,
+}
+
+/// Files and symlinks of a copy; of directories, those that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Files {
+    /// Of which all was done.
+    pub copied: u64,
+    /// Of which something was not.
+    pub failed: u64,
+    /// It was ended before all had their turn, or one of them its end.
+    pub left_out: bool,
+}
+
+impl std::fmt::Display for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [copied, failed] = [self.copied, self.failed].map(units::count);
+        let rest = match self.left_out {
+            true => ", the rest left out",
+            false => "",
+        };
+        write!(f, "{copied} copied, {failed} failed{rest}")
+    }
 }
 
 impl Account {

@@ -6,11 +6,11 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use cordboard::{Control, Ended, Errno, PathName, Report, Request, Transfer};
+use cordboard::{Control, Ended, PathName, Report, Request, Transfer};
 
 use crate::failure::{Refused, ended};
 use crate::flags::{Common, When};
-use crate::problem::{Problem, give, one_line};
+use crate::problem::{Problem, give, one_line, tell};
 use crate::progress::Watch;
 use crate::report::Account;
 use crate::stages::{Staging, SumLine, cut_by_size, make_others};
@@ -195,13 +195,41 @@ impl Session {
 
     /// Tells of a problem; the command goes on if it can.
     pub fn problem(&mut self, problem: &Problem) {
-        if problem.errno == Some(Errno::EINTR) && signals::stop().is_some() {
+        self.fail(problem);
+        if !problem.is_a_stop() {
+            self.say(problem);
+        }
+    }
+
+    /// The same without a word, where there was one before.
+    pub fn fail(&mut self, problem: &Problem) {
+        if problem.is_a_stop() {
             self.account.end(Ended::Cancelled);
+            self.left_out();
             return;
         }
         self.usage |= problem.usage;
         self.account.problem(problem);
-        self.say(problem);
+    }
+
+    /// From now on files are counted.
+    pub fn count_files(&mut self) {
+        self.account.files.get_or_insert_default();
+    }
+
+    /// So many more were copied, and so many have failed.
+    pub fn count(&mut self, copied: u64, failed: u64) {
+        if let Some(files) = &mut self.account.files {
+            files.copied += copied;
+            files.failed += failed;
+        }
+    }
+
+    /// Not all that was to be copied had its turn.
+    pub fn left_out(&mut self) {
+        if let Some(files) = &mut self.account.files {
+            files.left_out = true;
+        }
     }
 
     /// A line on standard error that changes nothing about the outcome.
@@ -273,6 +301,10 @@ impl Session {
             && (self.always || (account.total.elapsed > QUICK && self.verb != CAT))
         {
             let _ = writeln!(std::io::stderr().lock(), "{}", account.summary(self.verb));
+        }
+        let sum = account.files.filter(|files| files.failed > 0);
+        if let Some(files) = sum.filter(|files| files.left_out || files.copied + files.failed > 1) {
+            tell(format_args!("cordboard: {files}"));
         }
         let unwritten = self.json && give(account.json().as_bytes()).is_err();
         match stopped {

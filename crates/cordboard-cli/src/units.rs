@@ -52,6 +52,19 @@ pub fn frame(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number for people: `9,501`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 /// How many at once.
 pub fn jobs(text: &str) -> Result<std::num::NonZeroUsize, String> {
     text.parse()
@@ -168,6 +181,14 @@ pub fn clock(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (9_501, "9,501")] {
+            assert_eq!(count(number), text);
+        }
+        assert_eq!(count(1_234_567), "1,234,567");
+    }
 
     #[test]
     fn sizes() {

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -146,7 +145,10 @@ fn failing_ones_among_many() {
         .arg(&into));
     assert_eq!(run.code(), 1);
     let stderr = run.stderr();
-    let lines: Vec<&str> = stderr.lines().filter(|l| !l.starts_with('{')).collect();
+    let mut lines: Vec<&str> = stderr.lines().filter(|l| !l.starts_with('{')).collect();
+    let copied = MANY - missing.len();
+    let last = format!("cordboard: {copied} copied, {} failed", missing.len());
+    assert_eq!(lines.pop(), Some(last.as_str()));
     assert_eq!(lines.len(), missing.len(), "{stderr}");
     for (line, name) in lines.iter().zip(&missing) {
         assert!(line.contains(name.as_str()), "{name} in {line}");
@@ -192,7 +194,8 @@ fn sinks_of_several_names_and_a_fifo_among_many() {
         let says = format!("into/{name}: just copied: it is not overwritten by ");
         assert!(stderr.contains(&says), "{name} in {stderr}");
     }
-    assert_eq!(stderr.lines().count(), 2, "{stderr}");
+    assert!(stderr.ends_with("cordboard: 298 copied, 2 failed\n"));
+    assert_eq!(stderr.lines().count(), 3, "{stderr}");
     assert!(reader.join().unwrap() == bytes(5100));
     for i in 0..MANY {
         let expected = match i {
@@ -252,8 +255,57 @@ fn a_full_disk_among_many() {
         .sum();
     assert_eq!(json["written"], sizes);
     let stderr = run.stderr();
-    let told: BTreeSet<&str> = stderr.lines().filter(|l| l.contains("ENOSPC")).collect();
-    assert!(told.len() > 1, "{stderr}");
+    let told = |words: &str| stderr.lines().filter(|l| l.contains(words)).count();
+    // One line, and the files that were cut; none for each that had no turn.
+    assert_eq!(told("(ENOSPC)"), 1, "{stderr}");
+    let cut = told(" holds ");
+    assert!(stderr.lines().count() <= cut + 3, "{stderr}");
+    let (copied, failed) = (counted(&json, "copied"), counted(&json, "failed"));
+    assert!(cut as u64 <= failed && failed <= 4, "{stderr}");
+    assert_eq!(json["files"]["left_out"], true);
+    let sum = format!("cordboard: {copied} copied, {failed} failed, the rest left out");
+    assert_eq!(told(&sum), 1, "{stderr}");
+    let links = 6;
+    let files = String::from_utf8_lossy(run.stdout()).lines().count() as u64;
+    assert!(copied <= files - cut as u64 + links, "{copied} of {files}");
+}
+
+/// Of the account's files, so many.
+fn counted(json: &serde_json::Value, what: &str) -> u64 {
+    json["files"][what].as_u64().unwrap()
+}
+
+#[test]
+fn a_sink_that_is_read_only_is_told_of_once() {
+    if !root("a file system that is mounted read-only") {
+        return;
+    }
+    let dir = dir();
+    let from = dir.path().join("t");
+    tree(&from);
+    let to = dir.path().join("to");
+    std::fs::create_dir(&to).unwrap();
+    let script = r#"mount -t tmpfs none "$0" && mkdir -p "$0/t/d0/e" &&
+        mount -o remount,ro "$0" && exec "$@""#;
+    for jobs in ["1", "4"] {
+        let run = run(Command::new("unshare")
+            .args(["--mount", "sh", "-c", script])
+            .arg(&to)
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .args(["copy", "-r", "--json", "--jobs", jobs])
+            .args([&from, &to]));
+        assert_eq!(run.code(), 1, "{}", run.stderr());
+        let (json, stderr) = (run.json(), run.stderr());
+        assert_eq!(json["errno"], "EROFS");
+        assert_eq!(counted(&json, "copied"), 0);
+        let told: Vec<&str> = stderr.lines().filter(|l| l.contains("EROFS")).collect();
+        // The other is the account.
+        assert_eq!(told.len(), 2, "{stderr}");
+        let failed = counted(&json, "failed");
+        assert!((1..=4).contains(&failed), "{stderr}");
+        let sum = format!("cordboard: 0 copied, {failed} failed, the rest left out");
+        assert!(stderr.contains(&sum), "{stderr}");
+    }
 }
 
 /// Four files of 2^62 bytes hold 2^64 of them, which no count does.

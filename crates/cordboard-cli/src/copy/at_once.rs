@@ -18,9 +18,9 @@ const MOST: usize = 64;
 /// for direct I/O with a ring and its bell.
 const EACH: u64 = 8;
 
-/// What is open besides: the three standard ones, five that wake somebody or
+/// What is open besides: the three standard ones, six that wake somebody or
 /// wait for many, and a few for what we were started with.
-const BESIDES: u64 = 12;
+const BESIDES: u64 = 13;
 
 /// As many as were asked for, or as there are processors, but two to four; and
 /// no more than there may be descriptors for. One is always to be had: one

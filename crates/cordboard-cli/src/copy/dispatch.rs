@@ -14,7 +14,7 @@ use super::pool::{Pool, State};
 use super::told::{Ledger, Said, Told};
 use crate::problem::Problem;
 use crate::session::Session;
-use crate::signals::{go_on, stop};
+use crate::signals::stop;
 
 /// Files that this thread copies before it starts others: starting them takes
 /// as long as a few files.
@@ -47,6 +47,7 @@ pub struct Dispatch<'s> {
 impl<'s> Dispatch<'s> {
     /// One for so many files at once. `only`: there is but one.
     pub fn new(session: &'s mut Session, job: Job, slots: usize, only: bool) -> Dispatch<'s> {
+        session.count_files();
         Dispatch {
             session,
             pool: Pool::new(job, slots),
@@ -143,13 +144,30 @@ impl<'s> Dispatch<'s> {
 
     /// What went wrong beside the files.
     pub fn problem(&mut self, problem: Problem) {
-        self.said(vec![Said::Problem(problem)]);
+        let said = self.pool.job.failed(problem);
+        self.said(vec![said]);
+    }
+
+    /// A symlink was copied, which needs nobody's help.
+    pub fn copied(&mut self) {
+        self.session.count(1, 0);
+    }
+
+    /// Whether the rest is left out: nothing more can be written.
+    pub fn leaves_out(&mut self) -> bool {
+        let over = self.pool.job.is_over();
+        if over {
+            self.session.left_out();
+        }
+        over
     }
 
     /// What there is to tell beside the files.
     pub fn said(&mut self, said: Vec<Said>) {
         if !said.is_empty() {
             self.flush();
+            let failed = said.iter().any(Said::is_failure);
+            self.session.count(0, u64::from(failed));
             self.ledger.said(self.session, said);
         }
     }
@@ -226,10 +244,11 @@ impl<'s> Dispatch<'s> {
         let (from, to) = at.0.places(at.1);
         let job = &self.pool.job;
         let top = at.0.is_top();
-        let opened = go_on()
-            .map_err(Hitch::Problem)
-            .and_then(|()| job.open((&from, &to), top, Manner::Alone, &mut told));
-        match opened {
+        if let Some(left) = job.leaves_out() {
+            told.said.push(left);
+            return self.pool.end(at, told);
+        }
+        match job.open((&from, &to), top, Manner::Alone, &mut told) {
             Ok(opened) => {
                 let (source, sink) = opened.ends();
                 let request = opened.request.clone();
@@ -237,7 +256,7 @@ impl<'s> Dispatch<'s> {
                 let moved = (self.session).carry((source, &from), (sink, &to), request, total);
                 job.settle(opened, (&from, &to), top, moved, &mut told);
             }
-            Err(Hitch::Problem(problem)) => told.said.push(Said::Problem(problem)),
+            Err(Hitch::Problem(problem)) => told.said.push(job.failed(problem)),
             Err(Hitch::Later) => unreachable!("there is nothing later than this"),
         }
         self.pool.end(at, told);

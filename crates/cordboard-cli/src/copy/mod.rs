@@ -10,6 +10,7 @@ mod flights;
 mod lease;
 mod link;
 mod one;
+mod over;
 mod parent;
 mod place;
 mod pool;
@@ -58,6 +59,8 @@ struct Job {
     staging: Staging,
     /// The request was found to be one that is taken up.
     checked: AtomicBool,
+    /// Nothing more is to be begun: see [`over`].
+    over: AtomicBool,
     /// What was made so far.
     written: Written,
     /// What is closed where no descriptor is left.
@@ -80,6 +83,7 @@ impl Job {
             control,
             staging: Staging::default(),
             checked: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             written: Written::default(),
             spares: Arc::default(),
         }
@@ -124,6 +128,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         control: session.control(),
         staging: session.staging().clone(),
         checked: AtomicBool::new(false),
+        over: AtomicBool::new(false),
         written: Written::new(many),
         spares: Arc::default(),
     };
@@ -145,7 +150,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let mut dispatch = Dispatch::new(session, job, slots, only);
     let mut taken = BTreeSet::new();
     for source in sources {
-        if dispatch.stopped() {
+        if dispatch.stopped() || dispatch.leaves_out() {
             break;
         }
         let target = match into {
@@ -279,6 +284,7 @@ fn operand(
             if dispatch.job().sync {
                 sync_parent(&target, None)?;
             }
+            dispatch.copied();
             Ok(())
         }
         other => Err(special(&source, other)),

@@ -181,25 +181,31 @@ impl Job {
             self.keep_all(&opened, sink, to, told)
         });
         told.report = report;
+        let mut again = false;
         let done = match done {
             Ok(()) if top && self.sync && opened.made.fresh => sync_parent(&to.path(), Some(sink)),
             Ok(()) => Ok(()),
             Err(problem) => {
+                // What is full for attributes alone is one file's matter.
+                again = !complete && self.is_told(&problem);
                 // Of other bytes than its own, nobody knows how many there are.
                 let total = opened.size.filter(|_| !self.staging.stages.transform());
                 let state = State {
                     complete,
                     written,
                     total,
+                    again,
                 };
                 Err(account(problem, to, &opened.made, &state, told))
             }
         };
         let closed = close(opened.made.fd)
             .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving));
-        if let Err(problem) = done.and(closed) {
-            told.said.push(Said::Problem(problem));
-        }
+        told.said.extend(match (done, closed) {
+            (Ok(()), closed) => closed.err().map(|problem| self.failed(problem)),
+            (Err(problem), _) if again => Some(Said::Again(problem)),
+            (Err(problem), _) => Some(Said::Problem(problem)),
+        });
     }
 
     fn keep_all(
@@ -229,6 +235,8 @@ struct State {
     written: u64,
     /// Bytes that there were to be, where that is known.
     total: Option<u64>,
+    /// It was told of another that failed for the same.
+    again: bool,
 }
 
 /// Says what is in the sink after a failure; a new file that got nothing of
@@ -272,7 +280,7 @@ fn account(
             format!("{to} got {written}{of} bytes, after the {before} it had")
         }
     };
-    if stop().is_some() {
+    if state.again || stop().is_some() {
         told.line(format_args!("cordboard: {holds}"));
     } else {
         problem.text += "; ";

@@ -18,9 +18,8 @@ use super::Job;
 use super::batch::Batch;
 use super::flights::{At, Flight, Flights};
 use super::one::{Hitch, Manner, Opened};
-use super::told::{Said, Sum, Told};
+use super::told::{Sum, Told};
 use crate::failure::ended;
-use crate::signals::go_on;
 use crate::sys;
 
 /// How often the walk looks for itself, where it has no bell.
@@ -226,8 +225,8 @@ impl Pool {
         let mut told = Told::default();
         let (from, to) = at.0.places(at.1);
         let top = at.0.is_top();
-        if let Err(stopped) = go_on() {
-            told.said.push(Said::Problem(stopped));
+        if let Some(left) = self.job.leaves_out() {
+            told.said.push(left);
             self.end(&at, told);
             return false;
         }
@@ -244,7 +243,7 @@ impl Pool {
                 self.changed();
                 return false;
             }
-            Err(Hitch::Problem(problem)) => told.said.push(Said::Problem(problem)),
+            Err(Hitch::Problem(problem)) => told.said.push(self.job.failed(problem)),
         }
         self.end(&at, told);
         false

@@ -10,7 +10,7 @@ use std::fmt;
 use cordboard::{Ended, Report};
 
 use crate::problem::Problem;
-use crate::report::Account;
+use crate::report::{Account, Files};
 use crate::session::Session;
 use crate::stages::SumLine;
 
@@ -21,10 +21,32 @@ pub enum Said {
     Report(Report),
     /// What went wrong.
     Problem(Problem),
+    /// What went wrong for a reason that was told before.
+    Again(Problem),
+    /// It was left out, since nothing more can be written.
+    LeftOut,
     /// A line that changes nothing about the outcome.
     Line(String),
     /// A hash.
     Sum(SumLine),
+}
+
+impl Said {
+    /// Whether what it is about has failed.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Said::Problem(problem) | Said::Again(problem) => !problem.is_a_stop(),
+            _ => false,
+        }
+    }
+
+    /// Whether it was not begun, or not brought to its end.
+    fn is_left(&self) -> bool {
+        match self {
+            Said::Problem(problem) => problem.is_a_stop(),
+            said => matches!(said, Said::LeftOut),
+        }
+    }
 }
 
 impl From<String> for Said {
@@ -68,6 +90,7 @@ impl Told {
 pub struct Sum {
     account: Account,
     transfers: u64,
+    files: Files,
     said: BTreeMap<usize, Vec<Said>>,
 }
 
@@ -75,6 +98,10 @@ impl Sum {
     /// Adds one of them, by its number among them.
     pub fn add(&mut self, index: usize, told: Told) {
         let mut said = told.said;
+        match said.iter().any(Said::is_failure) {
+            true => self.files.failed += 1,
+            false => self.files.copied += u64::from(!said.iter().any(Said::is_left)),
+        }
         self.account.add_verified(told.verified);
         match told.report {
             Some(report) if matters(&report) => {
@@ -119,6 +146,7 @@ impl Ledger {
         self.under_way.remove(&number);
         // The order of what went well makes no difference.
         session.merge(&sum.account, sum.transfers);
+        session.count(sum.files.copied, sum.files.failed);
         let said: Vec<Said> = sum.said.into_values().flatten().collect();
         if !said.is_empty() {
             self.held.insert(number, said);
@@ -140,6 +168,8 @@ impl Ledger {
                 match said {
                     Said::Report(report) => session.add(&report),
                     Said::Problem(problem) => session.problem(&problem),
+                    Said::Again(problem) => session.fail(&problem),
+                    Said::LeftOut => session.left_out(),
                     Said::Line(line) => session.say(&line),
                     Said::Sum(line) => session.give(&line),
                 }

@@ -120,6 +120,11 @@ pub fn copy(
         if dispatch.stopped() {
             return Ok(());
         }
+        let left = level.entries.as_slice().len();
+        if left > 0 && dispatch.leaves_out() {
+            // What was made is still settled.
+            level.entries = Vec::new().into_iter();
+        }
         let done = match level.entries.next() {
             Some((name, file_type)) => walk.entry(dispatch, &name, file_type),
             None => walk.leave(dispatch),
@@ -305,7 +310,11 @@ impl Walk {
                 dispatch.file(item, || self.directory());
                 Ok(())
             }
-            FileType::Symlink => dispatch.job().link(&from, &to),
+            FileType::Symlink => {
+                dispatch.job().link(&from, &to)?;
+                dispatch.copied();
+                Ok(())
+            }
             FileType::Directory => self.down(dispatch, name, twin),
             other => Err(special(&from.path(), other)),
         }

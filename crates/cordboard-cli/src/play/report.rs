@@ -62,7 +62,7 @@ impl Playbill {
 
     /// Tells of a problem, and remembers the first.
     pub fn problem(&mut self, which: Option<Which>, problem: &Problem) {
-        if problem.errno == Some(Errno::EINTR) && signals::stop().is_some() {
+        if problem.is_a_stop() {
             return;
         }
         tell(problem);

@@ -14,6 +14,7 @@ mod paths;
 mod planted;
 mod several;
 mod shut;
+mod sums;
 mod trees;
 mod verify;
 

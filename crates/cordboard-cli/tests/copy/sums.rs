@@ -1,0 +1,42 @@
+//! What became of many files, in one line.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use super::common::*;
+
+/// What becomes of a tree is counted, and summed up where some of it failed.
+#[test]
+fn a_tree_of_which_some_failed_has_a_sum() {
+    let dir = dir();
+    let from = dir.path().join("t");
+    std::fs::create_dir_all(from.join("sub")).unwrap();
+    for i in 0..1200 {
+        std::fs::write(from.join(i.to_string()), b"x").unwrap();
+    }
+    symlink("0", from.join("sub/link")).unwrap();
+    std::fs::write(from.join("sub/file"), b"x").unwrap();
+    let all = |to: &Path, jobs: &str| {
+        let copy = ["copy", "-r", "--json", "--jobs", jobs];
+        run(cordboard().args(copy).args([&from.join("."), to]))
+    };
+    for jobs in ["1", "4"] {
+        let to = dir.path().join(format!("whole{jobs}"));
+        let json = all(&to, jobs).ok().json();
+        let files = serde_json::json!({"copied": 1202, "failed": 0, "left_out": false});
+        assert_eq!(json["files"], files);
+        // Directories in the way of two files, and a file in a directory's.
+        let to = dir.path().join(format!("part{jobs}"));
+        std::fs::create_dir_all(to.join("7")).unwrap();
+        std::fs::create_dir_all(to.join("1100")).unwrap();
+        std::fs::write(to.join("sub"), b"").unwrap();
+        let run = all(&to, jobs);
+        assert_eq!(run.code(), 1);
+        let (json, stderr) = (run.json(), run.stderr());
+        let files = serde_json::json!({"copied": 1198, "failed": 3, "left_out": false});
+        assert_eq!(json["files"], files);
+        let lines: Vec<&str> = stderr.lines().collect();
+        assert_eq!(lines.len(), 5, "{stderr}");
+        assert_eq!(lines[3], "cordboard: 1,198 copied, 3 failed");
+    }
+}
