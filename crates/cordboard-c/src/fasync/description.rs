@@ -30,9 +30,11 @@ pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
     same_description(a, &copy).then_some(false)
 }
 
-/// An open description that is kept by a duplicate of its own.
+/// An open description that is kept by a duplicate of its own, whose number the
+/// host may have closed, and opened as another file (`close_range(2)`).
 pub(super) struct Description {
-    fd: OwnedFd,
+    /// `None` once it is dropped.
+    fd: Option<OwnedFd>,
     file: FileId,
     /// The number under which it came.
     number: RawFd,
@@ -44,28 +46,38 @@ impl Description {
     /// `EBADF`; `EMFILE` where there is no descriptor for the duplicate.
     pub(super) fn keep(fd: BorrowedFd<'_>) -> Result<Description, Errno> {
         Ok(Description {
-            fd: duplicate(fd)?,
+            fd: Some(duplicate(fd)?),
             file: file(fd)?,
             number: fd.as_raw_fd(),
         })
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// It; `None` where its number is no longer its own.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        let fd = self.fd.as_ref()?.as_fd();
+        (file(fd) == Ok(self.file)).then_some(fd)
     }
 
     /// Whether this is it. Where nobody can tell, the same file under the same
     /// number is taken for it.
     pub(super) fn is(&self, fd: BorrowedFd<'_>) -> bool {
+        let by_number = fd.as_raw_fd() == self.number;
         file(fd).is_ok_and(|file| file == self.file)
-            && same(self.fd(), fd).unwrap_or(fd.as_raw_fd() == self.number)
+            && (self.fd()).is_some_and(|own| same(own, fd).unwrap_or(by_number))
     }
 
     /// It, by the number that the program knows, if that still leads to it.
-    pub(super) fn by_number(&self) -> BorrowedFd<'_> {
-        sys::lend(self.number)
-            .ok()
-            .filter(|number| self.is(*number))
-            .unwrap_or(self.fd())
+    pub(super) fn by_number(&self) -> Option<BorrowedFd<'_>> {
+        let number = sys::lend(self.number).ok();
+        number.filter(|number| self.is(*number)).or(self.fd())
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        if self.fd().is_none() {
+            // Somebody else's to close.
+            std::mem::forget(self.fd.take());
+        }
     }
 }

@@ -86,8 +86,8 @@ fn target(asked: &Asked, report: &Report) -> Option<Target> {
     };
     Some(Target {
         owner,
-        signal: match sys::signal(side.fd()) {
-            Ok(signal) if signal > 0 => signal,
+        signal: match side.fd().map(sys::signal) {
+            Some(Ok(signal)) if signal > 0 => signal,
             _ => libc::SIGIO,
         },
         number: side.number,

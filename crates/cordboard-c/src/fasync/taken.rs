@@ -63,19 +63,22 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.description.fd()
     }
 
     /// Who is told by now.
     pub(super) fn owner(&self) -> Option<Owner> {
-        sys::owner(self.fd()).ok().and_then(Owned::by)
+        sys::owner(self.fd()?).ok().and_then(Owned::by)
     }
 
     /// There was an owner, and there is none any more: whoever asked for it
-    /// wanted somebody else to be told.
+    /// wanted somebody else to be told. Or nobody can say by now.
     pub(super) fn has_lost_its_owner(&self) -> bool {
-        let now = sys::owner(self.fd());
+        let Some(fd) = self.fd() else {
+            return true;
+        };
+        let now = sys::owner(fd);
         now.is_ok_and(|now| now.by().is_none() && now != self.owned)
     }
 }
@@ -164,12 +167,47 @@ fn release(description: &Arc<Description>) {
     }
     let last = taken.swap_remove(at);
     if last.put_back
-        && let Ok(flags) = sys::flags(description.fd())
+        && let Some(fd) = description.by_number()
+        && let Ok(flags) = sys::flags(fd)
     {
         // The kernel tells, in `si_fd`, the number by which the flag was set.
         // What had it before can have it again.
-        let _ = sys::set_flags(description.by_number(), flags | libc::O_ASYNC);
+        let _ = sys::set_flags(fd, flags | libc::O_ASYNC);
     }
     // Last: whoever finds none taken finds the flag where it was.
     COUNT.fetch_sub(1, Ordering::AcqRel);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use testkit::child;
+
+    /// The host closes all descriptors while the flag is off, and has its own
+    /// under their numbers: they keep their flags and stay open, and nobody is
+    /// told on their behalf.
+    #[test]
+    fn what_the_host_has_closed_is_left_alone() {
+        assert!(child::in_a_child(|| {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let flags = sys::flags(reader.as_fd()).unwrap();
+            sys::set_flags(reader.as_fd(), flags | libc::O_ASYNC).unwrap();
+            let asked = super::super::asked(reader.as_fd(), writer.as_fd());
+            let asked = asked.unwrap().expect("the source asks");
+            let kept = asked.first().fd().unwrap();
+            let off = sys::flags(kept).unwrap();
+            let (other, _feed) = std::io::pipe().unwrap();
+            let number = sys::lend(kept.as_raw_fd()).unwrap();
+            child::replace(number, other.as_fd());
+            child::replace(reader.as_fd(), other.as_fd());
+            let nobody = asked.first().fd().is_none()
+                && asked.first().owner().is_none()
+                && asked.first().has_lost_its_owner();
+            asked.put_back();
+            let after = sys::flags(number);
+            nobody && off & libc::O_ASYNC == 0 && after.is_ok_and(|f| f & libc::O_ASYNC == 0)
+        }));
+    }
 }

@@ -97,6 +97,10 @@ impl Left {
 
     fn insert(&self, large: Large) {
         let pipes = &mut self.lock().pipes;
+        if pipes.try_reserve(1).is_err() {
+            // It is not worth the program's end.
+            return;
+        }
         pipes.push((large, None));
         self.count.store(pipes.len(), Ordering::Relaxed);
     }
