@@ -193,7 +193,8 @@ pub unsafe extern "C" fn cord_on_end(
 /// cord_cancel - end a transfer early
 ///
 /// Returns at once; the end comes as any other, with an exact account. What
-/// has ended already stays as it is.
+/// has ended already stays as it is. A call that waits inside the kernel, where
+/// nothing can end it, is finished first (docs/c.md).
 ///
 /// # Returns
 ///
