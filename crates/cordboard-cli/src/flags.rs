@@ -143,7 +143,9 @@ pub struct Copy {
     /// none below DST is written through
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Keep mode, times, owner and extended attributes
+    /// Keep mode, times, owner and extended attributes of every name; one that
+    /// may not be set is told, counted as "unkept" in the JSON line, and no
+    /// failure
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device where it can be, and

@@ -20,6 +20,9 @@ pub struct Account {
     /// What became of the files, where they are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<Files>,
+    /// Attributes of files that their copies do without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unkept: Option<u64>,
 }
 
 /// Files and symlinks of a copy; of directories, those that failed.
@@ -95,6 +98,11 @@ impl Account {
             let sum = self.verified.get_or_insert(0);
             *sum = sum.saturating_add(bytes);
         }
+    }
+
+    /// Adds an attribute that a copy does without.
+    pub fn add_unkept(&mut self) {
+        *self.unkept.get_or_insert(0) += 1;
     }
 
     /// Adds what went wrong outside a transfer.

@@ -1,5 +1,6 @@
 //! One run of the command: its transfers, its account, its last lines.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -16,6 +17,8 @@ use crate::report::Account;
 use crate::stages::{Staging, SumLine, cut_by_size, make_others};
 use crate::{signals, units};
 
+/// Reasons for which attributes were left out that are kept in mind.
+const MOST_REASONS: usize = 64;
 /// Runs longer than this get a summary on a terminal.
 const QUICK: Duration = Duration::from_millis(300);
 
@@ -37,6 +40,10 @@ pub struct Session {
     control: &'static Control,
     watch: Watch,
     account: Account,
+    /// Reasons for which copies are without an attribute, and how often one was
+    /// not told again.
+    reasons: BTreeSet<String>,
+    untold: u64,
 }
 
 impl Session {
@@ -69,6 +76,8 @@ impl Session {
             control,
             watch: Watch::new(drawing),
             account: Account::default(),
+            reasons: BTreeSet::new(),
+            untold: 0,
         }
     }
 
@@ -239,6 +248,23 @@ impl Session {
         let _ = writeln!(std::io::stderr().lock(), "{}", one_line(&line));
     }
 
+    /// A copy does without an attribute, which is told; of the same reason only
+    /// once, for it may be that of every file.
+    pub fn without(&mut self, line: &str, reason: Option<String>) {
+        self.account.add_unkept();
+        match reason {
+            Some(reason) if self.reasons.contains(&reason) => self.untold += 1,
+            Some(reason) => {
+                // Names are anything that a file may have.
+                if self.reasons.len() < MOST_REASONS {
+                    self.reasons.insert(reason);
+                }
+                self.say(&line);
+            }
+            None => self.say(&line),
+        }
+    }
+
     /// A hash that was asked for.
     pub fn give(&mut self, line: &SumLine) {
         self.watch.clear();
@@ -270,6 +296,13 @@ impl Session {
             self.account.end(Ended::Cancelled);
         }
         self.watch.clear();
+        if self.untold > 0 {
+            let untold = self.untold;
+            self.say(&format_args!(
+                "cordboard: warning: so often else an attribute was left out for a reason told \
+                 above: {untold}"
+            ));
+        }
         if self.transfers > 1 {
             // Opening and closing so many files takes time too.
             self.account.total.elapsed = self.watch.wall();

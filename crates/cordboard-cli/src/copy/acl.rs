@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
-use super::attributes::whole;
+use super::extended::whole;
 
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";

@@ -7,7 +7,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::attributes::{owner, times};
+use super::extended::{Node, leave_out, pass_on};
 use super::place::Place;
+use super::told::Told;
 use super::written::came_meanwhile;
 use super::{Job, just_copied, kind};
 use crate::hints::Doing;
@@ -17,7 +19,7 @@ use crate::removal::{Removal, id, remove};
 impl Job {
     /// Makes the same symlink again; one that is there already is replaced, if
     /// it is not the work of this very command.
-    pub fn link(&self, from: &Place<'_>, to: &Place<'_>) -> Result<(), Problem> {
+    pub fn link(&self, from: &Place<'_>, to: &Place<'_>, told: &mut Told) -> Result<(), Problem> {
         let reading = |e| Problem::call(from.shown(), Side::Source, e, Doing::Opening);
         let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
         let points_to =
@@ -78,9 +80,33 @@ impl Job {
             self.written.add(&there);
         }
         if self.preserve {
+            self.keep_extended(from, link.as_fd(), to, told)
+                .map_err(writing)?;
             keep(link.as_fd(), &stat, to).map_err(writing)?;
         }
         Ok(())
+    }
+
+    /// `-p`: its extended attributes, of which a symlink has none of users.
+    fn keep_extended(
+        &self,
+        from: &Place<'_>,
+        link: BorrowedFd<'_>,
+        to: &Place<'_>,
+        told: &mut Told,
+    ) -> Result<(), Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
+        let source = self.spares.relieve(|| retry_on_intr(open))?;
+        let passed = pass_on(Node::Link(source.as_fd()), Node::Link(link), to, told);
+        match passed {
+            // No procfs.
+            Err(errno @ Errno::NOENT) => {
+                leave_out(&from.path(), to, errno, told);
+                Ok(())
+            }
+            passed => passed,
+        }
     }
 }
 

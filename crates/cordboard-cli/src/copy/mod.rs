@@ -6,6 +6,7 @@ mod attributes;
 mod batch;
 mod chain;
 mod dispatch;
+mod extended;
 mod flights;
 mod lease;
 mod link;
@@ -44,6 +45,7 @@ use dispatch::Dispatch;
 pub use parent::sync_parent;
 use place::Place;
 use spares::Spares;
+use told::Told;
 use written::Written;
 
 /// What all files of one command have in common.
@@ -280,7 +282,10 @@ fn operand(
         }
         FileType::Symlink => {
             let (from, to) = (Place::top(&source), Place::top(&target));
-            dispatch.job().link(&from, &to)?;
+            let mut told = Told::default();
+            let done = dispatch.job().link(&from, &to, &mut told);
+            dispatch.said(told.said);
+            done?;
             if dispatch.job().sync {
                 sync_parent(&target, None)?;
             }

@@ -349,9 +349,13 @@ mod tests {
         assert_eq!(std::fs::read(&to).unwrap(), b"");
         std::fs::remove_file(&to).unwrap();
         std::os::unix::fs::symlink("first", &to).unwrap();
-        refused(job.link(&Place::top(&link), &sink(true)).unwrap_err());
+        refused(
+            job.link(&Place::top(&link), &sink(true), &mut Told::default())
+                .unwrap_err(),
+        );
         assert_eq!(std::fs::read_link(&to).unwrap(), Path::new("first"));
-        job.link(&Place::top(&link), &sink(false)).unwrap();
+        job.link(&Place::top(&link), &sink(false), &mut Told::default())
+            .unwrap();
         assert_eq!(std::fs::read_link(&to).unwrap(), Path::new("second"));
     }
 }

@@ -27,6 +27,14 @@ pub enum Said {
     LeftOut,
     /// A line that changes nothing about the outcome.
     Line(String),
+    /// An attribute that a copy does without.
+    Without {
+        /// What is told of it.
+        line: String,
+        /// Why, where others are without it for the same reason: they are
+        /// counted, and one is told.
+        reason: Option<String>,
+    },
     /// A hash.
     Sum(SumLine),
 }
@@ -171,6 +179,7 @@ impl Ledger {
                     Said::Again(problem) => session.fail(&problem),
                     Said::LeftOut => session.left_out(),
                     Said::Line(line) => session.say(&line),
+                    Said::Without { line, reason } => session.without(&line, reason),
                     Said::Sum(line) => session.give(&line),
                 }
             }

@@ -311,7 +311,10 @@ impl Walk {
                 Ok(())
             }
             FileType::Symlink => {
-                dispatch.job().link(&from, &to)?;
+                let mut told = Told::default();
+                let done = dispatch.job().link(&from, &to, &mut told);
+                dispatch.said(told.said);
+                done?;
                 dispatch.copied();
                 Ok(())
             }

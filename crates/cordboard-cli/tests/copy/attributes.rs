@@ -222,3 +222,151 @@ fn past(path: &Path) {
     file.set_modified(std::time::SystemTime::UNIX_EPOCH + second)
         .unwrap();
 }
+
+/// Attributes that a test sets, as root.
+const OF_ROOT: [(&str, &[u8]); 3] = [
+    ("trusted.cord", b"board"),
+    ("security.cord", b"lined"),
+    // linux/capability.h: revision 2, effective; CAP_NET_RAW; no others.
+    (
+        "security.capability",
+        &[
+            1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ],
+    ),
+];
+
+/// Sets them, on a symlink itself; `false` where there are none.
+fn set_as_root(path: &Path, names: &[(&str, &[u8])]) -> bool {
+    let set = |(name, value): &(&str, &[u8])| {
+        rustix::fs::lsetxattr(path, *name, value, rustix::fs::XattrFlags::empty())
+    };
+    let done = names.iter().try_for_each(set);
+    if let Err(errno) = done {
+        eprintln!("SKIPPED: no attributes for root to set: {errno}");
+    }
+    done.is_ok()
+}
+
+#[track_caller]
+fn has(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = [0; 64];
+    match rustix::fs::lgetxattr(path, name, &mut value) {
+        Ok(length) => Some(value[..length].to_vec()),
+        Err(rustix::io::Errno::NODATA) => None,
+        Err(errno) => panic!("{name} of {}: {errno}", path.display()),
+    }
+}
+
+/// Of files, directories and symlinks, whoever owns them.
+#[test]
+fn p_keeps_attributes_that_root_may_set() {
+    if !root("attributes that only root may set") {
+        return;
+    }
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let source = file(&dir, "tree/f", b"contents");
+    let link = tree.join("l");
+    symlink("nowhere", &link).unwrap();
+    for path in [&tree, &source, &link] {
+        // Giving it away takes a capability from a file, as writing does.
+        std::os::unix::fs::lchown(path, Some(1234), Some(4321)).unwrap();
+    }
+    if !set_as_root(&source, &OF_ROOT)
+        || !set_as_root(&tree, &OF_ROOT[..2])
+        || !set_as_root(&link, &OF_ROOT[..2])
+    {
+        return;
+    }
+    let same = |from: &Path, to: &Path, names: &[(&str, &[u8])]| {
+        let (old, new) = (from.symlink_metadata(), to.symlink_metadata());
+        let (old, new) = (old.unwrap(), new.unwrap());
+        assert_eq!((new.uid(), new.mode()), (old.uid(), old.mode()));
+        for (name, value) in names {
+            assert_eq!(has(to, name).as_deref(), Some(*value), "{name} of {to:?}");
+        }
+    };
+    for jobs in ["1", "4"] {
+        let copy = dir.path().join(format!("copy{jobs}"));
+        let run = run(cordboard()
+            .args(["copy", "-rp", "--json", "--jobs", jobs])
+            .args([&tree, &copy]));
+        assert_eq!(run.ok().stderr().lines().count(), 1, "{}", run.stderr());
+        assert!(run.json().get("unkept").is_none());
+        same(&tree, &copy, &OF_ROOT[..2]);
+        same(&source, &copy.join("f"), &OF_ROOT);
+        same(&link, &copy.join("l"), &OF_ROOT[..2]);
+    }
+    // By name, and over a file that is there.
+    for (from, to, names) in [
+        (&source, "one", &OF_ROOT[..]),
+        (&source, "one", &OF_ROOT[..]),
+        (&link, "link", &OF_ROOT[..2]),
+    ] {
+        let to = dir.path().join(to);
+        let run = run(cordboard().args(["copy", "-p", "-r"]).args([from, &to]));
+        assert_eq!(run.ok().stderr(), "");
+        same(from, &to, names);
+    }
+    // Only -p keeps them.
+    let plain = dir.path().join("plain");
+    run(cordboard().arg("copy").args([&source, &plain])).ok();
+    assert_eq!(
+        OF_ROOT.map(|(name, _)| has(&plain, name)),
+        [None, None, None]
+    );
+}
+
+/// A reason that every file has is told once, and counted; what the sink has
+/// already is not missed.
+#[test]
+fn attributes_that_may_not_be_set_are_told_of() {
+    use rustix::fs::{XattrFlags, setxattr};
+    if !root("attributes that only root may set") {
+        return;
+    }
+    let without = ["--bounding-set=-sys_admin,-setfcap"];
+    let can = Command::new("setpriv").args(without).arg("true").output();
+    if !can.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("SKIPPED: to be refused an attribute, root needs setpriv");
+        return;
+    }
+    let dir = dir();
+    let [tree, copy] = ["tree", "copy"].map(|name| dir.path().join(name));
+    for path in [&tree, &copy] {
+        std::fs::create_dir(path).unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        let source = file(&dir, &format!("tree/{name}"), b"contents");
+        if !set_as_root(&source, &OF_ROOT[1..]) {
+            return;
+        }
+        setxattr(&source, "user.cord", b"board", XattrFlags::empty()).unwrap();
+    }
+    let there = file(&dir, "copy/c", b"");
+    assert!(set_as_root(&there, &OF_ROOT[1..2]));
+    let run = run(Command::new("setpriv")
+        .args(without)
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .args(["copy", "-p", "--json", "--jobs", "1"])
+        .args(["a", "b", "c"].map(|name| tree.join(name)))
+        .arg(&copy));
+    let stderr = run.ok().stderr();
+    let told = |words: &str| stderr.lines().filter(|line| line.contains(words)).count();
+    let of = |name: &str| format!("copy/a: warning: without its attribute {name}: ");
+    assert_eq!(told(&of("security.cord")), 1, "{stderr}");
+    assert_eq!(told(&of("security.capability")), 1, "{stderr}");
+    assert_eq!(told("without its attribute"), 2, "{stderr}");
+    // One of b, and of both the other.
+    assert_eq!(told("for a reason told above: 3"), 1, "{stderr}");
+    assert_eq!(run.json()["unkept"], 5);
+    for name in ["a", "b", "c"] {
+        let to = copy.join(name);
+        assert_eq!(read(&to), b"contents");
+        assert_eq!(has(&to, "user.cord").as_deref(), Some(&b"board"[..]));
+        assert_eq!(has(&to, "security.capability"), None);
+        assert_eq!(has(&to, "security.cord").is_some(), name == "c");
+    }
+}

@@ -1,0 +1,212 @@
+//! `-p`: extended attributes (xattr(7)), of every name that there is.
+//!
+//! Who may set one, and where, is the kernel's to say: `trusted` takes
+//! `CAP_SYS_ADMIN`, `security` what the module of that name wants, `system`
+//! and the names of file systems (`btrfs`) that very file system. What is
+//! refused is told, and counted; the copy is complete without it.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, XattrFlags};
+use rustix::io::Errno;
+
+use super::acl;
+use super::place::Place;
+use super::told::{Said, Told};
+
+/// What has attributes.
+#[derive(Debug, Clone, Copy)]
+pub enum Node<'a> {
+    /// A file or a directory that is open.
+    Open(BorrowedFd<'a>),
+    /// A symlink, by a descriptor that only names it (`O_PATH`). Calls go by
+    /// the name that procfs has for that, which leads to the symlink itself;
+    /// `setxattrat(2)` is of Linux 6.13.
+    Link(BorrowedFd<'a>),
+}
+
+fn name_of(link: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", link.as_raw_fd())
+}
+
+impl Node<'_> {
+    fn list(self) -> Result<Vec<u8>, Errno> {
+        match self {
+            Node::Open(fd) => whole(|buffer| rustix::fs::flistxattr(fd, buffer)),
+            Node::Link(fd) => whole(|buffer| rustix::fs::listxattr(name_of(fd), buffer)),
+        }
+    }
+
+    fn get(self, name: &CStr) -> Result<Vec<u8>, Errno> {
+        match self {
+            Node::Open(fd) => whole(|buffer| rustix::fs::fgetxattr(fd, name, buffer)),
+            Node::Link(fd) => whole(|buffer| rustix::fs::getxattr(name_of(fd), name, buffer)),
+        }
+    }
+
+    fn set(self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        match self {
+            Node::Open(fd) => set(fd, name, value),
+            Node::Link(fd) => rustix::fs::setxattr(name_of(fd), name, value, XattrFlags::empty()),
+        }
+    }
+}
+
+/// Gives `sink` the attributes of `source`, but for the access control lists;
+/// of several failures that are no refusal, the first is returned.
+pub fn pass_on(
+    source: Node<'_>,
+    sink: Node<'_>,
+    to: &Place<'_>,
+    told: &mut Told,
+) -> Result<(), Errno> {
+    let names = match source.list() {
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        names => names?,
+    };
+    let mut done = Ok(());
+    for name in names.split_inclusive(|b| *b == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else {
+            continue;
+        };
+        if acl::is_list(name) {
+            continue;
+        }
+        let passed = match source.get(name) {
+            Ok(value) if is_of_the_inode(name, &value) => Ok(()),
+            Ok(value) => match sink.set(name, &value) {
+                // The policy of the machine has given it the same already.
+                Err(_) if sink.get(name).as_ref() == Ok(&value) => Ok(()),
+                passed => passed,
+            },
+            // It went away.
+            Err(Errno::NODATA) => Ok(()),
+            Err(errno) => Err(errno),
+        };
+        match passed {
+            Ok(()) => {}
+            Err(errno) if is_refusal(errno) => told.said.push(without(to, name, errno)),
+            Err(errno) => done = done.and(Err(errno)),
+        }
+    }
+    done
+}
+
+/// Tells of those that a symlink has, none of which can be passed on.
+pub fn leave_out(link: &Path, to: &Place<'_>, errno: Errno, told: &mut Told) {
+    let names = whole(|buffer| rustix::fs::llistxattr(link, buffer)).unwrap_or_default();
+    for name in names.split_inclusive(|b| *b == 0) {
+        if let Ok(name) = CStr::from_bytes_with_nul(name) {
+            told.said.push(without(to, name, errno));
+        }
+    }
+}
+
+/// The kernel's seal of one inode, which it makes anew for another: an HMAC of
+/// `security.evm`, whose first byte is `EVM_XATTR_HMAC` (security/integrity).
+/// A signature in its place is the file's.
+fn is_of_the_inode(name: &CStr, value: &[u8]) -> bool {
+    name == c"security.evm" && value.first() == Some(&2)
+}
+
+/// Not an error of the file system's (setxattr(2), xattr(7)): it has no such
+/// attributes (`EOPNOTSUPP`), this caller may not (`EPERM`, `EACCES`: those of
+/// users need write permission), its module takes no such value (`EINVAL`),
+/// there is no room for it (`ENOSPC`, `EDQUOT`), or never is for one so large
+/// (`ERANGE`, `E2BIG`).
+fn is_refusal(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::OPNOTSUPP
+            | Errno::PERM
+            | Errno::ACCESS
+            | Errno::INVAL
+            | Errno::NOSPC
+            | Errno::DQUOT
+            | Errno::RANGE
+            | Errno::TOOBIG
+    )
+}
+
+fn without(to: &Place<'_>, name: &CStr, errno: Errno) -> Said {
+    let users = name.to_bytes().starts_with(b"user.");
+    // A reason that holds for every file there.
+    let general = !users && matches!(errno, Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS);
+    let errno = cordboard::Errno::from(errno);
+    let name = name.to_string_lossy();
+    Said::Without {
+        line: format!("cordboard: {to}: warning: without its attribute {name}: {errno}"),
+        reason: general.then(|| format!("{name}: {errno}")),
+    }
+}
+
+/// Sets one of them, which takes write permission, and not only a descriptor
+/// that has it (xattr(7)): a read-only file gets it until its final mode.
+fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+    let set = || rustix::fs::fsetxattr(sink, name, value, XattrFlags::empty());
+    match set() {
+        Err(Errno::ACCESS) => {
+            let now = rustix::fs::fstat(sink)?.st_mode & 0o777;
+            // Who may not do this was refused the attribute.
+            rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200))
+                .map_err(|_| Errno::ACCESS)?;
+            set()
+        }
+        done => done,
+    }
+}
+
+/// A value whose length is not known beforehand.
+pub fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; 256];
+    loop {
+        match read(&mut buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+            // 64 KiB is the most that Linux keeps.
+            Err(Errno::RANGE) if buffer.len() < 1 << 17 => buffer.resize(buffer.len() * 16, 0),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where there is no procfs.
+    #[test]
+    fn what_a_symlink_goes_without_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        let set = rustix::fs::lsetxattr(&link, "trusted.cord", b"x", XattrFlags::empty());
+        let mut told = Told::default();
+        leave_out(
+            &link,
+            &Place::top(Path::new("copy")),
+            Errno::NOENT,
+            &mut told,
+        );
+        let lines: Vec<String> = told.said.iter().map(|said| format!("{said:?}")).collect();
+        if set.is_err() {
+            return eprintln!("SKIPPED: no attributes of symlinks");
+        }
+        let all = lines.join(" ");
+        assert!(
+            all.contains("copy: warning: without its attribute trusted.cord"),
+            "{all}"
+        );
+    }
+
+    #[test]
+    fn only_the_seal_of_an_inode_stays_with_it() {
+        assert!(is_of_the_inode(c"security.evm", &[2, 7]));
+        assert!(!is_of_the_inode(c"security.evm", &[5, 7]));
+        assert!(!is_of_the_inode(c"security.ima", &[2, 7]));
+    }
+}
