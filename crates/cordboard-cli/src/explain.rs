@@ -8,15 +8,14 @@ use cordboard::{Endpoint, Request, Side};
 
 use crate::endpoint::{self, StandIn};
 use crate::flags::Explain;
-use crate::problem::{Problem, tell};
+use crate::problem::Problem;
 use crate::{failure, pages, request, units};
 
 /// Runs it; returns the exit status.
 pub fn run(flags: &Explain) -> u8 {
     let done = explain(flags).and_then(|text| pages::print(text.as_bytes()));
     let Err(problem) = done else { return 0 };
-    tell(&problem);
-    if problem.usage { 2 } else { 1 }
+    pages::failed(&problem)
 }
 
 fn explain(flags: &Explain) -> Result<String, Problem> {

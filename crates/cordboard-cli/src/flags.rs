@@ -26,7 +26,8 @@ An endpoint is one of:
   unix-seqpacket-listen:PATH  the same, accepted there";
 
 const EXIT: &str = "\
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal).
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal),
+141 where nobody reads standard output any more (it dies of SIGPIPE).
 SIGINT ends with the report of what was moved; SIGUSR1 prints a line of progress.
 A signal that comes before that report is made is no success, whatever was moved;
 a second one ends it at once, without the report.

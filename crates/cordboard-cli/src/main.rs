@@ -36,9 +36,9 @@ use session::Session;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return ExitCode::from(misused(&error)),
+        Err(error) => return leave(misused(&error)),
     };
-    ExitCode::from(match cli.command {
+    let status = match cli.command {
         Command::Splice(flags) => moving(&flags.common, "moved", |s| splice::run(&flags, s)),
         Command::Copy(flags) => moving(&flags.common, "copied", |s| copy::run(&flags, s)),
         Command::Cat(flags) => moving(&flags.common, session::CAT, |s| cat::run(&flags, s)),
@@ -46,7 +46,17 @@ fn main() -> ExitCode {
         Command::Explain(flags) => explain::run(&flags),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { what } => pages::man(what.as_deref()),
-    })
+    };
+    leave(status)
+}
+
+/// Ends with this status; or of the signal that it stands for, which is how a
+/// shell knows that a command in a pipeline had no more to say.
+fn leave(status: u8) -> ExitCode {
+    if status == signals::READER_LEFT {
+        signals::die_of_sigpipe();
+    }
+    ExitCode::from(status)
 }
 
 /// Help that was asked for; or wrong usage, which has its report too where one
@@ -56,8 +66,7 @@ fn misused(error: &clap::Error) -> u8 {
         && !error.use_stderr()
     {
         // What was asked for has not come.
-        tell(pages::unwritten("standard output", &failed));
-        return 1;
+        return pages::failed(&pages::unwritten("standard output", &failed));
     }
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let moves = ["splice", "copy", "cat", "play"].map(OsStr::new);

@@ -11,6 +11,7 @@ use crate::endpoint::{self, Name};
 use crate::flags::Cli;
 use crate::hints::Doing;
 use crate::problem::{Problem, errno, tell};
+use crate::signals;
 
 /// Prints the completions for a shell.
 pub fn completions(shell: clap_complete::Shell) -> u8 {
@@ -65,11 +66,18 @@ pub fn man(what: Option<&OsStr>) -> u8 {
 fn show(text: &[u8]) -> u8 {
     match print(text) {
         Ok(()) => 0,
-        Err(problem) => {
-            tell(problem);
-            1
-        }
+        Err(problem) => failed(&problem),
     }
+}
+
+/// The status of what could not be printed, of which it tells where somebody is
+/// to hear of it.
+pub fn failed(problem: &Problem) -> u8 {
+    if problem.is_a_reader_that_left() {
+        return signals::READER_LEFT;
+    }
+    tell(problem);
+    if problem.usage { 2 } else { 1 }
 }
 
 /// Writes to standard output, also where it was closed: that is an error.

@@ -116,6 +116,13 @@ impl Problem {
         }
     }
 
+    /// Whether nobody reads the sink any more: of standard output no fault to
+    /// tell of, where SIGPIPE would end another command here and now.
+    pub fn is_a_reader_that_left(&self) -> bool {
+        (self.side, self.errno) == (Some(Side::Sink), Some(Errno::EPIPE))
+            && signals::sigpipe_kills()
+    }
+
     /// Whether it is that we were asked to stop.
     pub fn is_a_stop(&self) -> bool {
         self.errno == Some(Errno::EINTR) && signals::stop().is_some()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use cordboard::{Control, Ended, PathName, Report, Request, Transfer};
@@ -37,6 +37,8 @@ pub struct Session {
     always: bool,
     usage: bool,
     transfers: u64,
+    /// Nobody reads standard output any more.
+    reader_left: bool,
     control: &'static Control,
     watch: Watch,
     account: Account,
@@ -73,6 +75,7 @@ impl Session {
             always: common.progress == When::Always,
             usage: false,
             transfers: 0,
+            reader_left: false,
             control,
             watch: Watch::new(drawing),
             account: Account::default(),
@@ -98,6 +101,10 @@ impl Session {
         };
         self.account.add(&report);
         self.transfers += 1;
+        if let Err(problem) = &done {
+            let standard = sink.as_raw_fd() == libc::STDOUT_FILENO;
+            self.reader_left = standard && problem.is_a_reader_that_left();
+        }
         done?;
         // An interrupt that goes to all of a pipeline may be why the source ended.
         signals::go_on()?;
@@ -205,7 +212,8 @@ impl Session {
     /// Tells of a problem; the command goes on if it can.
     pub fn problem(&mut self, problem: &Problem) {
         self.fail(problem);
-        if !problem.is_a_stop() {
+        let quiet = self.reader_left && problem.is_a_reader_that_left();
+        if !quiet && !problem.is_a_stop() {
             self.say(problem);
         }
     }
@@ -342,6 +350,7 @@ impl Session {
         let unwritten = self.json && give(account.json().as_bytes()).is_err();
         match stopped {
             Some(signal) => u8::try_from(128 + signal).unwrap_or(130),
+            None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
             None => u8::from(unwritten || account.total.ended == Ended::Error),
         }

@@ -31,6 +31,11 @@ static AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// milliseconds when it came.
 static STOP: AtomicI64 = AtomicI64::new(0);
 static SHOW: AtomicBool = AtomicBool::new(false);
+/// SIGPIPE was neither ignored nor blocked when we were started.
+static SIGPIPE_KILLS: AtomicBool = AtomicBool::new(false);
+
+/// The status of a command whose standard output is read no more: 128 + SIGPIPE.
+pub const READER_LEFT: u8 = 141;
 
 /// A socket's file that is ours to remove, and whether it is there.
 static SOCKET_FILE: OnceLock<Removable> = OnceLock::new();
@@ -58,6 +63,23 @@ pub fn stop() -> Option<i32> {
 pub fn stop_so_far() -> Option<i32> {
     stuck::settle();
     stop()
+}
+
+/// Looks what SIGPIPE is to do. It is called before `main`, and before the
+/// runtime has it ignored.
+pub fn look_at_sigpipe() {
+    let kills = !sys::ignores(libc::SIGPIPE) && !sys::blocks(libc::SIGPIPE);
+    SIGPIPE_KILLS.store(kills, Ordering::Relaxed);
+}
+
+/// Whether others who write to a pipe that nobody reads would die of it here.
+pub fn sigpipe_kills() -> bool {
+    SIGPIPE_KILLS.load(Ordering::Relaxed)
+}
+
+/// What others do whose standard output is read no more.
+pub fn die_of_sigpipe() {
+    sys::die_of(libc::SIGPIPE);
 }
 
 /// Asked before anything that a stop leaves out.

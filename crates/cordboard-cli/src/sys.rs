@@ -45,6 +45,25 @@ pub fn ignores(signal: libc::c_int) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Whether this thread has a signal blocked.
+pub fn blocks(signal: libc::c_int) -> bool {
+    let mut set = set_of(&[]);
+    // SAFETY: fills in the set, which is valid for writing.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set) };
+    // SAFETY: reads a set that is filled in.
+    unsafe { libc::sigismember(&raw const set, signal) == 1 }
+}
+
+/// Ends this process as the signal does by default; returns where it does not.
+pub fn die_of(signal: libc::c_int) {
+    let action = no_action();
+    // SAFETY: the action is valid: the default one.
+    unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    unblock(&[signal]);
+    // SAFETY: takes an integer.
+    unsafe { libc::raise(signal) };
+}
+
 /// Has a signal handled, one handler at a time, without restarting the system
 /// call that it interrupts.
 pub fn handle(signal: libc::c_int, handler: Handler) {
@@ -212,4 +231,5 @@ static BEFORE_MAIN: extern "C" fn() = before_main;
 
 extern "C" fn before_main() {
     crate::endpoint::look_at_standard();
+    crate::signals::look_at_sigpipe();
 }

@@ -3,9 +3,12 @@
 
 mod common;
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use common::*;
+
+const SIGPIPE: i32 = rustix::process::Signal::PIPE.as_raw();
 
 #[test]
 fn files_and_standard_input_in_order() {
@@ -131,36 +134,68 @@ fn a_reader_that_has_gone() {
         .spawn()
         .unwrap();
     let run = end(child);
-    run.fails(1, &["standard output: Broken pipe (EPIPE)"]);
+    assert_eq!(run.0.status.signal(), Some(SIGPIPE));
     let json = run.json();
+    assert_eq!(run.stderr().lines().count(), 1, "{}", run.stderr());
+    assert_eq!(json["ended"], "error");
     assert_eq!(json["failed"], "sink");
     assert_eq!(json["errno"], "EPIPE");
     assert_eq!(json["written"], 0);
 }
 
-/// What a program leaves behind in its terminal, read by whoever has the
-/// other end: `EIO` comes after it, and is the end.
+/// `yes | head` prints nothing on standard error, and neither does this.
 #[test]
-fn the_end_of_a_pseudoterminal() {
-    use rustix::fs::{Mode, OFlags};
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    for args in [&["cat", "--json"][..], &["splice", "--json", "fd:0", "-"]] {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = openpt(flags).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let tty = rustix::fs::open(&name, flags, Mode::empty()).unwrap();
-        rustix::io::write(&tty, b"no line feed").unwrap();
-        drop(tty);
-        let run = run(cordboard().args(args).stdin(master));
-        assert_eq!(run.ok().stdout(), b"no line feed");
-        let json = run.json();
-        assert_eq!(
-            (&json["ended"], &json["written"]),
-            (&"eof".into(), &12.into())
-        );
-        assert_eq!(json["path"], serde_json::json!(["read/write"]));
+fn whoever_prints_dies_of_sigpipe_without_a_word() {
+    let dir = dir();
+    let missing = dir.path().join("missing");
+    let commands: [&[&str]; 6] = [
+        &["cat", "/dev/zero"],
+        &["splice", "/dev/zero", "-"],
+        &["splice", "/dev/zero", "fd:1", "--hash=crc32"],
+        &["explain", "/dev/zero", "/dev/null"],
+        &["--help"],
+        &["man"],
+    ];
+    let without_a_reader = |command: &mut std::process::Command| {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let child = command.stdout(writer).stderr(Stdio::piped());
+        end(child.spawn().unwrap())
+    };
+    for command in commands {
+        let run = without_a_reader(cordboard().args(command));
+        assert_eq!(run.0.status.signal(), Some(SIGPIPE), "{command:?}");
+        assert_eq!(run.stderr(), "", "{command:?}");
     }
+    // What went wrong before is told.
+    let run = without_a_reader(cordboard().arg("cat").arg(&missing).arg("/dev/zero"));
+    assert_eq!(run.0.status.signal(), Some(SIGPIPE));
+    assert_eq!(run.stderr().lines().count(), 1, "{}", run.stderr());
+    // As cat, where the signal is ignored, or blocked.
+    let script = r#"trap "" PIPE; exec "$@""#;
+    let ignoring = ["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard")];
+    for command in &commands[..4] {
+        let mut shell = std::process::Command::new("sh");
+        let run = without_a_reader(shell.args(ignoring).args(*command));
+        run.fails(1, &["Broken pipe (EPIPE)"]);
+    }
+    let run = without_a_reader(
+        std::process::Command::new("env")
+            .args(["--block-signal=PIPE", env!("CARGO_BIN_EXE_cordboard")])
+            .args(commands[0]),
+    );
+    if run.code() != 125 {
+        run.fails(1, &["standard output: Broken pipe (EPIPE)"]);
+    }
+    // Another sink than standard output is no place to print to.
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    drop(reader);
+    let mut shell = std::process::Command::new("sh");
+    let script = r#"exec "$@" 3>&1 1>&2"#;
+    let child = shell
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard")])
+        .args(["splice", "/dev/zero", "fd:3"])
+        .stdout(writer)
+        .stderr(Stdio::piped());
+    end(child.spawn().unwrap()).fails(1, &["fd:3: Broken pipe (EPIPE)"]);
 }

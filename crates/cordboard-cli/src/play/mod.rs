@@ -12,7 +12,7 @@ mod tally;
 mod video;
 
 use std::io::{BufWriter, IsTerminal};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use cordboard::{Ended, Request, Side, Size, Sparse};
 
@@ -73,6 +73,13 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
     let ready = ends.ready(&audio, &video);
     ready.inspect_err(|_| ends.unmake())?;
 
+    let sinks = [
+        (Which::Audio, &ends.audio_to),
+        (Which::Video, &ends.video_to),
+    ];
+    let is_standard = |end: &Opened| end.as_fd().as_raw_fd() == libc::STDOUT_FILENO;
+    let standard = sinks.into_iter().find(|(_, end)| is_standard(end));
+    bill.standard = standard.map(|(which, _)| which);
     let draws = draws(flags, &ends);
     // What is typed is not for us where it is what is played.
     let played = [&ends.audio, &ends.video].map(rustix::termios::isatty);

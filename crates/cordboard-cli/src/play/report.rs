@@ -31,6 +31,10 @@ pub struct Playbill {
     failed: Option<(Option<Which>, Option<Errno>)>,
     /// The signal that came before the account was closed.
     stopped: Option<i32>,
+    /// Which of the two goes to standard output.
+    pub standard: Option<Which>,
+    /// Nobody reads that any more.
+    reader_left: bool,
     usage: bool,
 }
 
@@ -65,7 +69,12 @@ impl Playbill {
         if problem.is_a_stop() {
             return;
         }
-        tell(problem);
+        let standard = which.is_some() && which == self.standard;
+        if standard && problem.is_a_reader_that_left() {
+            self.reader_left = true;
+        } else {
+            tell(problem);
+        }
         self.note(which, problem);
     }
 
@@ -154,6 +163,7 @@ impl Playbill {
         let unwritten = json && give(format!("{}\n", self.json(frame)).as_bytes()).is_err();
         match stopped {
             Some(signal) => u8::try_from(128 + signal).unwrap_or(130),
+            None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
             None => u8::from(unwritten || ended == Ended::Error),
         }
