@@ -44,10 +44,12 @@ impl Outlet {
     }
 
     /// Whether the sink may be written now.
-    pub(in crate::path) fn is_open(&self, flow: &mut Flow<'_>) -> bool {
+    pub(in crate::path) fn is_open(&mut self, flow: &mut Flow<'_>) -> bool {
         let pipe = flow.sink_is_a_pipe_that_waits() && self.nowait.covers();
         let covered = flow.sink.kind().is_socket() || pipe;
-        flow.may_write(covered)
+        // A hang-up says only that no slave is open: what is written waits for
+        // the next one that is, as long as there is room.
+        flow.may_write(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
     }
 
     /// Writes some of these bytes, and counts them; to show them to those who
@@ -112,15 +114,30 @@ impl Outlet {
     }
 
     fn piece(&mut self, flow: &Flow<'_>) -> usize {
-        let ask = || is_pty_master(flow.sink_fd());
-        match *self.is_master.get_or_insert_with(ask) {
+        match self.is_a_master_that_waits(flow) {
             true => PIECE_OF_MASTER,
             false => PIECE,
         }
+    }
+
+    fn is_a_master_that_waits(&mut self, flow: &Flow<'_>) -> bool {
+        let facts = flow.sink.facts();
+        let waits = facts.kind == Kind::Tty && !facts.nonblocking && !flow.may_sleep;
+        let ask = || is_pty_master(flow.sink_fd());
+        waits && *self.is_master.get_or_insert_with(ask)
     }
 
     /// Gives up what it can do without until it writes again.
     pub(super) fn rest(&mut self) {
         self.nowait.rest();
     }
+}
+
+fn takes_more(flow: &Flow<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let sink = flow.sink_fd();
+    let mut fds = [PollFd::from_borrowed_fd(sink, PollFlags::OUT)];
+    let polled = poll(&mut fds, Some(&Timespec::default()));
+    // Where it can't be asked (RLIMIT_NOFILE), the first answer counts.
+    polled.is_err() || fds[0].revents().contains(PollFlags::OUT)
 }
