@@ -188,15 +188,22 @@ fn is_the_kernels(info: &libc::siginfo_t) -> bool {
 /// 2.6.31; it may say who sent it, since it goes to the caller itself.
 fn give_back(info: &libc::siginfo_t, to_this_thread: bool) {
     let process = Thread::first().number();
-    if !to_this_thread && info.si_code != libc::SI_TKILL {
-        let (number, signal, info) = (libc::SYS_rt_sigqueueinfo, info.si_signo, &raw const *info);
+    let thread = Thread::this().number();
+    let (signal, words) = (info.si_signo, &raw const *info);
+    if to_this_thread || info.si_code == libc::SI_TKILL {
+        let number = libc::SYS_rt_tgsigqueueinfo;
         // SAFETY: takes integers, and reads a siginfo_t that is valid.
-        unsafe { libc::syscall(number, process, signal, info) };
+        unsafe { libc::syscall(number, process, thread, signal, words) };
         return;
     }
-    let (number, signal, info) = (libc::SYS_rt_tgsigqueueinfo, info.si_signo, &raw const *info);
-    // SAFETY: takes integers, and reads a siginfo_t that is valid.
-    unsafe { libc::syscall(number, process, Thread::this().number(), signal, info) };
+    let number = libc::SYS_rt_sigqueueinfo;
+    // SAFETY: as above.
+    if unsafe { libc::syscall(number, process, signal, words) } != 0 {
+        // Only the first thread may say so to the process (`EPERM`,
+        // do_rt_sigqueueinfo in kernel/signal.c).
+        // SAFETY: takes integers.
+        unsafe { libc::kill(process, signal) };
+    }
 }
 
 fn members(set: &libc::sigset_t) -> [bool; 2] {
@@ -231,32 +238,38 @@ mod tests {
         let fine = testkit::child::in_a_child(|| {
             testkit::refuse::refuse(testkit::refuse::OPEN, libc::EACCES);
             assert_eq!(for_this_thread([true, false]), None);
-            let (reader, writer) = rustix::pipe::pipe().unwrap();
-            drop(reader);
-            let this = Thread::first().number();
             let _own = Hold::start().unwrap();
-            for sends in [0, 1, 2] {
-                let hold = Hold::start().unwrap();
-                match sends {
-                    0 => {}
-                    // SAFETY: takes an integer.
-                    1 => assert_eq!(unsafe { libc::raise(libc::SIGPIPE) }, 0),
-                    _ => assert!(testkit::child::in_a_child(|| {
-                        // SAFETY: takes integers.
-                        unsafe { libc::kill(this, libc::SIGPIPE) == 0 }
-                    })),
-                }
-                if sends != 2 {
-                    let refused = rustix::io::write(&writer, b"x");
-                    assert_eq!(refused, Err(rustix::io::Errno::PIPE));
-                }
-                drop(hold);
-                let left = take(libc::SIGPIPE).map(|info| info.si_code);
-                let expected = [None, Some(libc::SI_TKILL), Some(libc::SI_USER)];
-                assert_eq!((left, pending()), (expected[sends], [false; 2]));
-            }
+            without_procfs();
+            // Another thread than the first, with the same mask.
+            std::thread::spawn(without_procfs).join().unwrap();
             true
         });
         assert!(fine);
+    }
+
+    fn without_procfs() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let this = Thread::first().number();
+        for sends in [0, 1, 2] {
+            let hold = Hold::start().unwrap();
+            match sends {
+                0 => {}
+                // SAFETY: takes an integer.
+                1 => assert_eq!(unsafe { libc::raise(libc::SIGPIPE) }, 0),
+                _ => assert!(testkit::child::in_a_child(|| {
+                    // SAFETY: takes integers.
+                    unsafe { libc::kill(this, libc::SIGPIPE) == 0 }
+                })),
+            }
+            if sends != 2 {
+                let refused = rustix::io::write(&writer, b"x");
+                assert_eq!(refused, Err(rustix::io::Errno::PIPE));
+            }
+            drop(hold);
+            let left = take(libc::SIGPIPE).map(|info| info.si_code);
+            let expected = [None, Some(libc::SI_TKILL), Some(libc::SI_USER)];
+            assert_eq!((left, pending()), (expected[sends], [false; 2]));
+        }
     }
 }
