@@ -86,12 +86,18 @@ fn one(signal: i32) -> libc::sigset_t {
 /// `rt_tgsigqueueinfo(2)`, since Linux 2.6.31.
 fn send(signal: i32, value: u32) -> io::Result<()> {
     const SI_QUEUE: i32 = -1;
-    // siginfo_t: signal, errno, code, padding; then pid, uid, value.
+    // siginfo_t: signal, errno, code; then, where a pointer may stand, pid, uid,
+    // value.
+    let union = if cfg!(target_pointer_width = "64") {
+        4
+    } else {
+        3
+    };
     let mut info = [0u32; 32];
     info[0] = signal.cast_unsigned();
     info[2] = SI_QUEUE.cast_unsigned();
-    info[4] = std::process::id();
-    info[6] = value;
+    info[union] = std::process::id();
+    info[union + 2] = value;
     let process = std::process::id();
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     // SAFETY: the pointer is to the 128 bytes of a siginfo_t.
