@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 
-use cordboard::{Request, Side, Size, Sparse};
+use cordboard::{Errno, Request, Side, Size, Sparse};
 
 use crate::endpoint::{self, Name, Opened};
 use crate::flags::Cat;
@@ -37,7 +37,7 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
     };
     let mut names = Vec::with_capacity(files.len());
     for file in files {
-        names.push((endpoint::parse(file, Side::Source)?, file));
+        names.push((endpoint::file(file, Side::Source)?, file));
     }
     let sink = endpoint::sink(&Name::Standard, "-", false)?;
     for (name, file) in names {
@@ -68,7 +68,8 @@ fn one(
     sink: &Opened,
     request: Request,
 ) -> Result<(), (Problem, bool)> {
-    let source = endpoint::source(name, &shown.to_string_lossy()).map_err(|p| (p, false))?;
+    let source = endpoint::source(name, &shown.to_string_lossy());
+    let source = source.map_err(|problem| (elsewhere(problem, shown), false))?;
     let total = request::total(source.as_fd(), &request);
     let moved = session.transfer(
         shown,
@@ -83,5 +84,19 @@ fn one(
             let over = problem.side == Some(Side::Sink);
             Err((problem, over))
         }
+    }
+}
+
+/// What helps whoever gives cat the name of another endpoint, or a socket's.
+fn elsewhere(problem: Problem, operand: &OsStr) -> Problem {
+    let shown = operand.to_string_lossy();
+    match problem.errno {
+        Some(Errno::ENOENT) if endpoint::is_no_path(operand) => {
+            problem.help("cat takes files and -; for other endpoints: cordboard splice")
+        }
+        Some(Errno::ENXIO) => {
+            problem.help(format!("for a socket: cordboard splice unix:{shown} -"))
+        }
+        _ => problem,
     }
 }

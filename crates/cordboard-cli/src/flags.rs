@@ -23,7 +23,8 @@ An endpoint is one of:
   unix-listen:PATH            one connection that is accepted there
   unix-dgram:PATH             UNIX datagrams
   unix-seqpacket:PATH         UNIX sequenced packets
-  unix-seqpacket-listen:PATH  the same, accepted there";
+  unix-seqpacket-listen:PATH  the same, accepted there
+The name of a file that exists is that file, whatever it begins with; but -.";
 
 const EXIT: &str = "\
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal),
@@ -170,14 +171,14 @@ pub struct Copy {
 /// `cordboard cat`.
 #[derive(Debug, Args)]
 pub struct Cat {
-    /// Files, or any other endpoints; none, or -: standard input
+    /// Files; none, or -: standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<OsString>,
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,
     /// End, without an error, when nothing has moved for this long; to wait for
-    /// a connection, or for a FIFO's other end, does not count
+    /// a FIFO's other end does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.

@@ -1,4 +1,5 @@
-//! A name that is another file's by the time the command would remove it.
+//! Names that are not what they look like: of files that are called like other
+//! endpoints, and of another file by the time the command would remove it.
 #![allow(missing_docs)]
 
 mod common;
@@ -63,4 +64,66 @@ fn a_socket_of_another_process_is_not_removed() {
     signal(child.id(), Signal::TERM);
     assert_eq!(end(child).code(), 143);
     assert!(path.exists());
+}
+
+/// Whoever names all files of a directory opens no port, and reads no other.
+#[test]
+fn a_file_that_is_called_like_another_endpoint_is_that_file() {
+    let names = [
+        "tcp-listen:127.0.0.1:0",
+        "tcp:localhost:1",
+        "unix-listen:s",
+        "fd:0",
+        "file:other",
+    ];
+    let dir = dir();
+    file(&dir, "other", b"of another name");
+    for name in names {
+        file(&dir, name, name.as_bytes());
+    }
+    let at = || {
+        let mut command = cordboard();
+        command.current_dir(dir.path());
+        command
+    };
+    let all = run(at().arg("cat").args(names));
+    assert_eq!(all.ok().stdout(), names.concat().as_bytes());
+    std::fs::create_dir(dir.path().join("into")).unwrap();
+    run(at().arg("copy").args(names).arg("into")).ok();
+    for name in names {
+        assert_eq!(read(dir.path().join("into").join(name)), name.as_bytes());
+        // As the source, and as the sink.
+        let one = run(at().args(["splice", name, "-"]));
+        assert_eq!(one.ok().stdout(), name.as_bytes());
+        run(at().args(["splice", "other", name])).ok();
+        assert_eq!(read(dir.path().join(name)), b"of another name");
+        let told = run(at().args(["explain", "--json", name, "/dev/null"]));
+        assert!(told.ok().stdout().starts_with(b"{"), "{}", told.stderr());
+    }
+    // A symlink to nothing is a name too, and no port.
+    std::os::unix::fs::symlink("nothing", dir.path().join("udp-listen:127.0.0.1:0")).unwrap();
+    let run_ = run(at().args(["splice", "udp-listen:127.0.0.1:0", "-"]));
+    run_.fails(
+        1,
+        &["udp-listen:127.0.0.1:0: No such file or directory (ENOENT)"],
+    );
+}
+
+#[test]
+fn cat_takes_no_other_endpoint() {
+    let dir = dir();
+    let other = file(&dir, "other", b"contents");
+    for name in ["tcp-listen:127.0.0.1:0", "fd:0", "udp:localhost:1"] {
+        let run = run(cordboard()
+            .current_dir(dir.path())
+            .args(["cat", name, "other"]));
+        run.fails(1, &[name, "(ENOENT)", "cat takes files and -", "splice"]);
+        assert_eq!(run.stdout(), b"contents");
+    }
+    let named = format!("file:{}", other.display());
+    assert_eq!(call(["cat", &named]).ok().stdout(), b"contents");
+    let socket = dir.path().join("s");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let run = call(["cat".as_ref(), socket.as_os_str()]);
+    run.fails(1, &["(ENXIO)", "cordboard splice unix:/"]);
 }

@@ -24,8 +24,7 @@ mod verify;
 mod written;
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -101,8 +100,9 @@ pub fn run(flags: &Copy, session: &mut Session) {
 
 fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     no_other_endpoint(&flags.sink)?;
-    let sink = &plain(&flags.sink);
-    let sources: Vec<PathBuf> = flags.sources.iter().map(|path| plain(path)).collect();
+    let sink = &plain(&flags.sink, Side::Sink)?;
+    let sources = flags.sources.iter().map(|path| plain(path, Side::Source));
+    let sources = sources.collect::<Result<Vec<PathBuf>, Problem>>()?;
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
     if part && (sources.len() > 1 || flags.recursive) {
         return Err(Problem::usage(
@@ -198,10 +198,10 @@ fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
 }
 
 /// Operands are paths; `file:` before one is allowed, as elsewhere.
-fn plain(operand: &Path) -> PathBuf {
-    match operand.as_os_str().as_bytes().strip_prefix(b"file:") {
-        Some(path) if !path.is_empty() => OsString::from_vec(path.to_vec()).into(),
-        _ => operand.to_owned(),
+fn plain(operand: &Path, side: Side) -> Result<PathBuf, Problem> {
+    match crate::endpoint::file(operand.as_os_str(), side)? {
+        crate::endpoint::Name::Path(path) => Ok(path),
+        _ => Ok(operand.to_owned()),
     }
 }
 

@@ -12,7 +12,7 @@ mod standard;
 mod unix;
 
 pub use file_id::Removable;
-pub use name::{Name, is_no_path, parse};
+pub use name::{Name, file, is_no_path, parse};
 pub use open::{Opened, has_end, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};
 pub use standard::{look as look_at_standard, was_closed as standard_was_closed};

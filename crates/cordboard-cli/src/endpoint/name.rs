@@ -1,5 +1,5 @@
-//! What the name of an endpoint means. Only a misspelt scheme looks at the
-//! file system.
+//! What the name of an endpoint means: the name of a file that is there is that
+//! file, whatever it begins with.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use cordboard::Side;
 
 use crate::problem::Problem;
+use crate::signals::interruptible;
 
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +76,11 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
         return Ok(Name::Path(operand.into()));
     };
     let (scheme, rest) = (&bytes[..colon], &bytes[colon + 1..]);
+    // Whoever names all files of a directory may not know what they are called.
+    let known = SCHEMES.iter().any(|known| known.as_bytes() == scheme);
+    if known && exists(operand)? {
+        return Ok(Name::Path(operand.into()));
+    }
     let usage = |text: &str| Problem::usage(shown.clone(), text).on(side);
     let path = || match rest {
         [] => Err(usage("a path must follow the colon")),
@@ -99,7 +105,7 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
         b"unix-dgram" => path().map(Name::UnixDgram),
         b"unix-seqpacket" => path().map(Name::UnixSeqpacket),
         b"unix-seqpacket-listen" => path().map(Name::UnixSeqpacketListen),
-        scheme if misspelt(scheme, side) && !exists(operand) => {
+        scheme if misspelt(scheme, side) && !exists(operand)? => {
             let text = format!(
                 "`{}:` is no scheme, and there is no such file",
                 String::from_utf8_lossy(scheme)
@@ -119,8 +125,23 @@ pub fn is_no_path(operand: &OsStr) -> bool {
     bytes == b"-" || (scheme.len() < bytes.len() && SCHEMES.iter().any(|name| known(name)))
 }
 
-fn exists(path: &OsStr) -> bool {
-    std::fs::symlink_metadata(path).is_ok()
+/// Reads the name of a file, where no other endpoint is taken but `-`.
+pub fn file(operand: &OsStr, side: Side) -> Result<Name, Problem> {
+    let path = match operand.as_bytes() {
+        b"" | b"-" => return parse(operand, side),
+        bytes => bytes.strip_prefix(b"file:").filter(|rest| !rest.is_empty()),
+    };
+    Ok(Name::Path(match path {
+        Some(path) if !exists(operand)? => OsString::from_vec(path.to_vec()).into(),
+        _ => operand.into(),
+    }))
+}
+
+/// Whether anything has this name, be it a symlink to nothing. Errors other than
+/// an interrupt are for whoever opens it.
+fn exists(path: &OsStr) -> Result<bool, Problem> {
+    let there = interruptible(|| rustix::fs::lstat(path))?;
+    Ok(there.is_ok())
 }
 
 /// A source that is missing is no loss to refuse; a sink may be a new file of
