@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
@@ -60,12 +60,21 @@ pub fn shows(fd: impl AsFd) -> PollFlags {
     fds[0].revents()
 }
 
-/// Bytes that it has not sent.
+/// Bytes that a connection has not sent.
 fn unsent(socket: &TcpStream) -> i32 {
     const SIOCOUTQNSD: libc::Ioctl = 0x894B;
+    ask(socket.as_fd(), SIOCOUTQNSD)
+}
+
+/// Bytes that a socket's peer has not taken.
+pub fn untaken(socket: BorrowedFd<'_>) -> i32 {
+    ask(socket, libc::TIOCOUTQ)
+}
+
+fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl) -> i32 {
     let mut unsent = 0;
     // SAFETY: fills in one integer.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCOUTQNSD, &raw mut unsent) };
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut unsent) };
     assert_eq!(done, 0);
     unsent
 }

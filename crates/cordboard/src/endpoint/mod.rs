@@ -8,6 +8,7 @@ mod kind;
 pub(crate) mod overlap;
 mod probe;
 mod reopen;
+pub(crate) mod resets;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -46,7 +47,7 @@ pub struct Alignment {
 pub struct Facts {
     /// What is behind it.
     pub kind: Kind,
-    /// Which file or block device it is; pipes have one too.
+    /// Which file or block device it is; pipes and sockets have one too.
     pub id: Option<FileId>,
     /// Open for reading.
     pub readable: bool,

@@ -106,7 +106,10 @@ pub(super) fn facts(
             };
             facts.id = Some(id);
         }
-        FileType::Socket => socket(fd, &mut facts),
+        FileType::Socket => {
+            socket(fd, &mut facts);
+            facts.id = Some(id);
+        }
         _ => {
             facts.kind = link_name(fd)
                 .and_then(|l| anonymous_kind(&l))

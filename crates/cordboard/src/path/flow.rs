@@ -2,11 +2,13 @@
 //! the account.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::net::RecvFlags;
 
 use super::Verdict;
+use crate::endpoint::resets::Writer;
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::route::Backend;
@@ -113,6 +115,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) backend: Backend,
     /// What sits between reading and writing.
     pub(crate) stages: Stages,
+    /// Where the sink is a stream socket, which another transfer may read.
+    pub(crate) writer: Option<Arc<Writer>>,
 }
 
 impl<'fd> Flow<'fd> {
@@ -290,15 +294,22 @@ impl<'fd> Flow<'fd> {
 
     /// Nothing will come of the source any more, as far as that can be seen
     /// without taking anything.
-    pub(crate) fn source_has_ended(&mut self) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// A socket's own, which is told once: it is the source's failure.
+    pub(crate) fn source_has_ended(&mut self) -> Result<bool, Errno> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         if self.source.kind().is_pipe() {
             let source = self.source_fd();
             let mut fds = [PollFd::new(&source, PollFlags::IN)];
             let polled = poll(&mut fds, Some(&Timespec::default()));
-            return polled.is_ok() && fds[0].revents() == PollFlags::HUP;
+            return Ok(polled.is_ok() && fds[0].revents() == PollFlags::HUP);
         }
-        self.source_goes_on() == Ok(Some(false))
+        match self.source_goes_on() {
+            Err(errno) if self.source.kind().is_socket() => Err(errno),
+            goes_on => Ok(goes_on == Ok(Some(false))),
+        }
     }
 
     /// A stream socket that has polled readable, gives nothing to `splice(2)`
@@ -383,6 +394,22 @@ impl<'fd> Flow<'fd> {
     /// May the sink be written without a poll first?
     pub(crate) fn may_write(&mut self, covered: bool) -> bool {
         self.sink_ready.take(covered)
+    }
+
+    /// A call that writes so many bytes to the sink, or as many as there are:
+    /// what it is told of a connection, whoever reads that is to know too.
+    pub(crate) fn write_by(
+        &self,
+        bytes: Option<usize>,
+        call: impl FnOnce() -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        match &self.writer {
+            Some(writer) => {
+                let waits = self.may_sleep && !self.sink.facts().nonblocking;
+                writer.call(&self.sink, bytes, waits, call)
+            }
+            None => call(),
+        }
     }
 
     /// What is known of a side's readiness, for the transfer that polls it.

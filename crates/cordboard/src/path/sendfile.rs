@@ -74,7 +74,12 @@ impl Step for Sendfile {
         }
         let length = asked(flow);
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
-        match rustix::fs::sendfile(sink, source, flow.from.offset(), length).map_err(Errno::from) {
+        let mut from = flow.from;
+        let done = flow.write_by(Some(length), || {
+            Ok(rustix::fs::sendfile(sink, source, from.offset(), length)?)
+        });
+        flow.from = from;
+        match done {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;

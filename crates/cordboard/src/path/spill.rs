@@ -53,13 +53,14 @@ impl Spill {
         let rest = self.rest();
         let bytes = &rest[..rest.len().min(PIECE)];
         let done = match flow.to {
-            _ if flow.sink.kind().is_socket() => {
-                rustix::net::send(sink, rest, stream::sending(flow.may_sleep))
-            }
-            Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset),
-            _ => rustix::io::write(sink, bytes),
+            _ if flow.sink.kind().is_socket() => flow.write_by(Some(rest.len()), || {
+                let flags = stream::sending(flow.may_sleep);
+                Ok(rustix::net::send(sink, rest, flags)?)
+            }),
+            Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset).map_err(Errno::from),
+            _ => rustix::io::write(sink, bytes).map_err(Errno::from),
         };
-        match done.map_err(Errno::from) {
+        match done {
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
             Ok(n) => {
                 self.start += n;

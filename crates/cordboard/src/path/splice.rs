@@ -292,8 +292,13 @@ impl Splice {
             flags |= SpliceFlags::MORE;
         }
         let sink = flow.sink_fd();
-        let done = rustix::pipe::splice(pipe.reader(), None, sink, flow.to.offset(), length, flags);
-        match done.map_err(Errno::from) {
+        let (reader, mut to) = (pipe.reader(), flow.to);
+        let done = flow.write_by(Some(length), || {
+            let to = to.offset();
+            Ok(rustix::pipe::splice(reader, None, sink, to, length, flags)?)
+        });
+        flow.to = to;
+        match done {
             // A sink that takes none of what is there will not take it later.
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
             Ok(n) => {
@@ -364,15 +369,13 @@ impl Splice {
         let length = flow.want(self.step);
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
         // Not through the private-pipe type: neither pipe is ours.
-        let done = rustix::pipe::splice(
-            source,
-            flow.from.offset(),
-            sink,
-            flow.to.offset(),
-            length,
-            SpliceFlags::NONBLOCK,
-        );
-        match done.map_err(Errno::from) {
+        let (mut from, mut to) = (flow.from, flow.to);
+        let done = flow.write_by(None, || {
+            let (from, to, flags) = (from.offset(), to.offset(), SpliceFlags::NONBLOCK);
+            Ok(rustix::pipe::splice(source, from, sink, to, length, flags)?)
+        });
+        (flow.from, flow.to) = (from, to);
+        match done {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;

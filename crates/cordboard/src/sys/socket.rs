@@ -23,6 +23,26 @@ pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
     done == 0 && set != 0
 }
 
+/// Whether a connection is none any more: its state is `TCP_CLOSE`.
+pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> bool {
+    // tcp_states.h; the state is the first byte of `struct tcp_info`, of which
+    // the kernel gives as much as there is room for.
+    const CLOSE: u8 = 7;
+    let mut info = [0u8; 8];
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: `info` is valid for `length` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    done == 0 && info[0] == CLOSE
+}
+
 /// Bytes a pipe or socket holds for its reader: `FIONREAD`.
 pub(crate) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::io::ioctl_fionread(fd)?)

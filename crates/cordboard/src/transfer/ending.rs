@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::turn::Turn;
 use super::wait::{Interest, Waiter};
 use super::{Ended, Outcome, Report, Stranded, Transfer};
-use crate::endpoint::Side;
+use crate::endpoint::{Side, resets};
 use crate::errno::Errno;
 use crate::path::{self, Cursor};
 use crate::route::{Declined, PathName, Why};
@@ -56,6 +56,10 @@ impl Transfer<'_> {
         self.quiesce();
         if let Some(path::Verdict::Failed(side, errno)) = self.quiesced {
             verdict.fail(side, errno);
+        }
+        if let (Some(Side::Source), Some(errno)) = (verdict.failed, verdict.errno) {
+            // Somebody else may read it too.
+            resets::note(&self.flow.source, errno);
         }
         if matches!(verdict.ended, Ended::Cancelled | Ended::Idle) {
             if self.transforms() {

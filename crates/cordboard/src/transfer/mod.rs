@@ -37,6 +37,7 @@ pub use watermarks::Watermarks;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
+use crate::endpoint::resets::{self, Writer};
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Ready, Step};
@@ -78,6 +79,8 @@ pub struct Transfer<'a> {
     pub(crate) place: Place,
     /// A step on an engine's reactor has waited inside the kernel.
     pub(crate) was_held_up: bool,
+    /// How often an end was not believed.
+    doubts: u32,
     /// What became of [`Step::quiesce`], once it was called.
     quiesced: Option<crate::path::Verdict>,
     /// The paths that carried something.
@@ -134,6 +137,8 @@ impl<'a> Transfer<'a> {
     ) -> Result<Transfer<'a>, Refusal> {
         let (mut source, mut sink) = refuse::probe(source, sink, &request)?;
         let plan::Decided { route, known } = plan::decide(&mut source, &mut sink, &request)?;
+        resets::begin(&source);
+        resets::begin(&sink);
         let mut flow = flow(source, sink, &request);
         flow.backend = Backend::from_env()?;
         let keeps_holes = request.sparse == Sparse::Auto
@@ -159,6 +164,7 @@ impl<'a> Transfer<'a> {
             writeback,
             place: Place::Anywhere,
             was_held_up: false,
+            doubts: 0,
             quiesced: None,
             walk: keeps_holes.then(holes::Walk::new),
             request,
@@ -372,6 +378,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
             && !sink.facts().append,
         backend: Backend::default(),
         stages: Stages::default(),
+        writer: Writer::of(&sink),
     }
 }
 

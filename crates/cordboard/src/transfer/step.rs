@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use super::turn::{Need, Turn, What};
 use super::{Ended, Transfer};
+use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::{self, Verdict};
@@ -26,6 +27,10 @@ pub(crate) enum Place {
 
 /// The next path is for another thread.
 struct NotHere;
+
+/// How often an end is doubted: with the rests in between, for a second. What is
+/// waited for is a call on a dead connection, which returns at once.
+const DOUBTS: u32 = 232;
 
 impl Transfer<'_> {
     /// One step of the current path; of the next one, where it declines.
@@ -69,10 +74,12 @@ impl Transfer<'_> {
                 Verdict::Pending => return Turn::Pending,
                 // Found before anything was read: of a source that has ended
                 // there is nothing to write, and nobody misses the reader.
-                Verdict::Failed(Side::Sink, Errno::EPIPE)
-                    if !path.holds() && self.flow.source_has_ended() =>
-                {
-                    return self.end(name);
+                Verdict::Failed(Side::Sink, Errno::EPIPE) if !path.holds() => {
+                    return match self.flow.source_has_ended() {
+                        Ok(true) => self.end(name),
+                        Ok(false) => Turn::Failed(Some(Side::Sink), Some(Errno::EPIPE)),
+                        Err(errno) => Turn::Failed(Some(Side::Source), Some(errno)),
+                    };
                 }
                 Verdict::Failed(side, errno) => return Turn::Failed(Some(side), Some(errno)),
                 Verdict::Declined(why) => self.hand_over(name, why),
@@ -88,6 +95,16 @@ impl Transfer<'_> {
     }
 
     fn end(&mut self, name: PathName) -> Turn {
+        match resets::end_of(&self.flow.source) {
+            End::Clean => {}
+            End::Died(errno) => return Turn::Failed(Some(Side::Source), Some(errno)),
+            // It is asked again at once, and then after a rest each time.
+            End::Unknown if self.doubts < DOUBTS => {
+                self.doubts += 1;
+                return Turn::Blocked(Side::Source);
+            }
+            End::Unknown => {}
+        }
         if self.used.is_empty() {
             self.used.push(name);
         }

@@ -131,7 +131,10 @@ fn write_stream(
     if facts.kind.is_socket() {
         let flags = stream::sending(flow.may_sleep);
         let mut none = SendAncillaryBuffer::default();
-        return Ok(rustix::net::sendmsg(fd, parts, &mut none, flags)?);
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        return flow.write_by(Some(bytes), || {
+            Ok(rustix::net::sendmsg(fd, parts, &mut none, flags)?)
+        });
     }
     if flow.sink_is_a_pipe_that_waits() {
         return nowait.write(fd, parts, facts.is_packet_pipe());

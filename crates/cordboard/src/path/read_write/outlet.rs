@@ -80,11 +80,10 @@ impl Outlet {
         let sink = flow.sink_fd();
         let facts = flow.sink.facts();
         if facts.kind.is_socket() {
-            return Ok(rustix::net::send(
-                sink,
-                bytes,
-                stream::sending(flow.may_sleep),
-            )?);
+            let flags = stream::sending(flow.may_sleep);
+            return flow.write_by(Some(bytes.len()), || {
+                Ok(rustix::net::send(sink, bytes, flags)?)
+            });
         }
         if aligned::unit(facts) > 1 {
             return aligned::write(flow, &mut self.twin, bytes);
