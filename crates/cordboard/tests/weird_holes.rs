@@ -118,7 +118,7 @@ fn looking_for_holes_does_not_move_what_others_share() {
         looking.join().unwrap()
     });
     assert_eq!(moved, 0, "times that it was somewhere else");
-    assert_eq!(map(&sink), map(&source));
+    assert_same_holes(&sink, &source, "by an offset");
 }
 
 #[test]
@@ -193,4 +193,181 @@ fn more_than_four_gibibytes_are_counted_right() {
         sink.read_exact_at(&mut there, (4 << 30) - 5).unwrap();
         assert!(here == there && here != [0; 4096], "{path}");
     }
+}
+
+/// A file of many small extents takes no more calls for each of them than to
+/// look for it, to go there, and to carry it.
+#[test]
+fn an_extent_takes_few_calls() {
+    let name = "an_extent_takes_few_calls";
+    let _dog = watchdog(name);
+    // Found by two calls, read and written; positions are moved along.
+    for (offset, each) in [(None, 6), (Some(0), 4)] {
+        let calls = [500, 1000].map(|extents| {
+            let data: Vec<_> = (0..extents).map(|n| (n * 8192 + 4096, 4096)).collect();
+            let source = holey(extents * 8192, &data);
+            let sink = tempfile::tempfile().unwrap();
+            let request = Request {
+                source_offset: offset,
+                sink_offset: offset,
+                ..only(&[ReadWrite])
+            };
+            let counted = testkit::calls::count(|| {
+                let report = run(&source, &sink, request).report;
+                (report.ended, report.written) == (Ended::Eof, extents * 8192)
+            });
+            // The map of so many takes blocks too, now or when they are written.
+            assert!(map(&sink).0 == map(&source).0);
+            assert!(content(&sink) == content(&source));
+            counted
+        });
+        match calls {
+            [Ok(some), Ok(more)] => {
+                let most = each * 500;
+                assert!(more - some <= most, "{offset:?}: {} of {most}", more - some);
+            }
+            [Err(error), _] | [_, Err(error)] => {
+                return testkit::skip::report(name, &error.to_string());
+            }
+        }
+    }
+}
+
+/// Does something when so much is written.
+struct At<F: FnMut()>(u64, F);
+
+impl<F: FnMut()> cordboard::Observer for At<F> {
+    fn progress(&mut self, progress: &cordboard::Progress) {
+        if progress.written == self.0 {
+            (self.1)();
+        }
+    }
+}
+
+/// The count is what the sink has, also where a transfer ends between a hole
+/// and the data behind it.
+#[test]
+fn the_sink_has_the_hole_that_was_counted_last() {
+    use cordboard::{Errno, Side};
+    let _dog = watchdog("the_sink_has_the_hole_that_was_counted_last");
+    let m = MIB as u64;
+    let (write, read) = (libc::SYS_pwritev2, libc::SYS_read);
+    // The write behind a hole fails, and nothing makes the sink longer: the hole
+    // does not count. The read fails, and it does. A write that may not say where
+    // it belongs goes there all the same.
+    for (call, errno, end) in [
+        (write, Errno::ENOSPC, Err((Side::Sink, 2 * m))),
+        (read, Errno::EIO, Err((Side::Source, 5 * m))),
+        (write, Errno::EOPNOTSUPP, Ok(9 * m)),
+        (write, Errno::EPERM, Ok(9 * m)),
+    ] {
+        let source = holey(9 * m, &[(m, MIB), (5 * m, MIB)]);
+        let sink = tempfile::tempfile().unwrap();
+        let report = testkit::refuse::apart(|| {
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[ReadWrite])).unwrap();
+            let refuse = At(2 * m, || testkit::refuse::refuse(&[call], errno.raw()));
+            transfer.observe(refuse).run().report
+        });
+        let what = format!("{call} {errno:?}: {report:?}");
+        let failure = report.failed.zip(report.errno);
+        let written = match end {
+            Ok(written) => {
+                assert_eq!((report.ended, failure), (Ended::Eof, None), "{what}");
+                written
+            }
+            Err((side, written)) => {
+                assert_eq!(failure, Some((side, errno)), "{what}");
+                written
+            }
+        };
+        assert_eq!((report.read, report.written), (written, written), "{what}");
+        assert_eq!(
+            (position(&source), position(&sink)),
+            (written, written),
+            "{what}"
+        );
+        assert_eq!(sink.metadata().unwrap().len(), written, "{what}");
+        let whole = content(&source);
+        assert!(content(&sink) == whole[..written as usize], "{what}");
+    }
+}
+
+/// Layouts, sizes, places and endings at random, against what they come to.
+#[test]
+fn holes_at_random() {
+    let _dog = watchdog("holes_at_random");
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    for round in 0..300 {
+        let extents = random(12);
+        let (mut at, mut data) = (0, Vec::new());
+        for _ in 0..extents {
+            at += random(6) * 4096;
+            let length = 1 + random(5 * 4096);
+            data.push((at, length as usize));
+            at += length;
+        }
+        let size = at + random(3 * 4096);
+        let source = holey(size, &data);
+        let old = vec![0x55; random(4) as usize * 9000];
+        let sink = file_with(&old);
+        let (from, to) = (random(size + 1), random(old.len() as u64 + 9000));
+        let by_offset = random(2) == 0;
+        for (mut file, place) in [(&source, from), (&sink, to)] {
+            file.seek(SeekFrom::Start(if by_offset { 3 } else { place }))
+                .unwrap();
+        }
+        let most = random(size + 4096);
+        let path = COPYING[random(4) as usize];
+        if by_offset && path == Sendfile {
+            continue;
+        }
+        let request = Request {
+            source_offset: by_offset.then_some(from),
+            sink_offset: by_offset.then_some(to),
+            size: cordboard::Size::Bytes(most),
+            block: std::num::NonZeroUsize::new(1 + random(20_000) as usize),
+            ..only(&[path, ReadWrite])
+        };
+        let control = cordboard::Control::new().unwrap();
+        let cancels = random(3) == 0;
+        let mut early = meanwhile(|| {
+            if cancels {
+                control.cancel();
+            }
+        });
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.control(&control).observe(&mut early).run().report;
+        let what = format!("{round}: {from} {to} {most} {by_offset} {data:?} {size}: {report:?}");
+        let wanted = most.min(size - from);
+        assert_eq!(
+            (report.read, report.failed),
+            (report.written, None),
+            "{what}"
+        );
+        assert!(report.written <= wanted, "{what}");
+        assert!(report.written == wanted || cancels, "{what}");
+        let written = report.written as usize;
+        let mut right = old.clone();
+        if written > 0 {
+            right.resize(right.len().max(to as usize + written), 0);
+            let bytes = &content_at(&source, from)[..written];
+            right[to as usize..][..written].copy_from_slice(bytes);
+        }
+        let places = [position(&source), position(&sink)];
+        let moved = [from + report.written, to + report.written];
+        assert_eq!(places, if by_offset { [3, 3] } else { moved }, "{what}");
+        assert!(content(&sink) == right, "{what}");
+    }
+}
+
+fn content_at(file: &File, from: u64) -> Vec<u8> {
+    let mut all = vec![0; (file.metadata().unwrap().len() - from) as usize];
+    file.read_exact_at(&mut all, from).unwrap();
+    all
 }

@@ -10,6 +10,7 @@
 //! A kind that this machine or this user cannot have is reported by
 //! [`skip::report`] and counted, never passed over in silence.
 
+pub mod calls;
 pub mod child;
 pub mod expect;
 pub mod fuse;

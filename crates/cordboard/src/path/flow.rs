@@ -111,6 +111,9 @@ pub(crate) struct Flow<'fd> {
     pub(crate) watermarks: Option<Watermarks>,
     /// Blocks of zeros are to become holes.
     pub(crate) seek_zeros: bool,
+    /// The sink is a file that may be shorter than where it is written next: no
+    /// write may go to its end instead, if somebody sets `O_APPEND`.
+    pub(crate) in_place: bool,
     /// How the kernel is given work that it does on its own.
     pub(crate) backend: Backend,
     /// What sits between reading and writing.

@@ -14,7 +14,7 @@ use crate::errno::Errno;
 
 /// At the offset, whatever `O_APPEND` says: `RWF_NOAPPEND` in `pwritev2(2)`,
 /// since Linux 6.9.
-const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
+pub(super) const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
 
 /// A hole that ends there can be punched out to its end.
 const PAGE: u64 = 4096;
@@ -35,12 +35,12 @@ const PAGE: u64 = 4096;
 /// | `EOPNOTSUPP`, `EINVAL`, `ENOSYS`, `ENODEV` | the next way | an older kernel, a file system without it, direct I/O |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EAGAIN`, `ETXTBSY`, `EROFS` | the next way | a filter, a seal; what [`reopen`] gives |
 /// | anything else (`ENOSPC`, `EDQUOT`, `EFBIG`, `EIO`) | an error | it is the same by any way |
-pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<(), Errno> {
+pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Way, Errno> {
     let last = end.saturating_sub(1);
     let mut refused = Errno::EOPNOTSUPP;
     for way in ways(end) {
         match rustix::io::retry_on_intr(|| way.take(fd, last)).map_err(Errno::from) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(way),
             Err(
                 errno @ (Errno::EOPNOTSUPP
                 | Errno::EINVAL
@@ -59,8 +59,10 @@ pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<(), Errno> {
     Err(refused)
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Way {
+/// How a file was made longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By a byte at its place, whatever `O_APPEND` says.
     Write,
     Reserve,
     OwnDescription,

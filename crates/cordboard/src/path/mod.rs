@@ -11,6 +11,7 @@ pub(crate) mod copy_file_range;
 pub(crate) mod datagram;
 pub(crate) mod direct;
 mod flow;
+mod in_place;
 mod lengthen;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
@@ -21,7 +22,7 @@ mod stream;
 mod surplus;
 
 pub(crate) use flow::{Cursor, Flow, Ready};
-pub(crate) use lengthen::lengthen;
+pub(crate) use lengthen::{Way, lengthen};
 pub(crate) use surplus::give_back;
 
 use std::os::fd::BorrowedFd;

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::buffer::spare_capacity;
 
-use super::{Cursor, Flow, Verdict, stream};
+use super::{Cursor, Flow, Verdict, in_place, stream};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::OwnedPipe;
@@ -57,6 +57,7 @@ impl Spill {
                 let flags = stream::sending(flow.may_sleep);
                 Ok(rustix::net::send(sink, rest, flags)?)
             }),
+            _ if flow.in_place => in_place::write(flow, bytes).map_err(Errno::from),
             Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset).map_err(Errno::from),
             _ => rustix::io::write(sink, bytes).map_err(Errno::from),
         };

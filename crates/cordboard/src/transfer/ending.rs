@@ -70,6 +70,11 @@ impl Transfer<'_> {
             self.drain(waiter, &mut verdict);
         }
         let stranded = self.give_back();
+        if let Some(walk) = &mut self.walk
+            && let Err(errno) = walk.end(&mut self.flow)
+        {
+            verdict.fail(Side::Sink, errno);
+        }
         if let Some((_, path)) = &mut self.current {
             path.finish(&mut self.flow);
         }

@@ -6,7 +6,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::endpoint::reopen;
 use crate::errno::Errno;
-use crate::path::{Cursor, Flow, lengthen};
+use crate::path::{Cursor, Flow, Way, lengthen};
 
 /// Bytes of a hole in one step where a stage looks at its zeros: few enough
 /// that cancelling comes through.
@@ -19,31 +19,54 @@ const LOOKED_AT: u64 = 16 << 20;
 /// then still appends in the right place, and no byte is counted that the sink
 /// does not have.
 pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
+    Ok(made(flow, length)?.is_some())
+}
+
+/// The same; how the sink was made longer, if it was.
+fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let Some(offset) = flow.sink_offset() else {
-        return Ok(false);
+        return Ok(None);
     };
     let sink = flow.sink_fd();
     let size = rustix::fs::fstat(sink)?.st_size as u64;
     let end = offset.saturating_add(length);
+    let mut how = None;
     if size < end {
         match lengthen(sink, end) {
-            Ok(()) => {}
+            Ok(way) => how = Some(way),
             // No file may be that long here: a disk full of zeros would not
             // change that.
             Err(Errno::EFBIG) if !is_past_the_limit(end) => return Err(Errno::EFBIG),
             // EPERM of a sealed memory file, the limit: the zeros will tell how
             // far it goes.
-            Err(_) => return Ok(false),
+            Err(_) => return Ok(None),
         }
     }
     // What was there before must read as zeros from now on, and no room be kept
     // for it.
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    if rustix::fs::fallocate(sink, flags, offset, end - offset).is_err() && offset < size {
-        return Ok(false);
+    if punch(sink, offset, end).is_err() && offset < size {
+        return Ok(None);
     }
     flow.move_sink(length as i64)?;
-    Ok(true)
+    Ok(Some(Made {
+        how,
+        behind_all: size <= offset,
+    }))
+}
+
+/// Takes the blocks of a range away, where the file system can.
+fn punch(sink: BorrowedFd<'_>, start: u64, end: u64) -> rustix::io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(sink, flags, start, end - start)
+}
+
+/// A hole in the sink.
+#[derive(Debug)]
+struct Made {
+    /// How the sink was made longer for it.
+    how: Option<Way>,
+    /// The sink had nothing where it begins, nor behind.
+    behind_all: bool,
 }
 
 /// A file of ours may not be so long, as `RLIMIT_FSIZE` has it.
@@ -53,10 +76,23 @@ fn is_past_the_limit(size: u64) -> bool {
 }
 
 /// Walks a source's data and holes.
+///
+/// Behind all that the sink has, a hole takes no call to make: what is written
+/// next leaves it, at its place whatever `O_APPEND` says ([`Flow::in_place`]).
+/// It is counted at once and the sink not yet as long; should nothing be written
+/// behind it, [`Walk::end`] sees to that.
 #[derive(Debug)]
 pub(crate) struct Walk {
+    /// No more of it: all is data.
+    over: bool,
     /// Up to here the source is known to be data.
     data_until: u64,
+    /// Where the source was read at a count of bytes: each moves both.
+    known: Option<(u64, u64)>,
+    /// Bytes of a hole that were counted when so many were written in all, and
+    /// that the sink may not have.
+    owed: u64,
+    owed_at: u64,
     /// For a transfer with an offset of its own: looking for holes moves a
     /// position, and that of the source belongs to everyone who shares it.
     own: Option<OwnedFd>,
@@ -65,60 +101,147 @@ pub(crate) struct Walk {
 impl Walk {
     pub(crate) fn new() -> Walk {
         Walk {
+            over: false,
             data_until: 0,
+            known: None,
+            owed: 0,
+            owed_at: 0,
             own: None,
         }
     }
 
     /// Where a hole comes next, skips it on both sides; limits the step to the
-    /// data before the next one; to none, where more of the hole is left.
+    /// data before the next one; to none, where more of the hole is left; not at
+    /// all, where there is no walking, or no hole to be had. `by_write`: it is
+    /// writes that will go behind a hole, or calls that say so where they would
+    /// append.
+    pub(crate) fn advance(&mut self, flow: &mut Flow<'_>, by_write: bool) -> Result<(), Errno> {
+        if !self.over && !self.next(flow, by_write)? {
+            self.over = true;
+        }
+        if self.over {
+            flow.span = u64::MAX;
+        }
+        Ok(())
+    }
+
     /// `false`: no walking here, all is data.
-    pub(crate) fn advance(&mut self, flow: &mut Flow<'_>) -> Result<bool, Errno> {
-        let Some(offset) = flow.source_offset() else {
+    fn next(&mut self, flow: &mut Flow<'_>, by_write: bool) -> Result<bool, Errno> {
+        let Some(offset) = self.offset(flow) else {
             return Ok(false);
         };
-        if offset >= self.data_until {
-            let (data, end) = match self.extent(flow, offset) {
-                Some(extent) => extent,
-                None => return Ok(false),
-            };
-            let mut hole = data.saturating_sub(offset).min(flow.left);
-            let whole = !flow.stages.look() || hole <= LOOKED_AT;
-            if !whole {
-                hole = LOOKED_AT;
-            }
-            if hole > 0 {
-                if !make(flow, hole)? {
-                    return Ok(false);
-                }
-                flow.move_source(hole as i64)?;
-                flow.skipped(hole);
-            }
-            if !whole {
-                flow.span = 0;
-                return Ok(true);
-            }
-            self.data_until = end;
-            flow.span = end - data;
+        if offset < self.data_until {
+            flow.span = self.data_until - offset;
             return Ok(true);
         }
-        flow.span = self.data_until - offset;
+        let Some((data, end)) = self.extent(flow, offset) else {
+            put_back(flow, offset)?;
+            return Ok(false);
+        };
+        let mut hole = data.saturating_sub(offset).min(flow.left);
+        let whole = !flow.stages.look() || hole <= LOOKED_AT;
+        if !whole {
+            hole = LOOKED_AT;
+        }
+        if hole > 0 && !self.skip(flow, hole, by_write)? {
+            put_back(flow, offset)?;
+            return Ok(false);
+        }
+        match &mut flow.from {
+            Cursor::At(at) => *at = offset + hole,
+            _ => put_back(flow, offset + hole)?,
+        }
+        if hole > 0 {
+            flow.skipped(hole);
+        }
+        self.known = Some((offset + hole, flow.read));
+        if !whole {
+            flow.span = 0;
+            return Ok(true);
+        }
+        self.data_until = end;
+        flow.span = end - data;
         Ok(true)
     }
 
-    /// What comes next, seen from a position that is the transfer's to move;
-    /// it is put back.
+    /// Where the source is read next, without asking each time.
+    fn offset(&self, flow: &Flow<'_>) -> Option<u64> {
+        match (flow.from, self.known) {
+            (Cursor::Position, Some((offset, read))) => Some(offset + (flow.read - read)),
+            _ => flow.source_offset(),
+        }
+    }
+
+    /// Moves the sink past a hole. `false`: not to be had.
+    fn skip(&mut self, flow: &mut Flow<'_>, hole: u64, by_write: bool) -> Result<bool, Errno> {
+        let lazily = flow.in_place && by_write && !flow.stages.look();
+        // A place that no file can have is for the call that says so.
+        if lazily && flow.move_sink(hole as i64).is_ok() {
+            if flow.written > self.owed_at {
+                self.owed = 0;
+            }
+            self.owed += hole;
+            self.owed_at = flow.written + hole;
+            return Ok(true);
+        }
+        self.end_hole(flow)?;
+        let Some(made) = made(flow, hole)? else {
+            return Ok(false);
+        };
+        // Up to a limit, zeros are written: it has to be known how far it goes.
+        flow.in_place = made.behind_all
+            && made.how == Some(Way::Write)
+            && !flow.sink.facts().is_direct()
+            && crate::sys::file_size_limit() == Ok(None);
+        Ok(true)
+    }
+
+    /// The sink has all of the last hole.
+    fn end_hole(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
+        if self.owed > 0 && flow.written == self.owed_at {
+            let (sink, place) = (flow.sink_fd(), flow.sink_offset().ok_or(Errno::ESPIPE)?);
+            let size = rustix::fs::fstat(sink)?.st_size as u64;
+            if size < place {
+                lengthen(sink, place)?;
+                // Of the byte that did it, and of nothing that others have added.
+                let _ = punch(sink, size, place);
+            }
+        }
+        self.owed = 0;
+        Ok(())
+    }
+
+    /// Nothing more will be written, and nothing is held: the sink is as long as
+    /// what is counted. Where it cannot be, the hole is not counted.
+    pub(crate) fn end(&mut self, flow: &mut Flow<'_>) -> Result<(), Errno> {
+        let owed = self.owed;
+        self.end_hole(flow).inspect_err(|_| {
+            let back = -(owed as i64);
+            let _ = flow.move_source(back);
+            let _ = flow.move_sink(back);
+            flow.read -= owed;
+            flow.written -= owed;
+        })
+    }
+
+    /// What comes next, seen from a position that is the transfer's to move.
     fn extent(&mut self, flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
         if flow.from == Cursor::Position {
-            let found = find(flow.source_fd(), offset);
-            rustix::fs::seek(flow.source_fd(), SeekFrom::Start(offset)).ok()?;
-            return found;
+            return find(flow.source_fd(), offset);
         }
         if self.own.is_none() {
             self.own = reopen(flow.source_fd(), OFlags::RDONLY).ok();
         }
         find(self.own.as_ref()?.as_fd(), offset)
     }
+}
+
+/// Puts a position that looking has moved where the source is read next.
+fn put_back(flow: &Flow<'_>, offset: u64) -> Result<(), Errno> {
+    if flow.from == Cursor::Position {
+        rustix::fs::seek(flow.source_fd(), SeekFrom::Start(offset))?;
+    }
+    Ok(())
 }
 
 /// The next range of data at or after `offset`; at the end of the data, an

@@ -376,6 +376,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         seek_zeros: request.sparse == Sparse::Always
             && sink.kind().is_file()
             && !sink.facts().append,
+        in_place: false,
         backend: Backend::default(),
         stages: Stages::default(),
         writer: Writer::of(&sink),

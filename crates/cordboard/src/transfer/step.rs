@@ -139,11 +139,9 @@ impl Transfer<'_> {
         if clone_next || matches!(self.current, Some((PathName::Clone, _))) {
             return Ok(());
         }
-        if !walk.advance(&mut self.flow)? {
-            self.walk = None;
-            self.flow.span = u64::MAX;
-        }
-        Ok(())
+        // Direct blocks begin anywhere in what the sink has.
+        let by_write = !matches!(self.current, None | Some((PathName::Direct, _)));
+        walk.advance(&mut self.flow, by_write)
     }
 
     /// Where its next step is to be taken, if an engine runs it.

@@ -6,7 +6,7 @@ use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
 use crate::endpoint::{Facts, Kind, Side, is_pty_master};
 use crate::errno::Errno;
-use crate::path::{Cursor, Flow, Verdict, stream};
+use crate::path::{Cursor, Flow, Verdict, in_place, stream};
 use crate::pipe::NoWait;
 
 /// A blocking terminal or device is given no more at a time.
@@ -105,6 +105,7 @@ impl Outlet {
             return numbers::write(sink, bytes, if waits { 1 } else { NUMBERS });
         }
         let n = match flow.to {
+            _ if flow.in_place => in_place::write(flow, bytes)?,
             Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset)?,
             _ => rustix::io::write(sink, bytes)?,
         };

@@ -1,0 +1,40 @@
+//! A write at the sink's place, whatever `O_APPEND` says: the sink may be
+//! shorter than that, and its end is not where the bytes belong.
+
+use std::io::IoSlice;
+
+use super::lengthen::{NO_APPEND, lengthen};
+use super::{Cursor, Flow};
+
+/// The position, which moves along: -1 in `pwritev2(2)`.
+const HERE: u64 = u64::MAX;
+
+/// For a sink of which [`Flow::in_place`] says so.
+///
+/// | errno | what follows | evidence |
+/// |---|---|---|
+/// | `EOPNOTSUPP`, `ENOSYS`, `EPERM`, `EACCES` | the sink is made long enough, and its end is its place | a filter that came since, or another thread's |
+pub(super) fn write(flow: &Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
+    let (sink, offset) = match flow.to {
+        Cursor::At(offset) => (flow.sink_fd(), Some(offset)),
+        _ => (flow.sink_fd(), None),
+    };
+    let parts = [IoSlice::new(bytes)];
+    match rustix::io::pwritev2(sink, &parts, offset.unwrap_or(HERE), NO_APPEND) {
+        Err(
+            rustix::io::Errno::OPNOTSUPP
+            | rustix::io::Errno::NOSYS
+            | rustix::io::Errno::PERM
+            | rustix::io::Errno::ACCESS,
+        ) => {}
+        done => return done,
+    }
+    if let Some(place) = flow.sink_offset() {
+        // Where that fails, so does the write.
+        let _ = lengthen(sink, place);
+    }
+    match offset {
+        Some(offset) => rustix::io::pwrite(sink, bytes, offset),
+        None => rustix::io::write(sink, bytes),
+    }
+}
