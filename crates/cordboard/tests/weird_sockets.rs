@@ -383,3 +383,50 @@ fn a_sink_with_something_in_its_error_queue_is_watched() {
         }
     }
 }
+
+/// Datagrams, whose sockets have error queues too.
+#[test]
+fn a_silent_datagram_socket_with_something_in_its_error_queue() {
+    use std::net::UdpSocket;
+    let _dog = watchdog("a_silent_datagram_socket_with_something_in_its_error_queue");
+    for (nonblocking, on_engine) in [(false, false), (false, true), (true, false), (true, true)] {
+        let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        from.connect(peer.local_addr().unwrap()).unwrap();
+        peer.connect(from.local_addr().unwrap()).unwrap();
+        from.set_nonblocking(nonblocking).unwrap();
+        let times = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+        let name = libc::SO_TIMESTAMPING;
+        testkit::stalled::set(&from, libc::SOL_SOCKET, name, times as i32);
+        from.send(b"hello").unwrap();
+        peer.recv(&mut [0; 5]).unwrap();
+        while !testkit::stalled::shows(&from).contains(rustix::event::PollFlags::ERR) {
+            std::thread::yield_now();
+        }
+        let (mut out, sink) = std::io::pipe().unwrap();
+        let request = Request {
+            idle: Some(Duration::from_millis(60)),
+            ..any()
+        };
+        let wakes = std::sync::Arc::default();
+        let transfer = Transfer::owning(from.into(), sink.into(), request).unwrap();
+        let transfer = transfer.observe(Count(std::sync::Arc::clone(&wakes)));
+        peer.send(b"before").unwrap();
+        let running = std::thread::spawn(move || match on_engine {
+            true => {
+                let engine = engine();
+                let running = engine.start(transfer).unwrap();
+                running.wait().report
+            }
+            false => transfer.run().report,
+        });
+        out.read_exact(&mut [0; 6]).unwrap();
+        // It may be asleep by now, or not yet.
+        peer.send(b"world").unwrap();
+        out.read_exact(&mut [0; 5]).unwrap();
+        let report = running.join().unwrap();
+        assert_eq!((report.ended, report.written), (Ended::Idle, 11));
+        let wakes = wakes.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(wakes <= FEW, "{nonblocking} {on_engine}: {wakes} wake-ups");
+    }
+}

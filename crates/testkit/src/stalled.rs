@@ -37,11 +37,11 @@ impl Trouble {
 }
 
 /// Sets an option that is an integer.
-pub fn set(socket: &TcpStream, level: i32, name: i32, value: i32) {
+pub fn set(socket: impl AsFd, level: i32, name: i32, value: i32) {
     // SAFETY: reads one integer.
     let done = unsafe {
         libc::setsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             level,
             name,
             (&raw const value).cast(),

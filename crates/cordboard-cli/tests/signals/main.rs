@@ -458,9 +458,11 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
 fn an_interrupt_while_a_connection_takes_nothing() {
     let dir = dir();
     let source = file(&dir, "s", &bytes(4 << 20));
-    for trouble in testkit::stalled::TROUBLES {
+    let troubles = testkit::stalled::TROUBLES.into_iter();
+    for (trouble, nonblocking) in troubles.flat_map(|t| [(t, false), (t, true)]) {
         for idle in [&[][..], &["--idle", "3600"]] {
             let (sink, peer, filled) = testkit::stalled::stalled(trouble);
+            sink.set_nonblocking(nonblocking).unwrap();
             let child = cordboard()
                 .args(["splice".as_ref(), source.as_os_str(), "-".as_ref()])
                 .arg("--json")

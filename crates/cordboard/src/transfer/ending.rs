@@ -157,7 +157,7 @@ impl Transfer<'_> {
             match waiter.wait(&interest, Some(Duration::ZERO)) {
                 // Of a sink there is no error to be told before a step.
                 Ok(awake) if awake.ready => {
-                    let _ = self.is_ready(Side::Sink, awake.open);
+                    let _ = self.is_ready(Side::Sink, awake);
                 }
                 _ => break,
             }

@@ -165,3 +165,32 @@ fn what_waits_since_is_polled_since() {
     assert!(!transfer.flow.source_ready.never_waits);
     assert!(!transfer.flow.source.facts().nonblocking);
 }
+
+/// An error that shows is doubted; what `select(2)` says, which tells no error
+/// from readiness, is asked about and not.
+#[test]
+fn only_an_error_that_shows_is_doubted() {
+    for unclear in [false, true] {
+        let (source, peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (_reader, sink) = std::io::pipe().unwrap();
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+        transfer.flow.let_sleep(false);
+        // The path that splices is at work.
+        assert!(matches!(transfer.step(), Turn::Blocked(Side::Source)));
+        let mut shows = |open| {
+            let awake = Awake {
+                ready: true,
+                open,
+                unclear,
+                ..Awake::default()
+            };
+            transfer.is_ready(Side::Source, awake).unwrap();
+            let ready = transfer.flow.source_ready;
+            (ready.marked, ready.doubted)
+        };
+        assert_eq!(shows(false), (false, !unclear));
+        (&peer).write_all(b"x").unwrap();
+        assert_eq!(shows(false), (true, !unclear));
+        assert_eq!(shows(true), (true, !unclear));
+    }
+}

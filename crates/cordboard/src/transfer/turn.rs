@@ -209,7 +209,7 @@ impl Course {
                     transfer.flow.sink_ready.doubted = true;
                 }
                 if awake.ready
-                    && let Err(errno) = transfer.is_ready(side, awake.open)
+                    && let Err(errno) = transfer.is_ready(side, awake)
                 {
                     return Next::End(Turn::Failed(Some(side), Some(errno)));
                 }
@@ -233,20 +233,20 @@ impl Course {
 }
 
 impl Transfer<'_> {
-    /// A side was found ready; or, if it is not `open`, to have an error.
+    /// A side was found ready; or, if it is not open, to have an error.
     ///
     /// # Errors
     ///
     /// The source's own error, which a call would have told of.
-    pub(super) fn is_ready(&mut self, side: Side, open: bool) -> Result<(), Errno> {
+    pub(super) fn is_ready(&mut self, side: Side, awake: Awake) -> Result<(), Errno> {
         let kind = match side {
             Side::Source => self.flow.source.kind(),
             Side::Sink => self.flow.sink.kind(),
         };
         // Of anything but a socket an error is told by the next call.
-        let mut open = open || !kind.is_socket();
+        let mut open = awake.open || !kind.is_socket();
         if !open {
-            self.flow.readiness(side).doubted = true;
+            self.flow.readiness(side).doubted |= !awake.unclear;
             // All other calls on sockets have a flag against waiting, and tell.
             let spliced = matches!(self.current, Some((PathName::Splice, _)));
             if side == Side::Source && spliced && !self.flow.source_ready.never_waits {

@@ -32,6 +32,8 @@ pub(crate) struct Awake {
     pub(crate) ready: bool,
     /// A call does not wait: it is not only an error that shows.
     pub(crate) open: bool,
+    /// Nobody could say which of the two it is.
+    pub(crate) unclear: bool,
     /// The watched descriptor shows an error.
     pub(crate) error: bool,
     /// The watched descriptor shows a hang-up.
@@ -161,6 +163,7 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
     Ok(Awake {
         ready: open || !ready_doubted && shows(has.0, ready_at, PollFlags::ERR),
         open,
+        unclear: false,
         error: !watch_doubted && shows(has.1, watch_at, PollFlags::ERR),
         hang_up: shows(has.1, watch_at, PollFlags::HUP | PollFlags::NVAL),
         woken: shows(has.2, wake_at, PollFlags::all()),
@@ -183,6 +186,7 @@ fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Awake, 
     match sys::wait_for(&fds, timeout) {
         Ok(seen) => Ok(Awake {
             ready: interest.ready.is_some() && seen[0],
+            unclear: interest.ready.is_some() && seen[0],
             woken: wake.is_some() && seen.last() == Some(&true),
             ..Awake::default()
         }),
