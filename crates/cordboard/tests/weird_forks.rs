@@ -63,6 +63,13 @@ fn splices() -> bool {
 /// Leaves several idle pipes behind.
 fn fill_the_pool() {
     let before = descriptors();
+    // Where two come at once, one closes its pipe.
+    while descriptors() < before + 4 {
+        eight_at_once();
+    }
+}
+
+fn eight_at_once() {
     let gate = &std::sync::Barrier::new(8);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -81,7 +88,6 @@ fn fill_the_pool() {
             });
         }
     });
-    assert!(descriptors() >= before + 4, "no pipe was kept");
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(super) struct Core {
     stopping: AtomicBool,
     /// Its descriptors were closed by somebody else.
     lost: AtomicBool,
+    /// The millisecond of the last look at them.
+    looked: AtomicU64,
     process: Stamp,
 }
 
@@ -64,6 +66,7 @@ impl Core {
             active: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            looked: AtomicU64::new(u64::MAX),
             process: Stamp::here(),
         })
     }
@@ -211,7 +214,12 @@ impl Core {
     /// The same, asked by the engine's own threads only, and so for all of
     /// them: from then on transfers end, and what they have is not touched.
     pub(super) fn is_lost(&self) -> bool {
-        if !self.lost.load(Ordering::Acquire) && !self.main.inbox().bell().is_here() {
+        let now = self.start.elapsed().as_millis() as u64;
+        // Once a millisecond: a look takes as long as a short step.
+        if self.looked.swap(now, Ordering::Relaxed) != now
+            && !self.lost.load(Ordering::Acquire)
+            && !self.main.inbox().bell().is_here()
+        {
             self.lose();
         }
         self.lost.load(Ordering::Acquire)
@@ -265,7 +273,9 @@ impl Core {
         for work in self.pool.submit(work) {
             if let Some(Work::Piece(job)) = work.work() {
                 // Not before the others have had their turn.
-                let _ = self.inbox().push(Message::Run(job));
+                if let Err(Message::Run(job)) = self.inbox().push(Message::Run(job)) {
+                    job.finish();
+                }
             }
         }
     }

@@ -37,16 +37,16 @@ impl<T> Inbox<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Gives the message back if nobody reads any more.
+    /// Gives the message back if nobody reads any more, or the bell is gone.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut queue = self.lock();
-        if queue.closed {
+        if queue.closed || !self.bell.is_there() {
             return Err(item);
         }
         queue.items.push(item);
         let ring = std::mem::take(&mut queue.asleep);
         drop(queue);
-        if ring && !self.bell.ring() {
+        if ring && !self.bell.strike() {
             // To whoever comes next, it sleeps as before.
             self.lock().asleep = true;
         }

@@ -140,24 +140,26 @@ impl Engine {
         self.admit(transfer).map_err(Failure::refused)
     }
 
-    fn admit(&self, mut transfer: Transfer<'static>) -> Result<Running, Refusal> {
-        let refused = |errno| Refusal::NoEngine { errno };
+    fn admit(&self, transfer: Transfer<'static>) -> Result<Running, Refusal> {
+        self.take_up(transfer)?
+            .map_err(|(errno, _)| Refusal::NoEngine { errno })
+    }
+
+    /// Starts it, or gives it back where this engine starts nothing any more.
+    fn take_up(&self, mut transfer: Transfer<'static>) -> Result<TakenUp, Refusal> {
         if self.core.is_inherited() {
-            return Err(refused(Errno::ECHILD));
+            return Ok(Err((Errno::ECHILD, Box::new(transfer))));
         }
         if self.core.is_stopping() {
-            return Err(refused(self.ended_by()));
+            return Ok(Err((self.ended_by(), Box::new(transfer))));
         }
         // Before anything is duplicated: this thread alone could close it.
         if self.core.has_other_descriptors() {
             // A thread that has ended has none at all.
-            return Err(match self.core.is_stopping() {
-                true => refused(self.ended_by()),
-                false => Refusal::OtherDescriptors,
-            });
-        }
-        if self.core.is_closed() {
-            return Err(refused(Errno::EBADF));
+            return match self.core.is_stopping() {
+                true => Ok(Err((self.ended_by(), Box::new(transfer)))),
+                false => Err(Refusal::OtherDescriptors),
+            };
         }
         let none_left = |errno| Refusal::NoDescriptor { errno };
         transfer.own().map_err(none_left)?;
@@ -181,8 +183,11 @@ impl Engine {
             ticket: Ticket::new(Arc::clone(&shared), &self.core),
         };
         match self.core.inbox().push(Message::Run(Box::new(job))) {
-            Ok(()) => Ok(Running::new(shared)),
-            Err(_) => Err(refused(Errno::ESHUTDOWN)),
+            Ok(()) => Ok(Ok(Running::new(shared))),
+            Err(Message::Run(job)) => Ok(Err((self.ended_by(), Box::new(job.transfer)))),
+            Err(_) => Err(Refusal::NoEngine {
+                errno: Errno::ESHUTDOWN,
+            }),
         }
     }
 
@@ -247,11 +252,14 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// The process's own engine.
-fn default_engine() -> Result<&'static Engine, Refusal> {
+/// A transfer that runs, or has come back.
+type TakenUp = Result<Running, (Errno, Box<Transfer<'static>>)>;
+
+/// The process's own engine, if it is usable; another one, if not.
+fn default_engine(usable: impl Fn(&Engine) -> bool) -> Result<&'static Engine, Refusal> {
     static ENGINE: PerProcess<Engine> = PerProcess::new();
     let fresh = || Engine::new(Options::default());
-    ENGINE.get_usable(Engine::is_usable, |_| {
+    ENGINE.get_usable(usable, |_| {
         fresh().map_err(|errno| Refusal::NoEngine { errno })
     })
 }
@@ -263,7 +271,12 @@ impl Transfer<'static> {
     ///
     /// As [`Engine::start`].
     pub fn start(self) -> Result<Running, Failure> {
-        default_engine().map_err(Failure::refused)?.start(self)
+        let start = || match default_engine(|_| true)?.take_up(self)? {
+            // The host has closed all descriptors.
+            Err((Errno::EBADF, transfer)) => default_engine(Engine::is_usable)?.admit(*transfer),
+            done => done.map_err(|(errno, _)| Refusal::NoEngine { errno }),
+        };
+        start().map_err(Failure::refused)
     }
 }
 

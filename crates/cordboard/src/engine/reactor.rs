@@ -266,7 +266,9 @@ impl Reactor {
         };
         self.timers.forget(job.id(), &mut job.alarm);
         job.settle_at(&station);
-        let _ = station.inbox().push(Message::Run(job));
+        if let Err(Message::Run(job)) = station.inbox().push(Message::Run(job)) {
+            job.finish();
+        }
         None
     }
 

@@ -90,14 +90,22 @@ impl Bell {
 
     /// `false`: nobody hears it. Async-signal-safe: `fstat(2)` and `write(2)`.
     pub(crate) fn ring(&self) -> bool {
-        let writer = self.ends.writer();
-        identity(writer) == Some(self.id)
-            && match strike(writer) {
-                // A counter that is already at its maximum is readable just as
-                // well, and so is a full pipe.
-                Ok(()) | Err(Refused::AGAIN) => true,
-                Err(_) => false,
-            }
+        self.is_there() && self.strike()
+    }
+
+    /// It can be rung: that number is still its own.
+    pub(crate) fn is_there(&self) -> bool {
+        identity(self.ends.writer()) == Some(self.id)
+    }
+
+    /// Rings it where it [is there](Bell::is_there). `false`: nobody hears it.
+    pub(crate) fn strike(&self) -> bool {
+        match strike(self.ends.writer()) {
+            // A counter that is already at its maximum is readable just as
+            // well, and so is a full pipe.
+            Ok(()) | Err(Refused::AGAIN) => true,
+            Err(_) => false,
+        }
     }
 
     /// Silent until it is rung again.
