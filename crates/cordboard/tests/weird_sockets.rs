@@ -260,6 +260,7 @@ fn a_blocking_connection_is_sent_to_and_one_that_is_not_is_spliced_to() {
             let data = pattern(SENT);
             let (from, feed) = source(kind, &data);
             drop(feed);
+            rustix::io::ioctl_fionbio(&from, nonblocking).unwrap();
             let reader = std::thread::spawn(move || content_of(peer));
             let transfer = Transfer::owning(from, sink.into(), any()).unwrap();
             let report = engine.start(transfer).unwrap().wait().report;
@@ -429,4 +430,33 @@ fn a_silent_datagram_socket_with_something_in_its_error_queue() {
         let wakes = wakes.load(std::sync::atomic::Ordering::Relaxed);
         assert!(wakes <= FEW, "{nonblocking} {on_engine}: {wakes} wake-ups");
     }
+}
+
+/// Of two transfers that wait for one connection both are woken, and the first
+/// takes what has come.
+#[test]
+fn two_transfers_that_read_one_connection() {
+    let _dog = watchdog("two_transfers_that_read_one_connection");
+    let engine = engine();
+    let (from, mut peer) = common::tcp_pair();
+    let (mut out, sink) = std::io::pipe().unwrap();
+    let start = || {
+        let (from, to) = (from.try_clone().unwrap(), sink.try_clone().unwrap());
+        let transfer = Transfer::owning(from.into(), to.into(), any()).unwrap();
+        engine.start(transfer).unwrap()
+    };
+    let both = [start(), start()];
+    for _ in 0..20 {
+        others_go_on(&engine);
+        peer.write_all(b"hello").unwrap();
+        out.read_exact(&mut [0; 5]).unwrap();
+    }
+    both.iter().for_each(Running::cancel);
+    let written = both.map(|running| {
+        let report = running.wait().report;
+        assert_eq!(report.ended, Ended::Cancelled, "{report:?}");
+        report.written
+    });
+    assert_eq!(written.iter().sum::<u64>(), 100);
+    engine.shutdown();
 }

@@ -438,6 +438,16 @@ impl<'fd> Flow<'fd> {
         let facts = self.sink.facts();
         !self.may_sleep && !facts.nonblocking && facts.kind.is_socket()
     }
+
+    /// The same of splicing from the source: what a blocking connection has
+    /// polled readable for, somebody else may read first, another transfer of
+    /// the same thread too. UNIX sockets go by `SPLICE_F_NONBLOCK`
+    /// (`unix_stream_splice_read`, net/unix/af_unix.c).
+    pub(crate) fn source_could_wait(&self) -> bool {
+        let facts = self.source.facts();
+        let waits = matches!(facts.kind, Kind::Tcp | Kind::StreamSocket);
+        waits && !self.may_sleep && !facts.nonblocking
+    }
 }
 
 fn offset_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Option<u64> {

@@ -193,8 +193,8 @@ pub(crate) fn needs_room(errno: Errno) -> bool {
     )
 }
 
-/// Why nothing is spliced to a socket, where [`Flow::sink_could_wait`].
-const COULD_WAIT: &str = "a blocking socket can keep the thread that splices to it";
+/// Why nothing is spliced, where [`Flow::sink_could_wait`], or the source could.
+const COULD_WAIT: &str = "a blocking socket can keep the thread that splices";
 
 /// For calls that do not tell which side failed: reads one byte where the
 /// source stands. A source that reads well leaves the sink.

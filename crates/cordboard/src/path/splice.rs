@@ -127,7 +127,7 @@ pub(crate) struct Splice {
 impl Splice {
     /// Takes a private pipe where one is needed or worth it.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Splice, Why> {
-        if flow.sink_could_wait() && flow.has_next {
+        if could_wait(flow) && flow.has_next {
             return Err(COULD_WAIT.into());
         }
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
@@ -407,14 +407,18 @@ impl Splice {
     }
 }
 
+/// Nothing is spliced where there is another way, if that could keep a thread
+/// that is wanted back.
+fn could_wait(flow: &Flow<'_>) -> bool {
+    flow.sink_could_wait() || flow.source_could_wait()
+}
+
 impl Step for Splice {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        if flow.sink_could_wait() {
-            if flow.has_next && self.held() == 0 {
-                return Verdict::Declined(COULD_WAIT.into());
-            }
-            self.through = true;
+        if could_wait(flow) && flow.has_next && self.held() == 0 {
+            return Verdict::Declined(COULD_WAIT.into());
         }
+        self.through |= flow.sink_could_wait();
         if !self.through {
             return self.direct(flow);
         }
