@@ -9,6 +9,8 @@
 mod common;
 #[path = "refusals/room.rs"]
 mod room;
+#[path = "refusals/wakes.rs"]
+mod wakes;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -427,79 +429,6 @@ fn a_limit_that_nobody_tells() {
     for errno in [Errno::EPERM, Errno::ENOSYS] {
         for from in [From::File, From::Unix] {
             into_a_file(from, any(), &[libc::SYS_prlimit64], errno);
-        }
-    }
-}
-
-/// What a control wakes by is not to be had: whoever waits looks at it.
-#[test]
-fn a_control_without_a_descriptor() {
-    let _dog = watchdog("a_control_without_a_descriptor");
-    for by_engine in [false, true] {
-        let (source, mut feed) = std::io::pipe().unwrap();
-        let (mut end, sink) = std::io::pipe().unwrap();
-        let control = cordboard::Control::without_descriptor();
-        let theirs = control.clone();
-        let body = move || {
-            let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
-            let transfer = transfer.control(&theirs);
-            match by_engine {
-                true => transfer.start().unwrap().wait().report,
-                false => transfer.run().report,
-            }
-        };
-        let thread = std::thread::spawn(body);
-        feed.write_all(b"silent from now on").unwrap();
-        end.read_exact(&mut [0; 18]).unwrap();
-        control.wake();
-        control.cancel();
-        let report = thread.join().unwrap();
-        assert_eq!((report.ended, report.written), (Ended::Cancelled, 18));
-    }
-    for errno in [Errno::EPERM, Errno::EMFILE] {
-        let refused = apart(|| {
-            refuse(&[libc::SYS_eventfd2, libc::SYS_pipe2], errno);
-            cordboard::Control::new().err()
-        });
-        assert_eq!(refused, Some(errno));
-    }
-}
-
-/// An engine's threads wake each other by a descriptor: without eventfds by a
-/// pipe, without `write(2)` by `writev(2)`, and otherwise there is none.
-#[test]
-fn an_engine_that_cannot_be_woken() {
-    let _dog = watchdog("an_engine_that_cannot_be_woken");
-    let works = [
-        &[libc::SYS_eventfd2][..],
-        &[libc::SYS_pipe2],
-        &[libc::SYS_write],
-    ];
-    let not = [
-        &[libc::SYS_eventfd2, libc::SYS_pipe2][..],
-        &[libc::SYS_write, libc::SYS_writev],
-    ];
-    for errno in [Errno::EPERM, Errno::ENOSYS] {
-        for calls in works {
-            let [(source, feed), (end, sink)] = [(); 2].map(|()| std::io::pipe().unwrap());
-            let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
-            rustix::io::write(&feed, b"call").unwrap();
-            let report = apart(|| {
-                refuse(calls, errno);
-                let engine = cordboard::Engine::new(Default::default()).unwrap();
-                let running = engine.start(transfer).unwrap();
-                assert_eq!(rustix::io::read(&end, &mut [0; 4]), Ok(4));
-                running.cancel();
-                running.wait().report
-            });
-            assert_eq!((report.ended, report.written), (Ended::Cancelled, 4));
-        }
-        for calls in not {
-            let refused = apart(|| {
-                refuse(calls, errno);
-                cordboard::Engine::new(Default::default()).err()
-            });
-            assert_eq!(refused, Some(errno), "{calls:?}");
         }
     }
 }
