@@ -134,7 +134,7 @@ pub struct Splice {
 /// `cordboard copy`.
 #[derive(Debug, Args)]
 pub struct Copy {
-    /// Files to copy; with -r also directories
+    /// Files to copy, or a device to read to its end; with -r also directories
     #[arg(value_name = "SRC", num_args = 1.., required = true, value_hint = ValueHint::AnyPath)]
     pub sources: Vec<PathBuf>,
     /// The file, or the directory, to copy them to; ./NAME or file:NAME for a

@@ -3,7 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use cordboard::engine::Backend;
-use cordboard::{Request, Size, Sparse, Switches};
+use cordboard::{Endpoint, Request, Size, Sparse, Switches};
+use rustix::fs::FileType;
 
 use crate::flags::{Paths, Range};
 use crate::problem::Problem;
@@ -60,25 +61,36 @@ pub fn from(range: &Range, paths: &Paths, sparse: Sparse) -> Result<Request, Pro
 
 /// How many bytes there will be to move, where it is known beforehand.
 pub fn total(source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
-    use rustix::fs::FileType;
-    let wanted = match request.size {
-        Size::Bytes(n) => Some(n),
-        _ => None,
-    };
-    let there = rustix::fs::fstat(source).ok().and_then(|stat| {
-        // A size of 0 is what made-up files have.
-        let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let size = u64::try_from(stat.st_size)
-            .ok()
-            .filter(|n| file && *n > 0)?;
+    let there = size(source).and_then(|size| {
         let from = match request.source_offset {
             Some(offset) => offset,
             None => rustix::fs::tell(source).ok()?,
         };
         Some(size.saturating_sub(from))
     });
+    at_most(there, request)
+}
+
+/// The same of what there is behind the offset.
+pub fn at_most(there: Option<u64>, request: &Request) -> Option<u64> {
+    let wanted = match request.size {
+        Size::Bytes(n) => Some(n),
+        _ => None,
+    };
     match (wanted, there) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => b.or(a),
     }
+}
+
+/// The size of a file or a block device, if that says anything: made-up files
+/// have 0.
+pub fn size(fd: BorrowedFd<'_>) -> Option<u64> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    let size = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => u64::try_from(stat.st_size).ok(),
+        FileType::BlockDevice => Endpoint::probe(fd).ok()?.facts().size,
+        _ => None,
+    };
+    size.filter(|size| *size > 0)
 }

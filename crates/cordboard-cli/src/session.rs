@@ -12,7 +12,7 @@ use cordboard::{Control, Ended, PathName, Report, Request, Transfer};
 use crate::failure::{Refused, ended};
 use crate::flags::{Common, When};
 use crate::problem::{Problem, give, one_line, tell};
-use crate::progress::Watch;
+use crate::progress::{Watch, is_on};
 use crate::report::Account;
 use crate::stages::{Staging, SumLine, cut_by_size, make_others};
 use crate::{signals, units};
@@ -132,8 +132,8 @@ impl Session {
         };
         // How many bytes will be written is not known where they change.
         let total = total.filter(|_| !self.staging.stages.transform());
-        // Lines of progress among what is written would spoil both.
-        if self.watch.draws() && !self.always && rustix::termios::isatty(sink) {
+        // Lines of progress among what is typed or written would spoil both.
+        if self.watch.draws() && !self.always && (is_on(source) || is_on(sink)) {
             self.watch.mute();
         }
         self.watch.begin(total);

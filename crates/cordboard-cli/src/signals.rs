@@ -109,9 +109,14 @@ pub fn take_show() -> bool {
     SHOW.load(Ordering::Relaxed) && SHOW.swap(false, Ordering::Relaxed)
 }
 
-/// Interrupts this thread once every `interval`, beginning then; zero: no more.
+/// Interrupts this thread once every `interval`, beginning then; zero: no more,
+/// but for what nobody has taken notice of yet.
 pub fn tick(interval: Duration) {
     sys::set_timer(interval);
+    // One that came just before has lost its timer by this.
+    if interval.is_zero() && (SHOW.load(Ordering::SeqCst) || stop().is_some()) {
+        sys::set_timer(AGAIN);
+    }
 }
 
 /// Installs the handlers, and returns the control that they use. `zero` is

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use cordboard::{Control, Errno, Request, Side};
+use cordboard::{Control, Errno, Request, Side, Size};
 use rustix::fs::{FileType, Stat};
 
 use crate::flags::Copy;
@@ -292,12 +292,57 @@ fn operand(
             dispatch.copied();
             Ok(())
         }
-        other => Err(special(&source, other)),
+        FileType::BlockDevice | FileType::CharacterDevice if !recursive => {
+            dispatch.job().takes(&source, &stat)?;
+            let item = Item {
+                name: source.into(),
+                target: Some(target),
+                beneath: false,
+                twin: false,
+            };
+            dispatch.file(item, || None);
+            Ok(())
+        }
+        other => Err(special(&source, other, recursive)),
+    }
+}
+
+/// Devices that are read for ever: full, random, urandom, zero
+/// (Documentation/admin-guide/devices.txt).
+const ENDLESS: [(u32, u32); 4] = [(1, 5), (1, 7), (1, 8), (1, 9)];
+
+impl Job {
+    /// Refuses what is no file and cannot be copied all the same. A device that
+    /// was given is read, as `cp` does it; one in a tree is not.
+    fn takes(&self, path: &Path, stat: &Stat) -> Result<(), Problem> {
+        let shown = path.to_string_lossy();
+        let refused = |text| Problem::refused(shown.as_ref(), Side::Source, Errno::EINVAL, text);
+        let device = (
+            rustix::fs::major(stat.st_rdev),
+            rustix::fs::minor(stat.st_rdev),
+        );
+        match kind(stat) {
+            FileType::BlockDevice | FileType::CharacterDevice if self.recursive => {
+                Err(special(path, kind(stat), true))
+            }
+            FileType::BlockDevice => Ok(()),
+            FileType::CharacterDevice if self.staging.verify => {
+                let text = "it is a character device, and cannot be read a second time";
+                Err(refused(text).help("leave --verify out"))
+            }
+            FileType::CharacterDevice
+                if self.request.size == Size::Eof && ENDLESS.contains(&device) =>
+            {
+                Err(refused("it has no end").help("to take so much of it: --size N"))
+            }
+            FileType::CharacterDevice => Ok(()),
+            other => Err(special(path, other, self.recursive)),
+        }
     }
 }
 
 /// A source that has no contents of its own to copy.
-fn special(path: &Path, kind: FileType) -> Problem {
+fn special(path: &Path, kind: FileType, tree: bool) -> Problem {
     let what = match kind {
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",
@@ -306,8 +351,13 @@ fn special(path: &Path, kind: FileType) -> Problem {
         _ => "no regular file",
     };
     let shown = path.to_string_lossy();
-    let text = format!("it is {what}, which copy does not take");
+    let device = matches!(kind, FileType::BlockDevice | FileType::CharacterDevice);
+    let text = match device {
+        true => format!("it is {what}, which copy -r does not take"),
+        false => format!("it is {what}, which copy does not take"),
+    };
     let help = match kind {
+        _ if device && tree => format!("to copy what it holds: cordboard copy {shown} DST"),
         FileType::Socket => format!("to read from it: cordboard splice unix:{shown} DST"),
         _ => format!("to read from it: cordboard splice {shown} DST"),
     };

@@ -16,8 +16,9 @@ use crate::failure::{Refused, ended};
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::removal::{Removal, id, remove};
+use crate::request;
 use crate::session::Moved;
-use crate::signals::stop;
+use crate::signals::{interruptible, stop};
 use crate::sys::close;
 
 /// How a file is to be opened.
@@ -99,7 +100,7 @@ impl Job {
             flags |= OFlags::NOFOLLOW;
         }
         let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
-        let source = match self.spares.relieve(|| retry_on_intr(open)) {
+        let mut source = match self.spares.relieve(|| retry_on_intr(open)) {
             // Somebody has a lease on it.
             Err(rustix::io::Errno::AGAIN) if manner == Manner::Beside => return Err(Hitch::Later),
             Err(rustix::io::Errno::AGAIN) => patiently(from, flags)?,
@@ -107,8 +108,14 @@ impl Job {
         }
         .map_err(|e| Hitch::of(e, manner, reading))?;
         let stat = rustix::fs::fstat(&source).map_err(reading)?;
-        if kind(&stat) != FileType::RegularFile {
-            return Err(special(&from.path(), kind(&stat)).into());
+        let file = kind(&stat) == FileType::RegularFile;
+        if !file && !follow {
+            return Err(special(&from.path(), kind(&stat), self.recursive).into());
+        } else if !file {
+            self.takes(&from.path(), &stat)?;
+            if kind(&stat) == FileType::BlockDevice {
+                source = in_earnest(from, flags, &stat)?;
+            }
         }
         let made = self.make(to, &stat, (from, source.as_fd()), manner, told)?;
         if self.staging.verify {
@@ -123,14 +130,17 @@ impl Job {
         let switches = request.switches.or_else(|| Switches::from_env().ok());
         // It writes at the sink's own position only.
         let sendfile = switches.and_then(Switches::forced) == Some(PathName::Sendfile);
-        if made.fresh && dense && !self.append && !sendfile {
+        if file && made.fresh && dense && !self.append && !sendfile {
             // Where both begin is known, and need not be asked.
             request.source_offset.get_or_insert(0);
             request.sink_offset = Some(0);
         }
         Ok(Opened {
+            size: match file {
+                true => u64::try_from(stat.st_size).ok().filter(|n| *n > 0),
+                false => request::total(source.as_fd(), &request),
+            },
             source,
-            size: u64::try_from(stat.st_size).ok().filter(|n| *n > 0),
             stat,
             made,
             request,
@@ -225,6 +235,20 @@ impl Job {
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving))?;
         }
         kept
+    }
+}
+
+/// Opens a block device that is there: with `O_NONBLOCK` one without a medium
+/// opens too, and is empty (`BLK_OPEN_NDELAY`, block/bdev.c).
+fn in_earnest(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<OwnedFd, Problem> {
+    let reading = |e| Problem::call(from.shown(), Side::Source, e, Doing::Opening);
+    let flags = flags - OFlags::NONBLOCK;
+    let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
+    let source = interruptible(open)?.map_err(reading)?;
+    let stat = rustix::fs::fstat(&source).map_err(reading)?;
+    match id(&stat) == id(known) {
+        true => Ok(source),
+        false => Err(reading(rustix::io::Errno::STALE)),
     }
 }
 

@@ -319,7 +319,7 @@ impl Walk {
                 Ok(())
             }
             FileType::Directory => self.down(dispatch, name, twin),
-            other => Err(special(&from.path(), other)),
+            other => Err(special(&from.path(), other, true)),
         }
     }
 

@@ -29,6 +29,7 @@ use crate::endpoint::Opened;
 use crate::flags::{Play, Range, When};
 use crate::hints::Doing;
 use crate::problem::{Problem, errno, tell};
+use crate::progress::is_on;
 use crate::report::Account;
 use crate::{request, signals};
 
@@ -152,14 +153,14 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
 
 /// Whether a line is drawn while it runs: not among what is played.
 fn draws(flags: &Play, ends: &Ends) -> bool {
-    let terminal = |sink| rustix::termios::isatty(sink);
     match flags.progress {
         When::Always => true,
         When::Never => false,
         When::Auto => {
             std::io::stderr().is_terminal()
-                && !terminal(ends.audio_to.as_fd())
-                && !terminal(ends.video_to.as_fd())
+                && ![&ends.audio, &ends.video, &ends.audio_to, &ends.video_to]
+                    .into_iter()
+                    .any(is_on)
         }
     }
 }

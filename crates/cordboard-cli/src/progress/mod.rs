@@ -10,7 +10,7 @@ use cordboard::{Observer, PathName, Progress};
 use crate::signals;
 pub use frame::fit;
 use frame::{Frame, Rate, told};
-pub use screen::{Screen, width};
+pub use screen::{Screen, is_on, width};
 
 const EVERY: Duration = Duration::from_millis(100);
 /// Quick runs draw nothing.

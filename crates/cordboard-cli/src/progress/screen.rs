@@ -1,6 +1,10 @@
 //! One line on standard error that is drawn over and over.
 
 use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{fstat, major, minor};
+use rustix::termios::isatty;
 
 /// What is drawn, and whether anything is.
 #[derive(Debug, Default)]
@@ -34,6 +38,24 @@ pub fn width() -> usize {
     match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col) - 1,
         _ => 79,
+    }
+}
+
+/// Whether lines that are drawn would come among what is typed at this terminal,
+/// or written to it. By some names a terminal says not which one it is.
+pub fn is_on(fd: impl AsFd) -> bool {
+    /// `/dev/tty0`, `/dev/tty` and `/dev/console`.
+    const ANY: [(u32, u32); 3] = [(4, 0), (5, 0), (5, 1)];
+    if !isatty(&fd) {
+        return false;
+    }
+    let number = |fd: BorrowedFd<'_>| fstat(fd).map(|stat| stat.st_rdev);
+    match (number(fd.as_fd()), number(rustix::stdio::stderr())) {
+        (Ok(a), Ok(b)) => {
+            let any = |number| ANY.contains(&(major(number), minor(number)));
+            a == b || any(a) || any(b)
+        }
+        _ => true,
     }
 }
 

@@ -8,6 +8,7 @@ mod bare;
 mod close;
 #[path = "../common/mod.rs"]
 mod common;
+mod devices;
 mod few;
 mod files;
 mod paths;

@@ -5,6 +5,7 @@
 mod common;
 mod refused;
 mod stops;
+mod typed;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;

@@ -1,0 +1,128 @@
+//! Devices as sources.
+
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use testkit::loopdev::LoopDevice;
+
+use super::common::*;
+
+#[test]
+fn a_block_device_goes_into_a_file_by_its_size() {
+    let Ok(device) = LoopDevice::take() else {
+        eprintln!("SKIPPED: no loop device here");
+        return;
+    };
+    let open = device.open(OFlags::RDWR).unwrap();
+    let size = rustix::fs::seek(&open, rustix::fs::SeekFrom::End(0)).unwrap();
+    let mut contents = bytes(100_000);
+    rustix::io::pwrite(&open, &contents, 0).unwrap();
+    rustix::fs::fsync(&open).unwrap();
+    contents.resize(100_000, 0);
+    let number = rustix::fs::fstat(&open).unwrap().st_rdev;
+    drop(open);
+    let dir = dir();
+    std::fs::create_dir(dir.path().join("tree")).unwrap();
+    let node = dir.path().join("tree/disk");
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &node, FileType::BlockDevice, mode, number).unwrap();
+    let (small, into) = (file(&dir, "small", b"x"), dir.path().join("into"));
+    std::fs::create_dir(&into).unwrap();
+    let image = dir.path().join("image");
+    for flags in [&["--json"][..], &["--json", "--verify"]] {
+        let run = run(cordboard().arg("copy").args(flags).args([&node, &image]));
+        assert_eq!(run.ok().json()["written"], size);
+        let copied = read(&image);
+        assert_eq!(copied.len() as u64, size);
+        assert!(copied.starts_with(&contents));
+    }
+    // A part, and among others.
+    let part = ["copy", "--json", "--offset", "4K", "--size", "5000"];
+    run(cordboard().args(part).args([&node, &image])).ok();
+    assert!(read(&image) == contents[4096..9096]);
+    run(cordboard().arg("copy").args([&small, &node, &into])).ok();
+    assert_eq!(into.join("disk").metadata().unwrap().len(), size);
+    // Not of a tree, and not as an operand of one.
+    for source in [&node, &node.parent().unwrap().to_owned()] {
+        let run = run(cordboard()
+            .args(["copy", "-r"])
+            .args([source, &dir.path().join("t")]));
+        assert_eq!(run.code(), 1);
+        let says = "disk: it is a block device, which copy -r does not take";
+        assert!(run.stderr().contains(says), "{}", run.stderr());
+    }
+}
+
+#[test]
+fn progress_of_a_block_device_has_a_share() {
+    let Ok(device) = LoopDevice::take() else {
+        eprintln!("SKIPPED: no loop device here");
+        return;
+    };
+    let open = device.open(OFlags::RDONLY).unwrap();
+    let name = std::fs::read_link(format!(
+        "/proc/self/fd/{}",
+        std::os::fd::AsRawFd::as_raw_fd(&open)
+    ));
+    let name = name.unwrap();
+    for command in ["splice", "copy"] {
+        let dir = dir();
+        // So slow that it is drawn: the sink takes nothing for a while.
+        let fifo = dir.path().join("fifo");
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        let mut child = cordboard()
+            .args([command, "--progress", "always"])
+            .args([name.as_path(), &fifo])
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let reader = std::fs::File::open(&fifo).unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let mut seen = String::new();
+        while !seen.contains(" %  ") {
+            let mut piece = [0; 256];
+            let n = std::io::Read::read(&mut stderr, &mut piece).unwrap();
+            assert!(n > 0, "{seen}");
+            seen += &String::from_utf8_lossy(&piece[..n]);
+            assert!(!seen.contains("0:01  by"), "no share: {seen}");
+        }
+        drop(reader);
+        drop(stderr);
+        end(child);
+    }
+}
+
+#[test]
+fn character_devices_that_have_an_end_or_are_given_one() {
+    let dir = dir();
+    let out = dir.path().join("out");
+    let copy = |args: &[&str], source: &str| {
+        let mut command = cordboard();
+        command.args(["copy", "--json"]).args(args);
+        run(command.args([Path::new(source), &out]))
+    };
+    assert_eq!(copy(&[], "/dev/null").ok().json()["written"], 0);
+    assert_eq!(read(&out), b"");
+    assert_eq!(
+        copy(&["--size", "5000"], "/dev/zero").ok().json()["ended"],
+        "size"
+    );
+    assert_eq!(read(&out), [0; 5000]);
+    copy(&["--size", "100"], "/dev/urandom").ok();
+    assert_eq!(read(&out).len(), 100);
+    std::fs::remove_file(&out).unwrap();
+    for endless in ["/dev/zero", "/dev/full", "/dev/urandom", "/dev/random"] {
+        copy(&[], endless).fails(1, &[endless, "it has no end", "--size N"]);
+    }
+    copy(&["--size", "1", "--verify"], "/dev/zero").fails(1, &["second time", "--verify"]);
+    let tree = run(cordboard().args(["copy", "-r", "/dev/null"]).arg(&out));
+    tree.fails(
+        1,
+        &[
+            "a character device, which copy -r",
+            "cordboard copy /dev/null",
+        ],
+    );
+    assert!(!out.exists());
+}
