@@ -6,16 +6,14 @@ mod common;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{any, content, file_with, pattern, position, watchdog};
 use cordboard::engine::Options;
-use cordboard::{Control, Ended, Engine, PathName, Report, Request, Running, Transfer};
+use cordboard::{Control, Ended, Engine, PathName, Refusal, Report, Request, Running, Transfer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use testkit::locked::{Locked, held_up, threads};
 
 fn engine_of(workers: usize) -> Engine {
     let options = Options {
@@ -76,78 +74,6 @@ fn transfer(source: &impl AsFd, sink: &impl AsFd, request: Request) -> Transfer<
     Transfer::owning(from, to, request).unwrap()
 }
 
-/// The threads of this process of that name.
-fn threads(name: &str) -> Vec<PathBuf> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
-    let named = |task: &PathBuf| {
-        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
-    };
-    tasks.filter(named).collect()
-}
-
-/// Those that wait for a lock in the kernel, where no signal reaches them.
-fn held_up(name: &str) -> usize {
-    let waits = |task: &PathBuf| {
-        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
-        stat.rsplit(") ").next().unwrap().starts_with('D')
-    };
-    threads(name).into_iter().filter(waits).count()
-}
-
-/// A pipe whose lock somebody has: a call that splices a silent socket into it
-/// keeps it for as long as the socket is silent (`splice_file_to_pipe`,
-/// fs/splice.c). Whoever reads, writes or resizes the pipe waits for the lock,
-/// and can't be killed meanwhile.
-struct Locked {
-    reader: std::io::PipeReader,
-    writer: std::io::PipeWriter,
-    socket: UnixStream,
-    holder: std::thread::JoinHandle<()>,
-}
-
-impl Locked {
-    fn new() -> Locked {
-        let (reader, writer) = std::io::pipe().unwrap();
-        let (source, socket) = UnixStream::pair().unwrap();
-        let sink = writer.try_clone().unwrap();
-        let holder = std::thread::Builder::new()
-            .name("holder".into())
-            .spawn(move || {
-                let flags = rustix::pipe::SpliceFlags::empty();
-                let moved = rustix::pipe::splice(&source, None, &sink, None, 4096, flags);
-                assert_eq!(moved, Ok(1));
-            })
-            .unwrap();
-        let splice = libc::SYS_splice.to_string();
-        let sleeps = |task: &PathBuf| {
-            let call = std::fs::read_to_string(task.join("syscall")).unwrap_or_default();
-            call.split_whitespace().next() == Some(&splice)
-        };
-        // Those of earlier ones may be there as well.
-        let before = HOLDERS.fetch_add(1, Ordering::Relaxed);
-        while threads("holder").iter().filter(|t| sleeps(t)).count() <= before {
-            std::thread::yield_now();
-        }
-        Locked {
-            reader,
-            writer,
-            socket,
-            holder,
-        }
-    }
-
-    /// Has the holder put one byte into the pipe, and go.
-    fn release(self) -> (std::io::PipeReader, std::io::PipeWriter) {
-        (&self.socket).write_all(b"x").unwrap();
-        self.holder.join().unwrap();
-        HOLDERS.fetch_sub(1, Ordering::Relaxed);
-        (self.reader, self.writer)
-    }
-}
-
-static HOLDERS: AtomicUsize = AtomicUsize::new(0);
-
 /// All workers wait for a lock that nobody else can end, and then some more:
 /// others come in their place, and leave when they are too many.
 #[test]
@@ -194,6 +120,74 @@ fn workers_that_are_held_up_leave_room_for_files() {
     engine.shutdown();
     assert_eq!(threads("cordboard-work").len(), 0);
     assert_eq!(threads("cordboard-watch").len(), 0);
+}
+
+/// Nobody waits for the lock of a pipe that is empty, of which `poll(2)` tells
+/// without one: neither who starts a transfer nor who is wanted back.
+#[test]
+fn an_empty_pipe_that_is_locked_is_not_waited_for() {
+    let name = "an_empty_pipe_that_is_locked_is_not_waited_for";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    let locked = Locked::new();
+    let (_end, sink) = std::io::pipe().unwrap();
+    for time in [0, 20] {
+        let idle = Request {
+            idle: Some(Duration::from_millis(time)),
+            ..any()
+        };
+        let report = common::run(&locked.reader, &sink, idle).report;
+        assert_eq!((report.ended, report.read), (Ended::Idle, 0));
+    }
+    let control = Control::new().unwrap();
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| control.cancel());
+        common::with_control(&locked.reader, &sink, any(), &control).report
+    });
+    assert_eq!((report.ended, report.read), (Ended::Cancelled, 0));
+    // What is in it is asked for where it goes onto itself.
+    let onto_itself =
+        |request| Transfer::new(locked.reader.as_fd(), locked.writer.as_fd(), request);
+    let refusal = onto_itself(any()).err().unwrap().refusal;
+    assert!(
+        matches!(refusal, Some(Refusal::SamePipe { holds: 0, .. })),
+        "{refusal:?}"
+    );
+    let (reader, writer) = locked.release();
+    // Not empty, and locked: the holder has the lock before its first byte.
+    let locked = Locked::of(reader, writer);
+    let onto_itself =
+        |request| Transfer::new(locked.reader.as_fd(), locked.writer.as_fd(), request);
+    let byte = Request {
+        size: 1.into(),
+        ..any()
+    };
+    let refusal = onto_itself(byte.clone()).err().unwrap().refusal;
+    assert!(
+        matches!(refusal, Some(Refusal::SamePipe { holds: 0, .. })),
+        "{refusal:?}"
+    );
+    locked.release();
+    // On an engine; one goes on once the lock is free.
+    let locked = Locked::new();
+    let engine = engine_of(1);
+    let start = |request| engine.start(transfer(&locked.reader, &sink, request));
+    let (waits, cancelled) = (start(byte).unwrap(), start(any()).unwrap());
+    cancelled.cancel();
+    let report = cancelled.wait().report;
+    assert_eq!((report.ended, report.read), (Ended::Cancelled, 0));
+    let idle = Request {
+        idle: Some(Duration::from_millis(20)),
+        ..any()
+    };
+    let report = start(idle).unwrap().wait().report;
+    assert_eq!((report.ended, report.read), (Ended::Idle, 0));
+    assert_eq!(held_up("cordboard"), 0);
+    locked.release();
+    let report = waits.wait().report;
+    assert_eq!((report.ended, report.written), (Ended::Size, 1));
 }
 
 /// A report of a transfer into a terminal that took a part and no more.
@@ -308,8 +302,9 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
         carries_on(&engine, b"meanwhile");
         stuck.push((locked, feed, running.unwrap()));
     }
-    // As a source, it is asked how large it is first of all.
-    let locked = Locked::new();
+    // As a source, too, where there is something in it.
+    let (reader, writer) = Locked::new().release();
+    let locked = Locked::of(reader, writer);
     let (_nobody, nowhere) = std::io::pipe().unwrap();
     let cancelled = engine.start(transfer(&locked.reader, &nowhere, any()));
     let cancelled = cancelled.unwrap();
@@ -338,7 +333,7 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
     drop(writer);
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest).unwrap();
-    assert_eq!(rest.len() as u64 + report.read, 1);
+    assert_eq!(rest.len() as u64 + report.read, 2);
     assert_eq!(report.read, report.written + report.stranded);
     for (locked, feed, running) in stuck {
         let (mut reader, writer) = locked.release();

@@ -14,6 +14,7 @@ pub mod calls;
 pub mod child;
 pub mod expect;
 pub mod fuse;
+pub mod locked;
 pub mod loopdev;
 pub mod matrix;
 pub mod midst;

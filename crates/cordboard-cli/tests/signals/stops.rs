@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use testkit::stall::{Call, Stall};
 
 use super::common::*;
+use super::settled;
 
 /// The command, stalling at its first call of this kind on this path; `None`
 /// where the kernel cannot do that.
@@ -228,5 +229,28 @@ fn two_signals_end_it_whatever_it_waits_for() {
             child.try_wait().unwrap()
         });
         assert_eq!(status.code(), Some(128 + by.as_raw()));
+    }
+}
+
+/// Somebody splices a silent socket into the pipe that is its standard input,
+/// and so holds the pipe's lock: whoever touches the pipe can't be ended by any
+/// signal. One that is empty is not touched.
+#[test]
+fn an_interrupt_while_another_process_has_the_lock_of_standard_input() {
+    for command in [&["splice", "-", "-", "--json"][..], &["cat", "--json"]] {
+        let locked = testkit::locked::Locked::new();
+        let child = cordboard()
+            .args(command)
+            .stdin(locked.reader.try_clone().unwrap())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        settled(&child);
+        signal(child.id(), Signal::INT);
+        let run = end(child);
+        run.fails(130, &["interrupted by SIGINT", "0 bytes read"]);
+        assert_eq!(run.json()["ended"], "cancelled");
+        locked.release();
     }
 }

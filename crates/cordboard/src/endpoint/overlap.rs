@@ -56,7 +56,13 @@ pub(crate) fn within(
     match relation {
         Relation::Strangers => Ok(Within::Apart),
         _ if source.kind().is_pipe() => {
-            within_pipe(&pipe::contents(source.fd(), sink.fd()), request.size)
+            let Some(contents) = pipe::contents(source.fd(), sink.fd()) else {
+                return Err(Refusal::SamePipe {
+                    holds: 0,
+                    help: "another process is splicing into it, and nobody can look meanwhile",
+                });
+            };
+            within_pipe(&contents, request.size)
         }
         _ => within_file(source.facts(), sink.facts(), relation, request),
     }

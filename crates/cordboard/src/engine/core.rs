@@ -260,9 +260,17 @@ impl Core {
         let awake = std::mem::take(&mut job.awake);
         let (course, transfer) = (&mut job.course, &mut job.transfer);
         // A caller's observer may panic; the others' transfers go on.
+        let looked = &mut job.looked;
         let next = guarded(|| match job.need.take() {
-            Some(need) => course.resume(transfer, need, awake, &mut clock),
-            None => course.step(transfer, cancelled, &mut clock),
+            Some(need) => {
+                *looked = awake.ready;
+                course.resume(transfer, need, awake, &mut clock)
+            }
+            None => {
+                let looked = std::mem::take(looked) || cancelled;
+                let look = (!looked).then(|| course.look_first(transfer, &mut clock));
+                (look.flatten()).unwrap_or_else(|| course.step(transfer, cancelled, &mut clock))
+            }
         });
         job.ticket.shared.live.show(&job.transfer);
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))

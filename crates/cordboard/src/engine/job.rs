@@ -22,6 +22,8 @@ pub(super) struct Job {
     pub(super) need: Option<Need>,
     /// What has come of that so far.
     pub(super) awake: Awake,
+    /// The wait before this step has found what it waited for.
+    pub(super) looked: bool,
     /// It is in the reactor's queue.
     pub(super) queued: bool,
     /// How it has ended; left to do is the settling.

@@ -174,6 +174,7 @@ impl Engine {
             course: Course::begin(self.core.clock().now()),
             need: None,
             awake: Awake::default(),
+            looked: false,
             queued: false,
             ending: None,
             alarm: Alarm::default(),

@@ -127,8 +127,9 @@ impl Running {
     /// [`Request::idle`](crate::Request::idle). Such calls are: reads and writes
     /// of a file system whose server does not answer (NFS, FUSE); whatever
     /// touches a pipe that another process is splicing a silent socket or a slow
-    /// file into, which locks the pipe; a write of up to 4096 bytes to a blocking
-    /// serial line that takes a part of it. Other transfers go on meanwhile.
+    /// file into, which locks the pipe (a source that is empty is not touched); a
+    /// write of up to 4096 bytes to a blocking serial line that takes a part of
+    /// it. Other transfers go on meanwhile.
     pub fn cancel(&self) {
         if !self.is_orphan() && self.shared.completion.cancel() {
             // An engine that has shut down has ended it already.

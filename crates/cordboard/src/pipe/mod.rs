@@ -185,10 +185,36 @@ pub(crate) struct Contents {
 }
 
 /// Looks into a pipe by both its ends. `ioctl(2)`, `FIONREAD`; `poll(2)`.
-pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Contents {
-    Contents {
-        bytes: rustix::io::ioctl_fionread(reader).unwrap_or(0),
+/// `None`: somebody has its lock, for which nobody is kept waiting.
+pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Option<Contents> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::from_borrowed_fd(reader, PollFlags::IN)];
+    let bytes = match poll(&mut fds, Some(&Timespec::default())) {
+        // Takes no lock.
+        Ok(0) => 0,
+        _ => bytes_in(reader)?,
+    };
+    Some(Contents {
+        bytes,
         full: !has_room(writer),
+    })
+}
+
+/// Asks another thread to wait for the lock; where there is none to be had, the
+/// calling one does.
+fn bytes_in(reader: BorrowedFd<'_>) -> Option<u64> {
+    const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+    let ask = |reader: BorrowedFd<'_>| rustix::io::ioctl_fionread(reader).unwrap_or(0);
+    let Ok(copy) = reader.try_clone_to_owned() else {
+        return Some(ask(reader));
+    };
+    let (sender, answer) = std::sync::mpsc::channel();
+    let call = Box::new(move || {
+        let _ = sender.send(ask(copy.as_fd()));
+    });
+    match crate::threads::spawn(call) {
+        Ok(()) => answer.recv_timeout(PATIENCE).ok(),
+        Err(_) => Some(ask(reader)),
     }
 }
 

@@ -20,6 +20,14 @@ impl Transfer<'_> {
             }
     }
 
+    /// Somebody wants the thread back, and may want it while a step waits for
+    /// the lock of a pipe.
+    fn looks_first(&self) -> bool {
+        let interval = self.observer.as_ref().and_then(|o| o.interval());
+        let timed = self.request.idle.is_some() || interval.is_some();
+        (timed || self.control.is_some()) && self.source_may_be_locked()
+    }
+
     /// The sink raises signals where it fails.
     fn needs_hold(&self) -> bool {
         let kind = self.flow.sink.kind();
@@ -55,12 +63,40 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
 /// Step after step, and waiting in between, until there is an end.
 fn turns(transfer: &mut Transfer<'_>, course: &mut Course, waiter: &mut dyn Waiter) -> Turn {
     let mut next = Next::Step;
+    let mut looked = false;
     loop {
         next = match next {
-            Next::Step | Next::Elsewhere => course.step(transfer, false, waiter),
+            Next::Step | Next::Elsewhere if !looked && transfer.looks_first() => {
+                let need = course.ask(transfer, What::Side(Side::Source), waiter);
+                match pause(transfer, waiter, &need) {
+                    Ok(awake) if awake == Awake::default() => {
+                        course.tell(transfer, waiter);
+                        match course.unless_idle(transfer, need.what, waiter) {
+                            Next::Wait(_) => Next::Step,
+                            end => end,
+                        }
+                    }
+                    Ok(awake) => {
+                        looked = awake.ready;
+                        course.resume(transfer, need, awake, waiter)
+                    }
+                    // A filter's word, which says nothing of the pipe.
+                    Err(_) => {
+                        looked = true;
+                        Next::Step
+                    }
+                }
+            }
+            Next::Step | Next::Elsewhere => {
+                looked = false;
+                course.step(transfer, false, waiter)
+            }
             Next::End(turn) => return turn,
             Next::Wait(need) => match pause(transfer, waiter, &need) {
-                Ok(awake) => course.resume(transfer, need, awake, waiter),
+                Ok(awake) => {
+                    looked = awake.ready;
+                    course.resume(transfer, need, awake, waiter)
+                }
                 Err(errno) => return Turn::Failed(need.side(), Some(errno)),
             },
         }

@@ -256,6 +256,11 @@ impl Transfer<'_> {
         ready.never_waits || (end.kind().is_pipe() && spliced)
     }
 
+    /// The next step starts a path.
+    pub(super) fn is_between_paths(&self) -> bool {
+        self.current.is_none()
+    }
+
     /// The path at work, or the one it begins with.
     pub(crate) fn path(&self) -> PathName {
         (self.current.as_ref()).map_or(self.route.choices[0].path, |(name, _)| *name)

@@ -58,7 +58,9 @@ fn idle_after(seconds: u64) -> Request {
 
 #[test]
 fn idle_time_counts_from_the_last_byte() {
-    let (source, mut feed) = std::io::pipe().unwrap();
+    // Not a pipe, which is not read before somebody says that it is ready.
+    let (source, mut feed) = std::os::unix::net::UnixStream::pair().unwrap();
+    source.set_nonblocking(true).unwrap();
     let (_reader, sink) = std::io::pipe().unwrap();
     feed.write_all(b"hello").unwrap();
     let mut time = Fake::new(false);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::wait::{Awake, Clock, Interest, REST};
+use super::wait::{Awake, Clock, Interest, REST, Waiter};
 use super::{Control, Ended, Progress, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -144,6 +144,32 @@ impl Course {
         }
     }
 
+    /// On an engine, before a step that may wait for the lock of the source: the
+    /// wait for the source itself, where it has nothing yet.
+    pub(crate) fn look_first(
+        &self,
+        transfer: &Transfer<'_>,
+        waiter: &mut dyn Waiter,
+    ) -> Option<Next> {
+        // The first step of a path asks how large the pipe is.
+        let due = transfer.is_between_paths() || transfer.was_held_up;
+        if !due || !transfer.source_may_be_locked() {
+            return None;
+        }
+        let source = Interest {
+            ready: Some((transfer.flow.source_fd(), false)),
+            watch: None,
+            wake: None,
+            doubted: [false; 2],
+        };
+        match waiter.wait(&source, Some(Duration::ZERO)) {
+            Ok(awake) if !awake.ready => {
+                Some(self.unless_idle(transfer, What::Side(Side::Source), waiter))
+            }
+            _ => None,
+        }
+    }
+
     fn blocked(&self, transfer: &Transfer<'_>, side: Side, clock: &mut dyn Clock) -> Next {
         match self.unless_idle(transfer, What::Side(side), clock) {
             Next::Wait(need) if self.spurious > SPURIOUS => Next::Wait(Need {
@@ -167,7 +193,7 @@ impl Course {
         Next::Wait(self.ask(transfer, what, clock))
     }
 
-    fn ask(&self, transfer: &Transfer<'_>, what: What, clock: &mut dyn Clock) -> Need {
+    pub(super) fn ask(&self, transfer: &Transfer<'_>, what: What, clock: &mut dyn Clock) -> Need {
         let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
         Need {
             what,
@@ -222,7 +248,7 @@ impl Course {
         Next::Step
     }
 
-    fn tell(&self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
+    pub(super) fn tell(&self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
         if transfer.observer.is_some() {
             let progress = transfer.progress(clock.now().saturating_sub(self.start));
             if let Some(observer) = &mut transfer.observer {
@@ -269,6 +295,14 @@ impl Transfer<'_> {
         let told = self.observer.as_ref().and_then(|o| o.interval());
         let looks = self.control.as_ref().and_then(Control::interval);
         told.into_iter().chain(looks).min()
+    }
+
+    /// A step may wait for the lock of a source that is a pipe: whoever splices
+    /// a silent socket into it holds that, and no signal ends the wait. `poll(2)`
+    /// takes no lock, and a pipe that it finds empty need not be touched.
+    pub(super) fn source_may_be_locked(&self) -> bool {
+        let cancelled = self.control.as_ref().is_some_and(Control::is_cancelled);
+        self.flow.source.kind().is_pipe() && self.flow.left > 0 && !self.holds() && !cancelled
     }
 
     fn watches_sink(&self) -> bool {

@@ -1,0 +1,94 @@
+//! A pipe that somebody keeps locked, and the threads that wait for it.
+
+use std::io::{PipeReader, PipeWriter, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use rustix::pipe::{SpliceFlags, splice};
+
+/// The threads of this process of that name.
+pub fn threads(name: &str) -> Vec<PathBuf> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
+    let named = |task: &PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    tasks.filter(named).collect()
+}
+
+/// Those that wait for a lock in the kernel, where no signal reaches them.
+pub fn held_up(name: &str) -> usize {
+    let waits = |task: &PathBuf| {
+        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().unwrap().starts_with('D')
+    };
+    threads(name).into_iter().filter(waits).count()
+}
+
+/// A pipe whose lock somebody has: a call that splices a silent socket into it
+/// keeps it for as long as the socket is silent (`splice_file_to_pipe`,
+/// fs/splice.c). Whoever reads, writes or resizes the pipe waits for the lock,
+/// and can't be killed meanwhile.
+#[derive(Debug)]
+pub struct Locked {
+    /// Its one end.
+    pub reader: PipeReader,
+    /// Its other end.
+    pub writer: PipeWriter,
+    socket: UnixStream,
+    holder: JoinHandle<()>,
+}
+
+impl Locked {
+    /// A fresh one.
+    ///
+    /// # Panics
+    ///
+    /// Without descriptors for it.
+    #[allow(clippy::new_without_default, reason = "it starts a thread")]
+    pub fn new() -> Locked {
+        let (reader, writer) = std::io::pipe().unwrap();
+        Locked::of(reader, writer)
+    }
+
+    /// This one, from now on.
+    ///
+    /// # Panics
+    ///
+    /// As [`Locked::new`].
+    pub fn of(reader: PipeReader, writer: PipeWriter) -> Locked {
+        let (source, socket) = UnixStream::pair().unwrap();
+        let sink = writer.try_clone().unwrap();
+        let (sender, number) = std::sync::mpsc::channel();
+        let holder = std::thread::spawn(move || {
+            sender.send(rustix::thread::gettid()).unwrap();
+            let moved = splice(&source, None, &sink, None, 4096, SpliceFlags::empty());
+            assert_eq!(moved, Ok(1));
+        });
+        let number = number.recv().unwrap();
+        let number = number.as_raw_nonzero();
+        let call = format!("/proc/self/task/{number}/syscall");
+        let splice = libc::SYS_splice.to_string();
+        while std::fs::read_to_string(&call).unwrap().split(' ').next() != Some(&splice) {
+            std::thread::yield_now();
+        }
+        Locked {
+            reader,
+            writer,
+            socket,
+            holder,
+        }
+    }
+
+    /// Has the holder put one byte into the pipe, and go.
+    ///
+    /// # Panics
+    ///
+    /// Where the holder did.
+    pub fn release(self) -> (PipeReader, PipeWriter) {
+        (&self.socket).write_all(b"x").unwrap();
+        self.holder.join().unwrap();
+        (self.reader, self.writer)
+    }
+}
