@@ -43,3 +43,12 @@ pub fn replace(number: BorrowedFd<'_>, by: BorrowedFd<'_>) {
     let done = unsafe { libc::dup2(by.as_raw_fd(), number.as_raw_fd()) };
     assert_eq!(done, number.as_raw_fd());
 }
+
+/// Closes every descriptor from this number on, as a server does that detaches
+/// itself. Since Linux 5.9 (`close_range(2)`).
+pub fn close_from(first: u32) {
+    // SAFETY: takes integers. Values that own one of these descriptors must
+    // not be dropped any more: the caller is a child that ends by `_exit`.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}

@@ -1,0 +1,214 @@
+//! One transfer that can go on, and what must have become of it.
+
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cordboard::{
+    Control, Ended, Engine, Observer, Outcome, PathName, Progress, Request, Running, Size,
+    Switches, Transfer,
+};
+use fastrand::Rng;
+use testkit::{Ask, Sink, SinkKind, Source, SourceKind, Spec};
+
+use crate::common::handed_back;
+
+const SOURCES: [SourceKind; 13] = [
+    SourceKind::File,
+    SourceKind::Tmpfs,
+    SourceKind::Memfd,
+    SourceKind::Sparse,
+    SourceKind::Direct,
+    SourceKind::Zero,
+    SourceKind::Tty,
+    SourceKind::Pipe,
+    SourceKind::PacketPipe,
+    SourceKind::Fifo,
+    SourceKind::Tcp,
+    SourceKind::UnixStream,
+    SourceKind::UnixSeqpacket,
+];
+
+const SINKS: [SinkKind; 12] = [
+    SinkKind::File,
+    SinkKind::Tmpfs,
+    SinkKind::Memfd,
+    SinkKind::Append,
+    SinkKind::Direct,
+    SinkKind::Null,
+    SinkKind::Tty,
+    SinkKind::Pipe,
+    SinkKind::PacketPipe,
+    SinkKind::Fifo,
+    SinkKind::Tcp,
+    SinkKind::UnixStream,
+];
+
+/// The largest, as a power of two.
+const LARGEST: u32 = 22;
+
+/// As many small ones as large ones.
+pub fn length(rng: &mut Rng) -> u64 {
+    let power = rng.u32(0..LARGEST);
+    rng.u64(0..1 << power)
+}
+
+/// Cancels once so much has been written.
+struct CancelAt(u64, Control);
+
+impl Observer for CancelAt {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written >= self.0 {
+            self.1.cancel();
+        }
+    }
+}
+
+/// How it runs.
+enum Way {
+    Engine(Running),
+    Thread(JoinHandle<Outcome>),
+}
+
+pub struct Move {
+    what: String,
+    source: Source,
+    sink: Sink,
+    /// What arrives if nothing ends it early.
+    whole: u64,
+    may_end_early: bool,
+    way: Way,
+}
+
+fn request(rng: &mut Rng, whole: u64, to_a_file: bool) -> Request {
+    let mut paths: Vec<PathName> = PathName::ALL.to_vec();
+    if rng.u8(..) < 128 {
+        paths.retain(|path| *path == PathName::ReadWrite || rng.bool());
+    }
+    // Small blocks of much would take for ever.
+    let least = (whole / 2000).max(1) as usize;
+    let block = (rng.u8(..) < 64).then(|| rng.usize(least..least + (1 << 20)));
+    Request {
+        block: block.and_then(NonZeroUsize::new),
+        idle: (rng.u8(..) < 32).then(|| Duration::from_millis(rng.u64(1..50))),
+        stable: rng.u8(..) < 32,
+        sync: to_a_file && rng.u8(..) < 64,
+        switches: Some(Switches::only(&paths)),
+        ..Request::default()
+    }
+}
+
+impl Move {
+    pub fn start(engine: &Arc<Engine>, rng: &mut Rng) -> Move {
+        let from = SOURCES[rng.usize(..SOURCES.len())];
+        let to = SINKS[rng.usize(..SINKS.len())];
+        let bytes = length(rng);
+        let spec = Spec::verify(bytes).nonblocking(rng.bool());
+        let source = Source::make(from, &spec).unwrap();
+        let sink = Sink::make(to, &spec.nonblocking(rng.bool())).unwrap();
+        let there = source.expect.len();
+        let (size, whole) = match source.ask {
+            Ask::Bytes(bytes) => (Size::Bytes(bytes), bytes),
+            // Less than a whole message would be left in the source.
+            Ask::Eof if from == SourceKind::UnixSeqpacket => (Size::Eof, there),
+            Ask::Eof if rng.u8(..) < 64 => {
+                let size = rng.u64(0..=there + 1);
+                (Size::Bytes(size), size.min(there))
+            }
+            Ask::Eof => (Size::Eof, there),
+        };
+        let to_a_file = matches!(to, SinkKind::File | SinkKind::Tmpfs | SinkKind::Memfd);
+        let request = Request {
+            size,
+            ..request(rng, whole, to_a_file)
+        };
+        let cancel_at = (rng.u8(..) < 64).then(|| rng.u64(0..=whole));
+        let what = format!(
+            "{} of {bytes} to {}, {request:?}, cancelled at {cancel_at:?}",
+            from.name(),
+            to.name()
+        );
+        let may_end_early = cancel_at.is_some() || request.idle.is_some();
+        let copies = (copy(&source.fd), copy(&sink.fd));
+        let mut transfer = Transfer::owning(copies.0, copies.1, request)
+            .unwrap_or_else(|failure| panic!("{what}: {failure}"));
+        if let Some(at) = cancel_at {
+            let control = Control::new().unwrap();
+            transfer = transfer
+                .control(&control)
+                .observe(CancelAt(at, control.clone()));
+        }
+        let way = match rng.u8(..4) {
+            0 => Way::Thread(std::thread::spawn(move || transfer.run())),
+            1 => Way::Engine(transfer.start().unwrap()),
+            _ => Way::Engine(engine.start(transfer).unwrap()),
+        };
+        Move {
+            what,
+            source,
+            sink,
+            whole,
+            may_end_early,
+            way,
+        }
+    }
+
+    /// Waits for its end, and compares the account with what has arrived, with
+    /// what was handed back, and with what is left in the source.
+    pub fn check(self) {
+        let what = self.what;
+        let outcome = match self.way {
+            Way::Engine(running) => running.wait(),
+            Way::Thread(thread) => thread.join().unwrap(),
+        };
+        let report = outcome.report;
+        let (read, written) = (report.read, report.written);
+        assert_eq!(report.errno, None, "{what}: {report:?}");
+        assert_eq!(read, written + report.stranded, "{what}: {report:?}");
+        match report.ended {
+            Ended::Eof | Ended::Size => assert_eq!(written, self.whole, "{what}: {report:?}"),
+            Ended::Cancelled | Ended::Idle => assert!(self.may_end_early, "{what}: {report:?}"),
+            _ => panic!("{what}: {report:?}"),
+        }
+        let expect = &self.source.expect;
+        let stranded = handed_back(outcome.stranded);
+        assert_eq!(stranded.len() as u64, report.stranded, "{what}: {report:?}");
+        let told = |wrong| panic!("{what}: {wrong}: {report:?}");
+        expect.check_at(written, &stranded).unwrap_or_else(told);
+        let arrived = self.sink.finish(written).unwrap();
+        arrived.check(expect, written).unwrap_or_else(told);
+        match self.source.kind {
+            kind if kind.is_seekable() => {
+                let at = rustix::fs::tell(&self.source.fd).unwrap();
+                assert_eq!(at, read, "{what}: {report:?}");
+            }
+            SourceKind::Zero | SourceKind::Tty => {}
+            _ => {
+                let rest = rest(&self.source.fd);
+                expect.check_at(read, &rest).unwrap_or_else(told);
+                let all = read + rest.len() as u64;
+                assert_eq!(all, expect.len(), "{what}: {report:?}");
+            }
+        }
+    }
+}
+
+fn copy(fd: &OwnedFd) -> OwnedFd {
+    fd.try_clone().unwrap()
+}
+
+/// What is still in a stream, to its end.
+fn rest(fd: &OwnedFd) -> Vec<u8> {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(fd).unwrap();
+    fcntl_setfl(fd, flags - OFlags::NONBLOCK).unwrap();
+    let (mut all, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+    loop {
+        match rustix::io::read(fd, &mut piece).unwrap() {
+            0 => return all,
+            n => all.extend_from_slice(&piece[..n]),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Transfers that cannot go on, on the engine that carries the others.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cordboard::{Ended, Engine, Request, Running, Size, Transfer};
+use fastrand::Rng;
+use testkit::obstacle::{self, LockedPipe};
+use testkit::stalled::{self, TROUBLES, Trouble};
+
+use crate::common::{any, handed_back};
+
+pub struct Obstacle {
+    name: &'static str,
+    /// A locked pipe may make whoever looks at it wait, and the start too.
+    starting: JoinHandle<Running>,
+    lock: Option<LockedPipe>,
+    /// The far ends, which take nothing and give nothing.
+    _far: Vec<OwnedFd>,
+    idle: bool,
+}
+
+fn trouble(rng: &mut Rng) -> Trouble {
+    TROUBLES[rng.usize(..TROUBLES.len())]
+}
+
+fn zeros() -> OwnedFd {
+    File::open("/dev/zero").unwrap().into()
+}
+
+/// A pipe with so many bytes in it, which has no end.
+fn fed(bytes: usize, far: &mut Vec<OwnedFd>) -> OwnedFd {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(&vec![0; bytes]).unwrap();
+    far.push(writer.into());
+    reader.into()
+}
+
+/// A pipe that nobody reads.
+fn unread(far: &mut Vec<OwnedFd>) -> OwnedFd {
+    let (reader, writer) = std::io::pipe().unwrap();
+    far.push(reader.into());
+    writer.into()
+}
+
+impl Obstacle {
+    pub fn start(engine: &Arc<Engine>, rng: &mut Rng) -> Obstacle {
+        let mut far = Vec::new();
+        let mut lock = None;
+        let (name, source, sink) = match rng.u8(..9) {
+            0 => {
+                let (near, peer) = stalled::pair(trouble(rng));
+                far.push(peer.into());
+                ("a connection that nobody reads", zeros(), near.into())
+            }
+            1 => {
+                let (near, peer, _) = stalled::stalled(trouble(rng));
+                far.push(peer.into());
+                ("a connection that takes no more", zeros(), near.into())
+            }
+            2 => {
+                let (near, peer) = stalled::silent(trouble(rng));
+                far.push(peer.into());
+                let sink = unread(&mut far);
+                ("a silent connection", near.into(), sink)
+            }
+            3 => {
+                let (slave, master) = obstacle::terminal().unwrap();
+                far.push(master);
+                ("a terminal that nobody reads", zeros(), slave)
+            }
+            4 => {
+                let (slave, master) = obstacle::terminal().unwrap();
+                far.push(slave);
+                ("a terminal's master that nobody reads", zeros(), master)
+            }
+            5 => {
+                let (slave, master) = obstacle::terminal().unwrap();
+                far.push(master);
+                let sink = unread(&mut far);
+                ("a silent terminal", slave, sink)
+            }
+            6 => {
+                let pipe = lock.insert(LockedPipe::new().unwrap());
+                let sink = pipe.writer.try_clone().unwrap();
+                ("a locked sink", fed(1000, &mut far), sink)
+            }
+            7 => {
+                let pipe = lock.insert(LockedPipe::new().unwrap());
+                let source = pipe.reader.try_clone().unwrap();
+                let (near, peer) = obstacle::tcp().unwrap();
+                far.push(peer);
+                ("a locked source", source, near)
+            }
+            _ => {
+                let source = fed(0, &mut far);
+                ("a silent pipe", source, unread(&mut far))
+            }
+        };
+        let idle = lock.is_none() && rng.bool();
+        let request = Request {
+            size: Size::Eof,
+            idle: idle.then(|| Duration::from_millis(rng.u64(1..30))),
+            ..any()
+        };
+        let engine = Arc::clone(engine);
+        let starting = std::thread::spawn(move || {
+            let transfer = Transfer::owning(source, sink, request)
+                .unwrap_or_else(|failure| panic!("{name}: {failure}"));
+            engine.start(transfer).unwrap()
+        });
+        Obstacle {
+            name,
+            starting,
+            lock,
+            _far: far,
+            idle,
+        }
+    }
+
+    /// Ends it in one of the ways there are.
+    pub fn end(mut self, rng: &mut Rng) {
+        // No call on a locked pipe ends before the lock is let go of.
+        if let Some(lock) = &mut self.lock {
+            lock.release();
+        }
+        let running = self.starting.join().unwrap();
+        if rng.u8(..) < 32 {
+            return drop(running);
+        }
+        if !self.idle {
+            running.cancel();
+        }
+        let outcome = running.wait();
+        let report = outcome.report;
+        let ended = if self.idle {
+            Ended::Idle
+        } else {
+            Ended::Cancelled
+        };
+        assert_eq!(report.ended, ended, "{}: {report:?}", self.name);
+        let stranded = handed_back(outcome.stranded);
+        assert_eq!(stranded.len() as u64, report.stranded, "{}", self.name);
+        assert_eq!(report.read, report.written + report.stranded, "{report:?}");
+    }
+}
