@@ -29,13 +29,14 @@ fn a_block_device_goes_into_a_file_by_its_size() {
     let (small, into) = (file(&dir, "small", b"x"), dir.path().join("into"));
     std::fs::create_dir(&into).unwrap();
     let image = dir.path().join("image");
-    for flags in [&["--json"][..], &["--json", "--verify"]] {
-        let run = run(cordboard().arg("copy").args(flags).args([&node, &image]));
-        assert_eq!(run.ok().json()["written"], size);
-        let copied = read(&image);
-        assert_eq!(copied.len() as u64, size);
-        assert!(copied.starts_with(&contents));
-    }
+    let run_ = run(cordboard().args(["copy", "--json"]).args([&node, &image]));
+    assert_eq!(run_.ok().json()["written"], size);
+    let copied = read(&image);
+    assert_eq!(copied.len() as u64, size);
+    assert!(copied.starts_with(&contents));
+    let part = ["copy", "--verify", "--json", "--size", "1M"];
+    let run_ = run(cordboard().args(part).args([&node, &image]));
+    assert_eq!(run_.ok().json()["verified"], 1 << 20);
     // A part, and among others.
     let part = ["copy", "--json", "--offset", "4K", "--size", "5000"];
     run(cordboard().args(part).args([&node, &image])).ok();

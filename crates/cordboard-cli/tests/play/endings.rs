@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::Signal;
 
@@ -184,4 +185,18 @@ fn an_account_that_cannot_be_written() {
         .unwrap();
     let run = end(child);
     assert_eq!((run.code(), run.stdout().len()), (1, 3 * FRAME));
+}
+
+/// As of other commands that print.
+#[test]
+fn a_standard_output_that_nobody_reads_ends_it_without_a_word() {
+    // More than a pipe holds.
+    let film = Film::new(100 * FRAME);
+    let (audio, video) = (film.audio.to_str().unwrap(), film.video.to_str().unwrap());
+    let mut child = play([audio, video, "/dev/null", "-"], &[]);
+    drop(child.stdout.take());
+    let run = end(child);
+    assert_eq!(run.0.status.signal(), Some(Signal::PIPE.as_raw()));
+    assert_eq!(run.stderr().lines().count(), 1, "{}", run.stderr());
+    assert_eq!(run.json()["errno"], "EPIPE");
 }
