@@ -114,9 +114,9 @@ impl Reactor {
             return Ok((self, what()));
         }
         let seat = core.main().seat();
-        seat.leave(self);
+        let step = seat.leave(self);
         let result = what();
-        match seat.come_back() {
+        match seat.come_back(step) {
             Some(this) => Ok((this, result)),
             None => Err(result),
         }

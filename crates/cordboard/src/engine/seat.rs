@@ -23,6 +23,10 @@ struct State<T> {
     closed: bool,
 }
 
+/// One step, of whoever was in charge when it began.
+#[derive(Debug)]
+pub(crate) struct Step(u64);
+
 impl<T> Seat<T> {
     pub(crate) fn new() -> Seat<T> {
         Seat {
@@ -42,21 +46,28 @@ impl<T> Seat<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Leaves it here. A step begins, for which it is not needed.
-    pub(crate) fn leave(&self, charge: T) {
+    /// Leaves it here. A step begins, for which it is not needed: this one.
+    pub(crate) fn leave(&self, charge: T) -> Step {
         let mut state = self.lock();
         state.left = Some(charge);
         state.steps = state.steps.wrapping_add(1);
+        let step = Step(state.steps);
         let wakes = std::mem::take(&mut state.asleep);
         drop(state);
         if wakes {
             self.watch.notify_one();
         }
+        step
     }
 
-    /// The step is over. `None`: somebody else is in charge.
-    pub(crate) fn come_back(&self) -> Option<T> {
-        self.lock().left.take()
+    /// The step is over. `None`: somebody else is in charge, who may have left
+    /// it here for a step of their own.
+    pub(crate) fn come_back(&self, step: Step) -> Option<T> {
+        let mut state = self.lock();
+        match state.steps == step.0 {
+            true => state.left.take(),
+            false => None,
+        }
     }
 
     /// The watch: looks every so often, for as long as there are steps, and

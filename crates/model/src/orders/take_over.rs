@@ -12,8 +12,11 @@ use crate::seat::Seat;
 const STEPS: usize = 3;
 
 /// What there is one of.
+#[derive(Default)]
 struct Charge {
     steps: usize,
+    /// Threads that have had it so far.
+    threads: usize,
 }
 
 #[derive(Default)]
@@ -32,6 +35,8 @@ struct Station {
 /// As `engine/reactor.rs` does it: steps until there are enough, with those that
 /// come back from whoever was held up. Anybody may be taken for that here.
 fn run(station: &Arc<Station>, mut charge: Charge) {
+    charge.threads += 1;
+    let this = charge.threads;
     watch(station);
     let mut late = Vec::new();
     loop {
@@ -53,10 +58,13 @@ fn run(station: &Arc<Station>, mut charge: Charge) {
             continue;
         }
         station.taken.fetch_add(1, Ordering::SeqCst);
-        station.seat.leave(charge);
+        let step = station.seat.leave(charge);
         thread::yield_now();
-        match station.seat.come_back() {
-            Some(back) => charge = back,
+        match station.seat.come_back(step) {
+            Some(back) => {
+                assert_eq!(back.threads, this, "it is somebody else's by now");
+                charge = back;
+            }
             None => {
                 assert!(station.inbox.push(()).is_ok());
                 return;
@@ -87,7 +95,7 @@ fn one_is_in_charge_and_no_step_is_lost() {
             crew: Threads::default(),
         });
         let first = Arc::clone(&station);
-        let thread = thread::spawn(move || run(&first, Charge { steps: 0 }));
+        let thread = thread::spawn(move || run(&first, Charge::default()));
         thread.join().unwrap();
         loop {
             let Some(thread) = station.crew.0.lock().unwrap().pop() else {
