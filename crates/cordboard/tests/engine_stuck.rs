@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use common::{any, content, file_with, pattern, position, watchdog};
 use cordboard::engine::Options;
-use cordboard::{Control, Ended, Engine, PathName, Refusal, Report, Request, Running, Transfer};
+use cordboard::{
+    Control, Ended, Engine, Observer, PathName, Progress, Refusal, Report, Request, Running,
+    Transfer,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use testkit::locked::{Locked, held_up, threads};
@@ -389,4 +392,55 @@ fn an_engine_shuts_down_once_nothing_is_held_up_any_more() {
     assert_eq!(report.ended, Ended::Cancelled);
     assert_eq!(report.read, report.written + report.stranded);
     assert_eq!(threads("cordboard").len(), 0);
+}
+
+/// Has the pipe locked by somebody else once bytes have gone into it.
+struct Locks(Option<(OwnedFd, OwnedFd)>, std::sync::mpsc::Sender<Locked>);
+
+impl Observer for Locks {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written > 0
+            && let Some((reader, writer)) = self.0.take()
+        {
+            let locked = Locked::of(reader.into(), writer.into());
+            self.1.send(locked).unwrap();
+        }
+    }
+}
+
+/// Closing an end of a pipe waits for its lock too: so does whoever goes to
+/// sleep, and gives up its own description of a FIFO.
+#[test]
+fn a_transfer_that_goes_to_sleep_holds_nobody_up() {
+    let name = "a_transfer_that_goes_to_sleep_holds_nobody_up";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    let engine = engine_of(1);
+    let (reader, writer) = testkit::obstacle::fifo().unwrap();
+    let (mut feed, source) = common::tcp_pair();
+    let copies = [&reader, &writer].map(|fd| fd.try_clone().unwrap());
+    let [lock_reader, lock_writer] = copies;
+    let (sender, locked) = std::sync::mpsc::channel();
+    let locks = Locks(Some((lock_reader, lock_writer)), sender);
+    let running = engine.start(transfer(&source, &writer, any()).observe(locks));
+    feed.write_all(b"hello").unwrap();
+    let locked = locked.recv().unwrap();
+    while held_up("cordboard") < 1 {
+        std::thread::yield_now();
+    }
+    carries_on(&engine, b"meanwhile");
+    let ends = locked.release();
+    while held_up("cordboard") > 0 {
+        std::thread::yield_now();
+    }
+    feed.write_all(b", world").unwrap();
+    drop((feed, ends, writer));
+    let report = running.unwrap().wait().report;
+    assert_eq!((report.ended, report.written), (Ended::Eof, 12));
+    assert_eq!(report.path, [PathName::ReadWrite]);
+    let mut all = Vec::new();
+    File::from(reader).read_to_end(&mut all).unwrap();
+    assert_eq!(all, b"hellox, world");
 }

@@ -14,7 +14,6 @@ use common::{only, watchdog};
 use cordboard::PathName::{Datagram, ReadWrite};
 use cordboard::{Ended, Engine, Observer, Progress, Request, Running, Transfer};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
 use testkit::refuse::{OPEN, apart, refuse};
 
 const PAGE: usize = 4096;
@@ -24,17 +23,7 @@ fn pipe(named: bool) -> (OwnedFd, OwnedFd) {
     if !named {
         return rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     }
-    let dir = tempfile::tempdir().unwrap();
-    let name = dir.path().join("fifo");
-    let fifo = rustix::fs::FileType::Fifo;
-    rustix::fs::mknodat(rustix::fs::CWD, &name, fifo, Mode::RWXU, 0).unwrap();
-    let end = |flags| {
-        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let end = rustix::fs::open(&name, flags, Mode::empty()).unwrap();
-        rustix::fs::fcntl_setfl(&end, OFlags::empty()).unwrap();
-        end
-    };
-    (end(OFlags::RDONLY), end(OFlags::WRONLY))
+    testkit::obstacle::fifo().unwrap()
 }
 
 /// What an old kernel, a sandbox, or both, do not have.

@@ -25,6 +25,16 @@ pub fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     wire::pty()
 }
 
+/// A named pipe whose name is gone already, and which waits: (read end, write
+/// end).
+///
+/// # Errors
+///
+/// Those of the calls that make it.
+pub fn fifo() -> io::Result<(OwnedFd, OwnedFd)> {
+    wire::fifo()
+}
+
 /// A pipe whose lock a thread holds: it splices a silent socket into the pipe,
 /// and the kernel waits for the socket with the pipe locked.
 #[derive(Debug)]

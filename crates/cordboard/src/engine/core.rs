@@ -276,6 +276,42 @@ impl Core {
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
     }
 
+    /// Ends it, once nothing is on its way, for which a transfer that is not
+    /// asked any more waits.
+    pub(super) fn settle(self: &Arc<Self>, mut job: Box<Job>) {
+        if self.is_lost() {
+            return job.let_go();
+        }
+        if job.transfer.completions().is_some() {
+            job.transfer.quiesce();
+        }
+        if job.transfer.waits_at_the_end() {
+            self.submit(Work::Settle(job));
+        } else {
+            job.finish();
+        }
+    }
+
+    /// A step was held up, and another thread is in charge by now: it gets the
+    /// transfer back, and gives it to the workers from now on.
+    pub(super) fn late(self: &Arc<Self>, mut job: Box<Job>, next: Next) {
+        job.transfer.was_held_up = true;
+        match next {
+            Next::Step | Next::Elsewhere => {}
+            Next::Wait(need) => {
+                job.need = Some(need);
+                job.transfer.rest();
+            }
+            Next::End(turn) => job.ending = Some(turn),
+        }
+        if let Err(Message::Run(mut job)) = self.inbox().push(Message::Run(job)) {
+            // That one has given up.
+            job.ending
+                .get_or_insert(Turn::Failed(None, Some(Errno::ECANCELED)));
+            self.settle(job);
+        }
+    }
+
     /// Has the workers do it. Where no thread is to be had, here and now.
     pub(super) fn submit(self: &Arc<Self>, work: Work) {
         for work in self.pool.submit(work) {

@@ -235,14 +235,14 @@ impl Reactor {
                     next
                 }
                 Err(next) => {
-                    late(core, job, next);
+                    core.late(job, next);
                     return None;
                 }
             };
             match next {
                 Next::Step if steps => this.enqueue(job),
                 Next::Step | Next::Elsewhere => continue,
-                Next::Wait(need) => this.park(job, need),
+                Next::Wait(need) => return this.lay_down(core, job, need),
                 Next::End(turn) => {
                     job.ending = Some(turn);
                     return this.end(core, job);
@@ -272,17 +272,45 @@ impl Reactor {
         None
     }
 
-    /// Puts a transfer to sleep until what it needs is there.
-    fn park(&mut self, mut job: Box<Job>, need: Need) {
+    /// Puts a transfer to sleep after a step. What it can do without meanwhile
+    /// may be an end of somebody's pipe, whose lock closing it waits for.
+    fn lay_down(
+        mut self: Box<Self>,
+        core: &Arc<Core>,
+        mut job: Box<Job>,
+        need: Need,
+    ) -> Option<Box<Self>> {
         job.need = Some(need);
-        // A blocking descriptor is polled before each use, ready or not.
-        if !job.transfer.tells_by_itself(&need)
-            && let Some(awake) = glance(&mut job, &need)
-        {
+        if let Some(awake) = at_once(&mut job, &need) {
             job.awake = awake;
-            return self.enqueue(job);
+            self.enqueue(job);
+            return Some(self);
         }
-        job.transfer.rest();
+        match self.aside(core, || job.transfer.rest()) {
+            Ok((mut this, ())) => {
+                this.sleep(job, need);
+                Some(this)
+            }
+            Err(()) => {
+                core.late(job, Next::Wait(need));
+                None
+            }
+        }
+    }
+
+    /// Puts one to sleep that comes from elsewhere, and has nothing that it can
+    /// do without.
+    fn park(&mut self, mut job: Box<Job>, need: Need) {
+        match at_once(&mut job, &need) {
+            Some(awake) => {
+                job.awake = awake;
+                self.enqueue(job);
+            }
+            None => self.sleep(job, need),
+        }
+    }
+
+    fn sleep(&mut self, mut job: Box<Job>, need: Need) {
         let now = self.core.clock().now();
         let until = need.timeout.map(|timeout| now.saturating_add(timeout));
         self.timers.arm(job.id(), &mut job.alarm, until);
@@ -351,7 +379,7 @@ impl Reactor {
                 return Some(self);
             }
         }
-        let settled = self.aside(core, || settle(core, job));
+        let settled = self.aside(core, || core.settle(job));
         settled.ok().map(|(this, ())| this)
     }
 
@@ -408,7 +436,7 @@ impl Reactor {
         }
         for mut job in all {
             job.ending.get_or_insert(Turn::Failed(None, Some(errno)));
-            settle(&self.core, job);
+            self.core.settle(job);
         }
     }
 }
@@ -416,36 +444,12 @@ impl Reactor {
 /// The reactor again, and what was done aside.
 type Charge<T> = (Box<Reactor>, T);
 
-/// Once nothing is on its way, for which a transfer that is not asked any more
-/// waits.
-fn settle(core: &Arc<Core>, mut job: Box<Job>) {
-    if core.is_lost() {
-        return job.let_go();
-    }
-    if job.transfer.completions().is_some() {
-        job.transfer.quiesce();
-    }
-    if job.transfer.waits_at_the_end() {
-        core.submit(Work::Settle(job));
-    } else {
-        job.finish();
-    }
-}
-
-/// A step was held up, and another thread is in charge by now: it gets the
-/// transfer back, and gives it to the workers from now on.
-fn late(core: &Arc<Core>, mut job: Box<Job>, next: Next) {
-    job.transfer.was_held_up = true;
-    match next {
-        Next::Step | Next::Elsewhere => {}
-        Next::Wait(need) => job.need = Some(need),
-        Next::End(turn) => job.ending = Some(turn),
-    }
-    if let Err(Message::Run(mut job)) = core.inbox().push(Message::Run(job)) {
-        // That one has given up.
-        job.ending
-            .get_or_insert(Turn::Failed(None, Some(Errno::ECANCELED)));
-        settle(core, job);
+/// What there is already of what a transfer would wait for.
+fn at_once(job: &mut Job, need: &Need) -> Option<Awake> {
+    // A blocking descriptor is polled before each use, ready or not.
+    match job.transfer.tells_by_itself(need) {
+        true => None,
+        false => glance(job, need),
     }
 }
 
