@@ -188,3 +188,42 @@ pub(crate) fn spawn(call: Call) -> Result<(), Call> {
     }
     last.map_or(Ok(()), Err)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One thread is held up, others have left, and none is to be had at the
+    /// moment: the overseer tries again, for nobody else will.
+    #[test]
+    fn work_that_no_thread_was_to_be_had_for_is_seen_to() {
+        const MOMENT: Duration = Duration::from_millis(10);
+        let queue: Arc<Queue<u8>> = Arc::new(Queue::new(2));
+        let mut threads = [Since::default(); 3];
+        let take = |since: &mut Since| queue.next(Duration::ZERO, since);
+        for (n, since) in (1..).zip(&mut threads[..2]) {
+            assert_eq!(queue.push(n), Ok(Pushed::StartOne));
+            assert_eq!(take(since), Some(n));
+        }
+        assert_eq!(queue.push(3), Ok(Pushed::Oversee));
+        let wanted = std::thread::scope(|scope| {
+            let overseer = scope.spawn(|| {
+                let first = queue.oversee(MOMENT, 100 * LINGER);
+                let mut third = Since::default();
+                assert_eq!(queue.next(Duration::ZERO, &mut third), Some(3));
+                assert_eq!(queue.next(Duration::ZERO, &mut third), None);
+                (first, queue.oversee(MOMENT, 100 * MOMENT))
+            });
+            // Asleep by then, since there is nothing that waits.
+            while !queue.is_overseen_asleep() {
+                std::thread::yield_now();
+            }
+            assert_eq!(take(&mut threads[1]), None);
+            assert_eq!(queue.push(4), Ok(Pushed::StartOne));
+            assert!(queue.not_started().is_empty());
+            overseer.join().unwrap()
+        });
+        assert_eq!(wanted, (true, true));
+        assert_eq!(take(&mut threads[2]), Some(4));
+    }
+}

@@ -106,17 +106,11 @@ impl<T> Queue<T> {
                 state.threads += 1;
                 return Ok(Pushed::StartOne);
             }
-            match state.overseer {
-                Overseer::None => {
-                    state.overseer = Overseer::Awake;
-                    return Ok(Pushed::Oversee);
-                }
-                Overseer::Asleep => {
-                    state.overseer = Overseer::Awake;
-                    self.waits.notify_one();
-                }
-                Overseer::Awake => {}
+            if state.overseer == Overseer::None {
+                state.overseer = Overseer::Awake;
+                return Ok(Pushed::Oversee);
             }
+            state.wake_overseer(&self.waits);
         }
         drop(state);
         self.work.notify_one();
@@ -124,13 +118,15 @@ impl<T> Queue<T> {
     }
 
     /// The thread that was wanted could not be started. Gives back all there is
-    /// to do if there is no other.
+    /// to do if there is no other. The others may be held up, and the overseer
+    /// wants one again.
     pub(crate) fn not_started(&self) -> VecDeque<T> {
         let mut state = self.lock();
         state.threads -= 1;
         if state.threads == 0 {
             return std::mem::take(&mut state.items);
         }
+        state.wake_overseer(&self.waits);
         drop(state);
         self.work.notify_one();
         VecDeque::new()
@@ -222,6 +218,12 @@ impl<T> Queue<T> {
         state.items.pop_front()
     }
 
+    #[cfg(test)]
+    #[allow(dead_code, reason = "the model has no use for it")]
+    pub(super) fn is_overseen_asleep(&self) -> bool {
+        self.lock().overseer == Overseer::Asleep
+    }
+
     /// No more work: threads leave once they have done what there is.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
@@ -231,6 +233,13 @@ impl<T> Queue<T> {
 }
 
 impl<T> State<T> {
+    fn wake_overseer(&mut self, waits: &Condvar) {
+        if self.overseer == Overseer::Asleep {
+            self.overseer = Overseer::Awake;
+            waits.notify_one();
+        }
+    }
+
     /// Another thread was started because this one and all others were held up.
     /// Where that is over after all, the work was slow, and did not hang.
     fn was_replaced(&mut self, since: &Since) -> bool {
