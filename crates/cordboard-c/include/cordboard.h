@@ -231,8 +231,8 @@ extern "C" {
 // * EINVAL: a listening socket; source and sink are one file or one open
 //   description in a way that has no end, or that overlaps; a word in
 //   CORDBOARD_ROUTE or CORDBOARD_WITHOUT that names no path.
-//   With FASYNC, an end that is an error is told by the signal.
-// * EPIPE, ECONNRESET: nobody reads the sink any more.
+//   With FASYNC, an end that is an error is reported by the signal.
+// * EPIPE, ECONNRESET: the sink has no reader any more.
 // * ENODATA: the source was truncated while it was read.
 // * EOPNOTSUPP: the switches leave no path for this pair.
 // * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
@@ -350,7 +350,7 @@ int cord_get_status(cord_transfer transfer, struct cord_status *status);
 // # Errors
 //
 // * EBADF: no open handle of this process.
-// * EMFILE, ENFILE, ENOMEM: no descriptor is to be had.
+// * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 int cord_fd(cord_transfer transfer);
 
 // cord_on_end - have a function called at the end
@@ -372,8 +372,8 @@ int cord_on_end(cord_transfer transfer, cord_callback callback, void *user);
 // cord_cancel - end a transfer early
 //
 // Returns at once; the end comes as any other, with an exact account. What
-// has ended already stays as it is. A call that waits inside the kernel, where
-// nothing can end it, is finished first (docs/c.md).
+// has ended already stays as it is. A system call that blocks and cannot be
+// interrupted returns first (docs/c.md).
 //
 // # Returns
 //
@@ -422,8 +422,8 @@ ssize_t cord_json(cord_transfer transfer, char *buffer, size_t size);
 
 // cord_close - give a handle back; a transfer that still runs is cancelled
 //
-// Stranded bytes that nobody has read are dropped with it: wait and read them
-// first, where they matter. Closing `CORD_LAST` lets go of what it keeps.
+// Stranded bytes that were not read are dropped with it: wait and read them
+// first, where they matter. Closing `CORD_LAST` frees what it keeps.
 //
 // It does not wait. What had been read is still written after it, as far as
 // the sink takes it at once. To write something behind a transfer that was

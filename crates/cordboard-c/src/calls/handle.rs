@@ -147,7 +147,7 @@ pub unsafe extern "C" fn cord_get_status(
 /// # Errors
 ///
 /// * EBADF: no open handle of this process.
-/// * EMFILE, ENFILE, ENOMEM: no descriptor is to be had.
+/// * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
     guard(-1, || table().get(transfer)?.descriptor())
@@ -193,8 +193,8 @@ pub unsafe extern "C" fn cord_on_end(
 /// cord_cancel - end a transfer early
 ///
 /// Returns at once; the end comes as any other, with an exact account. What
-/// has ended already stays as it is. A call that waits inside the kernel, where
-/// nothing can end it, is finished first (docs/c.md).
+/// has ended already stays as it is. A system call that blocks and cannot be
+/// interrupted returns first (docs/c.md).
 ///
 /// # Returns
 ///
@@ -291,8 +291,8 @@ fn with_finished<T>(
 
 /// cord_close - give a handle back; a transfer that still runs is cancelled
 ///
-/// Stranded bytes that nobody has read are dropped with it: wait and read them
-/// first, where they matter. Closing `CORD_LAST` lets go of what it keeps.
+/// Stranded bytes that were not read are dropped with it: wait and read them
+/// first, where they matter. Closing `CORD_LAST` frees what it keeps.
 ///
 /// It does not wait. What had been read is still written after it, as far as
 /// the sink takes it at once. To write something behind a transfer that was

@@ -41,8 +41,8 @@ use crate::{fasync, sys};
 /// * EINVAL: a listening socket; source and sink are one file or one open
 ///   description in a way that has no end, or that overlaps; a word in
 ///   CORDBOARD_ROUTE or CORDBOARD_WITHOUT that names no path.
-///   With FASYNC, an end that is an error is told by the signal.
-/// * EPIPE, ECONNRESET: nobody reads the sink any more.
+///   With FASYNC, an end that is an error is reported by the signal.
+/// * EPIPE, ECONNRESET: the sink has no reader any more.
 /// * ENODATA: the source was truncated while it was read.
 /// * EOPNOTSUPP: the switches leave no path for this pair.
 /// * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
