@@ -24,14 +24,14 @@ An endpoint is one of:
   unix-dgram:PATH             UNIX datagrams
   unix-seqpacket:PATH         UNIX sequenced packets
   unix-seqpacket-listen:PATH  the same, accepted there
-The name of a file that exists is that file, whatever it begins with; but -.";
+The name of an existing file always means that file; - is the exception.";
 
 const EXIT: &str = "\
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal),
-141 where nobody reads standard output any more (it dies of SIGPIPE).
+141 standard output was closed by its reader (the command dies of SIGPIPE).
 SIGINT ends with the report of what was moved; SIGUSR1 prints a line of progress.
-A signal that comes before that report is made is no success, whatever was moved;
-a second one ends it at once, without the report.
+A signal that arrives before that report is made means no success, whatever was
+moved; a second signal ends the command at once, without the report.
 CORDBOARD_ROUTE and CORDBOARD_WITHOUT do as --route and --without.";
 
 const EXAMPLES: &str = "\
@@ -141,13 +141,13 @@ pub struct Copy {
     /// new file whose name is that of another endpoint, such as tcp:HOST:PORT
     #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
     pub sink: PathBuf,
-    /// Copy directories and all that is in them; symlinks stay symlinks, and
-    /// none below DST is written through
+    /// Copy directories and their contents; symlinks are copied as symlinks,
+    /// and nothing is written through a symlink below DST
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Keep mode, times, owner and extended attributes of every name; one that
-    /// may not be set is told, counted as "unkept" in the JSON line, and no
-    /// failure
+    /// Keep mode, times, owner and all extended attributes; an attribute that
+    /// may not be set is reported, counted as "unkept" in the JSON line, and not
+    /// a failure
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device where it can be, and
@@ -177,7 +177,7 @@ pub struct Cat {
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,
-    /// End, without an error, when nothing has moved for this long; to wait for
+    /// End, without an error, when nothing has moved for this long; the wait for
     /// a FIFO's other end does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,

@@ -307,8 +307,7 @@ impl Session {
         if self.untold > 0 {
             let untold = self.untold;
             self.say(&format_args!(
-                "cordboard: warning: so often else an attribute was left out for a reason told \
-                 above: {untold}"
+                "cordboard: warning: {untold} more attributes were not copied, for reasons above"
             ));
         }
         if self.transfers > 1 {

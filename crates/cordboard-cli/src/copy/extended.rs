@@ -137,7 +137,7 @@ fn without(to: &Place<'_>, name: &CStr, errno: Errno) -> Said {
     let errno = cordboard::Errno::from(errno);
     let name = name.to_string_lossy();
     Said::Without {
-        line: format!("cordboard: {to}: warning: without its attribute {name}: {errno}"),
+        line: format!("cordboard: {to}: warning: attribute {name} was not copied: {errno}"),
         reason: general.then(|| format!("{name}: {errno}")),
     }
 }
@@ -198,7 +198,7 @@ mod tests {
         }
         let all = lines.join(" ");
         assert!(
-            all.contains("copy: warning: without its attribute trusted.cord"),
+            all.contains("copy: warning: attribute trusted.cord was not copied"),
             "{all}"
         );
     }

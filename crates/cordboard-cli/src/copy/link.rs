@@ -43,7 +43,7 @@ impl Job {
                 ));
             }
             if kind(&there) != FileType::Symlink {
-                let text = format!("it is there and no symlink, and {from} is one");
+                let text = format!("it exists and is not a symlink, and {from} is one");
                 return Err(Problem::refused(
                     to.shown(),
                     Side::Sink,
@@ -137,7 +137,7 @@ fn keep(link: BorrowedFd<'_>, stat: &Stat, to: &Place<'_>) -> Result<(), Errno> 
 
 /// Somebody else is at work on this very name.
 fn replaced(to: &Place<'_>) -> Problem {
-    let text = "it was replaced by another while it was copied";
+    let text = "another process replaced it while it was copied";
     Problem::refused(to.shown(), Side::Sink, cordboard::Errno::ESTALE, text)
 }
 

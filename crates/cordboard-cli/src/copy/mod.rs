@@ -333,7 +333,7 @@ impl Job {
             FileType::CharacterDevice
                 if self.request.size == Size::Eof && ENDLESS.contains(&device) =>
             {
-                Err(refused("it has no end").help("to take so much of it: --size N"))
+                Err(refused("it has no end").help("to copy a part of it: --size N"))
             }
             FileType::CharacterDevice => Ok(()),
             other => Err(special(path, other, self.recursive)),
@@ -357,7 +357,7 @@ fn special(path: &Path, kind: FileType, tree: bool) -> Problem {
         false => format!("it is {what}, which copy does not take"),
     };
     let help = match kind {
-        _ if device && tree => format!("to copy what it holds: cordboard copy {shown} DST"),
+        _ if device && tree => format!("to copy its contents: cordboard copy {shown} DST"),
         FileType::Socket => format!("to read from it: cordboard splice unix:{shown} DST"),
         _ => format!("to read from it: cordboard splice {shown} DST"),
     };

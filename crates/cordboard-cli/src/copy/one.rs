@@ -287,7 +287,7 @@ fn account(
             (Removal::Displaced, private) => {
                 let private = private.unwrap_or_default();
                 problem.text += &format!(
-                    "; {to} was replaced, twice: the first that came is named {} now",
+                    "; {to} was replaced twice: the first replacement is now named {}",
                     private.display()
                 );
             }

@@ -113,7 +113,7 @@ impl Job {
                     let text = "it is a dangling symlink, which is not written through";
                     return Err(
                         Problem::refused(to.shown(), Side::Sink, Errno::ENOENT, text)
-                            .help("remove it, or make what it points to")
+                            .help("remove it, or create its target")
                             .into(),
                     );
                 }
@@ -121,7 +121,7 @@ impl Job {
             };
             return self.replace(to, (fd, stat), from, source, told);
         }
-        let text = "it is replaced by others again and again";
+        let text = "other processes keep replacing it";
         Err(Problem::refused(to.shown(), Side::Sink, Errno::EBUSY, text).into())
     }
 
@@ -233,17 +233,17 @@ fn looked_at(fd: OwnedFd) -> rustix::io::Result<(OwnedFd, Stat)> {
 fn in_the_way(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
     let (errno, what) = match there {
         FileType::Symlink => {
-            let text = "it is a symlink, and in a tree none is written through";
+            let text = "it is a symlink, and copy -r writes through none below DST";
             return Problem::refused(to.shown(), Side::Sink, Errno::ELOOP, text)
-                .help("remove it, or copy this file alone, without -r, to what it points to");
+                .help("remove it, or copy this file alone, without -r, to its target");
         }
         FileType::Directory => (Errno::EISDIR, "a directory"),
         FileType::Fifo => (Errno::EEXIST, "a FIFO"),
         FileType::Socket => (Errno::EEXIST, "a socket"),
         FileType::BlockDevice | FileType::CharacterDevice => (Errno::EEXIST, "a device"),
-        _ => (Errno::EEXIST, "no regular file"),
+        _ => (Errno::EEXIST, "not a regular file"),
     };
-    let text = format!("it is there and {what}, and {from} is a file");
+    let text = format!("it exists and is {what}, and {from} is a file");
     Problem::refused(to.shown(), Side::Sink, errno, text).help("remove it first")
 }
 
@@ -329,7 +329,7 @@ mod tests {
         let refused = |problem: Problem| {
             let problem = problem.to_string();
             assert!(
-                problem.contains("to: it came to the new directory"),
+                problem.contains("to: it appeared in the new directory"),
                 "{problem}"
             );
         };

@@ -266,7 +266,7 @@ impl Walk {
             // fs/readdir.c).
             if name.to_bytes().contains(&b'/') {
                 let shown = self.from.to_string_lossy();
-                let text = "a name in it holds a slash: its file system is damaged";
+                let text = "a name in it contains a slash: its file system is damaged";
                 return Err(Problem::refused(shown, Side::Source, Errno::EIO, text));
             }
             entries.push((name.to_owned(), entry.file_type()));
@@ -412,7 +412,7 @@ impl Walk {
         let mut fd = match dispatch.relieve(|| open_base(target, name, nofollow)) {
             Ok(fd) => fd,
             Err(rustix::io::Errno::NOTDIR) => {
-                let text = "it is there and no directory, and its source is one";
+                let text = "it exists and is not a directory, and its source is one";
                 let shown = self.to.to_string_lossy();
                 return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
                     .help("remove it first"));

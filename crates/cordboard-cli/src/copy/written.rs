@@ -18,7 +18,8 @@ use super::place::Place;
 use crate::problem::Problem;
 
 /// What helps with two names that differ in case alone.
-pub const ONE_NAME: &str = "two names of the source are one here: rename one of them";
+pub const ONE_NAME: &str =
+    "the destination takes two names of the source for one: rename one of them";
 
 /// The files and symlinks that are there because of this command.
 #[derive(Debug, Default)]
@@ -56,7 +57,7 @@ impl Written {
     pub fn replace(&self, from: &Place<'_>, to: &Place<'_>, stat: &Stat) -> Result<(), Problem> {
         let names = stat.st_nlink > 1;
         if (self.has_new(to) || names) && !self.lock().insert(id(stat)) {
-            let help = "another sink is this very file (a hard link): remove this name first";
+            let help = "another sink is the same file (a hard link): remove this name first";
             return Err(match (names, to.twin) {
                 (true, _) => just_copied(from, to).help(help),
                 (false, true) => just_copied(from, to).help(ONE_NAME),
@@ -89,7 +90,7 @@ impl Written {
 /// the file system takes this name and one before it for the same, as those
 /// without regard to case do, or somebody else was quicker.
 pub fn came_meanwhile(from: &Place<'_>, to: &Place<'_>) -> Problem {
-    let text = format!("it came to the new directory meanwhile: it is not overwritten by {from}");
+    let text = format!("it appeared in the new directory: {from} does not overwrite it");
     Problem::refused(to.shown(), Side::Sink, Errno::EEXIST, text)
-        .help("another writes there too, or two names of the source are one here (in case alone)")
+        .help("another process writes there, or two names of the source differ in case alone")
 }

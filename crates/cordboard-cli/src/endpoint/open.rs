@@ -302,7 +302,7 @@ fn standard_stream(who: Who<'_>) -> Result<Opened, Problem> {
     };
     if standard::was_closed(number) {
         let closed = Problem::call(shown, who.side, Errno::EBADF, Doing::Opening);
-        return Err(closed.help("it was closed by whoever started this command"));
+        return Err(closed.help("the program that started this command has closed it"));
     }
     Ok(Opened::new(Held::Given(fd), shown))
 }

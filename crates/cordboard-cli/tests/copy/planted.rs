@@ -49,10 +49,10 @@ fn a_symlink_in_the_place_of_a_tree() {
     symlink("nowhere", at("dangling")).unwrap();
     symlink(at("precious"), at("link")).unwrap();
     for (sink, says) in [
-        ("into", "into/tree: it is there and no directory"),
-        ("dangling", "dangling: it is there and no directory"),
-        ("dangling/", "dangling/: it is there and no directory"),
-        ("link", "link: it is there and no directory"),
+        ("into", "into/tree: it exists and is not a directory"),
+        ("dangling", "dangling: it exists and is not a directory"),
+        ("dangling/", "dangling/: it exists and is not a directory"),
+        ("link", "link: it exists and is not a directory"),
     ] {
         copy(&dir, &["-rp"], ["tree", sink]).fails(1, &[says]);
     }
@@ -78,9 +78,9 @@ fn symlinks_below_are_not_written_through() {
         let stderr = tree.stderr();
         assert_eq!(tree.code(), 1, "{stderr}");
         for says in [
-            "into/f: it is a symlink, and in a tree none is written through",
-            "into/d: it is there and no directory",
-            "into/up: it is there and no directory",
+            "into/f: it is a symlink, and copy -r writes through none below DST",
+            "into/d: it exists and is not a directory",
+            "into/up: it exists and is not a directory",
         ] {
             assert!(stderr.contains(says), "{says}: {stderr}");
         }
@@ -116,9 +116,9 @@ fn fifos_are_not_waited_for() {
         let stderr = tree.stderr();
         assert_eq!(tree.code(), 1, "{stderr}");
         for says in [
-            "into/f: it is there and a FIFO",
-            "into/g: it is there and a FIFO",
-            "into/d: it is there and no directory",
+            "into/f: it exists and is a FIFO",
+            "into/g: it exists and is a FIFO",
+            "into/d: it exists and is not a directory",
         ] {
             assert!(stderr.contains(says), "{says}: {stderr}");
         }
@@ -162,9 +162,9 @@ fn devices_sockets_and_directories_in_the_place_of_files() {
         let stderr = tree.stderr();
         assert_eq!(tree.code(), 1, "{stderr}");
         for (says, there) in [
-            ("into/socket: it is there and a socket", true),
-            ("into/directory: it is there and a directory", true),
-            ("into/f: it is there and a device", device),
+            ("into/socket: it exists and is a socket", true),
+            ("into/directory: it exists and is a directory", true),
+            ("into/f: it exists and is a device", device),
         ] {
             assert_eq!(stderr.contains(says), there, "{says}: {stderr}");
         }

@@ -67,7 +67,7 @@ fn a_symlink_does_not_lead_a_tree_elsewhere() {
             .args(["copy", "-r"])
             .args([at("tree/."), at(to)]))
     };
-    copy("into").fails(1, &["sub: it is there and no directory"]);
+    copy("into").fails(1, &["sub: it exists and is not a directory"]);
     assert!(!at("elsewhere/f").exists());
     // The one that was named is meant.
     symlink(at("elsewhere"), at("top")).unwrap();

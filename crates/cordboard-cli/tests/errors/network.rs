@@ -18,7 +18,7 @@ fn a_refused_connection() {
         1,
         &[
             "Connection refused (ECONNREFUSED) connecting the sink",
-            "nobody listens",
+            "nothing listens",
         ],
     );
     assert_eq!(run.json()["errno"], "ECONNREFUSED");

@@ -59,7 +59,7 @@ pub(crate) fn within(
             let Some(contents) = pipe::contents(source.fd(), sink.fd()) else {
                 return Err(Refusal::SamePipe {
                     holds: 0,
-                    help: "another process is splicing into it, and nobody can look meanwhile",
+                    help: "another process is splicing into it, which locks it",
                 });
             };
             within_pipe(&contents, request.size)
