@@ -114,10 +114,10 @@ fn what_is_of_another_type_in_the_way() {
     assert_eq!(run.code(), 1);
     let stderr = run.stderr();
     assert!(
-        stderr.contains("no directory, and its source is one"),
+        stderr.contains("is not a directory, and its source is one"),
         "{stderr}"
     );
-    assert!(stderr.contains("no symlink"), "{stderr}");
+    assert!(stderr.contains("is not a symlink"), "{stderr}");
     assert_eq!(read(copy.join("x")), b"a file");
 }
 
