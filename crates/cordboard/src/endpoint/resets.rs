@@ -108,7 +108,7 @@ impl Writer {
             Err(errno) => {
                 // Nobody of ours has ended it: there was an error.
                 let kept = errno == Errno::EPIPE && self.less.load(Ordering::SeqCst);
-                if kept && tcp_is_closed(sink.fd()) {
+                if kept && tcp_is_closed(sink.fd()) == Some(true) {
                     note(sink, Errno::ECONNRESET);
                 } else {
                     note(sink, errno);
@@ -162,6 +162,11 @@ pub(crate) fn note(end: &Endpoint<'_>, errno: Errno) {
         return;
     };
     if !is_of_the_connection(errno) {
+        return;
+    }
+    // Whoever asked for it (`IP_RECVERR`) hears of what a connection gets over
+    // (`tcp_v4_err`, net/ipv4/tcp_ipv4.c).
+    if end.kind() == Kind::Tcp && tcp_is_closed(end.fd()) == Some(false) {
         return;
     }
     let name = name(end.fd(), id);
@@ -225,5 +230,41 @@ pub(crate) fn begin(end: &Endpoint<'_>) {
         && rustix::net::getpeername(end.fd()).is_ok()
     {
         noted.retain(|((other, _), _)| *other != id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    /// Who asked for it (`IP_RECVERR`) is told that a host cannot be reached,
+    /// and the connection goes on, to an end of its own.
+    #[test]
+    fn what_a_connection_survives_is_not_its_end() {
+        let (near, far) = pair();
+        let end = Endpoint::probe(near.as_fd()).unwrap();
+        note(&end, Errno::EHOSTUNREACH);
+        drop(far);
+        assert_eq!(end_of(&end), End::Clean);
+    }
+
+    #[test]
+    fn what_a_connection_dies_of_is_its_end() {
+        let (near, far) = pair();
+        let end = Endpoint::probe(near.as_fd()).unwrap();
+        sockopt::set_socket_linger(&far, Some(std::time::Duration::ZERO)).unwrap();
+        drop(far);
+        let told = rustix::io::read(&near, &mut [0; 1]).unwrap_err();
+        note(&end, told.into());
+        assert_eq!(end_of(&end), End::Died(Errno::ECONNRESET));
     }
 }

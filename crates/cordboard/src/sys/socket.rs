@@ -23,8 +23,9 @@ pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
     done == 0 && set != 0
 }
 
-/// Whether a connection is none any more: its state is `TCP_CLOSE`.
-pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> bool {
+/// Whether a connection is none any more: its state is `TCP_CLOSE`. `None`: this
+/// is no TCP, or a filter refuses to say.
+pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
     // tcp_states.h; the state is the first byte of `struct tcp_info`, of which
     // the kernel gives as much as there is room for.
     const CLOSE: u8 = 7;
@@ -40,7 +41,7 @@ pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> bool {
             &raw mut length,
         )
     };
-    done == 0 && info[0] == CLOSE
+    (done == 0).then_some(info[0] == CLOSE)
 }
 
 /// Bytes a pipe or socket holds for its reader: `FIONREAD`.
