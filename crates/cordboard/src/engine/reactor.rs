@@ -92,6 +92,8 @@ impl Reactor {
                 }
             }
             let now = core.clock().now();
+            // Asked again rather than waited for in vain: that is no call.
+            let nothing_new = nothing_new || this.queue.is_empty() && this.read_messages();
             let timeout = if !nothing_new || !this.queue.is_empty() {
                 Some(Duration::ZERO)
             } else {
@@ -393,7 +395,8 @@ impl Reactor {
     ) -> Result<(), Errno> {
         let slept = timeout != Some(Duration::ZERO);
         let events = fetch(self.station.epoll(), events, timeout)?;
-        if slept {
+        let rung = events.iter().any(|event| { event.data } == BELL);
+        if slept || rung {
             let now = self.core.clock().now();
             if now.saturating_sub(self.looked) >= FRESH {
                 self.looked = now;
@@ -406,7 +409,8 @@ impl Reactor {
         for event in events.iter() {
             let (data, flags) = (event.data, event.flags);
             if data == BELL {
-                self.station.inbox().bell().clear();
+                // It was looked at within `FRESH`.
+                self.station.inbox().bell().clear_known();
                 continue;
             }
             let (id, role) = Role::from_token(data);

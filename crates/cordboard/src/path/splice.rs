@@ -145,7 +145,7 @@ impl Splice {
             spill: Spill::default(),
             announced: false,
             lent: [None, None],
-            stream: packets::Seen::default(),
+            stream: packets::Seen::of(identity(flow)),
         };
         // Whoever is at the other end of a pipe gains by a larger one.
         let ends = [(Side::Source, &flow.source), (Side::Sink, &flow.sink)];
@@ -331,7 +331,7 @@ impl Splice {
         }
         Some(match packets::first(flow.source_fd()) {
             Ok(First::Stream) => {
-                self.stream.is_a_stream(Instant::now());
+                self.stream.is_a_stream(identity(flow), Instant::now());
                 return None;
             }
             Ok(First::Packet) => {
@@ -411,6 +411,15 @@ impl Splice {
 /// that is wanted back.
 fn could_wait(flow: &Flow<'_>) -> bool {
     flow.sink_could_wait() || flow.source_could_wait()
+}
+
+/// The source's, where it is a pipe.
+fn identity(flow: &Flow<'_>) -> Option<packets::Id> {
+    let id = flow.source.facts().id?;
+    flow.source
+        .kind()
+        .is_pipe()
+        .then_some((id.device, id.inode))
 }
 
 impl Step for Splice {

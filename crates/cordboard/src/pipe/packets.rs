@@ -90,6 +90,16 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// What this thread knows of a pipe from the transfer before.
+    pub(crate) fn of(id: Option<Id>) -> Seen {
+        let last = LAST.get().filter(|(last, _)| Some(*last) == id);
+        Seen {
+            at: last.map(|(_, at)| at),
+            // The time is asked for at once.
+            steps: STEPS,
+        }
+    }
+
     /// Whether the pipe is to be looked at before the next step. `waited`: it
     /// was empty before, so that what comes now is new.
     pub(crate) fn is_stale(&mut self, waited: bool, now: impl FnOnce() -> Instant) -> bool {
@@ -104,18 +114,21 @@ impl Seen {
         now().saturating_duration_since(at) >= FRESH
     }
 
-    /// It is a stream.
-    pub(crate) fn is_a_stream(&mut self, now: Instant) {
+    /// The pipe of this identity is a stream.
+    pub(crate) fn is_a_stream(&mut self, id: Option<Id>, now: Instant) {
         (self.at, self.steps) = (Some(now), 0);
+        if let Some(id) = id {
+            LAST.set(Some((id, now)));
+        }
     }
 }
 
 /// A pipe's device and inode.
-type Id = (u64, u64);
+pub(crate) type Id = (u64, u64);
 
 thread_local! {
-    /// The last pipe that this thread saw to be a stream, for calls that move
-    /// so little that a look would take longer.
+    /// The last pipe that this thread saw to be a stream, for transfers that
+    /// move so little that a look would take longer.
     static LAST: Cell<Option<(Id, Instant)>> = const { Cell::new(None) };
 }
 
@@ -182,10 +195,10 @@ mod tests {
         let later = |share| start + FRESH.mul_f64(share);
         let mut seen = Seen::default();
         assert!(seen.is_stale(false, || start), "not looked at yet");
-        seen.is_a_stream(start);
+        seen.is_a_stream(None, start);
         assert!(!seen.is_stale(true, || later(0.9)));
         assert!(seen.is_stale(true, || later(1.0)));
-        seen.is_a_stream(start);
+        seen.is_a_stream(None, start);
         let never = || panic!("the time is asked for seldom");
         for _ in 1..STEPS {
             assert!(!seen.is_stale(false, never));

@@ -110,13 +110,20 @@ impl Bell {
 
     /// Silent until it is rung again.
     pub(crate) fn clear(&self) {
-        let reader = self.ends.reader();
-        while identity(reader) == Some(self.id) {
-            let mut rings = [0; 512];
-            if rustix::io::read(reader, &mut rings) != Ok(rings.len()) {
-                return;
-            }
+        while identity(self.ends.reader()) == Some(self.id) && self.read_some() {}
+    }
+
+    /// The same of one that was found to be [here](Bell::is_here) a moment ago.
+    pub(crate) fn clear_known(&self) {
+        if self.read_some() {
+            self.clear();
         }
+    }
+
+    /// True if there may be more.
+    fn read_some(&self) -> bool {
+        let mut rings = [0; 512];
+        rustix::io::read(self.ends.reader(), &mut rings) == Ok(rings.len())
     }
 
     /// Its numbers are still its own, as far as can be told.
