@@ -16,6 +16,9 @@ use cordboard::{
 };
 use testkit::child::in_a_child;
 
+#[global_allocator]
+static ALLOCATOR: testkit::starting::Allocator = testkit::starting::Allocator;
+
 /// Everything but standard input, output and error.
 fn close_all() {
     // SAFETY: takes integers. Whoever has the numbers must live with that,
@@ -243,10 +246,24 @@ fn a_fork_while_another_thread_finds_something_out() {
 
 /// Pipe to pipe by the process's own engine.
 fn carries() -> bool {
+    carries_by(None)
+}
+
+/// Pipe to pipe by this engine, or the process's own.
+fn carries_by(engine: Option<&Engine>) -> bool {
     let (source, mut feed) = std::io::pipe().unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
-    let running = start(&source, &sink, common::any()).unwrap();
-    drop(sink);
+    let running = match engine {
+        Some(engine) => {
+            let transfer = Transfer::owning(source.into(), sink.into(), common::any());
+            engine.start(transfer.unwrap()).unwrap()
+        }
+        None => {
+            let running = start(&source, &sink, common::any()).unwrap();
+            drop(sink);
+            running
+        }
+    };
     feed.write_all(b"number, please").unwrap();
     drop(feed);
     let mut out = Vec::new();
@@ -268,6 +285,36 @@ fn waiting(engine: Option<&Engine>, request: Request) -> Running {
     // Whose numbers they are is for somebody else to say.
     std::mem::forget((feed, end));
     running.unwrap()
+}
+
+/// The standard library has a lock of the process's that each of its threads
+/// takes as it begins. Whoever holds it at the moment of a fork does not give it
+/// back in the child.
+#[test]
+fn a_fork_while_the_host_starts_threads() {
+    let _dog = watchdog("a_fork_while_the_host_starts_threads");
+    if !common::alone("a_fork_while_the_host_starts_threads") {
+        return;
+    }
+    let patience = testkit::watchdog::patience().as_secs() / 2;
+    let mut fine = true;
+    // A node of the list behind that lock has room for eleven: some allocations
+    // are for others.
+    let moments = testkit::starting::at_each(24, || {
+        fine = fine
+            && in_a_child(|| {
+                testkit::starting::disarm();
+                // One that hangs ends, and its status says so.
+                // SAFETY: takes an integer; nobody handles the signal.
+                unsafe { libc::alarm(patience as libc::c_uint) };
+                let engine = Engine::new(Default::default()).unwrap();
+                let both = carries_by(Some(&engine)) && carries();
+                engine.shutdown();
+                both
+            });
+    });
+    assert!(fine, "a child hangs, or fails");
+    assert!(moments > 0, "nothing was held");
 }
 
 fn some_idle() -> Request {

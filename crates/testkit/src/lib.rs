@@ -29,6 +29,7 @@ pub mod source;
 pub mod spec;
 pub mod stall;
 pub mod stalled;
+pub mod starting;
 pub mod table;
 pub mod tun;
 pub mod watchdog;

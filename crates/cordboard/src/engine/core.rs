@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::inbox::Inbox;
@@ -13,7 +12,7 @@ use super::station::Station;
 use super::workers::Work;
 use crate::errno::Errno;
 use crate::guarded::guarded;
-use crate::sys::{Stamp, Thread};
+use crate::sys::{Spawned, Stamp, Thread};
 use crate::threads::{self, Pool, Work as _};
 use crate::transfer::{Next, Place, Poll, Turn};
 
@@ -22,7 +21,7 @@ use crate::transfer::{Next, Place, Poll, Turn};
 const HELD_UP: Duration = Duration::from_millis(20);
 
 /// A station of which there is none before it is needed, and its thread.
-type Disk = Option<(Arc<Station>, JoinHandle<()>)>;
+type Disk = Option<(Arc<Station>, Spawned)>;
 
 /// The state of one engine.
 pub(super) struct Core {
@@ -33,7 +32,7 @@ pub(super) struct Core {
     /// are started by it or by each other.
     thread: OnceLock<Mutex<Thread>>,
     /// Those that watch over it or have taken over.
-    watches: Mutex<Vec<JoinHandle<()>>>,
+    watches: Mutex<Vec<Spawned>>,
     /// For transfers whose steps must all be taken on one thread, and wait now
     /// and then for a disk.
     disk: Mutex<Disk>,
@@ -102,14 +101,14 @@ impl Core {
                 reactor.run();
             }
         };
-        if let Ok(thread) = threads::start("cordboard-watch", self.number, body) {
+        if let Ok(thread) = threads::start(c"cordboard-watch", self.number, body) {
             let mut watches = self.watches();
             watches.retain(|thread| !thread.is_finished());
             watches.push(thread);
         }
     }
 
-    fn watches(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+    fn watches(&self) -> MutexGuard<'_, Vec<Spawned>> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +140,7 @@ impl Core {
             let station = Station::new(Place::Disk).ok()?;
             let reactor = Reactor::new(Arc::clone(self), Arc::clone(&station)).ok()?;
             let thread =
-                threads::start("cordboard-disk", self.number, move || reactor.run()).ok()?;
+                threads::start(c"cordboard-disk", self.number, move || reactor.run()).ok()?;
             *disk = Some((station, thread));
         }
         disk.as_ref().map(|(station, _)| Arc::clone(station))
@@ -156,12 +155,12 @@ impl Core {
                 break;
             }
             for thread in watches {
-                let _ = thread.join();
+                thread.join();
             }
         }
         let disk = self.disk().take();
         if let Some((_, thread)) = disk {
-            let _ = thread.join();
+            thread.join();
         }
         self.pool.close();
     }

@@ -23,7 +23,6 @@ mod workers;
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 pub use running::Running;
 pub use status::Status;
@@ -39,7 +38,7 @@ use self::status::Live;
 use self::timers::Alarm;
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::{self, PerProcess};
+use crate::sys::{self, PerProcess, Spawned};
 use crate::threads;
 use crate::transfer::{
     Awake, Clock, Control, Course, Failure, Refusal, Request, Transfer, duplicate,
@@ -88,7 +87,7 @@ impl Default for Options {
 pub struct Engine {
     core: Arc<Core>,
     backend: Backend,
-    reactor: Mutex<Option<JoinHandle<()>>>,
+    reactor: Mutex<Option<Spawned>>,
 }
 
 impl Engine {
@@ -117,8 +116,7 @@ impl Engine {
                 reactor.run();
             }
         };
-        let thread = threads::start("cordboard", core.number, body)
-            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
+        let thread = threads::start(c"cordboard", core.number, body)?;
         Ok(Engine {
             core,
             backend,
@@ -227,7 +225,7 @@ impl Engine {
                 // It sleeps, and nothing wakes it any more.
                 return;
             }
-            let _ = thread.join();
+            thread.join();
             self.core.join();
         }
     }

@@ -28,6 +28,7 @@ mod ring;
 mod select;
 mod signal;
 mod socket;
+mod spawn;
 mod table;
 mod unreadable;
 
@@ -48,6 +49,7 @@ pub(crate) use ring::{Uring, is_refusal, try_io_uring};
 pub(crate) use select::wait_for;
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, tcp_is_closed, unsent};
+pub(crate) use spawn::{Spawned, spawn};
 pub(crate) use table::Thread;
 pub(crate) use unreadable::write_unreadable;
 

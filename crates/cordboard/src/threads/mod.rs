@@ -5,13 +5,14 @@ mod queue;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::queue::{Pushed, Queue, Since};
+use crate::errno::Errno;
 use crate::guarded::guarded;
-use crate::sys::{NoSignals, PerProcess};
+use crate::sys::{self, NoSignals, PerProcess, Spawned};
 
 /// What the queue is made of. The model check (`crates/model`) compiles it
 /// against its own.
@@ -47,7 +48,7 @@ pub(crate) const NOBODY: usize = 0;
 /// A few threads.
 pub(crate) struct Pool<W> {
     queue: Queue<W>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<Spawned>>,
     owner: usize,
 }
 
@@ -62,23 +63,21 @@ pub(crate) fn is_of(owner: usize) -> bool {
 
 /// Starts a thread that no signal ever reaches.
 pub(crate) fn start(
-    name: &str,
+    name: &'static CStr,
     owner: usize,
     body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<JoinHandle<()>> {
+) -> Result<Spawned, Errno> {
     let signals = NoSignals::start();
-    let started = std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            OWNER.set(owner);
-            body();
-        });
+    let started = sys::spawn(name, move || {
+        OWNER.set(owner);
+        body();
+    });
     drop(signals);
     started
 }
 
 /// Gives the calling thread another name.
-pub(crate) fn rename(name: &std::ffi::CStr) {
+pub(crate) fn rename(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
@@ -102,7 +101,7 @@ impl<W: Work> Pool<W> {
             Ok(Pushed::Oversee) => {
                 let pool = Arc::clone(self);
                 if self
-                    .start("cordboard-watch", move || pool.oversee())
+                    .start(c"cordboard-watch", move || pool.oversee())
                     .is_err()
                 {
                     self.queue.not_overseen();
@@ -113,7 +112,11 @@ impl<W: Work> Pool<W> {
         }
     }
 
-    fn start(&self, name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    fn start(
+        &self,
+        name: &'static CStr,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Errno> {
         let thread = start(name, self.owner, body)?;
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.retain(|thread| !thread.is_finished());
@@ -125,7 +128,7 @@ impl<W: Work> Pool<W> {
     /// had.
     fn start_one(self: &Arc<Self>) -> VecDeque<W> {
         let pool = Arc::clone(self);
-        match self.start("cordboard-work", move || pool.run()) {
+        match self.start(c"cordboard-work", move || pool.run()) {
             Ok(()) => VecDeque::new(),
             // EAGAIN: the limit of threads.
             Err(_) => self.queue.not_started(),
@@ -166,7 +169,7 @@ impl<W: Work> Pool<W> {
                 return;
             }
             for thread in threads {
-                let _ = thread.join();
+                thread.join();
             }
         }
     }

@@ -1,0 +1,238 @@
+//! Threads, by `pthread_create(3)`. One of the standard library's takes a lock
+//! of the whole process's as it begins and as it ends, for its words about
+//! stack overflows. Held by another thread at the moment of a `fork(2)`, that is
+//! never free again in the child, where no such thread begins any more.
+//!
+//! The words are no loss: a thread that blocks `SIGSEGV` dies of it whatever the
+//! handlers (`force_sig_info_to_task` in kernel/signal.c). Below the stack is a
+//! guard page all the same (`pthread_attr_setguardsize(3)`).
+
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr;
+use std::sync::{Arc, Weak};
+
+use crate::errno::Errno;
+use crate::guarded::guarded;
+
+/// As large as the standard library makes it.
+const STACK: usize = 2 << 20;
+
+/// A thread that was started. Dropped, it goes on alone.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    id: libc::pthread_t,
+    /// Of what its body has until it has ended.
+    alive: Weak<()>,
+}
+
+// SAFETY: an identifier, a pointer in some C libraries, that any thread may
+// give to any call.
+unsafe impl Send for Spawned {}
+
+/// What a new thread is given.
+struct Start {
+    name: &'static CStr,
+    body: Box<dyn FnOnce() + Send>,
+    alive: Arc<()>,
+}
+
+/// Starts a thread with the calling one's signal mask. A panic of its body ends
+/// it, and nothing else. Of a name, the first 15 bytes count.
+///
+/// # Errors
+///
+/// `EAGAIN`: the limit of threads, or no memory. `ENOMEM`: no memory. `EPERM`,
+/// `ENOSYS`, or what else a filter says.
+pub(crate) fn spawn(
+    name: &'static CStr,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<Spawned, Errno> {
+    let alive = Arc::new(());
+    let known = Arc::downgrade(&alive);
+    let body = Box::new(body);
+    let start = Box::into_raw(Box::new(Start { name, body, alive }));
+    match create(start) {
+        Ok(id) => Ok(Spawned { id, alive: known }),
+        Err(errno) => {
+            // SAFETY: made above; no thread has begun that would take it.
+            drop(unsafe { Box::from_raw(start) });
+            Err(errno)
+        }
+    }
+}
+
+fn create(start: *mut Start) -> Result<libc::pthread_t, Errno> {
+    let attributes = Attributes::new()?;
+    match create_with(&raw const attributes.0, start) {
+        // The host's own thread-local variables leave no room in a stack of that
+        // size (`allocate_stack` in the GNU C library). The default one is
+        // what the host has its own threads by.
+        Err(Errno::EINVAL) => create_with(ptr::null(), start),
+        done => done,
+    }
+}
+
+fn create_with(
+    attributes: *const libc::pthread_attr_t,
+    start: *mut Start,
+) -> Result<libc::pthread_t, Errno> {
+    let mut id = MaybeUninit::uninit();
+    // SAFETY: the attributes are valid, or null; what is started may be used on
+    // any thread, and is this one's alone if it begins.
+    let refused =
+        unsafe { libc::pthread_create(id.as_mut_ptr(), attributes, begin, start.cast::<c_void>()) };
+    done(refused)?;
+    // SAFETY: filled in by the successful call above.
+    Ok(unsafe { id.assume_init() })
+}
+
+extern "C" fn begin(start: *mut c_void) -> *mut c_void {
+    // SAFETY: made by `spawn`, which leaves it to the thread that begins.
+    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    let Start { name, body, alive } = *start;
+    // Only for whoever looks.
+    let _ = rustix::thread::set_name(name);
+    guarded(body);
+    drop(alive);
+    ptr::null_mut()
+}
+
+impl Spawned {
+    /// Its body has ended.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.alive.strong_count() == 0
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn join(self) {
+        let this = ManuallyDrop::new(self);
+        // EDEADLK, if it is the calling one, is nothing to wait for.
+        // SAFETY: neither joined nor detached before, since both take the handle.
+        unsafe { libc::pthread_join(this.id, ptr::null_mut()) };
+    }
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        // SAFETY: neither joined nor detached before.
+        unsafe { libc::pthread_detach(self.id) };
+    }
+}
+
+/// How threads are made.
+struct Attributes(libc::pthread_attr_t);
+
+impl Attributes {
+    fn new() -> Result<Attributes, Errno> {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: fills them in.
+        done(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
+        // SAFETY: filled in by the successful call above.
+        let mut attributes = Attributes(unsafe { attributes.assume_init() });
+        // SAFETY: they are valid. A whole number of pages, and more than the
+        // least there is, so it is not refused.
+        unsafe { libc::pthread_attr_setstacksize(&mut attributes.0, STACK) };
+        Ok(attributes)
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        // SAFETY: they are valid, and not used after.
+        unsafe { libc::pthread_attr_destroy(&mut self.0) };
+    }
+}
+
+/// The errno is what these calls return.
+fn done(refused: c_int) -> Result<(), Errno> {
+    match refused {
+        0 => Ok(()),
+        errno => Err(Errno::from_raw(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_has_its_name_and_its_stack_and_is_waited_for() {
+        let (send, told) = channel();
+        let (go, gone) = channel::<()>();
+        let thread = spawn(c"cordboard-named", move || {
+            let mut large = [1u8; STACK - (256 << 10)];
+            std::hint::black_box(&mut large);
+            let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+            send.send((name, std::thread::current())).unwrap();
+            // Parked until it is unparked, as any thread.
+            std::thread::park();
+            gone.recv().unwrap_err();
+        })
+        .unwrap();
+        let (name, parked) = told.recv().unwrap();
+        assert_eq!(name, "cordboard-named\n");
+        assert!(!thread.is_finished());
+        parked.unpark();
+        drop(go);
+        thread.join();
+    }
+
+    #[test]
+    fn what_a_thread_keeps_is_dropped_whatever_ends_it() {
+        struct Tells(std::sync::mpsc::Sender<bool>);
+        impl Drop for Tells {
+            fn drop(&mut self) {
+                let _ = self.0.send(std::thread::panicking());
+            }
+        }
+        thread_local! {
+            static KEPT: std::cell::RefCell<Option<Tells>> = const { std::cell::RefCell::new(None) };
+        }
+        for panics in [false, true] {
+            let (send, told) = channel();
+            let own = Tells(send.clone());
+            let thread = spawn(c"cordboard-tells", move || {
+                let _own = own;
+                KEPT.set(Some(Tells(send)));
+                if panics {
+                    std::panic::resume_unwind(Box::new(()));
+                }
+            })
+            .unwrap();
+            assert_eq!(told.recv(), Ok(panics));
+            assert_eq!(told.recv(), Ok(false), "as the thread ends");
+            assert!(thread.is_finished());
+            thread.join();
+        }
+    }
+
+    /// Detached, it goes on, and its stack is given back.
+    #[test]
+    fn a_thread_that_nobody_waits_for_goes_on() {
+        let (send, told) = channel();
+        let (go, gone) = channel::<()>();
+        drop(spawn(c"cordboard-alone", move || {
+            gone.recv().unwrap_err();
+            send.send(()).unwrap();
+        }));
+        drop(go);
+        assert_eq!(told.recv(), Ok(()));
+    }
+
+    #[test]
+    fn without_another_thread_the_body_is_given_up() {
+        assert!(testkit::child::in_a_child(|| {
+            testkit::refuse::refuse(&[libc::SYS_clone, libc::SYS_clone3], libc::EAGAIN);
+            let kept = Arc::new(());
+            let body = {
+                let kept = Arc::clone(&kept);
+                move || drop(kept)
+            };
+            let refused = spawn(c"cordboard-none", body).map(drop);
+            refused == Err(Errno::EAGAIN) && Arc::strong_count(&kept) == 1
+        }));
+    }
+}
