@@ -64,14 +64,14 @@ impl Job {
                 if found != expected {
                     let sums = format!("read back it has the xxh3 {found}, expected {expected}");
                     let text = match plain {
-                        true => self.difference((source, from), &back, start, report)?,
+                        true => self.difference((source, from), (&back, to), start, report)?,
                         false => None,
                     };
                     return Err(wrong(to, report, text.unwrap_or(sums)));
                 }
             }
             None => {
-                if let Some(text) = self.difference((source, from), &back, start, report)? {
+                if let Some(text) = self.difference((source, from), (&back, to), start, report)? {
                     return Err(wrong(to, report, text));
                 }
             }
@@ -105,18 +105,24 @@ impl Job {
     fn difference(
         &self,
         (source, from): (BorrowedFd<'_>, &Place<'_>),
-        back: &File,
+        (back, to): (&File, &Place<'_>),
         start: u64,
         report: &Report,
     ) -> Result<Option<String>, Problem> {
-        let reading = |e: Errno| Problem::call(from.shown(), Side::Source, e, Doing::Moving);
+        let reading = |side: Side, e: Errno| {
+            let place = match side {
+                Side::Source => from,
+                Side::Sink => to,
+            };
+            Problem::call(place.shown(), side, e, Doing::Moving)
+        };
         let source = source
             .try_clone_to_owned()
-            .map_err(|e| reading(errno(&e)))?;
+            .map_err(|e| reading(Side::Source, errno(&e)))?;
         let begin = self.request.source_offset.unwrap_or(0);
         let sides = [(&File::from(source), begin), (back, start)];
         let found = first_difference(sides, report.written).map_err(|e| match e {
-            Stop::Failed(e) => reading(e),
+            Stop::Failed(side, e) => reading(side, e),
             Stop::Interrupted => Problem::interrupted(),
         })?;
         Ok(found.map(|difference| difference.to_string()))
@@ -156,11 +162,12 @@ impl std::fmt::Display for Difference {
 /// Why comparing did not come to its end.
 #[derive(Debug, PartialEq, Eq)]
 enum Stop {
-    Failed(Errno),
+    Failed(Side, Errno),
     Interrupted,
 }
 
-/// Compares so many bytes of two files, each from an offset on.
+/// Compares so many bytes of two files, a source and a sink, each from an offset
+/// on.
 fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Difference>, Stop> {
     let mut buffers = [vec![0; PIECE], vec![0; PIECE]];
     let mut at = 0;
@@ -168,9 +175,10 @@ fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Diff
         go_on().map_err(|_| Stop::Interrupted)?;
         let want = usize::try_from(length - at).map_or(PIECE, |left| left.min(PIECE));
         let mut got = [0; 2];
-        for ((file, start), (buffer, got)) in sides.iter().zip(buffers.iter_mut().zip(&mut got)) {
-            let read = fill(file, &mut buffer[..want], start + at);
-            *got = read.map_err(|e| Stop::Failed(errno(&e)))?;
+        for (index, side) in [Side::Source, Side::Sink].into_iter().enumerate() {
+            let (file, start) = sides[index];
+            let read = fill(file, &mut buffers[index][..want], start + at);
+            got[index] = read.map_err(|e| Stop::Failed(side, errno(&e)))?;
         }
         let [expected, found] = [&buffers[0][..got[0]], &buffers[1][..got[1]]];
         if expected != found {
@@ -304,6 +312,28 @@ mod tests {
                 let says = format!("it holds {length} bytes, and {whole} are to be in it");
                 assert!(check().unwrap_err().text.contains(&says));
             }
+        }
+    }
+
+    /// What comes back is read for that alone: the source is not to blame.
+    #[test]
+    fn a_sink_that_cannot_be_read_is_told_of_as_the_sink() {
+        let dir = tempfile::tempdir().unwrap();
+        let [source, sink] = ["s", "d"].map(|name| dir.path().join(name));
+        std::fs::write(&source, b"abc").unwrap();
+        std::fs::write(&sink, b"abc").unwrap();
+        let job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
+        let [from, to] = [&source, &sink].map(|path| Place::top(path));
+        let file = |path| File::options().read(true).open(path).unwrap();
+        let deaf = |path| File::options().write(true).open(path).unwrap();
+        for (side, source, back) in [
+            (Side::Source, deaf(&source), file(&sink)),
+            (Side::Sink, file(&source), deaf(&sink)),
+        ] {
+            let mut report = Report::default();
+            report.written = 3;
+            let failed = job.difference((source.as_fd(), &from), (&back, &to), 0, &report);
+            assert_eq!(failed.unwrap_err().side, Some(side));
         }
     }
 
