@@ -45,10 +45,11 @@
 //! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are held back
 //!   from the calling thread while a transfer runs, so that a closed reader
 //!   or a file-size limit is an errno in the report and not the host's end.
-//! * It does not cut off what others write to its sink behind it. One exception:
-//!   a direct copy that ends early gives the file back the length that it has
-//!   filled, if it still has the length that the copy gave it; no call looks and
-//!   cuts at once, so whoever makes the file longer between the two loses that.
+//! * It does not cut off what other processes write past its own bytes in the
+//!   sink. One exception: a direct copy that ends early truncates the file to
+//!   what it has filled, if the file still has the length that the copy gave it.
+//!   No call compares and truncates at once, so bytes that another process
+//!   appends between the two calls are lost.
 //! * It takes no part in locks. By `fcntl_locking(2)` a process loses its own
 //!   record locks on a file with any descriptor of it that is closed: those of
 //!   an engine's transfers, and the second ones of direct copies, are.

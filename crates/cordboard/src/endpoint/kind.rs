@@ -171,7 +171,7 @@ impl Kind {
         )
     }
 
-    /// Whether a call on it can wait for somebody else for an unbounded time.
+    /// Whether a call on it can block on another process without limit.
     pub fn can_block(self) -> bool {
         !matches!(
             self,

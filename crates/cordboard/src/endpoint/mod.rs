@@ -127,7 +127,7 @@ impl Facts {
         self.kind == Kind::File && self.filesystem.is_some_and(|fs| !fs.is_foreign())
     }
 
-    /// Whether a call on it can wait for somebody else for an unbounded time.
+    /// Whether a call on it can block on another process without limit.
     pub fn can_block(&self) -> bool {
         self.kind.can_block() && !self.memory
     }
@@ -164,8 +164,8 @@ impl Facts {
 
 /// Whether two descriptors share one open description, and with it position
 /// and flags: the same number, `F_DUPFD_QUERY` (since Linux 6.10), or `kcmp(2)`
-/// (since Linux 3.5, where configured and not filtered). `false` where nobody
-/// can tell.
+/// (since Linux 3.5, where configured and not filtered). `false` if neither can
+/// tell.
 pub fn same_description(a: impl AsFd, b: impl AsFd) -> bool {
     crate::sys::same_description(a.as_fd(), b.as_fd())
 }

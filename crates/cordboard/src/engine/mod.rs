@@ -4,8 +4,8 @@
 //! One thread waits for all transfers (`epoll(7)`) and takes the steps of those
 //! between pipes and sockets, a step each in turn; another one, when needed,
 //! does the same for direct copies, and a few more are there for what waits
-//! inside the kernel. No signal reaches any of them. Where one of them is held
-//! up in the kernel, another one takes its place.
+//! inside the kernel. No signal reaches any of them. If one of them is blocked
+//! in the kernel, another thread takes its place.
 
 mod completion;
 mod core;
@@ -54,8 +54,7 @@ pub struct Options {
     pub backend: Backend,
     /// Threads for what waits inside the kernel, at most, and one at least.
     /// They are started when they are needed, and leave when there is nothing
-    /// to do. Where all are held up, and work waits, others are started beside
-    /// them.
+    /// to do. If all are blocked and work waits, additional threads are started.
     pub workers: usize,
 }
 
@@ -75,9 +74,9 @@ impl Default for Options {
 ///
 /// Most programs need none: [`start`] and [`Transfer::start`] use
 /// one that is there for the whole process, from its first use on. A child of
-/// `fork(2)` gets a fresh one, and so does a host that has closed all
-/// descriptors but its own (`close_range(2)`): what ran then ends with `EBADF`
-/// within a minute, and touches nothing that has its numbers by now.
+/// `fork(2)` gets a new one, and so does a host that has closed all descriptors
+/// but its own (`close_range(2)`): transfers that were running end with `EBADF`
+/// within a minute, and do not touch files that have their numbers by then.
 ///
 /// Its threads have the descriptors of the thread that made it. A thread with
 /// a table of its own (`unshare(2)`, `CLONE_FILES`) can make itself an engine,
@@ -95,10 +94,13 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: `CORDBOARD_ENGINE` names no backend. `ENOSYS`, `EPERM`:
-    /// [`Backend::Uring`], and io_uring is not to be had. `EMFILE`, `ENFILE`,
-    /// `ENOMEM`: three descriptors were not. `EAGAIN`: a thread was not. `EPERM`,
-    /// `ENOSYS`, or what else a filter says: `epoll_pwait(2)` is refused.
+    /// * `EINVAL`: `CORDBOARD_ENGINE` names no backend.
+    /// * `ENOSYS`, `EPERM`: [`Backend::Uring`], and io_uring is not available.
+    /// * `EMFILE`, `ENFILE`, `ENOMEM`: three descriptors, or memory, are not
+    ///   available.
+    /// * `EAGAIN`: no thread is available.
+    /// * `EPERM`, `ENOSYS`, or another errno of a seccomp filter:
+    ///   `epoll_pwait(2)` is refused.
     pub fn new(options: Options) -> Result<Engine, Errno> {
         let backend = match options.backend {
             Backend::Auto => Backend::from_env().map_err(|_| Errno::EINVAL)?,
@@ -143,7 +145,7 @@ impl Engine {
             .map_err(|(errno, _)| Refusal::NoEngine { errno })
     }
 
-    /// Starts it, or gives it back where this engine starts nothing any more.
+    /// Starts it, or gives it back if this engine starts nothing any more.
     fn take_up(&self, mut transfer: Transfer<'static>) -> Result<TakenUp, Refusal> {
         if self.core.is_inherited() {
             return Ok(Err((Errno::ECHILD, Box::new(transfer))));

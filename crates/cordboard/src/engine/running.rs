@@ -43,7 +43,7 @@ impl Shared {
         })
     }
 
-    /// The counts, for an outcome that nobody else can tell of.
+    /// The counts, for an outcome that no thread reports.
     pub(super) fn lost(&self, errno: Errno) -> Outcome {
         let status = self.live.look(true);
         let mut report = Report::nothing(None, Some(errno));
@@ -64,8 +64,8 @@ impl Shared {
 ///
 /// Dropped, it cancels the transfer: what the sink takes at once of what had
 /// been read is still written, a seekable source is rewound, and the rest is
-/// lost with the outcome that nobody asked for. [`Running::cancel`] followed by
-/// [`Running::wait`] loses nothing.
+/// lost with the outcome. [`Running::cancel`] followed by [`Running::wait`]
+/// loses nothing.
 ///
 /// It belongs to the process that started it. In a child of `fork(2)` the
 /// transfer does not run (it goes on in the parent), and every way of waiting
@@ -118,18 +118,18 @@ impl Running {
 
     /// Ends it with [`Ended::Cancelled`](crate::Ended::Cancelled), soon: a
     /// piece of a file copy that is under way is finished first. Returns at
-    /// once; the outcome is there for whoever waits. It is
-    /// [`Ended::Eof`](crate::Ended::Eof) where the transfer found the end of its
-    /// source before it was cancelled.
+    /// once; [`wait`](Running::wait) and the other ways to wait give the
+    /// outcome. It is [`Ended::Eof`](crate::Ended::Eof) if the transfer found
+    /// the end of its source before it was cancelled.
     ///
-    /// A call that waits inside the kernel, where nothing can end it, is
-    /// finished first too, since the counts are exact only then. So it is with
+    /// A system call that blocks and cannot be interrupted returns first, since
+    /// the counts are exact only then. The same holds for
     /// [`Request::idle`](crate::Request::idle). Such calls are: reads and writes
-    /// of a file system whose server does not answer (NFS, FUSE); whatever
-    /// touches a pipe that another process is splicing a silent socket or a slow
-    /// file into, which locks the pipe (a source that is empty is not touched); a
-    /// write of up to 4096 bytes to a blocking serial line that takes a part of
-    /// it. Other transfers go on meanwhile.
+    /// of a file system whose server does not answer (NFS, FUSE); calls on a
+    /// pipe into which another process splices a silent socket or a slow file,
+    /// which holds the pipe's lock (an empty source is not read); a write of up
+    /// to 4096 bytes to a blocking serial line that accepts only a part of it.
+    /// Other transfers go on meanwhile.
     pub fn cancel(&self) {
         if !self.is_orphan() && self.shared.completion.cancel() {
             // An engine that has shut down has ended it already.
@@ -170,8 +170,8 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor was to be had. `ECHILD`: it
-    /// is the parent's. `EBADF`: the host has closed it.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
+    /// `ECHILD`: it is the parent's. `EBADF`: the host has closed it.
     pub fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
         if self.is_orphan() {
             return Err(Errno::ECHILD);
@@ -183,9 +183,9 @@ impl Running {
         }
     }
 
-    /// Calls this at the end, before anybody else is told: on one of the
-    /// engine's threads, which it must not keep; or at once and here, if the
-    /// transfer has ended. Several are called in their order.
+    /// Calls this at the end, before waiters are woken: on one of the engine's
+    /// threads, which it must not block; or at once on the calling thread, if
+    /// the transfer has ended. Several are called in their order.
     pub fn on_end(&self, callback: impl FnOnce(&Report) + Send + 'static) {
         if self.is_orphan() {
             callback(&self.orphan().report);

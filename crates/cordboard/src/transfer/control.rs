@@ -41,9 +41,9 @@ impl Control {
         Ok(Control::with(Some(Bell::new()?)))
     }
 
-    /// The same where no descriptor is to be had: a transfer that waits looks
-    /// every 20 ms whether it was cancelled, or woken, unless it is
-    /// [interrupted](Control::interrupting).
+    /// The same without a descriptor, for when none is available: a transfer
+    /// that waits checks every 20 ms whether it was cancelled or woken, unless
+    /// it is [interrupted](Control::interrupting).
     pub fn without_descriptor() -> Control {
         Control::with(None)
     }
@@ -58,9 +58,9 @@ impl Control {
         }
     }
 
-    /// Says that whoever cancels or wakes also interrupts the transfer's
-    /// thread by a signal whose handler does not restart system calls
-    /// (no `SA_RESTART`), again and again until the transfer has noticed.
+    /// Promises that the code that cancels or wakes also interrupts the
+    /// transfer's thread by a signal whose handler does not restart system
+    /// calls (no `SA_RESTART`), repeatedly until the transfer has noticed.
     /// Then a transfer between blocking descriptors may sleep inside its
     /// system calls instead of in `poll(2)`, which saves a call a step.
     #[must_use]

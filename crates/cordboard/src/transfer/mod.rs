@@ -300,15 +300,15 @@ impl<'a> Transfer<'a> {
     /// A signal handled by the caller's own handler does not end it; see
     /// [`Control`] for what does.
     ///
-    /// Without [`Request::idle`], and where nobody needs the thread back (no
-    /// [`Control`], no observer with an interval) or whoever does
-    /// [interrupts](Control::interrupting) it, the transfer sleeps inside its
-    /// system calls. It then notices that its sink is dead only when the
-    /// source next says something, and not while that is silent.
+    /// The transfer sleeps inside its system calls if it has no
+    /// [`Request::idle`], no [`Control`] and no observer with an interval, or if
+    /// its `Control` [interrupts](Control::interrupting) it. It then notices
+    /// that its sink is dead only when the source next has data, and not while
+    /// the source is silent.
     ///
-    /// A call that waits inside the kernel past [`Control::cancel`] and
-    /// [`Request::idle`] is waited for; see
-    /// [`Running::cancel`](crate::Running::cancel) for which do.
+    /// [`Control::cancel`] and [`Request::idle`] take effect only after a system
+    /// call that blocks and cannot be interrupted has returned; see
+    /// [`Running::cancel`](crate::Running::cancel) for which calls do.
     pub fn run(self) -> Outcome {
         drive::run(self, &mut wait::Poll::new())
     }

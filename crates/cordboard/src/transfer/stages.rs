@@ -16,7 +16,7 @@ impl<'a> Transfer<'a> {
     /// [`Refusal::NoPath`] where read/write is turned off; for a stage that
     /// changes the bytes, [`Refusal::StagedMessages`] between datagrams, whose
     /// boundaries would be lost, and [`Refusal::StagedOntoItself`] within one
-    /// file, of which nobody could say what is overwritten when.
+    /// file, because what is overwritten when would be undefined.
     pub fn stage(mut self, stage: Stage) -> Result<Transfer<'a>, Failure> {
         if let Err(refusal) = self.admit(&stage) {
             return Err(Failure::refused(refusal));
