@@ -1,11 +1,11 @@
-//! Code of the caller's on a thread of ours: observers, stages, callbacks,
+//! The program's code on the library's threads: observers, stages, callbacks,
 //! wakers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls it; `None` if it panics. The payload of a panic is the caller's too,
-/// and may panic when it is dropped (`catch_unwind` says so); the second one is
-/// leaked, as the standard library's threads do.
+/// Calls it; `None` if it panics. The payload of a panic may itself panic when
+/// it is dropped (see `catch_unwind`); the second payload is leaked, as the
+/// standard library's threads do.
 pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(value) => Some(value),

@@ -1,10 +1,11 @@
-//! Errors of connections, which the kernel tells once.
+//! Errors of connections, which the kernel reports once.
 //!
-//! Whoever calls first is told what a connection has died of (`sock_error`,
-//! include/net/sock.h), in whichever direction; the next read gives 0, as if
-//! the peer had ended. Where one transfer writes to a socket and another reads
-//! it, the writer may be told, and the reader would take a reset for a clean
-//! end. So whoever is told notes it, and whoever reads 0 asks what was noted.
+//! The first call on a dead connection gets its error (`sock_error`,
+//! include/net/sock.h), whichever its direction. The next read returns 0, as
+//! after a regular end. If one transfer writes to a socket and another reads
+//! from it, the writer may get the error, and the reader would take a reset for
+//! a clean end. So the writer records the error, and a reader that gets 0 looks
+//! it up.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -22,12 +23,13 @@ use crate::sys::{PerProcess, tcp_is_closed};
 /// Connections that are remembered after they have died.
 const REMEMBERED: usize = 1024;
 
-/// What is known to one process; a child after `fork(2)` begins anew.
+/// The records of one process; a child of `fork(2)` starts with none.
 #[derive(Default)]
 struct Table {
     /// Sockets that transfers write to.
     writers: Mutex<HashMap<FileId, Weak<Writer>>>,
-    /// What others than the reader were told, the oldest first.
+    /// Errors that were reported to a call other than the reader's, the oldest
+    /// first.
     noted: Mutex<VecDeque<(Name, Errno)>>,
 }
 
@@ -53,16 +55,16 @@ fn name(fd: BorrowedFd<'_>, id: FileId) -> Name {
 #[derive(Debug)]
 pub(crate) struct Writer {
     id: FileId,
-    /// Calls under way.
+    /// Calls in progress.
     calls: AtomicU32,
-    /// The last one has written less than there was to write, perhaps; another
+    /// The last call may have written less than there was to write; another
     /// follows at once.
     less: AtomicBool,
 }
 
 impl Writer {
-    /// The same for all transfers that write to one socket. `None` of anything
-    /// that is no stream socket.
+    /// One for all transfers that write to the same socket. `None` for anything
+    /// but a stream socket.
     pub(crate) fn of(sink: &Endpoint<'_>) -> Option<Arc<Writer>> {
         let id = sink.facts().id.filter(|_| sink.kind().is_stream_socket())?;
         let mut writers = lock(&table().writers);
@@ -78,12 +80,12 @@ impl Writer {
         Some(writer)
     }
 
-    /// A call that writes so many bytes, or `None`: as many as there are. What
-    /// it is told is noted before anybody finds that no call is under way.
+    /// A call that writes so many bytes, or `None`: as many as there are. Its
+    /// error is recorded before a reader can find that no call is in progress.
     ///
-    /// `splice(2)` and `sendfile(2)` send several times, and where they have sent
-    /// something they keep the error to themselves (`splice_to_socket`,
-    /// fs/splice.c), so that the next call is told of the end alone.
+    /// `splice(2)` and `sendfile(2)` send several times. If they have sent
+    /// something, they drop the error (`splice_to_socket`, fs/splice.c), and the
+    /// next call sees only the end.
     pub(crate) fn call(
         &self,
         sink: &Endpoint<'_>,
@@ -98,15 +100,15 @@ impl Writer {
             Ok(n) => {
                 let less = bytes.is_none_or(|bytes| n < bytes);
                 self.less.store(tcp && less, Ordering::SeqCst);
-                // One that waits stops early for nothing else but a signal. What
-                // a UNIX socket's peer did not read of what kept us waiting makes
+                // A blocking call stops early only for a signal. The bytes that
+                // made us wait and that a UNIX socket's peer did not read make
                 // its end a reset.
                 if waits && less && bytes.is_some() && !tcp && hung_up(sink.fd()) {
                     note(sink, Errno::ECONNRESET);
                 }
             }
             Err(errno) => {
-                // Nobody of ours has ended it: there was an error.
+                // This process has not shut it down: there was an error.
                 let kept = errno == Errno::EPIPE && self.less.load(Ordering::SeqCst);
                 if kept && tcp_is_closed(sink.fd()) == Some(true) {
                     note(sink, Errno::ECONNRESET);
@@ -120,7 +122,8 @@ impl Writer {
         done
     }
 
-    /// A call may be told of an error at this moment, or be followed by one.
+    /// A call may be getting an error at this moment, or be followed by one that
+    /// does.
     fn is_busy(&self) -> bool {
         self.calls.load(Ordering::SeqCst) > 0 || self.less.load(Ordering::SeqCst)
     }
@@ -135,14 +138,15 @@ impl Drop for Writer {
     }
 }
 
-/// Both directions are shut down: no call on it waits any more.
+/// Both directions are shut down: no call on it blocks any more.
 fn hung_up(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::empty())];
     matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
         && fds[0].revents().contains(PollFlags::HUP)
 }
 
-/// Whether it is what a connection dies of, and was taken off it by being told.
+/// Whether it is an error of the connection itself, which the kernel clears when
+/// it reports it.
 fn is_of_the_connection(errno: Errno) -> bool {
     matches!(
         errno,
@@ -156,7 +160,7 @@ fn is_of_the_connection(errno: Errno) -> bool {
     )
 }
 
-/// Notes what a call on a socket was told.
+/// Records the error of a call on a socket.
 pub(crate) fn note(end: &Endpoint<'_>, errno: Errno) {
     let Some(id) = end.facts().id.filter(|_| end.kind().is_stream_socket()) else {
         return;
@@ -178,19 +182,19 @@ pub(crate) fn note(end: &Endpoint<'_>, errno: Errno) {
     noted.push_back((name, errno));
 }
 
-/// What a socket that gives 0 stands at.
+/// Why a read from a socket returned 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// The peer's end.
     Clean,
     /// The connection died of this.
     Died(Errno),
-    /// It has died, and a call of this process may be told of what at this
-    /// moment: to be asked again.
+    /// It has died, and a call of this process may be getting the error at this
+    /// moment: to be looked up again.
     Unknown,
 }
 
-/// What a source that gives 0 stands at.
+/// Why a read from this source returned 0.
 pub(crate) fn end_of(source: &Endpoint<'_>) -> End {
     let Some(id) = source
         .facts()
@@ -199,7 +203,7 @@ pub(crate) fn end_of(source: &Endpoint<'_>) -> End {
     else {
         return End::Clean;
     };
-    // In this order: what a call that has ended was told is noted.
+    // In this order: a call that has ended has recorded its error.
     let writer = lock(&table().writers).get(&id).and_then(Weak::upgrade);
     let busy = writer.is_some_and(|writer| writer.is_busy());
     match noted(source.fd(), id) {
@@ -219,8 +223,8 @@ fn noted(fd: BorrowedFd<'_>, id: FileId) -> Option<Errno> {
     found.map(|(_, errno)| *errno)
 }
 
-/// A transfer begins: what was noted of a socket that is connected again is not
-/// of this connection.
+/// A transfer begins: a socket that was connected again has records of an
+/// earlier connection, which do not apply.
 pub(crate) fn begin(end: &Endpoint<'_>) {
     let Some(id) = end.facts().id.filter(|_| end.kind() == Kind::Tcp) else {
         return;

@@ -1,29 +1,29 @@
-//! Where a thread leaves all that it is in charge of while it does something
-//! that may hold it up, for another thread to take over. `crates/model` tries
-//! the orders.
+//! Holds a thread's state while the thread is in a step that may block, so that
+//! another thread, the watch, can take the state over. `crates/model` tries the
+//! interleavings.
 
 use std::time::Duration;
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 
-/// What one thread is in charge of, and one other watches over.
+/// The state of one thread, which a second thread watches.
 pub(crate) struct Seat<T> {
     state: Mutex<State<T>>,
     watch: Condvar,
 }
 
 struct State<T> {
-    /// Left here for the length of a step.
+    /// The state, here for the length of a step.
     left: Option<T>,
     /// Steps that have begun.
     steps: u64,
-    /// Nothing has begun since the watch looked last, and it does not look any
-    /// more: the next step wakes it.
+    /// No step has begun since the watch's last check, and it sleeps: the next
+    /// step wakes it.
     asleep: bool,
     closed: bool,
 }
 
-/// One step, of whoever was in charge when it began.
+/// One step, of the thread that owned the state when it began.
 #[derive(Debug)]
 pub(crate) struct Step(u64);
 
@@ -46,7 +46,7 @@ impl<T> Seat<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Leaves it here. A step begins, for which it is not needed: this one.
+    /// Puts the state here and begins a step, which does not need it.
     pub(crate) fn leave(&self, charge: T) -> Step {
         let mut state = self.lock();
         state.left = Some(charge);
@@ -60,8 +60,8 @@ impl<T> Seat<T> {
         step
     }
 
-    /// The step is over. `None`: somebody else is in charge, who may have left
-    /// it here for a step of their own.
+    /// Ends the step. `None`: another thread has taken the state over, and may
+    /// have put it here for a step of its own.
     pub(crate) fn come_back(&self, step: Step) -> Option<T> {
         let mut state = self.lock();
         match state.steps == step.0 {
@@ -70,9 +70,9 @@ impl<T> Seat<T> {
         }
     }
 
-    /// The watch: looks every so often, for as long as there are steps, and
-    /// takes over from one that takes longer than that and is `held_up`. `None`
-    /// once the seat is closed.
+    /// The watch's loop: checks every `look` while steps begin. Returns the
+    /// state of a step that lasts longer than that and is `held_up`; `None` once
+    /// the seat is closed.
     pub(crate) fn watch(&self, look: Duration, held_up: impl Fn() -> bool) -> Option<T> {
         let mut seen = None;
         let mut state = self.lock();
@@ -107,7 +107,7 @@ impl<T> Seat<T> {
         None
     }
 
-    /// Nobody is needed any more.
+    /// Ends the watch.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.watch.notify_all();

@@ -12,15 +12,15 @@ use super::seat::Seat;
 use crate::errno::Errno;
 use crate::transfer::Place;
 
-/// The token of the inbox's bell: no transfer's number comes so far.
+/// The token of the inbox's bell: transfers' numbers do not reach it.
 pub(super) const BELL: EventData = EventData::new_u64(u64::MAX);
 
-/// An epoll, and an inbox whose bell it hears.
+/// An epoll instance, and an inbox whose bell is registered in it.
 pub(super) struct Station {
     /// `None` once it is dropped.
     epoll: Option<OwnedFd>,
     inbox: Arc<Inbox<Message>>,
-    /// What its thread is in charge of, while it takes a step.
+    /// Its thread's state, while the thread is in a step.
     seat: Seat<Box<Reactor>>,
     /// Whose home it is.
     pub(super) place: Place,
@@ -52,9 +52,9 @@ impl Station {
     }
 
     /// Whether its descriptors are still its own: the host may have closed all
-    /// that it did not open, and have others under their numbers. The epoll
-    /// that knows this bell is this one's; any other says `ENOENT`, and is not
-    /// changed.
+    /// that it did not open, and reused their numbers. The epoll instance is
+    /// this station's if the bell is registered in it; any other says `ENOENT`,
+    /// and is not changed.
     pub(super) fn is_intact(&self) -> bool {
         use rustix::io::Errno as Refused;
         let bell = self.inbox.bell();
@@ -62,7 +62,7 @@ impl Station {
             && match epoll::modify(self.epoll(), bell, BELL, EventFlags::IN) {
                 Ok(()) => true,
                 Err(Refused::NOENT | Refused::INVAL | Refused::BADF) => false,
-                // A filter's word, which says nothing of the descriptor.
+                // From a filter: it says nothing about the descriptor.
                 Err(_) => true,
             }
     }
@@ -71,7 +71,7 @@ impl Station {
 impl Drop for Station {
     fn drop(&mut self) {
         if !self.is_intact() {
-            // Somebody else's to close.
+            // The numbers may be other files by now.
             std::mem::forget(self.epoll.take());
         }
     }

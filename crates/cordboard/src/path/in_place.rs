@@ -1,5 +1,5 @@
-//! A write at the sink's place, whatever `O_APPEND` says: the sink may be
-//! shorter than that, and its end is not where the bytes belong.
+//! A write at the sink's offset, whatever `O_APPEND` says: the sink may end
+//! before that offset, and the bytes do not belong at its end.
 
 use std::io::IoSlice;
 
@@ -13,7 +13,7 @@ const HERE: u64 = u64::MAX;
 ///
 /// | errno | what follows | evidence |
 /// |---|---|---|
-/// | `EOPNOTSUPP`, `ENOSYS`, `EPERM`, `EACCES` | the sink is made long enough, and its end is its place | a filter that came since, or another thread's |
+/// | `EOPNOTSUPP`, `ENOSYS`, `EPERM`, `EACCES` | the sink is lengthened up to that offset | a filter that was installed since, or one of another thread |
 pub(super) fn write(flow: &Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
     let (sink, offset) = match flow.to {
         Cursor::At(offset) => (flow.sink_fd(), Some(offset)),

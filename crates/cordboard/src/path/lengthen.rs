@@ -1,7 +1,7 @@
 //! Making a file longer, in ways that can never make it shorter.
 //!
-//! `ftruncate(2)` to a greater length is not one of them: whoever has made the
-//! file longer still since it was looked at loses what they wrote.
+//! `ftruncate(2)` to a greater length is not one of them: if another process has
+//! made the file longer still since the last `fstat(2)`, its bytes are lost.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -26,7 +26,7 @@ const PAGE: u64 = 4096;
 /// |---|---|---|
 /// | a byte, `RWF_NOAPPEND` | Linux 6.9; not with `O_DIRECT` | the last block |
 /// | `fallocate(2)` of one byte | Linux 2.6.23; not NFS before 4.2, not FUSE without it | the last block, without data |
-/// | a byte, by a description of our own: nobody sets `O_APPEND` on it | a procfs, permission | the last block |
+/// | a byte, through a description of our own, whose `O_APPEND` no other process can set | a procfs, permission | the last block |
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Way, Errno> {
 /// How a file was made longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// By a byte at its place, whatever `O_APPEND` says.
+    /// By a byte at its offset, whatever `O_APPEND` says.
     Write,
     Reserve,
     OwnDescription,

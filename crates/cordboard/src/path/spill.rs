@@ -1,6 +1,6 @@
-//! What a private pipe holds for a sink that refuses pages, or could make us
-//! wait for taking them: it is read out and written from memory. That needs no
-//! further descriptor, so it works at the limit of open files too.
+//! The contents of a private pipe for a sink that refuses pages, or could block
+//! on them: they are read out and written from memory. That needs no further
+//! descriptor, so it also works at the limit of open files.
 
 use std::os::fd::AsFd;
 
@@ -11,7 +11,7 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::OwnedPipe;
 
-/// What a blocking pipe or terminal that polls writable surely takes.
+/// What a blocking pipe or terminal that polls writable takes without blocking.
 const PIECE: usize = 4096;
 
 /// Bytes that go by copying.
@@ -22,14 +22,14 @@ pub(super) struct Spill {
 }
 
 impl Spill {
-    /// Bytes of a step, where all of them go this way.
+    /// Bytes of a step, if all of them go this way.
     pub(super) const ENOUGH: usize = 128 << 10;
 
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// Everything out of the pipe; nothing, where there is no memory for it.
+    /// Reads everything out of the pipe, or nothing if memory is unavailable.
     pub(super) fn take(&mut self, pipe: &mut OwnedPipe) -> Result<(), Errno> {
         if self.rest().is_empty() {
             self.bytes.clear();

@@ -1,11 +1,11 @@
-//! Blocks behind the end of a file, which were reserved and not needed.
+//! Releases blocks past the end of a file, which were reserved and not needed.
 //!
-//! `ftruncate(2)` to the length that the file has would give them back, but
-//! between the look and the call somebody else may have made it longer: their
-//! bytes would be gone. On ext4, a direct write behind the end that fails does
-//! it under the lock that all writers take, and at the length that the file then
-//! has (`ext4_dio_write_iter`, `ext4_truncate_failed_write`, fs/ext4; since
-//! Linux 5.5).
+//! `ftruncate(2)` to the file's own length would release them. But another
+//! process may have lengthened the file between `fstat(2)` and that call, and
+//! its bytes would be lost. On ext4, a direct write past the end that fails
+//! releases them under the lock that all writers take, and at the length that
+//! the file then has (`ext4_dio_write_iter`, `ext4_truncate_failed_write`,
+//! fs/ext4; since Linux 5.5).
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -15,9 +15,9 @@ use crate::endpoint::{direct_alignment, reopen};
 use crate::errno::Errno;
 use crate::sys;
 
-/// Gives back the blocks behind the end of a file of ext4.
+/// Releases the blocks past the end of a file on ext4.
 pub(crate) fn give_back(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    // Before the file is made longer by others, and after: nothing is written.
+    // Nothing is written, whether or not another process lengthens the file.
     let own = reopen(fd, OFlags::WRONLY | OFlags::DIRECT)?;
     // A write through the page cache that fails could make the file longer (by
     // what is missing to the offset: seen with Linux 6.18).

@@ -1,16 +1,16 @@
 //! Pipes that could not be made small again.
 //!
 //! A pipe that holds more than its old capacity does not shrink (`EBUSY`), and
-//! its reader may take its time. What such a pipe takes of the budget stays
-//! taken: a thousand transfers that each left one behind would otherwise have
-//! the whole of the user's share. It comes back
+//! its reader may be slow. Such a pipe keeps counting against the budget:
+//! otherwise a thousand transfers that each left one behind could use up the
+//! user's whole limit. Its share of the budget is released
 //!
-//! * with the next transfer of that pipe, which takes it over;
-//! * where somebody wants more than is left, and the pipe has become small
-//!   enough for its old capacity, or its owner has given it another. A helping
-//!   thread tries, since whoever holds the pipe's lock can keep it waiting;
-//! * a while after the number that its owner knows has come to lead elsewhere:
-//!   others who have the pipe cannot be asked.
+//! * when the next transfer of that pipe takes it over;
+//! * when a transfer needs more than is left of the budget, and the pipe's
+//!   contents fit its old capacity, or its owner has given it another. A helper
+//!   thread tries, since the holder of the pipe's lock can block it;
+//! * a while after the owner's descriptor number refers to something else:
+//!   other descriptors of the pipe cannot be found.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,15 +23,15 @@ use super::{DEFAULT, capacity};
 use crate::sys::{Identity, Thread, at, identity};
 use crate::threads;
 
-/// How long a pipe counts that is out of reach.
+/// How long a pipe counts that is no longer reachable.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often all are looked at, at most.
+/// All are checked no more often than this.
 const EVERY: Duration = Duration::from_millis(10);
 
 /// A pipe that is larger than it was.
 pub(super) struct Large {
     pub(super) id: Identity,
-    /// As its owner knows it.
+    /// The owner's descriptor number.
     pub(super) number: RawFd,
     pub(super) before: usize,
     pub(super) now: usize,
@@ -50,20 +50,20 @@ pub(super) struct Left {
 
 #[derive(Default)]
 struct All {
-    /// Each with the moment at which it was found out of reach.
+    /// Each with the moment at which it was found unreachable.
     pipes: Vec<(Large, Option<Instant>)>,
     looked: Option<Instant>,
 }
 
 impl Large {
-    /// Remembers it, if it takes anything of the budget.
+    /// Remembers it, if it counts against the budget.
     pub(super) fn leave(self) {
         if self.now > self.before.max(DEFAULT) {
             pool().left.insert(self);
         }
     }
 
-    /// The one that this is, to be seen to by whoever asks.
+    /// Takes the record of this pipe; the caller is responsible for it then.
     pub(super) fn take(fd: BorrowedFd<'_>) -> Option<Large> {
         let left = &pool().left;
         if left.count.load(Ordering::Relaxed) == 0 {
@@ -73,7 +73,7 @@ impl Large {
         left.remove(|large| large.id == id)
     }
 
-    /// It, by the number that its owner knows.
+    /// The pipe, by the owner's number.
     fn fd(&self) -> Option<BorrowedFd<'static>> {
         at(self.number).filter(|fd| identity(fd) == Some(self.id))
     }
@@ -98,7 +98,7 @@ impl Left {
     fn insert(&self, large: Large) {
         let pipes = &mut self.lock().pipes;
         if pipes.try_reserve(1).is_err() {
-            // It is not worth the program's end.
+            // Not worth aborting the program for.
             return;
         }
         pipes.push((large, None));
@@ -113,8 +113,8 @@ impl Left {
         Some(large)
     }
 
-    /// Somebody wants more than is left: whatever has been closed counts no
-    /// more, and a thread tries to shrink the others.
+    /// A transfer needs more than is left: closed pipes stop counting, and a
+    /// thread tries to shrink the others.
     pub(super) fn make_room(&'static self, now: Instant) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -142,7 +142,7 @@ impl Left {
         }
         let try_all = move || {
             for id in ids {
-                // Alone, while somebody may keep it waiting.
+                // Without the lock, since the call may block.
                 let large = self.remove(|large| large.id == id);
                 if let Some(large) = large.and_then(Large::again) {
                     self.insert(large);
@@ -151,7 +151,7 @@ impl Left {
             self.trying.store(false, Ordering::Release);
         };
         if threads::spawn(Box::new(try_all)).is_err() {
-            // No thread is to be had.
+            // No thread is available.
             self.trying.store(false, Ordering::Release);
         }
     }

@@ -1,4 +1,4 @@
-//! Somebody's pipes, larger for the length of a transfer.
+//! The caller's pipes, which are larger for the length of a transfer.
 
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -12,7 +12,7 @@ use crate::sys::identity;
 /// above `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
 /// holds.
 pub(super) fn resize(fd: BorrowedFd<'_>, now: &mut usize, capacity: usize, share: &mut Share) {
-    // What is not given up yet is nobody else's.
+    // Memory that is not released yet must not be granted to others.
     if *now == capacity || *now < capacity && !share.set(capacity) {
         return;
     }
@@ -22,7 +22,7 @@ pub(super) fn resize(fd: BorrowedFd<'_>, now: &mut usize, capacity: usize, share
     share.set(*now);
 }
 
-/// Makes a pipe as small as what it holds allows, and no smaller than this.
+/// Makes a pipe as small as its contents allow, and no smaller than `least`.
 pub(super) fn shrink(fd: BorrowedFd<'_>, now: &mut usize, least: usize, share: &mut Share) {
     let mut capacity = least;
     while capacity < *now {
@@ -34,11 +34,11 @@ pub(super) fn shrink(fd: BorrowedFd<'_>, now: &mut usize, least: usize, share: &
     share.set(*now);
 }
 
-/// Somebody's pipe, which may be larger for the length of a transfer; how much
-/// it holds at most is all that changes.
+/// The caller's pipe, which may be larger for the length of a transfer; only its
+/// capacity changes.
 pub(crate) struct Lent {
     side: Side,
-    /// As its owner knows it.
+    /// The owner's descriptor number.
     number: RawFd,
     before: usize,
     now: usize,
@@ -67,16 +67,17 @@ impl Lent {
         })
     }
 
-    /// There is much to come: it is made as large as it may be.
+    /// Much is to come: it is made as large as the budget allows.
     pub(crate) fn grow(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         self.fit(LARGEST, source, sink);
     }
 
-    /// After a step that has moved so many bytes. It grows where it was in the
-    /// way, so that one for a few bytes now and then stays as it is; twofold at
-    /// most, so that of many that begin together none has it all before the
-    /// others have had a turn. It shrinks where others have come since; one
-    /// that is full does not (`EBUSY`), so that has to be tried again.
+    /// After a step that has moved so many bytes. The pipe grows if its capacity
+    /// limited the step, so that one for a few bytes now and then stays as it
+    /// is. It at most doubles, so that of many transfers that begin together
+    /// none gets the whole budget before the others have had a turn. It shrinks
+    /// if more pipes share the budget by now; a full pipe does not (`EBUSY`), so
+    /// that is tried again.
     pub(crate) fn moved(&mut self, bytes: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         if bytes >= self.now / 2 || self.now > pool::fair() {
             self.fit(2 * self.now, source, sink);
@@ -86,7 +87,7 @@ impl Lent {
     fn fit(&mut self, most: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         let fd = self.of(source, sink);
         if capacity(fd) != self.now {
-            // Its owner has seen to it since.
+            // Its owner has changed it since.
             return;
         }
         self.user.get_or_insert_with(pool::User::new);
@@ -94,14 +95,14 @@ impl Lent {
         resize(fd, &mut self.now, capacity, &mut self.share);
     }
 
-    /// Nothing goes through it for now: others may have what it would have.
+    /// It is idle: its share of the budget is released to others.
     pub(crate) fn rest(&mut self) {
         self.user = None;
     }
 
     /// Gives the pipe its old size, unless its owner has changed it meanwhile.
-    /// Where it holds more than that (`EBUSY`), it gets as close as it can, and
-    /// counts for as long as it is too large.
+    /// If it holds more than that (`EBUSY`), it gets as close as it can, and
+    /// counts against the budget while it is too large.
     pub(crate) fn give_back(mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         let fd = self.of(source, sink);
         if self.now == self.before || capacity(fd) != self.now {

@@ -1,17 +1,17 @@
-//! Using somebody's blocking pipe without waiting for it.
+//! Using the caller's blocking pipe without blocking on it.
 //!
-//! `poll(2)` before a call does not do: whoever else uses the pipe may take
-//! the bytes, or the room, before the call is made. `O_NONBLOCK` would reach
-//! everyone who shares the description. So, in this order:
+//! `poll(2)` before a call is not enough: another user of the pipe may take the
+//! bytes, or the space, before the call. `O_NONBLOCK` would affect every process
+//! that shares the description. So, in this order:
 //!
-//! * `RWF_NOWAIT` with `preadv2(2)` and `pwritev2(2)`: of a pipe without a name
-//!   since Linux 6.4 (`do_pipe2` in fs/pipe.c sets `FMODE_NOWAIT`), of a FIFO
-//!   never, nor of one that has been spliced (`pipe_clear_nowait` in
+//! * `RWF_NOWAIT` with `preadv2(2)` and `pwritev2(2)`: on an anonymous pipe
+//!   since Linux 6.4 (`do_pipe2` in fs/pipe.c sets `FMODE_NOWAIT`); never on a
+//!   FIFO, nor on a pipe that has been spliced (`pipe_clear_nowait` in
 //!   fs/splice.c).
-//! * A second description of the same pipe, through procfs, that does not
-//!   wait.
-//! * Without either (no procfs, another user's pipe, a filter), another look
-//!   just before the call. Only here somebody else can still come between.
+//! * A second description of the same pipe, opened through procfs with
+//!   `O_NONBLOCK`.
+//! * Without either (no procfs, another user's pipe, a filter), another
+//!   `poll(2)` just before the call. Only here the race remains.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,13 +24,13 @@ use super::{DEFAULT, OwnedPipe, acquire};
 use crate::endpoint::reopen;
 use crate::errno::Errno;
 
-/// What a pipe that polls writable takes (`PIPE_BUF` in `pipe(7)`); and the
-/// largest packet.
+/// What a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`); also the
+/// size of the largest packet.
 const PIECE: usize = 4096;
-/// Where it stands: pipes have no offsets.
+/// The current position: pipes have no offsets.
 const HERE: u64 = u64::MAX;
 
-/// What keeps a call from waiting.
+/// What keeps a call from blocking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Means {
     #[default]
@@ -39,7 +39,7 @@ enum Means {
     Look,
 }
 
-/// One side's way to use a pipe without waiting for it.
+/// One side's way to use a pipe without blocking on it.
 #[derive(Debug, Default)]
 pub(crate) struct NoWait {
     means: Means,
@@ -63,7 +63,7 @@ impl NoWait {
         done.unwrap_or_else(|| look_and_read(fd, into))
     }
 
-    /// The same; `None` where only a look is left.
+    /// The same; `None` if only `poll(2)` is left.
     fn unless_it_waits(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -80,8 +80,8 @@ impl NoWait {
         Some(rustix::io::read(twin, into).map_err(Errno::from))
     }
 
-    /// Writes what there is room for; `EAGAIN` if there is none. `packets`: the
-    /// pipe is in packet mode.
+    /// Writes what fits; `EAGAIN` if nothing does. `packets`: the pipe is in
+    /// packet mode.
     pub(crate) fn write(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -118,8 +118,8 @@ impl NoWait {
         refused
     }
 
-    /// The second description; `None` where there can be none: for writing,
-    /// also where nobody reads (`ENXIO`), which a write then finds out.
+    /// The second description; `None` if there can be none: for writing, also if
+    /// the pipe has no reader (`ENXIO`), which a write then finds out.
     fn twin(&mut self, fd: BorrowedFd<'_>, flags: OFlags, packets: bool) -> Option<&OwnedFd> {
         if self.means == Means::Twin && self.twin.is_none() {
             self.twin = open(fd, flags, packets).ok();
@@ -134,7 +134,7 @@ impl NoWait {
 fn open(fd: BorrowedFd<'_>, flags: OFlags, packets: bool) -> Result<OwnedFd, Errno> {
     let twin = reopen(fd, flags)?;
     if packets {
-        // Packet mode is set, and not opened with (`setfl` in fs/fcntl.c).
+        // Packet mode is set after opening (`setfl` in fs/fcntl.c).
         rustix::fs::fcntl_setfl(&twin, OFlags::NONBLOCK | OFlags::DIRECT)?;
     }
     Ok(twin)
@@ -147,7 +147,7 @@ fn look_and_read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     Ok(rustix::io::read(fd, into)?)
 }
 
-/// Ready at this moment, be it to give an error; `true` where nobody may ask.
+/// Ready at this moment, if only to give an error; `true` if that is unknown.
 fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
     match poll(&mut fds, Some(&Timespec::default())) {
@@ -161,13 +161,13 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     }
 }
 
-/// For reading somebody's pipe. It may be in packet mode (`pipe2(2)`,
-/// `O_DIRECT`), which its read end does not show, and where `read(2)` throws
-/// away what a short read leaves of a packet. A packet is a page at most; less
-/// is asked for by `splice(2)`, which leaves the rest where it is.
+/// For reading the caller's pipe. It may be in packet mode (`pipe2(2)`,
+/// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
+/// what a short read leaves of a packet. A packet is a page at most. Less than a
+/// page is taken by `splice(2)`, which leaves the rest in the pipe.
 #[derive(Default)]
 pub(crate) struct Aside {
-    /// What it is spliced into, kept for the next time.
+    /// The pipe that it is spliced into, kept for the next time.
     pipe: Option<OwnedPipe>,
     nowait: NoWait,
 }
@@ -175,8 +175,8 @@ pub(crate) struct Aside {
 impl Aside {
     /// Reads what is there.
     ///
-    /// Without `may_wait`, a pipe whose bytes another reader has taken
-    /// meanwhile is `EAGAIN`, blocking or not.
+    /// Without `may_wait`, a pipe whose bytes another reader has taken since is
+    /// `EAGAIN`, blocking or not.
     pub(crate) fn read(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -199,7 +199,7 @@ impl Aside {
         }
     }
 
-    /// `None` without a second pipe, or where a filter refuses to splice.
+    /// `None` without a second pipe, or if a filter refuses to splice.
     fn splice(&mut self, fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
         use rustix::pipe::{SpliceFlags, splice};
         let mut pipe = self.pipe.take().or_else(|| acquire(DEFAULT).ok())?;

@@ -1,20 +1,20 @@
-//! Packets in somebody's pipe.
+//! Packets in the caller's pipe.
 //!
-//! A write end in packet mode (`pipe2(2)`, `O_DIRECT`) marks its buffers as
+//! A write end in packet mode (`pipe2(2)`, `O_DIRECT`) flags its buffers as
 //! packets, and `read(2)` drops what a short read leaves of one (`pipe_read` in
-//! fs/pipe.c). `splice(2)` and `tee(2)` pass the mark on
-//! (`splice_pipe_to_pipe` and `link_pipe` in fs/splice.c): the reader of the
-//! next pipe, who expects a stream, then loses bytes.
+//! fs/pipe.c). `splice(2)` and `tee(2)` keep the flag
+//! (`splice_pipe_to_pipe` and `link_pipe` in fs/splice.c): a reader of the next
+//! pipe that expects a stream then loses bytes.
 //!
-//! The mark belongs to the buffer. The mode belongs to one description of a
+//! The flag belongs to the buffer. The mode belongs to one description of a
 //! write end, which can be another process's, and can change at any time; no
-//! call on the read end shows it. So the first buffer is looked at: its first
-//! byte goes twice into a pipe of ours, where a read of two bytes ends behind
-//! a packet.
+//! call on the read end shows it. So the first buffer is inspected: its first
+//! byte is duplicated twice into a pipe of our own, where a read of two bytes
+//! stops after a packet.
 //!
-//! A look takes as long as moving a few pages, and sees one buffer. So a pipe
-//! is looked at before anything is moved, and then once in [`FRESH`] at most: a
-//! writer that turns packets on meanwhile is noticed that much later.
+//! An inspection takes as long as moving a few pages, and sees one buffer. So a
+//! pipe is inspected before anything is moved, and then at most once per
+//! [`FRESH`]: if a writer turns packet mode on, it is noticed that much later.
 
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
@@ -32,18 +32,18 @@ pub(crate) enum First {
     Stream,
     /// A packet.
     Packet,
-    /// There is none yet.
+    /// The pipe is empty.
     Nothing,
     /// There will be none: the pipe has no writer.
     End,
 }
 
-/// Looks at the first buffer of a pipe; everything stays in it.
+/// Inspects the first buffer of a pipe; everything stays in the pipe.
 ///
 /// # Errors
 ///
-/// `EMFILE`, `ENFILE`, `ENOMEM`: no pipe to look with. `EINVAL`: this is no
-/// pipe. Otherwise `tee(2)` is refused, by a filter.
+/// `EMFILE`, `ENFILE`, `ENOMEM`: no second pipe is available. `EINVAL`: this is
+/// not a pipe. Any other errno: a filter refuses `tee(2)`.
 pub(crate) fn first(source: BorrowedFd<'_>) -> Result<First, Errno> {
     use rustix::io::Errno as Refused;
     let mut own = acquire(DEFAULT)?;
@@ -79,7 +79,7 @@ pub(crate) fn first(source: BorrowedFd<'_>) -> Result<First, Errno> {
 
 /// How long a stream counts as one.
 pub(crate) const FRESH: Duration = Duration::from_millis(1);
-/// Steps without a wait after which the time is asked for.
+/// Steps without a wait after which the clock is read.
 const STEPS: u32 = 16;
 
 /// When one pipe was last seen to be a stream.
@@ -95,13 +95,13 @@ impl Seen {
         let last = LAST.get().filter(|(last, _)| Some(*last) == id);
         Seen {
             at: last.map(|(_, at)| at),
-            // The time is asked for at once.
+            // The clock is read at once.
             steps: STEPS,
         }
     }
 
-    /// Whether the pipe is to be looked at before the next step. `waited`: it
-    /// was empty before, so that what comes now is new.
+    /// Whether the pipe is to be inspected before the next step. `waited`: it was
+    /// empty before, so its contents are new.
     pub(crate) fn is_stale(&mut self, waited: bool, now: impl FnOnce() -> Instant) -> bool {
         let Some(at) = self.at else {
             return true;
@@ -127,13 +127,13 @@ impl Seen {
 pub(crate) type Id = (u64, u64);
 
 thread_local! {
-    /// The last pipe that this thread saw to be a stream, for transfers that
-    /// move so little that a look would take longer.
+    /// The last pipe that this thread found to be a stream, for transfers that
+    /// move so little that an inspection would take longer.
     static LAST: Cell<Option<(Id, Instant)>> = const { Cell::new(None) };
 }
 
-/// Whether this is a pipe that holds a stream; `false` also where that cannot
-/// be told. `now`: the time of the call.
+/// Whether this is a pipe that holds a stream; `false` also if that is unknown.
+/// `now`: the time of the call.
 pub(crate) fn is_a_stream(source: BorrowedFd<'_>, now: Instant) -> bool {
     use rustix::fs::FileType;
     let Ok(stat) = rustix::fs::fstat(source) else {

@@ -1,29 +1,29 @@
 //! Work for a few threads, which are started when there is some and leave when
 //! there has been none for a while. `crates/model` tries the orders.
 //!
-//! A piece of work can wait in the kernel for ever. While work waits that no
-//! thread comes to, an overseer looks at the queue every so often; where nothing
-//! was taken since its last look, all threads are held up, and another one is
-//! started beside them. One that comes back later leaves, since another has
-//! taken its place.
+//! A piece of work can block in the kernel without limit. While work waits that
+//! no thread takes, a monitor thread checks the queue periodically. If nothing
+//! was taken since its last check, all threads count as blocked, and one more is
+//! started. A thread that returns later leaves, since another has taken its
+//! place.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 
-/// Threads beyond the usual number, at most: each is held up in the kernel, and
+/// Threads beyond the usual number, at most: each is blocked in the kernel, and
 /// costs some 20 KB.
 const SURPLUS: usize = 4096;
-/// The overseer waits for this many times its usual time at most, where work is
-/// slow and does not hang.
+/// The monitor's interval grows to this many times the usual one, if work is
+/// slow and not blocked.
 const PATIENT: u32 = 16;
 
 /// First in, first out.
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     work: Condvar,
-    /// For the overseer.
+    /// For the monitor.
     waits: Condvar,
 }
 
@@ -35,17 +35,17 @@ struct State<T> {
     threads: usize,
     most: usize,
     closed: bool,
-    overseer: Overseer,
+    monitor: Monitor,
     /// Pieces of work that were taken so far.
     taken: u64,
-    /// Threads that were started because all others were held up.
+    /// Threads that were started because all others were blocked.
     growths: u64,
-    /// How long nothing may be taken, in times the usual.
+    /// How long nothing may be taken, in multiples of the usual interval.
     patience: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Overseer {
+enum Monitor {
     None,
     Asleep,
     Awake,
@@ -58,8 +58,8 @@ pub(crate) enum Pushed {
     Queued,
     /// Another thread is wanted; it counts as started.
     StartOne,
-    /// It waits for those that there are, and the overseer is wanted; it counts
-    /// as started.
+    /// It waits for the existing threads, and the monitor is wanted, which
+    /// counts as started.
     Oversee,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Pushed {
 pub(crate) struct Since(Option<u64>);
 
 impl<T> Queue<T> {
-    /// For at most so many threads, beside those that are held up.
+    /// For at most so many threads, not counting blocked ones.
     pub(crate) fn new(most: usize) -> Queue<T> {
         Queue {
             state: Mutex::new(State {
@@ -78,7 +78,7 @@ impl<T> Queue<T> {
                 threads: 0,
                 most: most.max(1),
                 closed: false,
-                overseer: Overseer::None,
+                monitor: Monitor::None,
                 taken: 0,
                 growths: 0,
                 patience: 1,
@@ -106,11 +106,11 @@ impl<T> Queue<T> {
                 state.threads += 1;
                 return Ok(Pushed::StartOne);
             }
-            if state.overseer == Overseer::None {
-                state.overseer = Overseer::Awake;
+            if state.monitor == Monitor::None {
+                state.monitor = Monitor::Awake;
                 return Ok(Pushed::Oversee);
             }
-            state.wake_overseer(&self.waits);
+            state.wake_monitor(&self.waits);
         }
         drop(state);
         self.work.notify_one();
@@ -118,44 +118,44 @@ impl<T> Queue<T> {
     }
 
     /// The thread that was wanted could not be started. Gives back all there is
-    /// to do if there is no other. The others may be held up, and the overseer
-    /// wants one again.
+    /// to do if there is no other. The others may be blocked, and the monitor
+    /// asks for one again.
     pub(crate) fn not_started(&self) -> VecDeque<T> {
         let mut state = self.lock();
         state.threads -= 1;
         if state.threads == 0 {
             return std::mem::take(&mut state.items);
         }
-        state.wake_overseer(&self.waits);
+        state.wake_monitor(&self.waits);
         drop(state);
         self.work.notify_one();
         VecDeque::new()
     }
 
-    /// The overseer that was wanted could not be started: the next that waits
-    /// asks for it again.
+    /// The monitor could not be started: the next work that waits asks for it
+    /// again.
     pub(crate) fn not_overseen(&self) {
-        self.lock().overseer = Overseer::None;
+        self.lock().monitor = Monitor::None;
     }
 
-    /// The overseer's life: true whenever another thread is wanted, which counts
-    /// as started; false once it is to leave, because nothing has waited for so
-    /// long or will any more.
+    /// The monitor's loop: true whenever another thread is wanted, which counts
+    /// as started; false once the monitor is to leave, because nothing has
+    /// waited for `linger` or the queue is closed.
     pub(crate) fn oversee(&self, look: Duration, linger: Duration) -> bool {
         let mut state = self.lock();
         while !state.closed {
             if state.items.is_empty() {
-                state.overseer = Overseer::Asleep;
+                state.monitor = Monitor::Asleep;
                 state.patience = 1;
                 let (after, timeout) = (self.waits.wait_timeout(state, linger))
                     .unwrap_or_else(std::sync::PoisonError::into_inner);
                 state = after;
-                if timeout.timed_out() && state.overseer == Overseer::Asleep {
+                if timeout.timed_out() && state.monitor == Monitor::Asleep {
                     break;
                 }
                 continue;
             }
-            state.overseer = Overseer::Awake;
+            state.monitor = Monitor::Awake;
             let (taken, time) = (state.taken, look * state.patience);
             let (after, _) = (self.waits.wait_timeout(state, time))
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -167,7 +167,7 @@ impl<T> Queue<T> {
                 return true;
             }
         }
-        state.overseer = Overseer::None;
+        state.monitor = Monitor::None;
         false
     }
 
@@ -200,8 +200,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Puts work back behind what others wait for, and takes the first of that;
-    /// the same again, if nobody waits. `None`: the thread is to leave, because
+    /// Puts work at the end of the queue, and takes the first; the same work
+    /// again, if the queue is empty. `None`: the thread is to leave, because
     /// another one has taken its place.
     pub(crate) fn trade(&self, item: T, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
@@ -221,7 +221,7 @@ impl<T> Queue<T> {
     #[cfg(test)]
     #[allow(dead_code, reason = "the model has no use for it")]
     pub(super) fn is_overseen_asleep(&self) -> bool {
-        self.lock().overseer == Overseer::Asleep
+        self.lock().monitor == Monitor::Asleep
     }
 
     /// No more work: threads leave once they have done what there is.
@@ -233,15 +233,15 @@ impl<T> Queue<T> {
 }
 
 impl<T> State<T> {
-    fn wake_overseer(&mut self, waits: &Condvar) {
-        if self.overseer == Overseer::Asleep {
-            self.overseer = Overseer::Awake;
+    fn wake_monitor(&mut self, waits: &Condvar) {
+        if self.monitor == Monitor::Asleep {
+            self.monitor = Monitor::Awake;
             waits.notify_one();
         }
     }
 
-    /// Another thread was started because this one and all others were held up.
-    /// Where that is over after all, the work was slow, and did not hang.
+    /// Another thread was started because this one and all others were blocked.
+    /// If this one returns after all, its work was slow, not blocked.
     fn was_replaced(&mut self, since: &Since) -> bool {
         let grown = since.0.is_some_and(|since| self.growths > since);
         let replaced = grown && self.threads > self.most;

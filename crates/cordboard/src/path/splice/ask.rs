@@ -1,4 +1,4 @@
-//! What is asked of the ends where the call alone does not tell.
+//! Queries of the ends, for what the result of a call does not tell.
 
 use rustix::pipe::SpliceFlags;
 
@@ -9,9 +9,9 @@ use crate::pipe::{self, OwnedPipe};
 use crate::route::Why;
 use crate::sys;
 
-/// Asks the sink whether it takes pages at all, before anything is taken from
-/// a source that cannot be rewound: splicing from the empty private pipe gives
-/// `EAGAIN` where it would work, and the refusal where it would not.
+/// Tests whether the sink takes pages at all, before anything is taken from a
+/// source that cannot be rewound: splicing from the empty private pipe gives
+/// `EAGAIN` if it would work, and the refusal if it would not.
 pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
     let mut to = flow.to;
     let done = rustix::pipe::splice(
@@ -30,7 +30,7 @@ pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
     }
 }
 
-/// `EAGAIN` of one call on two descriptors: which one is it that is not ready?
+/// After `EAGAIN` of one call on two descriptors: which one is not ready.
 pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
     let source = flow.source_fd();
     if flow.source.kind().is_pipe() {
