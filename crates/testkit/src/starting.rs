@@ -43,7 +43,6 @@ unsafe impl GlobalAlloc for Allocator {
 
 /// Starts so many threads, which stay until all have begun, and runs
 /// `meanwhile` at each allocation on their way. How many there were.
-///
 pub fn at_each(threads: usize, mut meanwhile: impl FnMut()) -> usize {
     KNOWN.set(true);
     let mut count = 0;

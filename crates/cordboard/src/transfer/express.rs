@@ -49,11 +49,13 @@ fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -
         return None;
     }
     // Two calls less, or one more: it was so the last time.
-    let ignored = IGNORED.load(Ordering::Relaxed) && sigpipe_is_ignored();
-    IGNORED.store(ignored, Ordering::Relaxed);
-    let hold = match ignored {
-        true => None,
-        false => Some(Hold::start()?),
+    let hold = if IGNORED.load(Ordering::Relaxed) && sigpipe_is_ignored() {
+        None
+    } else {
+        if IGNORED.load(Ordering::Relaxed) {
+            IGNORED.store(false, Ordering::Relaxed);
+        }
+        Some(Hold::start()?)
     };
     let done = splice(
         source,
