@@ -152,6 +152,20 @@ fn done(refused: c_int) -> Result<(), Errno> {
     }
 }
 
+/// What this makes on a thread of its own, for tests in a child of `fork(2)`,
+/// where other tests were starting theirs. `None`: it panicked.
+#[cfg(test)]
+pub(crate) fn on_another<T: Send + 'static>(
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (send, made) = std::sync::mpsc::channel();
+    let thread = spawn(c"cordboard-test", move || {
+        let _ = send.send(body());
+    });
+    thread.expect("a thread").join();
+    made.try_recv().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
