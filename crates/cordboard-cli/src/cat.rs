@@ -87,7 +87,8 @@ fn one(
     }
 }
 
-/// What helps whoever gives cat the name of another endpoint, or a socket's.
+/// Adds the help for an operand of cat that names another endpoint, or a
+/// socket.
 fn elsewhere(problem: Problem, operand: &OsStr) -> Problem {
     let shown = operand.to_string_lossy();
     match problem.errno {

@@ -146,8 +146,8 @@ pub struct Copy {
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
     /// Keep mode, times, owner and all extended attributes; an attribute that
-    /// may not be set is reported, counted as "unkept" in the JSON line, and not
-    /// a failure
+    /// may not be set is reported, counted as "unkept" in the JSON line, and
+    /// not a failure
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device where it can be, and
@@ -177,8 +177,8 @@ pub struct Cat {
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,
-    /// End, without an error, when nothing has moved for this long; the wait for
-    /// a FIFO's other end does not count
+    /// End, without an error, when nothing has moved for this long; the wait
+    /// for a FIFO's other end does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.

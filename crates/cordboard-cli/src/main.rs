@@ -50,8 +50,8 @@ fn main() -> ExitCode {
     leave(status)
 }
 
-/// Ends with this status; or of the signal that it stands for, which is how a
-/// shell knows that a command in a pipeline had no more to say.
+/// Exits with this status, or dies of the signal that it stands for, as a shell
+/// expects of a command in a pipeline whose reader has gone.
 fn leave(status: u8) -> ExitCode {
     if status == signals::READER_LEFT {
         signals::die_of_sigpipe();

@@ -70,8 +70,8 @@ fn show(text: &[u8]) -> u8 {
     }
 }
 
-/// The status of what could not be printed, of which it tells where somebody is
-/// to hear of it.
+/// The exit status after a failure to print. The failure is reported, unless
+/// the reader of standard output has gone.
 pub fn failed(problem: &Problem) -> u8 {
     if problem.is_a_reader_that_left() {
         return signals::READER_LEFT;

@@ -1,15 +1,15 @@
-//! Removes a file that this process made, and no other that has its name by now.
+//! Removes a file that this process made, and no other file of the same name.
 //!
 //! There is no call that removes a name only while it names a known inode:
 //! `unlinkat(2)` takes a name, and another process may rename a file of its own
-//! to that name after the last look at it. The name is therefore compared, moved
+//! to that name after the last check. The file is therefore compared, renamed
 //! to a private name, compared again and only then removed. A file that came
-//! between the two looks gets its name back. `RENAME_NOREPLACE` keeps both moves
-//! from replacing anything.
+//! between the two checks gets its name back. `RENAME_NOREPLACE` keeps both
+//! renames from replacing anything.
 //!
-//! Where the file system has no such rename (NFS: `EINVAL`, renameat2(2)), or has
-//! no room for the private name, the name is compared and removed, which leaves
-//! the moment between those two calls.
+//! If the file system has no such rename (NFS: `EINVAL`, renameat2(2)), or no
+//! space for the private name, the file is compared and removed, which leaves a
+//! race between those two calls.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ pub fn id(stat: &Stat) -> Id {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Removal {
     /// The name is gone.

@@ -17,7 +17,7 @@ use crate::report::Account;
 use crate::stages::{Staging, SumLine, cut_by_size, make_others};
 use crate::{signals, units};
 
-/// Reasons for which attributes were left out that are kept in mind.
+/// Reasons for missing attributes that are remembered, at most.
 const MOST_REASONS: usize = 64;
 /// Runs longer than this get a summary on a terminal.
 const QUICK: Duration = Duration::from_millis(300);
@@ -37,13 +37,13 @@ pub struct Session {
     always: bool,
     usage: bool,
     transfers: u64,
-    /// Nobody reads standard output any more.
+    /// Standard output has no reader any more.
     reader_left: bool,
     control: &'static Control,
     watch: Watch,
     account: Account,
-    /// Reasons for which copies are without an attribute, and how often one was
-    /// not told again.
+    /// Reasons for missing attributes, and how many attributes were not
+    /// reported because their reason was.
     reasons: BTreeSet<String>,
     untold: u64,
 }
@@ -256,8 +256,8 @@ impl Session {
         let _ = writeln!(std::io::stderr().lock(), "{}", one_line(&line));
     }
 
-    /// A copy does without an attribute, which is told; of the same reason only
-    /// once, for it may be that of every file.
+    /// An attribute was not copied, which is reported; once for each reason,
+    /// which may apply to every file.
     pub fn without(&mut self, line: &str, reason: Option<String>) {
         self.account.add_unkept();
         match reason {
@@ -297,8 +297,8 @@ impl Session {
     }
 
     /// The last lines, and the exit status. A signal that came before this makes
-    /// the end a cancelled one, whoever has noticed it and whatever was done by
-    /// then; one that comes later changes nothing.
+    /// the end a cancelled one, whatever was done by then; a later one changes
+    /// nothing.
     pub fn finish(mut self) -> u8 {
         if signals::stop_so_far().is_some() {
             self.account.end(Ended::Cancelled);

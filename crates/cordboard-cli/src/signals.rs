@@ -27,14 +27,14 @@ static POLLED: OnceLock<Control> = OnceLock::new();
 /// Written by the handler that ends the process while a name is looked up.
 static LAST_WORDS: OnceLock<Vec<u8>> = OnceLock::new();
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
-/// The first signal that asked us to stop, and above its eight bits the
-/// milliseconds when it came.
+/// The first signal to stop in the low eight bits, and above them the time when
+/// it came, in milliseconds.
 static STOP: AtomicI64 = AtomicI64::new(0);
 static SHOW: AtomicBool = AtomicBool::new(false);
 /// SIGPIPE was neither ignored nor blocked when we were started.
 static SIGPIPE_KILLS: AtomicBool = AtomicBool::new(false);
 
-/// The status of a command whose standard output is read no more: 128 + SIGPIPE.
+/// The status of a command whose standard output has no reader: 128 + SIGPIPE.
 pub const READER_LEFT: u8 = 141;
 
 /// A socket's file that is ours to remove, and whether it is there.
@@ -58,26 +58,27 @@ pub fn stop() -> Option<i32> {
     }
 }
 
-/// The same for an account that is closed now: also one that another thread is
-/// just taking.
+/// The same for an account that is closed now: also a signal that another
+/// thread is just taking.
 pub fn stop_so_far() -> Option<i32> {
     stuck::settle();
     stop()
 }
 
-/// Looks what SIGPIPE is to do. It is called before `main`, and before the
-/// runtime has it ignored.
+/// Reads the disposition of SIGPIPE. It is called before `main`, and before the
+/// runtime ignores the signal.
 pub fn look_at_sigpipe() {
     let kills = !sys::ignores(libc::SIGPIPE) && !sys::blocks(libc::SIGPIPE);
     SIGPIPE_KILLS.store(kills, Ordering::Relaxed);
 }
 
-/// Whether others who write to a pipe that nobody reads would die of it here.
+/// Whether another command here would die of writing to a pipe without a
+/// reader.
 pub fn sigpipe_kills() -> bool {
     SIGPIPE_KILLS.load(Ordering::Relaxed)
 }
 
-/// What others do whose standard output is read no more.
+/// Ends as other commands do when their standard output has no reader.
 pub fn die_of_sigpipe() {
     sys::die_of(libc::SIGPIPE);
 }
@@ -86,8 +87,8 @@ pub fn die_of_sigpipe() {
 ///
 /// # Errors
 ///
-/// We were asked to stop. Whoever leaves something out for it passes this on to
-/// the session, which ends as cancelled.
+/// A signal to stop has come. Code that leaves something out because of it
+/// passes this error on to the session, which ends as cancelled.
 pub fn go_on() -> Result<(), Problem> {
     match stop() {
         None => Ok(()),
@@ -110,7 +111,7 @@ pub fn take_show() -> bool {
 }
 
 /// Interrupts this thread once every `interval`, beginning then; zero: no more,
-/// but for what nobody has taken notice of yet.
+/// except for signals that were not handled yet.
 pub fn tick(interval: Duration) {
     sys::set_timer(interval);
     // One that came just before has lost its timer by this.
@@ -122,8 +123,8 @@ pub fn tick(interval: Duration) {
 /// Installs the handlers, and returns the control that they use. `zero` is
 /// what to print if a signal ends us where nothing can be interrupted.
 ///
-/// Where no descriptor is to be had for the control, or a filter refuses what it
-/// takes, it is looked at now and then.
+/// If no descriptor is available for the control, or a filter refuses its
+/// calls, the control is polled.
 pub fn install(zero: Vec<u8>) -> &'static Control {
     if CONTROL.get().is_none() {
         let control = Control::new().unwrap_or_else(|_| Control::without_descriptor());

@@ -132,8 +132,8 @@ pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Starts a thread with a small stack, which nobody waits for. It may use what a
-/// signal handler may.
+/// Starts a detached thread with a small stack. It may use what a signal
+/// handler may.
 pub fn start_plain_thread(body: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void) {
     /// Four times the least there is (`PTHREAD_STACK_MIN`).
     const STACK: libc::size_t = 64 << 10;
@@ -193,12 +193,12 @@ pub fn started_with(number: RawFd) -> Option<BorrowedFd<'static>> {
     Some(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Closes a file that was written to, and says what the file system says then:
-/// NFS, CIFS and FUSE may find only now that the server has no room, or the user
-/// no quota (`close(2)`, NOTES).
+/// Closes a file that was written to, and returns the file system's error: NFS,
+/// CIFS and FUSE may find only now that the server has no space, or the user no
+/// quota (`close(2)`, NOTES).
 ///
-/// `EINTR` is no failure: what a signal kept from being written is still to be
-/// written.
+/// `EINTR` is not a failure: bytes that were not written because of a signal
+/// are still written later.
 pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
     let number = fd.into_raw_fd();
     // SAFETY: the number was owned by `fd`, which has given it up; Linux frees

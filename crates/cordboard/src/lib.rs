@@ -47,8 +47,8 @@
 //!   or a file-size limit is an errno in the report and not the host's end.
 //! * It does not cut off what other processes write past its own bytes in the
 //!   sink. One exception: a direct copy that ends early truncates the file to
-//!   what it has filled, if the file still has the length that the copy gave it.
-//!   No call compares and truncates at once, so bytes that another process
+//!   what it has filled, if the file still has the length that the copy gave
+//!   it. No call compares and truncates at once, so bytes that another process
 //!   appends between the two calls are lost.
 //! * It takes no part in locks. By `fcntl_locking(2)` a process loses its own
 //!   record locks on a file with any descriptor of it that is closed: those of

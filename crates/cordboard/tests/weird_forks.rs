@@ -288,8 +288,8 @@ fn waiting(engine: Option<&Engine>, request: Request) -> Running {
 }
 
 /// The standard library has a lock of the process's that each of its threads
-/// takes as it begins. Whoever holds it at the moment of a fork does not give it
-/// back in the child.
+/// takes as it begins. Whoever holds it at the moment of a fork does not give
+/// it back in the child.
 #[test]
 fn a_fork_while_the_host_starts_threads() {
     let _dog = watchdog("a_fork_while_the_host_starts_threads");

@@ -30,8 +30,9 @@ pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
     same_description(a, &copy).then_some(false)
 }
 
-/// An open description that is kept by a duplicate of its own, whose number the
-/// host may have closed, and opened as another file (`close_range(2)`).
+/// An open description, kept by a duplicate of its own. The host may have
+/// closed the duplicate's number (`close_range(2)`) and opened another file
+/// under it.
 pub(super) struct Description {
     /// `None` once it is dropped.
     fd: Option<OwnedFd>,
@@ -76,7 +77,7 @@ impl Description {
 impl Drop for Description {
     fn drop(&mut self) {
         if self.fd().is_none() {
-            // Somebody else's to close.
+            // The number refers to another file by now.
             std::mem::forget(self.fd.take());
         }
     }

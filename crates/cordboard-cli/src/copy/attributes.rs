@@ -1,6 +1,6 @@
 //! `-p`: owner, extended attributes, access control lists, mode and times, in an
-//! order in which none undoes another: a change of owner takes
-//! `security.capability` away, and one of the mode what a list says.
+//! order in which none undoes another: a change of owner removes
+//! `security.capability`, and a change of mode alters the access control list.
 
 use std::os::fd::BorrowedFd;
 

@@ -120,9 +120,8 @@ impl<'s> Dispatch<'s> {
         self.under_way > 0
     }
 
-    /// Opens something for the walk. Where no descriptor is left, it does
-    /// without those it can open again, and then waits until nothing is under
-    /// way.
+    /// Opens something for the walk. If no descriptor is left, closes those
+    /// that can be opened again, and then waits until nothing is under way.
     pub fn relieve<T>(
         &mut self,
         open: impl Fn() -> rustix::io::Result<T>,
@@ -148,7 +147,7 @@ impl<'s> Dispatch<'s> {
         self.said(vec![said]);
     }
 
-    /// A symlink was copied, which needs nobody's help.
+    /// A symlink was copied, which needs no other thread.
     pub fn copied(&mut self) {
         self.session.count(1, 0);
     }

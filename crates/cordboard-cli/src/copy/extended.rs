@@ -1,9 +1,9 @@
-//! `-p`: extended attributes (xattr(7)), of every name that there is.
+//! `-p`: extended attributes (xattr(7)) of every namespace.
 //!
-//! Who may set one, and where, is the kernel's to say: `trusted` takes
-//! `CAP_SYS_ADMIN`, `security` what the module of that name wants, `system`
-//! and the names of file systems (`btrfs`) that very file system. What is
-//! refused is told, and counted; the copy is complete without it.
+//! The kernel decides which attributes the process may set: `trusted` needs
+//! `CAP_SYS_ADMIN`, `security` what its security module requires, `system` and
+//! the namespaces of file systems (`btrfs`) that same file system. A refused
+//! attribute is reported and counted; the copy is complete without it.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -54,8 +54,8 @@ impl Node<'_> {
     }
 }
 
-/// Gives `sink` the attributes of `source`, but for the access control lists;
-/// of several failures that are no refusal, the first is returned.
+/// Gives `sink` the attributes of `source`, except the access control lists. Of
+/// several failures that are not refusals, the first is returned.
 pub fn pass_on(
     source: Node<'_>,
     sink: Node<'_>,
@@ -77,11 +77,11 @@ pub fn pass_on(
         let passed = match source.get(name) {
             Ok(value) if is_of_the_inode(name, &value) => Ok(()),
             Ok(value) => match sink.set(name, &value) {
-                // The policy of the machine has given it the same already.
+                // The machine's policy has set the same value already.
                 Err(_) if sink.get(name).as_ref() == Ok(&value) => Ok(()),
                 passed => passed,
             },
-            // It went away.
+            // It was removed meanwhile.
             Err(Errno::NODATA) => Ok(()),
             Err(errno) => Err(errno),
         };
@@ -94,7 +94,7 @@ pub fn pass_on(
     done
 }
 
-/// Tells of those that a symlink has, none of which can be passed on.
+/// Reports the attributes of a symlink, none of which can be copied.
 pub fn leave_out(link: &Path, to: &Place<'_>, errno: Errno, told: &mut Told) {
     let names = whole(|buffer| rustix::fs::llistxattr(link, buffer)).unwrap_or_default();
     for name in names.split_inclusive(|b| *b == 0) {
@@ -104,18 +104,18 @@ pub fn leave_out(link: &Path, to: &Place<'_>, errno: Errno, told: &mut Told) {
     }
 }
 
-/// The kernel's seal of one inode, which it makes anew for another: an HMAC of
-/// `security.evm`, whose first byte is `EVM_XATTR_HMAC` (security/integrity).
-/// A signature in its place is the file's.
+/// An HMAC that the kernel makes for one inode, and makes anew for another:
+/// `security.evm` with the first byte `EVM_XATTR_HMAC` (security/integrity). A
+/// signature in that attribute is valid for the copy.
 fn is_of_the_inode(name: &CStr, value: &[u8]) -> bool {
     name == c"security.evm" && value.first() == Some(&2)
 }
 
-/// Not an error of the file system's (setxattr(2), xattr(7)): it has no such
-/// attributes (`EOPNOTSUPP`), this caller may not (`EPERM`, `EACCES`: those of
-/// users need write permission), its module takes no such value (`EINVAL`),
-/// there is no room for it (`ENOSPC`, `EDQUOT`), or never is for one so large
-/// (`ERANGE`, `E2BIG`).
+/// A refusal, not a failure of the file system (setxattr(2), xattr(7)): it has
+/// no such attributes (`EOPNOTSUPP`); the process may not set them (`EPERM`,
+/// `EACCES`: `user` attributes need write permission); the module rejects the
+/// value (`EINVAL`); there is no space (`ENOSPC`, `EDQUOT`); the value is too
+/// large (`ERANGE`, `E2BIG`).
 fn is_refusal(errno: Errno) -> bool {
     matches!(
         errno,
@@ -142,14 +142,14 @@ fn without(to: &Place<'_>, name: &CStr, errno: Errno) -> Said {
     }
 }
 
-/// Sets one of them, which takes write permission, and not only a descriptor
-/// that has it (xattr(7)): a read-only file gets it until its final mode.
+/// Sets one attribute. That needs write permission on the file, not only on the
+/// descriptor (xattr(7)): a read-only file has it until its final mode is set.
 fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
     let set = || rustix::fs::fsetxattr(sink, name, value, XattrFlags::empty());
     match set() {
         Err(Errno::ACCESS) => {
             let now = rustix::fs::fstat(sink)?.st_mode & 0o777;
-            // Who may not do this was refused the attribute.
+            // A process that may not do this was refused the attribute.
             rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200))
                 .map_err(|_| Errno::ACCESS)?;
             set()

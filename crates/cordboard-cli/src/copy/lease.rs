@@ -1,5 +1,5 @@
-//! Opening a file that somebody may have a lease on (`fcntl(2)`), without
-//! waiting for anything else that may have come to its name.
+//! Opening a file on which another process may hold a lease (`fcntl(2)`),
+//! without blocking on anything else that its name may refer to by then.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -11,9 +11,9 @@ use super::place::Place;
 use crate::problem::Problem;
 use crate::signals::interruptible;
 
-/// Opens it with `flags`, which have `O_NONBLOCK`. `EAGAIN` is a lease
-/// (`__break_lease`, fs/locks.c), which only an open that may wait sees given
-/// up. That one is of the very file: by its name it could be a FIFO's by then.
+/// Opens it with `flags`, which have `O_NONBLOCK`. `EAGAIN` means a lease
+/// (`__break_lease`, fs/locks.c); only a blocking open waits until it is given
+/// up. That open is of the same inode: the name could refer to a FIFO by then.
 pub fn patiently(at: &Place<'_>, flags: OFlags) -> Result<Result<OwnedFd, Errno>, Problem> {
     let open = |flags| {
         let open = || rustix::fs::openat(at.directory, at.name, flags, Mode::empty());

@@ -66,8 +66,8 @@ impl Job {
         if !self.written.has_new(to) && !self.preserve {
             return Ok(());
         }
-        // What is at the name is not certain to be ours any more: from here on
-        // all goes by its descriptor.
+        // The name may refer to another file from here on: all calls use the
+        // descriptor.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
         let link = self.spares.relieve(|| retry_on_intr(open));
@@ -135,7 +135,7 @@ fn keep(link: BorrowedFd<'_>, stat: &Stat, to: &Place<'_>) -> Result<(), Errno> 
     }
 }
 
-/// Somebody else is at work on this very name.
+/// Another process uses the same name.
 fn replaced(to: &Place<'_>) -> Problem {
     let text = "another process replaced it while it was copied";
     Problem::refused(to.shown(), Side::Sink, cordboard::Errno::ESTALE, text)

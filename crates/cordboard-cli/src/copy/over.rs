@@ -1,5 +1,5 @@
-//! What concerns all files and not one: no room at the sink, or no leave to
-//! write there. The first is told of, and the rest is left out.
+//! Errors that concern all files: no space at the sink, or a read-only file
+//! system. The first is reported, and the rest of the files are left out.
 
 use std::sync::atomic::Ordering;
 
@@ -22,8 +22,8 @@ impl Job {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Takes notice of what went wrong as something was made or written. `true`:
-    /// another has come to grief for the like before, and that was told.
+    /// Records an error of creating or writing something. `true`: another file
+    /// has failed for such a reason before, and that was reported.
     pub fn is_told(&self, problem: &Problem) -> bool {
         ends_all(problem) && self.over.swap(true, Ordering::Relaxed)
     }
@@ -37,7 +37,7 @@ impl Job {
     }
 }
 
-/// `EIO` does not: it may be one bad block, or one file of a server's.
+/// `EIO` does not: it may be one bad block, or one file of a server.
 fn ends_all(problem: &Problem) -> bool {
     let full = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS];
     problem.side == Some(Side::Sink) && problem.errno.is_some_and(|e| full.contains(&e))

@@ -17,8 +17,8 @@ pub struct Place<'a> {
     pub name: &'a Path,
     /// The directory's path, for people.
     above: &'a Path,
-    /// It is in a tree, where nobody named it: no symlink at its name is
-    /// followed, and nothing but what was found there is opened.
+    /// It is inside a tree and was not given as an operand: no symlink at its
+    /// name is followed, and nothing but what was found there is opened.
     pub beneath: bool,
     /// Its directory was made by this command: nothing is there already that
     /// is to be replaced.

@@ -22,7 +22,7 @@ use super::told::{Sum, Told};
 use crate::failure::ended;
 use crate::sys;
 
-/// How often the walk looks for itself, where it has no bell.
+/// The walk's polling interval if it has no bell.
 const EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
@@ -39,8 +39,8 @@ pub struct Pool {
     pub flights: Flights,
     state: Mutex<State>,
     more: Condvar,
-    /// Wakes the walk, which sleeps where signals reach it. `None`: it does all
-    /// itself, or there is none to be had.
+    /// Wakes the walk, which sleeps where signals reach it. `None`: the walk
+    /// does everything itself, or no descriptor is available.
     bell: Option<OwnedFd>,
 }
 

@@ -20,7 +20,7 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::signals::interruptible;
 
-/// How often what is at the sink's name may change while it is opened.
+/// How many times the file at the sink's name may change while it is opened.
 const TRIES: usize = 16;
 
 /// The sink of one copy.
@@ -125,9 +125,9 @@ impl Job {
         Err(Problem::refused(to.shown(), Side::Sink, Errno::EBUSY, text).into())
     }
 
-    /// Opens a file that is there and that nobody named: a file, and nothing
-    /// else that may have come to its name since. `None`: it has changed
-    /// between two looks.
+    /// Opens an existing file that was not given as an operand: a regular file,
+    /// and nothing else that its name may refer to by now. `None`: it has
+    /// changed between the two checks.
     fn find(
         &self,
         from: &Place<'_>,
@@ -136,8 +136,8 @@ impl Job {
         manner: Manner,
     ) -> Result<Option<rustix::io::Result<(OwnedFd, Stat)>>, Hitch> {
         use rustix::io::Errno;
-        // First a look, because an open may do something to a device, and is
-        // seen by a FIFO's reader.
+        // Checked first: an open can have side effects on a device, and a
+        // FIFO's reader notices it.
         let there = match rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) => there,
             Err(Errno::NOENT) => return Ok(None),
@@ -229,7 +229,7 @@ fn looked_at(fd: OwnedFd) -> rustix::io::Result<(OwnedFd, Stat)> {
     Ok((fd, stat))
 }
 
-/// Refuses what is there and no file.
+/// Refuses what exists and is not a regular file.
 fn in_the_way(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
     let (errno, what) = match there {
         FileType::Symlink => {

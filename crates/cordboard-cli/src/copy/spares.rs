@@ -1,5 +1,5 @@
-//! Directories that are open and could be opened again: those above where a walk
-//! is. Whoever finds no descriptor left has them closed.
+//! Directories above the current one of a walk, which are open and can be
+//! opened again. They are closed when a call finds no descriptor left.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,6 @@
-//! Names that differ in case alone: one file, where the destination's file
-//! system has no regard to case (vfat, exfat, NTFS, and directories of ext4,
-//! f2fs and tmpfs that were asked to).
+//! Names that differ in case alone: one file, if the destination's file system
+//! is case-insensitive (vfat, exfat, NTFS, and case-folding directories of
+//! ext4, f2fs and tmpfs).
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -11,8 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub struct Twins(BTreeSet<u64>);
 
 impl Twins {
-    /// Finds them. One hash of two names that are no twins does no harm: they
-    /// are taken care of for nothing.
+    /// Finds them. Two other names with the same hash do no harm: they only
+    /// cost a needless check.
     pub fn among<'a>(names: impl Iterator<Item = &'a CStr>) -> Twins {
         let mut hashes: Vec<u64> = names.map(hash).collect();
         hashes.sort_unstable();

@@ -166,8 +166,8 @@ enum Stop {
     Interrupted,
 }
 
-/// Compares so many bytes of two files, a source and a sink, each from an offset
-/// on.
+/// Compares so many bytes of two files, a source and a sink, each from an
+/// offset on.
 fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Difference>, Stop> {
     let mut buffers = [vec![0; PIECE], vec![0; PIECE]];
     let mut at = 0;

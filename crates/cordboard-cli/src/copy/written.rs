@@ -1,10 +1,10 @@
-//! What one command has made so far: a second source would replace the first,
-//! whose contents would be lost. The first is the one that stays, and nothing is
-//! written through a symlink that was a source's.
+//! What one command has made so far. A second source for the same sink would
+//! replace the first, whose contents would be lost: the first stays, and
+//! nothing is written through a symlink that was copied from a source.
 //!
-//! Two sinks are one file where it has several names, or where a symlink leads
-//! to it. In a tree no symlink is followed, so that only files of several names
-//! are remembered; their number is not that of the files.
+//! Two sinks are one file if the file has several names, or if a symlink leads
+//! to it. In a tree no symlink is followed, so only files with several names
+//! are remembered; they are few.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -86,9 +86,9 @@ impl Written {
     }
 }
 
-/// Refuses what is there already in a directory that this command has made:
-/// the file system takes this name and one before it for the same, as those
-/// without regard to case do, or somebody else was quicker.
+/// Refuses what exists already in a directory that this command has made: the
+/// file system takes this name and an earlier one for the same, as a
+/// case-insensitive one does, or another process has made it.
 pub fn came_meanwhile(from: &Place<'_>, to: &Place<'_>) -> Problem {
     let text = format!("it appeared in the new directory: {from} does not overwrite it");
     Problem::refused(to.shown(), Side::Sink, Errno::EEXIST, text)

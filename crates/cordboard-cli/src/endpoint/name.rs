@@ -1,5 +1,5 @@
-//! What the name of an endpoint means: the name of a file that is there is that
-//! file, whatever it begins with.
+//! What the name of an endpoint means: the name of an existing file always
+//! means that file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -125,7 +125,7 @@ pub fn is_no_path(operand: &OsStr) -> bool {
     bytes == b"-" || (scheme.len() < bytes.len() && SCHEMES.iter().any(|name| known(name)))
 }
 
-/// Reads the name of a file, where no other endpoint is taken but `-`.
+/// Parses an operand that is a file or `-`, and no other endpoint.
 pub fn file(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     let path = match operand.as_bytes() {
         b"" | b"-" => return parse(operand, side),

@@ -33,7 +33,7 @@ pub struct Playbill {
     stopped: Option<i32>,
     /// Which of the two goes to standard output.
     pub standard: Option<Which>,
-    /// Nobody reads that any more.
+    /// Standard output has no reader any more.
     reader_left: bool,
     usage: bool,
 }

@@ -41,8 +41,8 @@ pub fn width() -> usize {
     }
 }
 
-/// Whether lines that are drawn would come among what is typed at this terminal,
-/// or written to it. By some names a terminal says not which one it is.
+/// Whether lines of progress would mix with what is typed at this terminal, or
+/// written to it. Some names of a terminal do not tell which terminal it is.
 pub fn is_on(fd: impl AsFd) -> bool {
     /// `/dev/tty0`, `/dev/tty` and `/dev/console`.
     const ANY: [(u32, u32); 3] = [(4, 0), (5, 0), (5, 1)];

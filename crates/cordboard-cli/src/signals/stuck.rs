@@ -1,10 +1,10 @@
-//! Signals for a main thread that is stuck in the kernel.
+//! Signals for a main thread that is blocked in the kernel.
 //!
-//! A wait for a server that does not answer (NFS, FUSE) ends with a signal that
-//! kills and with no other, and no handler runs before it ends. A second thread
-//! then takes the signal: it sees which are pending without taking them
+//! A wait for a server that does not answer (NFS, FUSE) is ended by a fatal
+//! signal only, and no handler runs before it ends. A second thread then takes
+//! the signal. It sees which signals are pending without taking them
 //! (`signalfd(2)`, since Linux 2.6.27), and leaves them to the main thread for
-//! as long as that takes where it can.
+//! as long as a main thread that is not blocked needs.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -14,24 +14,24 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::sys;
 
-/// The thread has a signal in hand that nobody was told of yet.
+/// The thread has taken a signal that is not yet recorded.
 static TAKING: AtomicBool = AtomicBool::new(false);
 
-/// What the main thread has to take a signal: it takes microseconds.
+/// How long the main thread has to take a signal; it needs microseconds.
 const GRACE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
 
-/// Of fewer descriptors than this, none is for this: files need them.
+/// With fewer descriptors than this, none is used here: files need them.
 const FEW: u64 = 64;
 
-/// What is pending, as the thread sees it; and whom it calls.
+/// The descriptor that shows pending signals, and the function to call.
 static PENDING: OnceLock<OwnedFd> = OnceLock::new();
 static TAKE: OnceLock<sys::Handler> = OnceLock::new();
 
-/// Starts the thread, which calls `take` with each signal that it takes. Where
-/// there is none to be had, nothing is lost but this.
+/// Starts the thread, which calls `take` with each signal that it takes. If no
+/// thread is available, only this service is missing.
 pub fn watch(signals: &[libc::c_int], take: sys::Handler) {
     if sys::most_descriptors().is_some_and(|most| most < FEW) {
         return;
@@ -50,8 +50,8 @@ pub fn settle() {
     }
 }
 
-/// On a thread that the standard library does not start: each command has it,
-/// and a name and a stack for handlers would cost more than all of the rest.
+/// Runs on a thread that the standard library does not start: every command has
+/// it, and a name and a signal stack would cost more than all of the rest.
 extern "C" fn serve(_: *mut libc::c_void) -> *mut libc::c_void {
     while let (Some(pending), Some(take)) = (PENDING.get(), TAKE.get()) {
         let mut fds = [PollFd::new(pending, PollFlags::IN)];

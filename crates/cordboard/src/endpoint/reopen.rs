@@ -50,14 +50,14 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno
     }
 }
 
-/// Opens a terminal again, so that it never waits: a blocking one that polls
-/// writable takes a few bytes and waits with the rest, for as long as nobody
-/// reads it or its output is stopped (`n_tty_write`, drivers/tty/n_tty.c).
+/// Opens a terminal again with `O_NONBLOCK`: a write to a blocking one that
+/// polls writable takes a few bytes and blocks on the rest while the terminal
+/// is not read or its output is stopped (`n_tty_write`, drivers/tty/n_tty.c).
 ///
-/// `None` where that is not to be had, or would be another terminal: the master
-/// of a pseudoterminal makes a new one; `/dev/tty`, `/dev/tty0` and
-/// `/dev/console` are whatever they stand for by now; and opening a serial line
-/// raises its signals (Documentation/admin-guide/devices.txt has the numbers).
+/// `None` if that fails, or would open another terminal: opening the master of
+/// a pseudoterminal makes a new one; `/dev/tty`, `/dev/tty0` and `/dev/console`
+/// may stand for another terminal by now; and opening a serial line raises its
+/// modem signals (Documentation/admin-guide/devices.txt has the numbers).
 pub(super) fn reopen_terminal(fd: BorrowedFd<'_>, flags: OFlags) -> Option<OwnedFd> {
     use rustix::fs::{fstat, major, minor};
     const VIRTUAL: u32 = 4;

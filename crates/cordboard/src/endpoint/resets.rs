@@ -84,8 +84,8 @@ impl Writer {
     /// error is recorded before a reader can find that no call is in progress.
     ///
     /// `splice(2)` and `sendfile(2)` send several times. If they have sent
-    /// something, they drop the error (`splice_to_socket`, fs/splice.c), and the
-    /// next call sees only the end.
+    /// something, they drop the error (`splice_to_socket`, fs/splice.c), and
+    /// the next call sees only the end.
     pub(crate) fn call(
         &self,
         sink: &Endpoint<'_>,
@@ -122,8 +122,8 @@ impl Writer {
         done
     }
 
-    /// A call may be getting an error at this moment, or be followed by one that
-    /// does.
+    /// A call may be getting an error at this moment, or be followed by one
+    /// that does.
     fn is_busy(&self) -> bool {
         self.calls.load(Ordering::SeqCst) > 0 || self.less.load(Ordering::SeqCst)
     }
@@ -145,8 +145,8 @@ fn hung_up(fd: BorrowedFd<'_>) -> bool {
         && fds[0].revents().contains(PollFlags::HUP)
 }
 
-/// Whether it is an error of the connection itself, which the kernel clears when
-/// it reports it.
+/// Whether it is an error of the connection itself, which the kernel clears
+/// when it reports it.
 fn is_of_the_connection(errno: Errno) -> bool {
     matches!(
         errno,

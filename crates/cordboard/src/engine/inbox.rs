@@ -19,7 +19,7 @@ struct Queue<T> {
 impl<T> Inbox<T> {
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the bell was to be had.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the bell is available.
     pub(crate) fn new() -> Result<Inbox<T>, Errno> {
         Ok(Inbox {
             queue: Mutex::new(Queue {
@@ -37,7 +37,7 @@ impl<T> Inbox<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Gives the message back if nobody reads any more, or the bell is gone.
+    /// Gives the message back if the reader has closed it, or the bell is gone.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut queue = self.lock();
         if queue.closed || !self.bell.is_there() {

@@ -54,7 +54,8 @@ pub struct Options {
     pub backend: Backend,
     /// Threads for what waits inside the kernel, at most, and one at least.
     /// They are started when they are needed, and leave when there is nothing
-    /// to do. If all are blocked and work waits, additional threads are started.
+    /// to do. If all are blocked and work waits, additional threads are
+    /// started.
     pub workers: usize,
 }
 

@@ -4,10 +4,10 @@
 //! one for direct copies, which keep to one thread and do wait, at their heads
 //! and tails, for a disk.
 //!
-//! A step between pipes and sockets can be held up all the same, by a pipe's
-//! lock. Before each one the thread leaves all that it is in charge of in its
-//! station's seat, where the watch takes over if the step does not end: the
-//! thread that was held up then sends its transfer after it, and ends.
+//! A step between pipes and sockets can still block, on a pipe's lock. Before
+//! each step the thread puts its state into its station's seat, from which the
+//! watch takes it if the step does not end: the blocked thread then sends its
+//! transfer to the new reactor, and ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -28,10 +28,10 @@ use crate::errno::Errno;
 use crate::sys;
 use crate::transfer::{self, Awake, Clock, Need, Next, Place, Turn, What};
 
-/// How long a thread that sleeps with transfers under way goes without a look
-/// at its own descriptors.
+/// How long a thread that sleeps with transfers under way goes without checking
+/// that its descriptors are still its own.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long it takes them for its own without a look.
+/// How long the result of that check is trusted.
 const FRESH: Duration = Duration::from_millis(1);
 /// Events that are fetched at a time.
 const EVENTS: usize = 256;

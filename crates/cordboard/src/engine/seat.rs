@@ -71,8 +71,8 @@ impl<T> Seat<T> {
     }
 
     /// The watch's loop: checks every `look` while steps begin. Returns the
-    /// state of a step that lasts longer than that and is `held_up`; `None` once
-    /// the seat is closed.
+    /// state of a step that lasts longer than that and is `held_up`; `None`
+    /// once the seat is closed.
     pub(crate) fn watch(&self, look: Duration, held_up: impl Fn() -> bool) -> Option<T> {
         let mut seen = None;
         let mut state = self.lock();

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 /// Moments by transfer, the earliest first.
 ///
-/// A transfer has one entry at most, [`Alarm::set`]. One whose moment is put
-/// off stays until then, so that a transfer which sleeps and wakes a thousand
-/// times within its idle limit enters one and not a thousand. It goes with the
-/// transfer: [`Timers::forget`].
+/// A transfer has one entry at most, [`Alarm::set`]. An entry whose moment is
+/// postponed stays until its first moment, so that a transfer that sleeps and
+/// wakes a thousand times within its idle limit makes one entry, not a
+/// thousand. It is removed with the transfer: [`Timers::forget`].
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     entries: BTreeSet<(Duration, u64)>,

@@ -57,8 +57,9 @@ pub(crate) struct Ready {
     pub(crate) never_waits: bool,
     /// Waiting inside a call is allowed.
     pub(crate) may_sleep: bool,
-    /// `poll(2)` shows an error that no call gives: something is in the error
-    /// queue, which is for whoever asked for it. What counts is a change.
+    /// `poll(2)` reports an error that no call returns: the socket's error
+    /// queue has an entry, which is left to its requester. Only a change
+    /// counts.
     pub(crate) doubted: bool,
 }
 
@@ -103,7 +104,7 @@ pub(crate) struct Flow<'fd> {
     pub(crate) has_next: bool,
     /// The thread has other transfers to see to, which wait for each call.
     pub(crate) shares_thread: bool,
-    /// Somebody wants to hear of every byte as soon as it has moved.
+    /// An observer is to be called as soon as any byte has moved.
     pub(crate) watched: bool,
     /// Bytes a step, as the caller wants it.
     pub(crate) block: Option<usize>,
@@ -112,7 +113,7 @@ pub(crate) struct Flow<'fd> {
     /// Blocks of zeros are to become holes.
     pub(crate) seek_zeros: bool,
     /// The sink is a file that may be shorter than where it is written next: no
-    /// write may go to its end instead, if somebody sets `O_APPEND`.
+    /// write may go to its end instead, if another process sets `O_APPEND`.
     pub(crate) in_place: bool,
     /// How the kernel is given work that it does on its own.
     pub(crate) backend: Backend,

@@ -1,7 +1,8 @@
 //! Making a file longer, in ways that can never make it shorter.
 //!
-//! `ftruncate(2)` to a greater length is not one of them: if another process has
-//! made the file longer still since the last `fstat(2)`, its bytes are lost.
+//! `ftruncate(2)` to a greater length is not one of them: if another process
+//! has made the file longer still since the last `fstat(2)`, its bytes are
+//! lost.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;

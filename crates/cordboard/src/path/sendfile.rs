@@ -53,7 +53,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` | declined: of either side | `needs_room` in `path/mod.rs` |
 /// | `EAGAIN` | blocked on the sink | a file source never blocks |
-/// | a blocking socket, the thread is wanted back | declined | `Flow::sink_could_wait` |
+/// | a blocking socket, and the thread must not block | declined | `Flow::sink_could_wait` |
 /// | anything else | failed | |
 #[derive(Default)]
 pub(crate) struct Sendfile {
@@ -102,8 +102,8 @@ impl Step for Sendfile {
     }
 }
 
-/// What to ask for: not more than the file has, as far as it tells. Old kernels
-/// hold the last bytes back for 200 ms where they were asked for more.
+/// The size to request: not more than the file has, as far as it tells. Old
+/// kernels delay the last bytes by 200 ms if more was requested.
 fn asked(flow: &Flow<'_>) -> usize {
     let most = flow.want(PIECE);
     match flow.before_its_size() {

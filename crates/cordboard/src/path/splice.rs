@@ -9,12 +9,12 @@
 //! `SPLICE_F_NONBLOCK` is always given: without it the call hangs before Linux
 //! 5.1 where data and end come together (go#63795), and a pipe's own
 //! `O_NONBLOCK` means nothing to splice. It covers the pipe only: a socket
-//! without `O_NONBLOCK` still waits, so it is polled before it is read, and
-//! where the thread is wanted back it is not spliced to: another path sends, or
-//! this one copies out of the private pipe.
+//! without `O_NONBLOCK` still blocks, so it is polled before it is read. If the
+//! thread must not block, it is not spliced to: another path sends, or this one
+//! copies out of the private pipe.
 //!
-//! From pipe to pipe a buffer moves with its marks, that of a packet too. A
-//! source with packets is for a buffer, unless the sink is in packet mode.
+//! From pipe to pipe a buffer keeps its flags, also that of a packet. A source
+//! with packets is left to read/write, unless the sink is in packet mode.
 
 mod ask;
 
@@ -407,8 +407,8 @@ impl Splice {
     }
 }
 
-/// Nothing is spliced where there is another way, if that could keep a thread
-/// that is wanted back.
+/// Nothing is spliced if that could block a thread that must not block, and
+/// there is another way.
 fn could_wait(flow: &Flow<'_>) -> bool {
     flow.sink_could_wait() || flow.source_could_wait()
 }

@@ -92,9 +92,10 @@ pub(super) fn read(
 
 /// What `EIO` of a source means. The master of a pseudoterminal gives it once
 /// its last slave is closed and all that was written there is read
-/// (`n_tty_read` in drivers/tty/n_tty.c): that is the end, and shows as a
-/// hang-up as well. One that shows none any more has been opened again since
-/// (`EINTR`: to be read again); if that says `EIO` too, it is an error.
+/// (`n_tty_read` in drivers/tty/n_tty.c): that is the end, and `poll(2)`
+/// reports a hang-up as well. Without a hang-up, the slave has been opened
+/// again since (`EINTR`: to be read again); if the next read is `EIO` too, it
+/// is an error.
 pub(super) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
     let fd = flow.source_fd();
     if !is_pty_master(fd) {

@@ -34,8 +34,8 @@ pub(super) fn shrink(fd: BorrowedFd<'_>, now: &mut usize, least: usize, share: &
     share.set(*now);
 }
 
-/// The caller's pipe, which may be larger for the length of a transfer; only its
-/// capacity changes.
+/// The caller's pipe, which may be larger for the length of a transfer; only
+/// its capacity changes.
 pub(crate) struct Lent {
     side: Side,
     /// The owner's descriptor number.
@@ -72,12 +72,12 @@ impl Lent {
         self.fit(LARGEST, source, sink);
     }
 
-    /// After a step that has moved so many bytes. The pipe grows if its capacity
-    /// limited the step, so that one for a few bytes now and then stays as it
-    /// is. It at most doubles, so that of many transfers that begin together
-    /// none gets the whole budget before the others have had a turn. It shrinks
-    /// if more pipes share the budget by now; a full pipe does not (`EBUSY`), so
-    /// that is tried again.
+    /// After a step that has moved so many bytes. The pipe grows if its
+    /// capacity limited the step, so that one for a few bytes now and then
+    /// stays as it is. It at most doubles, so that of many transfers that begin
+    /// together none gets the whole budget before the others have had a turn.
+    /// It shrinks if more pipes share the budget by now; a full pipe does not
+    /// (`EBUSY`), so that is tried again.
     pub(crate) fn moved(&mut self, bytes: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         if bytes >= self.now / 2 || self.now > pool::fair() {
             self.fit(2 * self.now, source, sink);

@@ -124,14 +124,14 @@ impl OwnedPipe {
         own(&self.reader) && own(&self.writer)
     }
 
-    /// Closes it, unless its numbers are somebody else's by now.
+    /// Closes it, unless its numbers refer to other files by now.
     fn close(self) {
         if !self.is_here() {
             self.forget();
         }
     }
 
-    /// Leaves its numbers to whoever has them now.
+    /// Forgets its numbers without closing them.
     pub(crate) fn forget(self) {
         std::mem::forget((self.reader, self.writer));
     }
@@ -185,7 +185,8 @@ pub(crate) struct Contents {
 }
 
 /// Looks into a pipe by both its ends. `ioctl(2)`, `FIONREAD`; `poll(2)`.
-/// `None`: somebody has its lock, for which nobody is kept waiting.
+/// `None`: the pipe's lock is held elsewhere, and this call does not wait for
+/// it.
 pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Option<Contents> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::from_borrowed_fd(reader, PollFlags::IN)];
@@ -200,8 +201,8 @@ pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Option
     })
 }
 
-/// Asks another thread to wait for the lock; where there is none to be had, the
-/// calling one does.
+/// Asks another thread to wait for the lock; if no thread is available, the
+/// calling thread waits.
 fn bytes_in(reader: BorrowedFd<'_>) -> Option<u64> {
     const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
     let ask = |reader: BorrowedFd<'_>| rustix::io::ioctl_fionread(reader).unwrap_or(0);

@@ -1,8 +1,8 @@
 //! Using the caller's blocking pipe without blocking on it.
 //!
 //! `poll(2)` before a call is not enough: another user of the pipe may take the
-//! bytes, or the space, before the call. `O_NONBLOCK` would affect every process
-//! that shares the description. So, in this order:
+//! bytes, or the space, before the call. `O_NONBLOCK` would affect every
+//! process that shares the description. So, in this order:
 //!
 //! * `RWF_NOWAIT` with `preadv2(2)` and `pwritev2(2)`: on an anonymous pipe
 //!   since Linux 6.4 (`do_pipe2` in fs/pipe.c sets `FMODE_NOWAIT`); never on a
@@ -118,8 +118,8 @@ impl NoWait {
         refused
     }
 
-    /// The second description; `None` if there can be none: for writing, also if
-    /// the pipe has no reader (`ENXIO`), which a write then finds out.
+    /// The second description; `None` if there can be none: for writing, also
+    /// if the pipe has no reader (`ENXIO`), which a write then finds out.
     fn twin(&mut self, fd: BorrowedFd<'_>, flags: OFlags, packets: bool) -> Option<&OwnedFd> {
         if self.means == Means::Twin && self.twin.is_none() {
             self.twin = open(fd, flags, packets).ok();
@@ -163,8 +163,8 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
 
 /// For reading the caller's pipe. It may be in packet mode (`pipe2(2)`,
 /// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
-/// what a short read leaves of a packet. A packet is a page at most. Less than a
-/// page is taken by `splice(2)`, which leaves the rest in the pipe.
+/// what a short read leaves of a packet. A packet is a page at most. Less than
+/// a page is taken by `splice(2)`, which leaves the rest in the pipe.
 #[derive(Default)]
 pub(crate) struct Aside {
     /// The pipe that it is spliced into, kept for the next time.

@@ -100,8 +100,8 @@ impl Seen {
         }
     }
 
-    /// Whether the pipe is to be inspected before the next step. `waited`: it was
-    /// empty before, so its contents are new.
+    /// Whether the pipe is to be inspected before the next step. `waited`: it
+    /// was empty before, so its contents are new.
     pub(crate) fn is_stale(&mut self, waited: bool, now: impl FnOnce() -> Instant) -> bool {
         let Some(at) = self.at else {
             return true;

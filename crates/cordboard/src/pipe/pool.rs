@@ -22,8 +22,8 @@ use crate::sys::{Known, PerProcess, Thread};
 const KEPT: usize = 8;
 
 /// The pipes of one process. A child after `fork(2)` has a pool of its own: it
-/// must not share a pipe with its parent, it never hears of what the parent
-/// gives back, and another thread may have held the lock.
+/// must not share a pipe with its parent, it never learns what the parent gives
+/// back, and another thread may have held the lock.
 pub(super) struct Pool {
     /// Each with the thread that gave it back.
     idle: Mutex<Vec<(OwnedPipe, Thread)>>,
@@ -31,7 +31,7 @@ pub(super) struct Pool {
     granted: AtomicUsize,
     /// Pipes in use.
     in_use: AtomicUsize,
-    /// Pipes of somebody's that are still large.
+    /// Callers' pipes that are still large.
     pub(super) left: Left,
 }
 
@@ -58,8 +58,8 @@ impl Pool {
         }
     }
 
-    /// The idle ones, if nobody else is at them this moment: a parent's lock is
-    /// not to be waited for, and another pipe is soon made.
+    /// The idle ones, if no other thread holds the lock: a lock inherited by
+    /// fork may never be released, and a new pipe is cheap.
     fn lock(&self) -> Option<MutexGuard<'_, Vec<(OwnedPipe, Thread)>>> {
         match self.idle.try_lock() {
             Ok(idle) => Some(idle),
@@ -91,8 +91,9 @@ impl Pool {
     }
 }
 
-/// Whether that thread's descriptors are, or were, the calling thread's. Of one
-/// that has ended it is taken for granted where this is nobody's own table.
+/// Whether that thread's descriptor table is, or was, the calling thread's. For
+/// a thread that has ended this holds if the calling thread shares the
+/// process's table.
 fn had_these_descriptors(thread: Thread) -> bool {
     let same = thread.shares_descriptors();
     same.unwrap_or_else(|| Thread::first().shares_descriptors() == Some(true))

@@ -1,4 +1,4 @@
-//! A descriptor to wake somebody by.
+//! A bell: a descriptor that wakes another thread.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,10 +23,11 @@ pub(crate) fn identity(fd: impl AsFd) -> Option<Identity> {
 /// A descriptor that becomes readable when it is rung: `eventfd(2)`, since
 /// Linux 2.6.27, or a pipe.
 ///
-/// Its numbers may be somebody else's by now: the host may have closed them
-/// (`close_range(2)`), as may a child of `fork(2)`. What is no bell any more is
-/// not written to, not read, and not closed. Of an eventfd only the kind can be
-/// told, since all of them have one inode; of a pipe the very one.
+/// Its numbers may refer to other files by now: the host may have closed them
+/// (`close_range(2)`), as may a child of `fork(2)`. A number that is no longer
+/// a bell is not written to, not read, and not closed. An eventfd can only be
+/// told from other kinds of file, since all eventfds share one inode; a pipe
+/// can be told from any other file.
 #[derive(Debug)]
 pub(crate) struct Bell {
     ends: ManuallyDrop<Ends>,
@@ -42,12 +43,13 @@ enum Ends {
 }
 
 impl Bell {
-    /// One descriptor; two where a filter refuses `eventfd2(2)`.
+    /// One descriptor; two if a filter refuses `eventfd2(2)`.
     ///
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor was to be had. `EPERM`,
-    /// `ENOSYS`, or what else a filter says: it cannot be made, or not be rung.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
+    /// `EPERM`, `ENOSYS`, or another errno: a filter refuses to make it or to
+    /// write to it.
     pub(crate) fn new() -> Result<Bell, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         match eventfd(0, flags) {
@@ -59,7 +61,7 @@ impl Bell {
     }
 
     /// One that can be told from any other, of two descriptors; as [`Bell::new`]
-    /// where no pipe is to be had.
+    /// if no pipe is available.
     ///
     /// # Errors
     ///
@@ -82,13 +84,14 @@ impl Bell {
             id,
             home: Stamp::here(),
         };
-        // One that nobody hears would keep somebody waiting for ever.
+        // If it could not be rung, a thread would wait for it for ever.
         strike(bell.ends.writer())?;
         bell.clear();
         Ok(bell)
     }
 
-    /// `false`: nobody hears it. Async-signal-safe: `fstat(2)` and `write(2)`.
+    /// `false`: it wakes no thread. Async-signal-safe: `fstat(2)` and
+    /// `write(2)`.
     pub(crate) fn ring(&self) -> bool {
         self.is_there() && self.strike()
     }
@@ -98,7 +101,7 @@ impl Bell {
         identity(self.ends.writer()) == Some(self.id)
     }
 
-    /// Rings it where it [is there](Bell::is_there). `false`: nobody hears it.
+    /// Rings it if it [is there](Bell::is_there). `false`: it wakes no thread.
     pub(crate) fn strike(&self) -> bool {
         match strike(self.ends.writer()) {
             // A counter that is already at its maximum is readable just as

@@ -1,11 +1,11 @@
-//! What is told of the blocks that a ring carries out.
+//! Completions of the blocks that a ring carries out.
 
 use crate::errno::Errno;
 
 /// Blocks that can be in flight at once.
 pub(crate) const SLOTS: usize = 32;
 
-/// Which call of a block has come to its end.
+/// Which call of a block has completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "unused on architectures without io_uring")]
 pub(crate) enum Half {
@@ -13,7 +13,7 @@ pub(crate) enum Half {
     Write,
 }
 
-/// A call that has come to its end.
+/// A call that has completed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) slot: usize,

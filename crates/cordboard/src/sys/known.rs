@@ -1,10 +1,10 @@
-//! Numbers that are found out once.
+//! Numbers that are determined once a process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A number that is found out at its first use, without a lock: of several that
-/// come at once each finds it out, and a child of `fork(2)` never waits for a
-/// thread that it does not have.
+/// A number that is determined at its first use, without a lock: threads that
+/// come at the same time each determine it, and a child of `fork(2)` never
+/// waits for a thread that it does not have.
 pub(crate) struct Known(AtomicUsize);
 
 impl Known {

@@ -13,8 +13,8 @@ pub(crate) unsafe fn lend(owner: &OwnedFd) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }
 }
 
-/// What somebody else's number leads to, if it is open: for a look, and for what
-/// harms nobody where it is closed meanwhile, or another file.
+/// The file that a caller's descriptor number refers to, if it is open: only
+/// for calls that do no harm if the number is closed or reused meanwhile.
 pub(crate) fn at(number: RawFd) -> Option<BorrowedFd<'static>> {
     // SAFETY: F_GETFD takes any number, and changes nothing.
     if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {

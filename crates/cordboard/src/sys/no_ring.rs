@@ -1,6 +1,6 @@
-//! In the place of `ring.rs` on architectures whose structures of
-//! `io_uring(7)` the `io-uring` crate does not have, such as all with 32 bits.
-//! Every ring is refused as a kernel without the call refuses it.
+//! Replaces `ring.rs` on architectures whose `io_uring(7)` structures the
+//! `io-uring` crate lacks, such as all with 32 bits. Every ring is refused with
+//! the errno of a kernel without the call.
 
 use std::convert::Infallible;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -23,8 +23,8 @@ pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
     done == 0 && set != 0
 }
 
-/// Whether a connection is none any more: its state is `TCP_CLOSE`. `None`: this
-/// is no TCP, or a filter refuses to say.
+/// Whether a connection is none any more: its state is `TCP_CLOSE`. `None`:
+/// this is no TCP, or a filter refuses to say.
 pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
     // tcp_states.h; the state is the first byte of `struct tcp_info`, of which
     // the kernel gives as much as there is room for.

@@ -1,11 +1,11 @@
-//! Threads, by `pthread_create(3)`. One of the standard library's takes a lock
-//! of the whole process's as it begins and as it ends, for its words about
-//! stack overflows. Held by another thread at the moment of a `fork(2)`, that is
-//! never free again in the child, where no such thread begins any more.
+//! Threads, by `pthread_create(3)`. A thread of the standard library takes a
+//! process-wide lock as it starts and as it ends, for its message about stack
+//! overflows. If another thread holds that lock at the moment of a `fork(2)`,
+//! it is never released in the child, and no such thread starts there any more.
 //!
-//! The words are no loss: a thread that blocks `SIGSEGV` dies of it whatever the
-//! handlers (`force_sig_info_to_task` in kernel/signal.c). Below the stack is a
-//! guard page all the same (`pthread_attr_setguardsize(3)`).
+//! The message is no loss: a thread that blocks `SIGSEGV` is killed by it
+//! whatever the handlers (`force_sig_info_to_task` in kernel/signal.c). The
+//! stack still has a guard page (`pthread_attr_setguardsize(3)`).
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -37,13 +37,13 @@ struct Start {
     alive: Arc<()>,
 }
 
-/// Starts a thread with the calling one's signal mask. A panic of its body ends
-/// it, and nothing else. Of a name, the first 15 bytes count.
+/// Starts a thread with the calling thread's signal mask. A panic of its body
+/// ends that thread only. A name is cut after 15 bytes.
 ///
 /// # Errors
 ///
 /// `EAGAIN`: the limit of threads, or no memory. `ENOMEM`: no memory. `EPERM`,
-/// `ENOSYS`, or what else a filter says.
+/// `ENOSYS`, or another errno: a filter refuses.
 pub(crate) fn spawn(
     name: &'static CStr,
     body: impl FnOnce() + Send + 'static,
@@ -65,8 +65,8 @@ pub(crate) fn spawn(
 fn create(start: *mut Start) -> Result<libc::pthread_t, Errno> {
     let attributes = Attributes::new()?;
     match create_with(&raw const attributes.0, start) {
-        // The host's own thread-local variables leave no room in a stack of that
-        // size (`allocate_stack` in the GNU C library). The default one is
+        // The host's own thread-local variables leave no room in a stack of
+        // that size (`allocate_stack` in the GNU C library). The default one is
         // what the host has its own threads by.
         Err(Errno::EINVAL) => create_with(ptr::null(), start),
         done => done,
@@ -107,8 +107,8 @@ impl Spawned {
     /// Waits until it has ended.
     pub(crate) fn join(self) {
         let this = ManuallyDrop::new(self);
-        // EDEADLK, if it is the calling one, is nothing to wait for.
-        // SAFETY: neither joined nor detached before, since both take the handle.
+        // EDEADLK, if it is the calling one, is nothing to wait for. SAFETY:
+        // neither joined nor detached before, since both take the handle.
         unsafe { libc::pthread_join(this.id, ptr::null_mut()) };
     }
 }

@@ -38,8 +38,9 @@ impl Thread {
         self.0
     }
 
-    /// It waits in the kernel, and neither runs nor is about to: state `S` or `D`
-    /// of `/proc/self/task/TID/stat` (proc_pid_stat(5)). True where nobody tells.
+    /// It waits in the kernel, and neither runs nor is about to: state `S` or
+    /// `D` of `/proc/self/task/TID/stat` (proc_pid_stat(5)). True if that is
+    /// unknown.
     pub(crate) fn waits(self) -> bool {
         let stat = std::fs::read(format!("/proc/self/task/{}/stat", self.0));
         let Ok(stat) = stat else { return true };

@@ -6,8 +6,9 @@ use std::ptr;
 use super::last;
 use crate::errno::Errno;
 
-/// Writes memory that may not be read: the file system prepares for so many
-/// bytes, gets none (`EFAULT`), and clears up behind it. Never writes a byte.
+/// Writes from memory that is not readable: the file system prepares for so
+/// many bytes, gets none (`EFAULT`), and undoes the preparation. Never writes a
+/// byte.
 pub(crate) fn write_unreadable(fd: BorrowedFd<'_>, offset: u64, length: usize) -> Errno {
     let Ok(offset) = libc::off64_t::try_from(offset) else {
         return Errno::EINVAL;

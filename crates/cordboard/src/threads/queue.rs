@@ -3,8 +3,8 @@
 //!
 //! A piece of work can block in the kernel without limit. While work waits that
 //! no thread takes, a monitor thread checks the queue periodically. If nothing
-//! was taken since its last check, all threads count as blocked, and one more is
-//! started. A thread that returns later leaves, since another has taken its
+//! was taken since its last check, all threads count as blocked, and one more
+//! is started. A thread that returns later leaves, since another has taken its
 //! place.
 
 use std::collections::VecDeque;

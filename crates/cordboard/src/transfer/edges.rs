@@ -1,9 +1,9 @@
 //! Waiting for a change, where `poll(2)` would return at once.
 //!
-//! What is in a socket's error queue (times of transmission, notices of
-//! `MSG_ZEROCOPY`) shows as `POLLERR` until whoever asked for it fetches it. It
-//! is theirs, so it stays, and a level-triggered wait would be a busy loop.
-//! `EPOLLET` tells of each change once. Since Linux 2.6.9.
+//! An entry in a socket's error queue (a transmit timestamp, a `MSG_ZEROCOPY`
+//! notification) shows as `POLLERR` until the program that requested it reads
+//! it. The library leaves it there, so a level-triggered wait would be a busy
+//! loop. `EPOLLET` reports each change once. Since Linux 2.6.9.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -106,7 +106,7 @@ fn number(fd: Option<BorrowedFd<'_>>) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// `EINTR`; whatever a filter says.
+/// `EINTR`; any errno that a filter returns.
 pub(crate) fn fetch<'a>(
     epoll: BorrowedFd<'_>,
     events: &'a mut [MaybeUninit<Event>],

@@ -13,11 +13,11 @@ use crate::path::{Cursor, Flow, Way, lengthen};
 const LOOKED_AT: u64 = 16 << 20;
 
 /// Makes the sink's next `length` bytes a hole and moves past them. `false`
-/// if that is not to be had, so that zeros have to be written.
+/// if that is not possible, so that zeros have to be written.
 ///
-/// The sink is as long as that at once: whoever sets `O_APPEND` on it meanwhile
-/// then still appends in the right place, and no byte is counted that the sink
-/// does not have.
+/// The sink has that length at once: if another process then sets `O_APPEND` on
+/// it, the next write still goes to the right place, and no byte is counted
+/// that the sink does not have.
 pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
     Ok(made(flow, length)?.is_some())
 }
@@ -54,7 +54,7 @@ fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     }))
 }
 
-/// Takes the blocks of a range away, where the file system can.
+/// Deallocates the blocks of a range, if the file system can.
 fn punch(sink: BorrowedFd<'_>, start: u64, end: u64) -> rustix::io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(sink, flags, start, end - start)
@@ -77,10 +77,10 @@ fn is_past_the_limit(size: u64) -> bool {
 
 /// Walks a source's data and holes.
 ///
-/// Behind all that the sink has, a hole takes no call to make: what is written
-/// next leaves it, at its place whatever `O_APPEND` says ([`Flow::in_place`]).
-/// It is counted at once and the sink not yet as long; should nothing be written
-/// behind it, [`Walk::end`] sees to that.
+/// Past the end of the sink, a hole takes no call: the next write leaves it,
+/// and goes to its offset whatever `O_APPEND` says ([`Flow::in_place`]). The
+/// hole is counted at once, before the sink is that long; if nothing is written
+/// after it, [`Walk::end`] lengthens the sink.
 #[derive(Debug)]
 pub(crate) struct Walk {
     /// No more of it: all is data.

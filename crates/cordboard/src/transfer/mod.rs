@@ -301,13 +301,13 @@ impl<'a> Transfer<'a> {
     /// [`Control`] for what does.
     ///
     /// The transfer sleeps inside its system calls if it has no
-    /// [`Request::idle`], no [`Control`] and no observer with an interval, or if
-    /// its `Control` [interrupts](Control::interrupting) it. It then notices
+    /// [`Request::idle`], no [`Control`] and no observer with an interval, or
+    /// if its `Control` [interrupts](Control::interrupting) it. It then notices
     /// that its sink is dead only when the source next has data, and not while
     /// the source is silent.
     ///
-    /// [`Control::cancel`] and [`Request::idle`] take effect only after a system
-    /// call that blocks and cannot be interrupted has returned; see
+    /// [`Control::cancel`] and [`Request::idle`] take effect only after a
+    /// system call that blocks and cannot be interrupted has returned; see
     /// [`Running::cancel`](crate::Running::cancel) for which calls do.
     pub fn run(self) -> Outcome {
         drive::run(self, &mut wait::Poll::new())

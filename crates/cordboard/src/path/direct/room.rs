@@ -76,9 +76,9 @@ impl Room {
 
     /// Cuts off what was made and not filled: `filled` is as far as the sink
     /// has what it is to have. Only from the very length that this transfer gave
-    /// it: at any other, somebody else has written behind it. There is no call
-    /// that looks and cuts at once, so that what others write between the two is
-    /// lost.
+    /// it: at any other, another process has written past it. No call compares
+    /// and truncates at once, so what another process writes between the two
+    /// calls is lost.
     pub(super) fn trim(&mut self, sink: BorrowedFd<'_>, filled: u64) -> Result<(), Errno> {
         let length = self.before.max(filled);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {

@@ -9,11 +9,11 @@ use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Verdict, in_place, stream};
 use crate::pipe::NoWait;
 
-/// A blocking terminal or device is given no more at a time.
+/// The most that is written at a time to a blocking terminal or device.
 const PIECE: usize = 4096;
 /// The master of a pseudoterminal that polls writable takes so much without
-/// waiting: its buffer is below its limit, and grows by what is asked for, up to
-/// half a page at a time (`__tty_buffer_request_room`,
+/// blocking: its buffer is below its limit, and grows by what is requested, up
+/// to half a page at a time (`__tty_buffer_request_room`,
 /// drivers/tty/tty_buffer.c).
 const PIECE_OF_MASTER: usize = 256;
 
