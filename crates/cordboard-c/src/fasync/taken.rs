@@ -72,8 +72,8 @@ impl Asking {
         sys::owner(self.fd()?).ok().and_then(Owned::by)
     }
 
-    /// There was an owner, and there is none any more: whoever asked for it
-    /// wanted somebody else to be told. Or nobody can say by now.
+    /// There was an owner, and there is none any more: the program that set it
+    /// wanted another process to be signalled. Or that is unknown by now.
     pub(super) fn has_lost_its_owner(&self) -> bool {
         let Some(fd) = self.fd() else {
             return true;

@@ -18,7 +18,7 @@ const MOST: usize = 64;
 /// for direct I/O with a ring and its bell.
 const EACH: u64 = 8;
 
-/// What is open besides: the three standard ones, six that wake somebody or
+/// What is open besides: the three standard ones, six that wake a thread or
 /// wait for many, and a few for what we were started with.
 const BESIDES: u64 = 13;
 

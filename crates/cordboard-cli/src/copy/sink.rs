@@ -281,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// The file system is not to be had: one name stands for both.
+    /// Such a file system is seldom available: one name stands for both.
     #[test]
     fn of_names_that_differ_in_case_alone_the_first_stays() {
         let dir = tempfile::tempdir().unwrap();
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// A file system that takes two names for one is seldom to be had.
+    /// A file system that takes two names for one is seldom available.
     #[test]
     fn what_is_there_in_a_new_directory_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();

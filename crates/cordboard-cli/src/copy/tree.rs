@@ -383,7 +383,7 @@ impl Walk {
     }
 
     /// Makes the directory, or opens the one that is there. A symlink to one
-    /// that nobody named is no directory: it may lead out of the tree.
+    /// that was not given as an operand is refused: it may lead out of the tree.
     fn make(
         &self,
         dispatch: &mut Dispatch<'_>,

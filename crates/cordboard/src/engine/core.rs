@@ -42,7 +42,7 @@ pub(super) struct Core {
     /// Transfers whose end has not been told.
     active: AtomicUsize,
     stopping: AtomicBool,
-    /// Its descriptors were closed by somebody else.
+    /// The host has closed its descriptors.
     lost: AtomicBool,
     /// The millisecond of the last look at them.
     looked: AtomicU64,
@@ -89,8 +89,8 @@ impl Core {
         *known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has another thread take over from the main one's whenever that is held up
-    /// in a step. Where none is to be had, nobody does.
+    /// Starts the watch, which takes over whenever the main thread is blocked in
+    /// a step. If no thread is available, there is no watch.
     pub(super) fn has_it_watched(self: &Arc<Self>) {
         let core = Arc::clone(self);
         let body = move || {
@@ -149,7 +149,7 @@ impl Core {
     /// Waits for all threads but the first one, which has ended.
     pub(super) fn join(&self) {
         loop {
-            // Whoever takes over is watched by another one.
+            // A thread that takes over gets a watch of its own.
             let watches = std::mem::take(&mut *self.watches());
             if watches.is_empty() {
                 break;
@@ -204,7 +204,7 @@ impl Core {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Whether somebody else has closed its descriptors, as the calling thread
+    /// Whether the host has closed its descriptors, as the calling thread
     /// sees it: one of the engine's own, or one with the same descriptors.
     pub(super) fn is_closed(&self) -> bool {
         self.lost.load(Ordering::Acquire) || !self.main.is_intact()
@@ -291,7 +291,7 @@ impl Core {
         }
     }
 
-    /// A step was held up, and another thread is in charge by now: it gets the
+    /// A step was blocked, and another thread is the reactor by now: it gets the
     /// transfer back, and gives it to the workers from now on.
     pub(super) fn late(self: &Arc<Self>, mut job: Box<Job>, next: Next) {
         job.transfer.was_held_up = true;

@@ -70,7 +70,7 @@ impl Job {
         }
     }
 
-    /// Ends it where its descriptors were closed by somebody else: what has
+    /// Ends it if the host has closed its descriptors: what has
     /// their numbers by now is not touched.
     pub(super) fn let_go(self: Box<Self>) {
         let job = *self;

@@ -156,7 +156,7 @@ impl Reactor {
     fn admit(&mut self, mut job: Box<Job>) {
         job.transfer.place = self.station.place;
         job.settle_at(&self.station);
-        // It may have rung for nobody, while a step was held up.
+        // It may have rung without effect, while a step was blocked.
         self.timers.forget(job.id(), &mut job.alarm);
         match job.need {
             Some(need) => self.park(job, need),
@@ -222,7 +222,7 @@ impl Reactor {
             if steps && movable {
                 if matches!(home, Place::Worker | Place::Anywhere) {
                     this.timers.forget(id, &mut job.alarm);
-                    // Where no worker is to be had, it is done here.
+                    // If no worker is available, it is done here.
                     let done = this.aside(core, || core.submit(Work::Piece(job)));
                     return done.ok().map(|(this, ())| this);
                 }
@@ -275,7 +275,7 @@ impl Reactor {
     }
 
     /// Puts a transfer to sleep after a step. What it can do without meanwhile
-    /// may be an end of somebody's pipe, whose lock closing it waits for.
+    /// may be an end of a caller's pipe, whose lock closing it waits for.
     fn lay_down(
         mut self: Box<Self>,
         core: &Arc<Core>,

@@ -82,7 +82,7 @@ pub(crate) fn rename(name: &CStr) {
 }
 
 impl<W: Work> Pool<W> {
-    /// With so many threads at most, beside those that are held up in the
+    /// With so many threads at most, not counting those that are blocked in the
     /// kernel.
     pub(crate) fn new(owner: usize, threads: usize) -> Arc<Pool<W>> {
         Arc::new(Pool {
@@ -162,7 +162,7 @@ impl<W: Work> Pool<W> {
     pub(crate) fn close(&self) {
         self.queue.close();
         loop {
-            // The overseer may have started one meanwhile.
+            // The monitor may have started one meanwhile.
             let threads =
                 std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
             if threads.is_empty() {
@@ -196,8 +196,8 @@ pub(crate) fn spawn(call: Call) -> Result<(), Call> {
 mod tests {
     use super::*;
 
-    /// One thread is held up, others have left, and none is to be had at the
-    /// moment: the overseer tries again, for nobody else will.
+    /// One thread is blocked, others have left, and none is available at the
+    /// moment: the monitor tries again, because no other thread will.
     #[test]
     fn work_that_no_thread_was_to_be_had_for_is_seen_to() {
         const MOMENT: Duration = Duration::from_millis(10);
@@ -210,7 +210,7 @@ mod tests {
         }
         assert_eq!(queue.push(3), Ok(Pushed::Oversee));
         let wanted = std::thread::scope(|scope| {
-            let overseer = scope.spawn(|| {
+            let monitor = scope.spawn(|| {
                 let first = queue.oversee(MOMENT, 100 * LINGER);
                 let mut third = Since::default();
                 assert_eq!(queue.next(Duration::ZERO, &mut third), Some(3));
@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(take(&mut threads[1]), None);
             assert_eq!(queue.push(4), Ok(Pushed::StartOne));
             assert!(queue.not_started().is_empty());
-            overseer.join().unwrap()
+            monitor.join().unwrap()
         });
         assert_eq!(wanted, (true, true));
         assert_eq!(take(&mut threads[2]), Some(4));

@@ -172,7 +172,7 @@ impl Walk {
         }
     }
 
-    /// Moves the sink past a hole. `false`: not to be had.
+    /// Moves the sink past a hole. `false`: not possible.
     fn skip(&mut self, flow: &mut Flow<'_>, hole: u64, by_write: bool) -> Result<bool, Errno> {
         let lazily = flow.in_place && by_write && !flow.stages.look();
         // A place that no file can have is for the call that says so.

@@ -32,7 +32,7 @@ pub(crate) struct Awake {
     pub(crate) ready: bool,
     /// A call does not wait: it is not only an error that shows.
     pub(crate) open: bool,
-    /// Nobody could say which of the two it is.
+    /// Which of the two it is, is unknown.
     pub(crate) unclear: bool,
     /// The watched descriptor shows an error.
     pub(crate) error: bool,
