@@ -7,11 +7,12 @@
 //! the file system lets go of that.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
-use cordboard::{Errno, Report, Request, Side, Size, Stage, Switches, Transfer};
+use cordboard::{Errno, Report, Side};
 use rustix::fs::{Advice, FileType};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use super::one::Opened;
 use super::place::Place;
@@ -79,26 +80,23 @@ impl Job {
         Ok(())
     }
 
-    /// The hash of a range.
+    /// The hash of a range, or of as much of it as there is.
     fn hash(&self, file: &File, to: &Place<'_>, start: u64, size: u64) -> Result<String, Problem> {
-        let call = |e: Errno| Problem::call(to.shown(), Side::Sink, e, Doing::Moving);
-        let nowhere = File::options().write(true).open("/dev/null");
-        let nowhere = nowhere
-            .map_err(|e| Problem::call("/dev/null", Side::Sink, errno(&e), Doing::Opening))?;
-        let request = Request {
-            size: Size::Bytes(size),
-            source_offset: Some(start),
-            // Whatever the paths of the copy itself were to be.
-            switches: Some(Switches::all()),
-            ..Request::default()
-        };
-        let report = Transfer::new(file.as_fd(), nowhere.as_fd(), request)
-            .and_then(|transfer| transfer.stage(Stage::xxh3()))
-            .and_then(|transfer| transfer.control(self.control).run().into_result())
-            .map_err(|failure| call(failure.report.errno.unwrap_or(Errno::EIO)))?;
-        go_on()?;
-        let digest = report.stages.into_iter().find_map(|stage| stage.digest);
-        digest.ok_or_else(|| call(Errno::EIO))
+        let mut hash = Xxh3Default::new();
+        let mut buffer = vec![0; PIECE];
+        let mut at = 0;
+        while at < size {
+            go_on()?;
+            let want = usize::try_from(size - at).map_or(PIECE, |left| left.min(PIECE));
+            let got = fill(file, &mut buffer[..want], start + at)
+                .map_err(|e| Problem::call(to.shown(), Side::Sink, errno(&e), Doing::Moving))?;
+            hash.update(&buffer[..got]);
+            at += got as u64;
+            if got < want {
+                break;
+            }
+        }
+        Ok(format!("{:016x}", hash.digest()))
     }
 
     /// In words, the first byte that is not the same in both.
@@ -236,6 +234,7 @@ fn wrong(to: &Place<'_>, report: &Report, text: String) -> Problem {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::fd::AsFd;
 
     use cordboard::Control;
 

@@ -6,6 +6,7 @@ mod interrupt;
 mod linger;
 mod name;
 mod net;
+mod nowhere;
 mod open;
 mod stand_in;
 mod standard;
@@ -13,6 +14,7 @@ mod unix;
 
 pub use file_id::Removable;
 pub use name::{Name, file, is_no_path, parse};
+pub use nowhere::nowhere;
 pub use open::{Opened, has_end, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};
 pub use standard::{look as look_at_standard, was_closed as standard_was_closed};

@@ -1,15 +1,14 @@
 //! The video: a transfer for each frame, on the player's own thread.
 
-use std::fs::File;
 use std::os::fd::AsFd;
 
 use cordboard::{Control, Ended, Errno, Observer, Report, Request, Side, Size, Transfer};
 use rustix::fs::{FileType, SeekFrom};
 
 use super::show::{Close, Step, Then};
-use crate::endpoint::Opened;
+use crate::endpoint::{Opened, nowhere};
 use crate::failure::{failed, operand, refused};
-use crate::problem::{Problem, errno};
+use crate::problem::Problem;
 use crate::report::Account;
 
 /// Frames that are read ahead, and bytes at most: the cache is others' too.
@@ -105,10 +104,9 @@ impl Video {
         control: &Control,
         observer: impl Observer + Send,
     ) -> Result<Report, Problem> {
-        let nowhere = File::options().write(true).open("/dev/null");
-        let nowhere = nowhere.map_err(|error| {
-            let errno = errno(&error);
-            let text = format!("{errno} opening /dev/null, for frames to drop");
+        let nowhere = nowhere().map_err(|error| {
+            let errno = Errno::from(error);
+            let text = format!("{errno} making a sink for frames to drop");
             Problem::refused(self.source.shown.as_str(), Side::Source, errno, text)
         })?;
         Transfer::new(self.source.as_fd(), nowhere.as_fd(), self.request.clone())

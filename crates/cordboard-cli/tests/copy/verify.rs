@@ -1,6 +1,7 @@
 //! Reading back what was written, where that is not a matter of course.
 
 use std::os::unix::fs::chown;
+use std::process::Command;
 
 use crate::common::*;
 use crate::{chmod, mortal};
@@ -40,4 +41,37 @@ fn a_file_that_cannot_be_read_back_is_left_alone() {
     done.fails(1, &["EACCES", "it must be readable too"]);
     chmod(&sink, 0o666);
     assert_eq!(read(&sink), b"old and longer");
+}
+
+/// What has the name `/dev/null` can be anything, or nothing.
+#[test]
+fn nothing_is_read_back_into_dev_null() {
+    if !root("another /dev/null") {
+        return;
+    }
+    let dir = dir();
+    let content = bytes(3 << 20);
+    let source = file(&dir, "s", &content);
+    let other = file(&dir, "other", b"not to be written to");
+    let sink = dir.path().join("d");
+    let script = r#"case "$0" in
+        none) mount -t tmpfs none /dev ;;
+        *) mount --bind "$0" /dev/null ;;
+        esac && exec "$@""#;
+    for place in [other.as_path(), "none".as_ref()] {
+        for way in [&["--route", "rw"][..], &["--zstd"]] {
+            let done = run(Command::new("unshare")
+                .args(["--mount", "sh", "-c", script])
+                .arg(place)
+                .arg(env!("CARGO_BIN_EXE_cordboard"))
+                .args(["copy", "--verify", "--json"])
+                .args(way)
+                .args([&source, &sink]));
+            let json = done.ok().json();
+            let length = sink.metadata().unwrap().len();
+            assert_eq!(json["verified"], length, "{way:?}");
+            assert!(read(&other) == b"not to be written to", "{way:?}");
+            std::fs::remove_file(&sink).unwrap();
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::io::Write;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use rustix::termios::{LocalModes, tcgetattr};
@@ -56,6 +56,47 @@ fn dropping_from_a_pipe_counts_every_byte() {
     let dropped = json["dropped_bytes"].as_u64().unwrap();
     assert_eq!(whole + dropped, 20 * FRAME as u64 + 7, "{json}");
     assert!(dropped > 0);
+}
+
+/// What has the name `/dev/null` can be anything, or nothing.
+#[test]
+fn no_frame_is_dropped_into_dev_null() {
+    if !root("another /dev/null") {
+        return;
+    }
+    let film = Film::new(0);
+    let dir = dir();
+    let other = file(&dir, "other", b"not to be written to");
+    let script = r#"case "$0" in
+        none) mount -t tmpfs none /dev ;;
+        *) mount --bind "$0" /dev/null ;;
+        esac && exec "$@""#;
+    for place in [other.as_path(), "none".as_ref()] {
+        let sinks = ["audio", "video"].map(|name| dir.path().join(name));
+        let mut child = Command::new("unshare")
+            .args(["--mount", "sh", "-c", script])
+            .arg(place)
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .arg("play")
+            .args([film.audio.as_os_str(), "-".as_ref()])
+            .args(["--audio-to".as_ref(), sinks[0].as_os_str()])
+            .args(["--video-to".as_ref(), sinks[1].as_os_str()])
+            .args(["--json", "--fps", "1000000", "--drop"])
+            .args(["--frame", &FRAME.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        feed(&mut child, &bytes(20 * FRAME));
+        let json = end(child).ok().json();
+        let dropped = json["dropped_bytes"].as_u64().unwrap();
+        let whole = json["video"]["written"].as_u64().unwrap();
+        assert!(dropped > 0);
+        assert_eq!(whole + dropped, 20 * FRAME as u64, "{json}");
+        assert_eq!(sinks[1].metadata().unwrap().len(), whole);
+        assert!(read(&other) == b"not to be written to");
+    }
 }
 
 /// Plays at a terminal, where it listens to keys by now; and the terminal.
