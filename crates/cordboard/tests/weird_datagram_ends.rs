@@ -3,13 +3,15 @@
 mod common;
 
 use std::num::NonZeroUsize;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use common::{any, content, only, pattern, run, watchdog};
-use cordboard::{Ended, Errno, Request, Side, Stranded};
-use rustix::net::{SendFlags, Shutdown, send, shutdown, sockopt};
+use cordboard::PathName::{self, Datagram, ReadWrite};
+use cordboard::{Ended, Errno, Outcome, Request, Side, Stage, Stranded, Transfer, start};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
+use rustix::pipe::{PipeFlags, pipe_with};
 
 #[test]
 fn an_empty_message_is_told_from_the_end() {
@@ -35,6 +37,116 @@ fn an_empty_message_is_told_from_the_end() {
     drop(a);
     run(&source, &sink, any());
     assert_eq!(sockopt::socket_passcred(&source), Ok(true));
+}
+
+/// How an empty record is met: the paths that are allowed, whether a stage
+/// looks on, and the path that is then taken.
+const MET: [(Option<PathName>, bool, PathName); 3] = [
+    (Some(Datagram), false, Datagram),
+    (Some(ReadWrite), false, ReadWrite),
+    (None, true, ReadWrite),
+];
+
+/// Moves all of the source, on an engine or in the calling thread.
+fn moved(source: &OwnedFd, sink: &OwnedFd, request: Request, stage: bool, engine: bool) -> Outcome {
+    let own = |fd: &OwnedFd| fd.try_clone().unwrap();
+    let mut transfer = Transfer::owning(own(source), own(sink), request).unwrap();
+    if stage {
+        transfer = transfer.stage(Stage::count()).unwrap();
+    }
+    match engine {
+        true => transfer.start().unwrap().wait(),
+        false => transfer.run(),
+    }
+}
+
+/// What was written, in the pieces that a reader of this sink gets.
+fn pieces(reader: &OwnedFd) -> Vec<Vec<u8>> {
+    let (mut all, mut some) = (Vec::new(), [0; 100]);
+    loop {
+        match rustix::io::read(reader, &mut some).unwrap() {
+            0 => return all,
+            n => all.push(some[..n].to_vec()),
+        }
+    }
+}
+
+#[test]
+fn an_empty_record_ends_nothing_by_any_path() {
+    let _dog = watchdog("an_empty_record_ends_nothing_by_any_path");
+    let records = [&b""[..], b"one", b"", b"", b"two", b""];
+    for engine in [false, true] {
+        for (allowed, stage, taken) in MET {
+            let request = || allowed.map_or_else(any, |path| only(&[path]));
+            let case = format!("{taken}, stage {stage}, engine {engine}");
+            let filled = || {
+                let (a, source) = pair(Sort::Seqpacket);
+                records.iter().for_each(|bytes| put(&a, bytes));
+                source
+            };
+            let check = |source: &OwnedFd, sink: &OwnedFd, request: Request, taken: PathName| {
+                let outcome = moved(source, sink, request, stage, engine);
+                let report = &outcome.report;
+                assert_eq!(
+                    (report.ended, report.read, report.written, report.stranded),
+                    (Ended::Eof, 6, 6, 0),
+                    "{case}: {report:?}"
+                );
+                assert_eq!(report.path, [taken], "{case}: {report:?}");
+                assert_eq!(sockopt::socket_passcred(source), Ok(false), "{case}");
+                let seen = report.stages.first().map(|stage| stage.bytes_in);
+                assert_eq!(seen, stage.then_some(6), "{case}");
+            };
+            for sort in [Sort::Seqpacket, Sort::Unix] {
+                let (sink, b) = pair(sort);
+                check(&filled(), &sink, request(), taken);
+                assert_eq!(all(&b), records, "{case} to {sort:?}");
+            }
+            let (sink, b) = UnixStream::pair().unwrap();
+            let sink = OwnedFd::from(sink);
+            check(&filled(), &sink, request(), taken);
+            drop(sink);
+            assert_eq!(pieces(&b.into()).concat(), b"onetwo", "{case}");
+            // Its reader gets packets, of which none is empty.
+            if allowed != Some(Datagram) {
+                let flags = PipeFlags::CLOEXEC | PipeFlags::DIRECT;
+                let (b, sink) = pipe_with(flags).unwrap();
+                check(&filled(), &sink, any(), ReadWrite);
+                drop(sink);
+                assert_eq!(pieces(&b), [b"one", b"two"], "{case}");
+            }
+        }
+    }
+}
+
+/// Somebody else who shares the socket has taken `SO_PASSCRED` off.
+#[test]
+fn an_empty_record_without_credentials_ends_nothing() {
+    let _dog = watchdog("an_empty_record_without_credentials_ends_nothing");
+    for path in BOTH {
+        let ((a, source), (sink, b)) = (pair(Sort::Seqpacket), pair(Sort::Seqpacket));
+        let other = source.try_clone().unwrap();
+        let running = start(source, sink, only(&[path])).unwrap();
+        let next = || {
+            let mut some = [0; 100];
+            let n = recv(&b, &mut some[..], RecvFlags::empty()).unwrap().1;
+            some[..n].to_vec()
+        };
+        put(&a, b"one");
+        assert_eq!(next(), b"one", "{path}");
+        sockopt::set_socket_passcred(&other, false).unwrap();
+        put(&a, b"");
+        put(&a, b"two");
+        assert_eq!((next(), next()), (b"".to_vec(), b"two".to_vec()), "{path}");
+        drop(a);
+        let report = running.wait().report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 6),
+            "{path}: {report:?}"
+        );
+        assert_eq!(report.path, [path]);
+    }
 }
 
 #[test]

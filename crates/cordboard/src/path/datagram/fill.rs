@@ -2,7 +2,7 @@
 
 use super::super::{Flow, Step, Verdict, stream};
 use super::one::{next_length, receive_one};
-use super::{Datagram, Message, One, reading_was_shut_down};
+use super::{Datagram, Message, One, is_end};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::sys::{Batch, Received};
@@ -40,7 +40,7 @@ impl Datagram {
         self.forget();
         done.map_err(failed)?;
         for (index, received) in self.received.iter().enumerate() {
-            if received.length == 0 && self.is_end(flow, received) {
+            if received.length == 0 && is_end(flow, received) {
                 self.ended = true;
                 break;
             }
@@ -77,7 +77,7 @@ impl Datagram {
             let slot = &mut buffer[end..end + self.slot];
             match receive_one(flow, slot, wait && first, sure) {
                 Ok(One::Here(received)) if received.length == 0 && !sure => sure = true,
-                Ok(One::Here(received)) if received.length == 0 && self.is_end(flow, &received) => {
+                Ok(One::Here(received)) if received.length == 0 && is_end(flow, &received) => {
                     self.ended = true;
                     break;
                 }
@@ -104,15 +104,6 @@ impl Datagram {
         }
         self.buffer = Some(buffer);
         verdict.map_or(Ok(()), Err)
-    }
-
-    /// Whether an empty message is the end: on a sequenced-packet socket when
-    /// it came without credentials, elsewhere when reading was shut down.
-    fn is_end(&self, flow: &Flow<'_>, message: &Received) -> bool {
-        if flow.source.kind() == Kind::UnixSeqpacket {
-            return !(self.tells_end && message.credentials);
-        }
-        reading_was_shut_down(flow)
     }
 
     /// Reads a stream and cuts it. Where the caller gave a size, only the last

@@ -8,11 +8,13 @@
 //! saves most of the same calls.
 
 mod drain;
+mod ends;
 mod fill;
 mod one;
 mod size;
 
-pub(super) use one::{One, reading_was_shut_down, receive_one};
+pub(super) use ends::{Credentials, is_end};
+pub(super) use one::{One, receive_one};
 pub(super) use size::{largest, size_for};
 
 use fill::JOINED;
@@ -23,7 +25,7 @@ use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::{Aside, NoWait};
 use crate::route::{Pair, Why};
-use crate::sys::{self, Batch, Buffer, Received};
+use crate::sys::{Batch, Buffer, Received};
 use crate::transfer::Stranded;
 
 /// Datagrams a batch.
@@ -80,9 +82,8 @@ pub(crate) struct Datagram {
     ended: bool,
     /// What receiving failed with, after datagrams that come first.
     failed: Option<Errno>,
-    /// `SO_PASSCRED` is to be taken off the source at the end.
-    restore: bool,
-    tells_end: bool,
+    /// They tell an empty message from the end.
+    credentials: Credentials,
 }
 
 /// A datagram in the buffer.
@@ -111,7 +112,7 @@ impl Datagram {
             (largest(source), SLOTS / 2)
         };
         let length = slot * slots + if joins { JOINED } else { 0 };
-        let mut datagram = Datagram {
+        Ok(Datagram {
             batch: None,
             buffer: Some(Buffer::with_capacity(length)?),
             slots,
@@ -126,16 +127,8 @@ impl Datagram {
             nowait: NoWait::default(),
             ended: false,
             failed: None,
-            restore: false,
-            tells_end: false,
-        };
-        if source == Kind::UnixSeqpacket
-            && let Ok(before) = sys::pass_credentials(flow.source_fd(), true)
-        {
-            datagram.restore = !before;
-            datagram.tells_end = true;
-        }
-        Ok(datagram)
+            credentials: Credentials::ask(flow),
+        })
     }
 
     /// The buffer; another one, where it was given up.
@@ -233,9 +226,7 @@ impl Step for Datagram {
     }
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
-        if std::mem::take(&mut self.restore) {
-            let _ = sys::pass_credentials(flow.source_fd(), false);
-        }
+        self.credentials.give_back(flow);
     }
 }
 

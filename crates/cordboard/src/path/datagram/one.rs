@@ -1,6 +1,5 @@
 //! One datagram, without a batch.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 
 use super::super::Flow;
@@ -57,14 +56,4 @@ pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::TRUNC | receiving(wait);
     let mut none = [0u8; 1];
     Ok(rustix::net::recv(flow.source_fd(), &mut none, flags)?.1)
-}
-
-/// Whether an empty datagram may be no datagram at all.
-pub(in crate::path) fn reading_was_shut_down(flow: &Flow<'_>) -> bool {
-    let fd = flow.source_fd();
-    let mut fds = [PollFd::new(&fd, PollFlags::RDHUP)];
-    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
-        && fds[0]
-            .revents()
-            .intersects(PollFlags::RDHUP | PollFlags::HUP)
 }

@@ -12,7 +12,7 @@ mod zeros;
 pub(super) use intake::Intake;
 pub(super) use outlet::Outlet;
 
-use super::datagram::{self, One};
+use super::datagram::{self, Credentials, One};
 use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
@@ -70,8 +70,10 @@ pub(crate) struct ReadWrite {
     /// What is held has lost its end, and is not passed on.
     cut: bool,
     /// Messages come with something that matters here: how long each of those
-    /// is that the kernel has joined.
+    /// is that the kernel has joined, or whose they are.
     annotated: bool,
+    /// They tell an empty message from the end.
+    credentials: Credentials,
     /// The source gives messages.
     messages: bool,
     /// The length of the messages that a stream is cut into.
@@ -129,7 +131,11 @@ impl ReadWrite {
             empty_message: false,
             segment: None,
             cut: false,
-            annotated: source.kind == Kind::Udp && sys::joins_datagrams(flow.source_fd()),
+            annotated: match source.kind {
+                Kind::Udp => sys::joins_datagrams(flow.source_fd()),
+                kind => kind == Kind::UnixSeqpacket,
+            },
+            credentials: Credentials::ask(flow),
             messages: source.kind.is_datagram(),
             message,
             joins: joins > 1,
@@ -243,9 +249,7 @@ impl ReadWrite {
         self.end += received.length;
         flow.took(received.length as u64);
         if received.length == 0 {
-            // A sequenced-packet socket's is taken for the end, as by read(2).
-            let ended =
-                flow.source.kind() == Kind::UnixSeqpacket || datagram::reading_was_shut_down(flow);
+            let ended = datagram::is_end(flow, &received);
             (self.ended, self.empty_message) = (ended, !ended);
         }
         Ok(())
@@ -355,6 +359,10 @@ impl Step for ReadWrite {
         };
         self.forget();
         Some(stranded)
+    }
+
+    fn finish(&mut self, flow: &mut Flow<'_>) {
+        self.credentials.give_back(flow);
     }
 
     fn forget(&mut self) {
