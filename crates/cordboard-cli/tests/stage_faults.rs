@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::*;
 
@@ -92,4 +92,47 @@ fn what_was_made_and_is_lost() {
         .unwrap();
     feed(&mut child, b"123456789");
     end(child).fails(1, &["(9 more were read, and are lost)"]);
+}
+
+/// Neither the source nor the sink is to blame, and the bytes are good.
+#[test]
+fn a_stage_without_memory() {
+    let dir = dir();
+    let plain = file(&dir, "s", &bytes(3_000_000));
+    let packed = run(cordboard().args(["cat", "--zstd"]).arg(&plain));
+    let packed = file(&dir, "p", packed.ok().stdout());
+    let sink = dir.path().join("d");
+    for (stage, source) in [("zstd", &plain), ("unzstd", &packed)] {
+        let mut told = 0;
+        // Less is too little for the program itself.
+        for kib in (6 << 10..64 << 10).step_by(256) {
+            let copy = run(Command::new("prlimit")
+                .arg(format!("--as={}", kib << 10))
+                .arg(env!("CARGO_BIN_EXE_cordboard"))
+                .args(["copy", "--json", &format!("--{stage}")])
+                .args([source, &sink]));
+            if copy.code() == 0 {
+                break;
+            }
+            if copy.code() != 1 || !copy.stderr().contains("\"stages\":[{") {
+                continue;
+            }
+            let json = copy.json();
+            let Some(fault) = json["stages"][0]["fault"].as_str() else {
+                continue;
+            };
+            assert!(
+                fault.ends_with("Cannot allocate memory (ENOMEM)"),
+                "{fault}"
+            );
+            assert_eq!(json["errno"], "ENOMEM");
+            assert_eq!(json["failed"], serde_json::Value::Null);
+            assert_eq!(json["read"], 0, "the source has it again");
+            let stderr = copy.stderr();
+            assert!(!stderr.contains("at the source"), "{stderr}");
+            assert!(!stderr.contains("no zstd data"), "{stderr}");
+            told += 1;
+        }
+        assert!(told > 0, "{stage}");
+    }
 }

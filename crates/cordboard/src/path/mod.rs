@@ -49,6 +49,8 @@ pub(crate) enum Verdict {
     Ended,
     /// One side failed.
     Failed(Side, Errno),
+    /// A stage failed, and neither side is the cause.
+    StageFailed(Errno),
 }
 
 /// One path at work on one transfer.

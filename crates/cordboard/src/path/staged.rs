@@ -155,9 +155,10 @@ impl Step for Staged {
         if !self.made.is_empty() {
             return self.write(flow);
         }
-        match self.failed.or(self.chain.fault()) {
-            Some(errno) => Verdict::Failed(Side::Source, errno),
-            None => Verdict::Ended,
+        match (self.failed, self.chain.fault()) {
+            (None, Some(Errno::ENOMEM)) => Verdict::StageFailed(Errno::ENOMEM),
+            (Some(errno), _) | (None, Some(errno)) => Verdict::Failed(Side::Source, errno),
+            (None, None) => Verdict::Ended,
         }
     }
 

@@ -65,7 +65,8 @@
 //!   that changes the bytes, what the sink accepts.
 //!
 //! A stage that finds a [`Fault`] in the bytes (damaged, cut off, followed by
-//! something else) fails the source's side. What was made before it is
+//! something else) fails the source's side. One that has no memory (`ENOMEM`)
+//! fails neither side: the report's `failed` is `None`. What was made before it is
 //! written first. Bytes behind the fault go back into a seekable source; from
 //! others they are gone, and `read` exceeds the first stage's `bytes_in` by
 //! as many.
@@ -131,7 +132,7 @@ pub trait Transform: Send {
     ///
     /// # Errors
     ///
-    /// A [`Fault`] in the bytes: nothing of this call was taken or made, and
+    /// A [`Fault`], in the bytes or for want of memory: nothing of this call was taken or made, and
     /// there will be no other.
     fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault>;
 
@@ -176,7 +177,7 @@ pub struct Finished {
 #[error("{why}")]
 pub struct Fault {
     /// What the report says: `EBADMSG` for bytes that are not what they claim
-    /// to be.
+    /// to be, `ENOMEM` where the stage has no memory.
     pub errno: Errno,
     /// The same in words.
     pub why: Cow<'static, str>,

@@ -51,6 +51,10 @@ impl Transform for Compress {
 /// was made without `--long`.
 const TOO_LARGE: &str = "Frame requires too much memory for decoding";
 
+/// The same where it cannot allocate, which it does with the first bytes of a
+/// frame.
+const NO_MEMORY: &str = "Allocation error : not enough memory";
+
 /// Of any number of frames but none, up to the end of the source.
 pub(super) struct Decompress {
     decoder: Decoder<'static>,
@@ -76,6 +80,9 @@ impl Transform for Decompress {
 
     fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
         let (passed, hint) = run(&mut self.decoder, input, output).map_err(|fault| {
+            if fault.errno == Errno::ENOMEM {
+                return fault;
+            }
             let why = match self.within {
                 _ if fault.why == TOO_LARGE => {
                     "zstd data with a window larger than the 128 MiB allowed here \
@@ -143,9 +150,17 @@ fn run(
 }
 
 fn fault(error: &io::Error) -> Fault {
+    let why = error.to_string();
+    if why == NO_MEMORY {
+        let errno = Errno::ENOMEM;
+        return Fault {
+            errno,
+            why: format!("zstd: {errno}").into(),
+        };
+    }
     Fault {
         errno: Errno::EBADMSG,
-        why: error.to_string().into(),
+        why: why.into(),
     }
 }
 

@@ -19,10 +19,10 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn fail(&mut self, side: Side, errno: Errno) {
+    fn fail(&mut self, side: impl Into<Option<Side>>, errno: Errno) {
         // The first failure is the one that matters.
         if self.ended != Ended::Error {
-            (self.ended, self.failed, self.errno) = (Ended::Error, Some(side), Some(errno));
+            (self.ended, self.failed, self.errno) = (Ended::Error, side.into(), Some(errno));
         }
     }
 }
@@ -164,7 +164,8 @@ impl Transfer<'_> {
             match self.step() {
                 // Of no bytes too: a message may have none.
                 Turn::Moved(_) => {}
-                Turn::Failed(Some(side), Some(errno)) => {
+                // Not that no path is left, of which nothing came.
+                Turn::Failed(side, Some(errno)) if self.current.is_some() => {
                     verdict.fail(side, errno);
                     break;
                 }

@@ -82,6 +82,7 @@ impl Transfer<'_> {
                     };
                 }
                 Verdict::Failed(side, errno) => return Turn::Failed(Some(side), Some(errno)),
+                Verdict::StageFailed(errno) => return Turn::Failed(None, Some(errno)),
                 Verdict::Declined(why) => self.hand_over(name, why),
                 Verdict::Ended if path.knows_the_end() => return self.end(name),
                 // A first 0 can mean "not by this path": on procfs, on FUSE.
