@@ -122,8 +122,9 @@ pub struct Splice {
     /// Shared flags.
     #[command(flatten)]
     pub writing: Writing,
-    /// End, without an error, when nothing has moved for this long; to wait for
-    /// a connection, or for a FIFO's other end, does not count
+    /// End, without an error, when nothing has moved for this long, or a TCP
+    /// peer has acknowledged nothing at the end; to wait for a connection, or
+    /// for a FIFO's other end, does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.

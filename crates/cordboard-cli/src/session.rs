@@ -209,6 +209,17 @@ impl Session {
         self.account.add(report);
     }
 
+    /// The last transfer took longer than its report says.
+    pub fn waited(&mut self, time: Duration) {
+        let elapsed = &mut self.account.total.elapsed;
+        *elapsed = elapsed.saturating_add(time);
+    }
+
+    /// It ended so after all, unless it has failed.
+    pub fn end(&mut self, ended: Ended) {
+        self.account.end(ended);
+    }
+
     /// Tells of a problem; the command goes on if it can.
     pub fn problem(&mut self, problem: &Problem) {
         self.fail(problem);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use cordboard::{Ended, Request, Side};
 
@@ -43,9 +44,30 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let ended = moved.inspect_err(|_| sink.unmake())?;
     match &sink.created {
         Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
-        _ => sink.finish(ended)?,
+        _ => see_through(session, &sink, ended, flags.idle)?,
     }
     sink.close()
+}
+
+/// The wait for the peer at the end is part of the transfer: of its time, and
+/// an idle limit holds for it.
+fn see_through(
+    session: &mut Session,
+    sink: &Opened,
+    ended: Ended,
+    idle: Option<Duration>,
+) -> Result<(), Problem> {
+    let start = Instant::now();
+    let done = sink.finish(ended, idle);
+    session.waited(start.elapsed());
+    if let bytes @ 1.. = done? {
+        session.end(Ended::Idle);
+        session.say(&format_args!(
+            "cordboard: warning: {}: the peer has not acknowledged {bytes} bytes",
+            sink.shown
+        ));
+    }
+    Ok(())
 }
 
 fn move_all(

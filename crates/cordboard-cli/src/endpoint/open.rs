@@ -2,15 +2,17 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cordboard::{Ended, Errno, Side};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::net::SocketType;
 
+use super::linger::{self, Sent};
 use super::name::Name;
 use super::net::{self, Who};
+use super::standard;
 use super::unix::{self, SocketFile};
-use super::{linger, standard};
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::removal::{id, remove};
@@ -67,16 +69,22 @@ impl Opened {
     }
 
     /// After all was written, and the transfer has ended so: sees it through to
-    /// the peer.
-    pub fn finish(&self, ended: Ended) -> Result<(), Problem> {
+    /// the peer. Returns the bytes that the peer has not acknowledged when the
+    /// idle limit ended the wait; without one, such bytes are a failure.
+    pub fn finish(&self, ended: Ended, idle: Option<Duration>) -> Result<u64, Problem> {
         let Some(way) = self.stream else {
-            return Ok(());
+            return Ok(0);
         };
-        linger::finish(self.as_fd(), way == Way::Tcp, ended)?.map_err(|errno| {
-            let mut problem = Problem::call(&self.shown, Side::Sink, errno, Doing::Moving);
-            problem.text += ", before it had acknowledged everything";
-            problem
-        })
+        match linger::finish(self.as_fd(), way == Way::Tcp, ended, idle)? {
+            Sent::Taken => Ok(0),
+            Sent::Broken(errno) => {
+                let mut problem = Problem::call(&self.shown, Side::Sink, errno, Doing::Moving);
+                problem.text += ", before it had acknowledged everything";
+                Err(problem)
+            }
+            Sent::Unacknowledged(bytes) if idle.is_some() => Ok(bytes),
+            Sent::Unacknowledged(bytes) => Err(unacknowledged(&self.shown, bytes)),
+        }
     }
 
     /// Closes it. What a file system says of a file then counts: see [`close`].
@@ -129,6 +137,18 @@ impl Opened {
             }
         }
     }
+}
+
+/// The kernel still sends the bytes after the end of the process, and nobody
+/// hears whether they arrive.
+fn unacknowledged(shown: &str, bytes: u64) -> Problem {
+    let seconds = linger::PATIENCE.as_secs();
+    Problem::refused(
+        shown,
+        Side::Sink,
+        Errno::ETIMEDOUT,
+        format!("the peer has acknowledged nothing for {seconds} s; {bytes} bytes may be lost"),
+    )
 }
 
 /// Opens a path, whatever is there; an interrupt ends the wait for a FIFO.

@@ -145,7 +145,7 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
         bill.problem(None, &problem);
     }
     for (which, sink) in [(Which::Video, video_to), (Which::Audio, audio.rest)] {
-        if let Some(Err(problem)) = sink.map(|sink| sink.finish(Ended::Eof)) {
+        if let Some(Err(problem)) = sink.map(|sink| sink.finish(Ended::Eof, None)) {
             bill.problem(Some(which), &problem);
         }
     }

@@ -82,6 +82,39 @@ fn reset(stream: TcpStream) {
 }
 
 #[test]
+fn a_peer_that_reads_nothing_is_waited_for_as_long_as_idle_says() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let address = listener.local_addr().unwrap();
+    let dir = dir();
+    // More than the peer's buffer holds, and less than ours.
+    let source = file(&dir, "s", &bytes(60_000));
+    let child = cordboard()
+        .args([
+            "splice",
+            "--json",
+            "--idle",
+            "0.2",
+            source.to_str().unwrap(),
+        ])
+        .arg(format!("tcp:{address}"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    let run = end(child);
+    let says = ["warning", "the peer has not acknowledged", "bytes"];
+    let json = run.fails(0, &says).json();
+    assert_eq!(
+        (&json["ended"], &json["written"]),
+        (&"idle".into(), &60_000.into())
+    );
+    // The wait is part of the time.
+    assert!(json["seconds"].as_f64().unwrap() >= 0.2, "{json}");
+    drop(stream);
+}
+
+#[test]
 fn a_peer_that_resets_before_it_has_acknowledged() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
