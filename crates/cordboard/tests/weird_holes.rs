@@ -233,6 +233,66 @@ fn an_extent_takes_few_calls() {
     }
 }
 
+/// A position that cannot be asked for, moved or put back, from the beginning or
+/// once something has moved: the transfer fails on that side, or every byte is
+/// in its place. It never goes on from the wrong place.
+#[test]
+fn positions_that_cannot_be_moved() {
+    use cordboard::{Errno, Side};
+    use testkit::refuse::{apart, refuse_where};
+    let _dog = watchdog("positions_that_cannot_be_moved");
+    let k = 1024;
+    let ways = [
+        libc::SEEK_SET,
+        libc::SEEK_CUR,
+        libc::SEEK_DATA,
+        libc::SEEK_HOLE,
+    ];
+    let extents = [(0, 4096), (64 * k, 4096), (512 * k, 8192)];
+    let cases = [Sparse::Auto, Sparse::Always, Sparse::Never]
+        .into_iter()
+        .flat_map(|sparse| match sparse {
+            // Blocks of zeros are for that path alone.
+            Sparse::Always => vec![(sparse, ReadWrite)],
+            _ => COPYING.map(|path| (sparse, path)).to_vec(),
+        })
+        .flat_map(|(sparse, path)| [false, true].map(|late| (sparse, path, late)))
+        .flat_map(|(sparse, path, late)| ways.map(|way| (sparse, path, late, way)));
+    for (sparse, path, late, way) in cases {
+        let source = holey(800 * k, &extents);
+        let sink = tempfile::tempfile().unwrap();
+        let refuse = || refuse_where(libc::SYS_lseek, 2, way.cast_unsigned(), libc::EIO);
+        let report = apart(|| {
+            let request = Request {
+                sparse,
+                ..only(&[path])
+            };
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            if late {
+                let mut first = meanwhile(refuse);
+                return transfer.observe(&mut first).run().report;
+            }
+            refuse();
+            transfer.run().report
+        });
+        let case = format!("{path} {way} {late} {sparse:?}: {report:?}");
+        let (there, here) = (content(&sink), content(&source));
+        assert!(here.starts_with(&there), "{case}");
+        // A hole that is made, and cannot be moved past, does not count.
+        let longer = there.len() as u64 - report.written;
+        assert!(longer == 0 || way == libc::SEEK_CUR, "{case}");
+        match report.ended {
+            Ended::Eof => assert!(there == here, "{case}"),
+            _ => assert_eq!(report.errno, Some(Errno::EIO), "{case}"),
+        }
+        // Where holes are looked for, the source's position was moved for that.
+        if way == libc::SEEK_SET && sparse == Sparse::Auto {
+            let found = (report.ended, report.failed);
+            assert_eq!(found, (Ended::Error, Some(Side::Source)), "{case}");
+        }
+    }
+}
+
 /// Does something when so much is written.
 struct At<F: FnMut()>(u64, F);
 

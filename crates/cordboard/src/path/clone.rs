@@ -66,8 +66,9 @@ impl Step for Clone {
             Ok(stat) => stat,
             Err(errno) => return Verdict::Declined(Errno::from(errno).into()),
         };
-        let (Some(from), Some(to)) = (flow.source_offset(), flow.sink_offset()) else {
-            return Verdict::Declined(Errno::ESPIPE.into());
+        let (from, to) = match (flow.source_place(), flow.sink_place()) {
+            (Ok(from), Ok(to)) => (from, to),
+            (Err(errno), _) | (_, Err(errno)) => return Verdict::Declined(errno.into()),
         };
         let size = stat.st_size as u64;
         let length = size.saturating_sub(from).min(flow.left);

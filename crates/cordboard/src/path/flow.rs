@@ -372,12 +372,22 @@ impl<'fd> Flow<'fd> {
 
     /// Where the source is read next, if it can seek.
     pub(crate) fn source_offset(&self) -> Option<u64> {
-        offset_of(self.from, self.source_fd())
+        self.source_place().ok()
+    }
+
+    /// The same, or why it cannot be told.
+    pub(crate) fn source_place(&self) -> Result<u64, Errno> {
+        place_of(self.from, self.source_fd())
     }
 
     /// Where the sink is written next, if it can seek.
     pub(crate) fn sink_offset(&self) -> Option<u64> {
-        offset_of(self.to, self.sink_fd())
+        self.sink_place().ok()
+    }
+
+    /// The same, or why it cannot be told.
+    pub(crate) fn sink_place(&self) -> Result<u64, Errno> {
+        place_of(self.to, self.sink_fd())
     }
 
     /// Moves the source's place by so many bytes without reading.
@@ -451,11 +461,11 @@ impl<'fd> Flow<'fd> {
     }
 }
 
-fn offset_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Option<u64> {
+fn place_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     match cursor {
-        Cursor::Stream => None,
-        Cursor::Position => rustix::fs::tell(fd).ok(),
-        Cursor::At(offset) => Some(offset),
+        Cursor::Stream => Err(Errno::ESPIPE),
+        Cursor::Position => Ok(rustix::fs::tell(fd)?),
+        Cursor::At(offset) => Ok(offset),
     }
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
-use crate::endpoint::reopen;
+use crate::endpoint::{Side, reopen};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Way, lengthen};
 
@@ -115,7 +115,16 @@ impl Walk {
     /// all, where there is no walking, or no hole to be had. `by_write`: it is
     /// writes that will go behind a hole, or calls that say so where they would
     /// append.
-    pub(crate) fn advance(&mut self, flow: &mut Flow<'_>, by_write: bool) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// Of the side whose place or length could not be changed. What is read next
+    /// would come from the wrong place: the transfer must not go on.
+    pub(crate) fn advance(
+        &mut self,
+        flow: &mut Flow<'_>,
+        by_write: bool,
+    ) -> Result<(), (Side, Errno)> {
         if !self.over && !self.next(flow, by_write)? {
             self.over = true;
         }
@@ -126,7 +135,7 @@ impl Walk {
     }
 
     /// `false`: no walking here, all is data.
-    fn next(&mut self, flow: &mut Flow<'_>, by_write: bool) -> Result<bool, Errno> {
+    fn next(&mut self, flow: &mut Flow<'_>, by_write: bool) -> Result<bool, (Side, Errno)> {
         let Some(offset) = self.offset(flow) else {
             return Ok(false);
         };
@@ -135,7 +144,7 @@ impl Walk {
             return Ok(true);
         }
         let Some((data, end)) = self.extent(flow, offset) else {
-            put_back(flow, offset)?;
+            go_to(flow, offset)?;
             return Ok(false);
         };
         let mut hole = data.saturating_sub(offset).min(flow.left);
@@ -143,15 +152,16 @@ impl Walk {
         if !whole {
             hole = LOOKED_AT;
         }
-        if hole > 0 && !self.skip(flow, hole, by_write)? {
-            put_back(flow, offset)?;
-            return Ok(false);
-        }
-        match &mut flow.from {
-            Cursor::At(at) => *at = offset + hole,
-            _ => put_back(flow, offset + hole)?,
-        }
+        // The source first: a hole that the sink has cannot be taken back.
+        go_to(flow, offset + hole)?;
         if hole > 0 {
+            let skipped = self.skip(flow, hole, by_write);
+            if skipped != Ok(true) {
+                let back = go_to(flow, offset);
+                return skipped
+                    .map_err(|errno| (Side::Sink, errno))
+                    .and(back.and(Ok(false)));
+            }
             flow.skipped(hole);
         }
         self.known = Some((offset + hole, flow.read));
@@ -199,7 +209,7 @@ impl Walk {
     /// The sink has all of the last hole.
     fn end_hole(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
         if self.owed > 0 && flow.written == self.owed_at {
-            let (sink, place) = (flow.sink_fd(), flow.sink_offset().ok_or(Errno::ESPIPE)?);
+            let (sink, place) = (flow.sink_fd(), flow.sink_place()?);
             let size = rustix::fs::fstat(sink)?.st_size as u64;
             if size < place {
                 lengthen(sink, place)?;
@@ -236,10 +246,15 @@ impl Walk {
     }
 }
 
-/// Puts a position that looking has moved where the source is read next.
-fn put_back(flow: &Flow<'_>, offset: u64) -> Result<(), Errno> {
-    if flow.from == Cursor::Position {
-        rustix::fs::seek(flow.source_fd(), SeekFrom::Start(offset))?;
+/// The source is read there next. Looking has moved its position anywhere.
+fn go_to(flow: &mut Flow<'_>, offset: u64) -> Result<(), (Side, Errno)> {
+    match &mut flow.from {
+        Cursor::At(at) => *at = offset,
+        Cursor::Position => {
+            rustix::fs::seek(flow.source_fd(), SeekFrom::Start(offset))
+                .map_err(|errno| (Side::Source, errno.into()))?;
+        }
+        Cursor::Stream => {}
     }
     Ok(())
 }

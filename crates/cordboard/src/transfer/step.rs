@@ -41,8 +41,8 @@ impl Transfer<'_> {
                 return Turn::Done(Ended::Size);
             }
             let before = self.flow.read;
-            if let Err(errno) = self.walk_holes() {
-                return Turn::Failed(Some(Side::Sink), Some(errno));
+            if let Err((side, errno)) = self.walk_holes() {
+                return Turn::Failed(Some(side), Some(errno));
             }
             if self.flow.span == 0 && self.flow.read > before {
                 return Turn::Moved(self.flow.read - before);
@@ -127,7 +127,7 @@ impl Transfer<'_> {
     }
 
     /// Skips a hole on both sides, where the sink shall have it too.
-    fn walk_holes(&mut self) -> Result<(), Errno> {
+    fn walk_holes(&mut self) -> Result<(), (Side, Errno)> {
         if self.holds() {
             return Ok(());
         }

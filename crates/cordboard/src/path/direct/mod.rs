@@ -230,7 +230,7 @@ impl Direct {
         self.until = 0;
         let (from, _) = match offsets(flow) {
             Ok(offsets) => offsets,
-            Err(why) => return Some(Verdict::Declined(why)),
+            Err(errno) => return Some(Verdict::Declined(errno.into())),
         };
         let mut moved = 0;
         if let Fate::Cut(bytes) = fate {
@@ -271,7 +271,7 @@ impl Direct {
         }
         let (from, to) = match offsets(flow) {
             Ok(offsets) => offsets,
-            Err(why) => return Verdict::Declined(why),
+            Err(errno) => return Verdict::Declined(errno.into()),
         };
         // Set on the sink since: pwrite(2) then appends, whatever the offset
         // (its BUGS).
@@ -438,7 +438,9 @@ impl Step for Direct {
         self.ring.retire();
         let trimmed = match (&mut self.room, offsets(flow)) {
             (Some(room), Ok((_, to))) => room.trim(flow.sink_fd(), to),
-            _ => Ok(()),
+            // What was made and not filled stays.
+            (Some(_), Err(errno)) => Err(errno),
+            (None, _) => Ok(()),
         };
         // Cancelled, or at its size, before the error was told.
         match self.lost.or(trimmed.err()) {
@@ -455,11 +457,8 @@ impl Step for Direct {
 }
 
 /// Where both sides stand.
-fn offsets(flow: &Flow<'_>) -> Result<(u64, u64), Why> {
-    match (flow.source_offset(), flow.sink_offset()) {
-        (Some(from), Some(to)) => Ok((from, to)),
-        _ => Err(Errno::ESPIPE.into()),
-    }
+fn offsets(flow: &Flow<'_>) -> Result<(u64, u64), Errno> {
+    Ok((flow.source_place()?, flow.sink_place()?))
 }
 
 /// So many more bytes are in the sink without a gap: both places move along.

@@ -29,7 +29,7 @@ pub(super) fn read(
     into: &mut [u8],
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.source_fd(), *flow.source.facts());
-    let offset = flow.source_offset().ok_or(Errno::ESPIPE)?;
+    let offset = flow.source_place()?;
     let unit = unit(&facts);
     let whole = into.len() / unit * unit;
     if whole > 0
@@ -66,7 +66,7 @@ pub(super) fn write(
     bytes: &[u8],
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
-    let offset = flow.sink_offset().ok_or(Errno::ESPIPE)?;
+    let offset = flow.sink_place()?;
     let offset = if facts.appends() {
         rustix::fs::fstat(fd)?.st_size as u64
     } else {

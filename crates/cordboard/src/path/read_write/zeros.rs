@@ -18,7 +18,7 @@ pub(super) fn write(
     twin: &mut Option<OwnedFd>,
     bytes: &[u8],
 ) -> Result<usize, Errno> {
-    let offset = flow.sink_offset().ok_or(Errno::ESPIPE)?;
+    let offset = flow.sink_place()?;
     let head = (offset.next_multiple_of(BLOCK as u64) - offset) as usize;
     if head == 0 {
         let zeros = bytes
