@@ -7,6 +7,8 @@
 //! its own; `ENOSYS` is remembered for the process, so it has one of its own.
 
 mod common;
+#[path = "refusals/interrupted.rs"]
+mod interrupted;
 #[path = "refusals/room.rs"]
 mod room;
 #[path = "refusals/wakes.rs"]

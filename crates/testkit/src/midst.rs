@@ -22,6 +22,20 @@ pub fn at_each(
     body: impl FnOnce() + Send,
     mut meanwhile: impl FnMut(),
 ) -> Option<usize> {
+    refusing(calls, body, |_| {
+        meanwhile();
+        None
+    })
+}
+
+/// Runs `body` on a thread of its own, and fails each of these calls that it
+/// makes with the errno that `errno` gives for the number of calls before it;
+/// `None`: the kernel makes the call. What it returns is as of [`at_each`].
+pub fn refusing(
+    calls: &[libc::c_long],
+    body: impl FnOnce() + Send,
+    mut errno: impl FnMut(usize) -> Option<i32>,
+) -> Option<usize> {
     let (send, listener) = channel();
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -44,9 +58,9 @@ pub fn at_each(
             }
             if fds[0].revents().contains(PollFlags::IN) {
                 if let Some(id) = received(&listener) {
+                    let refused = errno(count);
                     count += 1;
-                    meanwhile();
-                    go_on(&listener, id);
+                    answer(&listener, id, refused);
                 }
             } else if !fds[1].revents().is_empty() {
                 break;
@@ -106,15 +120,18 @@ fn received(listener: &OwnedFd) -> Option<u64> {
     (got == 0).then_some(notice[0])
 }
 
-/// The kernel makes the call after all.
-fn go_on(listener: &OwnedFd, id: u64) {
-    // struct seccomp_notif_resp: id, value, error, SECCOMP_USER_NOTIF_FLAG_CONTINUE.
-    let flags = if cfg!(target_endian = "little") {
-        1 << 32
+/// The call fails with this errno; `None`: the kernel makes it after all.
+fn answer(listener: &OwnedFd, id: u64, refused: Option<i32>) {
+    const CONTINUE: u32 = 1;
+    // struct seccomp_notif_resp: id, value, error, flags.
+    let (error, flags) = refused.map_or((0, CONTINUE), |errno| (-errno, 0));
+    let (error, flags) = (u64::from(error as u32), u64::from(flags));
+    let last = if cfg!(target_endian = "little") {
+        flags << 32 | error
     } else {
-        1
+        error << 32 | flags
     };
-    let answer: [u64; 3] = [id, 0, flags];
+    let answer: [u64; 3] = [id, 0, last];
     let listener = listener.as_fd().as_raw_fd();
     // SAFETY: the kernel reads one seccomp_notif_resp, which the words are.
     let sent = unsafe { libc::ioctl(listener, NOTIF_SEND as _, &raw const answer) };

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
+use rustix::io::retry_on_intr;
 use rustix::net::RecvFlags;
 
 use super::Verdict;
@@ -287,7 +288,8 @@ impl<'fd> Flow<'fd> {
             return Ok(Some(false));
         }
         let mut byte = [0u8; 1];
-        match rustix::io::pread(self.source_fd(), &mut byte, offset) {
+        let source = self.source_fd();
+        match retry_on_intr(|| rustix::io::pread(source, &mut byte, offset)) {
             Ok(n) => Ok(Some(n > 0)),
             // Direct I/O does not read single bytes; its reads know the end.
             Err(rustix::io::Errno::INVAL) if self.source.facts().direct => Ok(None),

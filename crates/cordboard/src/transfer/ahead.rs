@@ -10,6 +10,7 @@
 //! transfer has ended (`path/surplus.rs`); one that is killed leaves it.
 
 use rustix::fs::FallocateFlags;
+use rustix::io::retry_on_intr;
 
 use crate::path::{Flow, give_back};
 
@@ -60,7 +61,8 @@ impl Ahead {
         let keep = FallocateFlags::KEEP_SIZE;
         // A full disk is for the writing to find, at the right byte. It may have
         // given a part.
-        let done = rustix::fs::fallocate(flow.sink_fd(), keep, self.until, length);
+        let sink = flow.sink_fd();
+        let done = retry_on_intr(|| rustix::fs::fallocate(sink, keep, self.until, length));
         self.until += length;
         self.refused = done.is_err();
     }

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::retry_on_intr;
 
 use crate::endpoint::{Side, reopen};
 use crate::errno::Errno;
@@ -57,7 +58,7 @@ fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
 /// Deallocates the blocks of a range, if the file system can.
 fn punch(sink: BorrowedFd<'_>, start: u64, end: u64) -> rustix::io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    rustix::fs::fallocate(sink, flags, start, end - start)
+    retry_on_intr(|| rustix::fs::fallocate(sink, flags, start, end - start))
 }
 
 /// A hole in the sink.
@@ -263,9 +264,10 @@ fn go_to(flow: &mut Flow<'_>, offset: u64) -> Result<(), (Side, Errno)> {
 /// empty range at the end of the file. `None` where the file system cannot
 /// tell. `lseek(2)`, since Linux 3.1; leaves the position anywhere.
 fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
-    match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
+    let look = |from| retry_on_intr(|| rustix::fs::seek(fd, from));
+    match look(SeekFrom::Data(offset)) {
         Ok(data) => {
-            let end = rustix::fs::seek(fd, SeekFrom::Hole(data)).ok()?;
+            let end = look(SeekFrom::Hole(data)).ok()?;
             // A hole that somebody has punched there since: not to be relied on.
             (end > data).then_some((data, end))
         }

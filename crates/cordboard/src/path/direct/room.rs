@@ -8,6 +8,7 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
+use rustix::io::retry_on_intr;
 
 use crate::endpoint::Facts;
 use crate::errno::Errno;
@@ -52,11 +53,10 @@ impl Room {
             return Ok(end);
         }
         let room = end - start;
-        let made = match fallocate(sink, FallocateFlags::KEEP_SIZE, start, room) {
+        let reserve = |flags| retry_on_intr(|| fallocate(sink, flags, start, room));
+        let made = match reserve(FallocateFlags::KEEP_SIZE) {
             // EOPNOTSUPP: NFS has the second and not the first.
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {
-                fallocate(sink, FallocateFlags::empty(), start, room)
-            }
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => reserve(FallocateFlags::empty()),
             done => done,
         };
         let made = match made {
@@ -82,7 +82,7 @@ impl Room {
     pub(super) fn trim(&mut self, sink: BorrowedFd<'_>, filled: u64) -> Result<(), Errno> {
         let length = self.before.max(filled);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {
-            ftruncate(sink, length)?;
+            retry_on_intr(|| ftruncate(sink, length))?;
             (self.given, self.surplus) = (length, false);
         }
         if std::mem::take(&mut self.surplus) {

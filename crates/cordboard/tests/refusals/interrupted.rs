@@ -1,0 +1,141 @@
+//! Calls that a signal comes between: whoever made them makes them again.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+
+use crate::common::{From, Source, content, only, pattern, run, watchdog};
+use cordboard::{Direct, Ended, PathName, Request};
+use testkit::midst::refusing;
+
+/// What moves, measures, makes room or ends; not what waits, which a signal is
+/// to end.
+const CALLS: &[libc::c_long] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_copy_file_range,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_ioctl,
+    libc::SYS_lseek,
+];
+
+/// One transfer to a file or through a pipe, in which of `nth[0]` calls that of
+/// index `nth[1]` fails.
+fn moved(from: From, to_a_file: bool, request: &Request, nth: [usize; 2]) {
+    let data = pattern(300_001);
+    let what = format!("{from:?}, {to_a_file}, {nth:?}, {request:?}");
+    let source = Source::new(from, &data);
+    let (mut reader, pipe) = std::io::pipe().unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let mut sink = File::from(std::os::fd::OwnedFd::from(pipe));
+    if to_a_file {
+        sink = file.try_clone().unwrap();
+    }
+    let mut report = None;
+    let counted = std::thread::scope(|scope| {
+        let drained = scope.spawn(move || {
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).unwrap();
+            all
+        });
+        let [of, first] = nth;
+        let body = || {
+            report = Some(run(&source.fd, &sink, request.clone()).report);
+            drop(sink);
+        };
+        let counted = refusing(CALLS, body, |count| {
+            (count % of == first).then_some(libc::EINTR)
+        });
+        let drained = drained.join().unwrap();
+        if counted.is_some() && !to_a_file {
+            assert!(drained == data, "{what}");
+        }
+        counted
+    });
+    if counted.is_none() {
+        return testkit::skip::report("interrupted", "no seccomp_unotify(2) here");
+    }
+    let report = report.unwrap();
+    assert_eq!(
+        (report.ended, report.errno, report.written),
+        (Ended::Eof, None, data.len() as u64),
+        "{what}: {report:?}"
+    );
+    assert!(!to_a_file || content(&file) == data, "{what}");
+}
+
+#[test]
+fn a_signal_between_two_calls_ends_no_transfer() {
+    let _dog = watchdog("a_signal_between_two_calls_ends_no_transfer");
+    for from in [From::File, From::Pipe, From::Unix, From::Tcp] {
+        for path in PathName::ALL {
+            for to_a_file in [true, false] {
+                let request = Request {
+                    direct: if *path == PathName::Direct {
+                        Direct::Always
+                    } else {
+                        Direct::Never
+                    },
+                    sync: to_a_file,
+                    ..only(&[*path, PathName::ReadWrite])
+                };
+                for first in 0..3 {
+                    moved(from, to_a_file, &request, [3, first]);
+                }
+            }
+        }
+    }
+}
+
+/// Neither looking for holes nor making them is given up.
+#[test]
+fn a_signal_while_holes_are_made() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let _dog = watchdog("a_signal_while_holes_are_made");
+    const HOLE: u64 = 1 << 20;
+    let source = tempfile::tempfile().unwrap();
+    source.write_all_at(b"data", 0).unwrap();
+    source.write_all_at(b"data", HOLE).unwrap();
+    source.set_len(2 * HOLE).unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    sink.set_len(HOLE).unwrap();
+    // SAFETY: takes integers, of a file that is open.
+    let punched = unsafe { libc::fallocate(sink.as_raw_fd(), punch, 0, 1 << 20) };
+    if punched != 0 {
+        return testkit::skip::report("a_signal_while_holes_are_made", "no holes here");
+    }
+    sink.set_len(0).unwrap();
+    sink.write_all_at(&vec![1; 2 * HOLE as usize], 0).unwrap();
+    let mut report = None;
+    let request = only(&[PathName::ReadWrite]);
+    let body = || report = Some(run(&source, &sink, request).report);
+    let counted = refusing(&[libc::SYS_fallocate], body, |count| {
+        (count % 2 == 0).then_some(libc::EINTR)
+    });
+    if counted.is_none() {
+        return testkit::skip::report("interrupted", "no seccomp_unotify(2) here");
+    }
+    assert!(counted >= Some(2), "{counted:?}");
+    let report = report.unwrap();
+    assert_eq!((report.ended, report.written), (Ended::Eof, 2 * HOLE));
+    assert!(content(&sink) == content(&source), "{report:?}");
+    let kept = sink.metadata().unwrap().blocks() * 512;
+    assert!(kept <= HOLE, "{kept} bytes of it are not holes");
+}
