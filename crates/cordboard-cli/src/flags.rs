@@ -146,9 +146,10 @@ pub struct Copy {
     /// and nothing is written through a symlink below DST
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Keep mode, times, owner and all extended attributes; an attribute that
-    /// may not be set is reported, counted as "unkept" in the JSON line, and
-    /// not a failure
+    /// Keep mode, times, owner and all extended attributes; what may not be
+    /// set is counted as "unkept" in the JSON line, and not a failure; an
+    /// extended attribute is also reported, but as with cp -p not an owner or
+    /// group, nor the set-id and sticky bits, which are dropped without them
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device where it can be, and

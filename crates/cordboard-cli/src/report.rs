@@ -20,7 +20,8 @@ pub struct Account {
     /// What became of the files, where they are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<Files>,
-    /// Attributes of files that their copies do without.
+    /// Attributes of files that their copies do without: of `-p`, each
+    /// extended attribute, the owner or group, and the special bits of the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unkept: Option<u64>,
 }
@@ -100,9 +101,11 @@ impl Account {
         }
     }
 
-    /// Adds an attribute that a copy does without.
-    pub fn add_unkept(&mut self) {
-        *self.unkept.get_or_insert(0) += 1;
+    /// Adds so many attributes that copies do without.
+    pub fn add_unkept(&mut self, count: u64) {
+        if count > 0 {
+            *self.unkept.get_or_insert(0) += count;
+        }
     }
 
     /// Adds what went wrong outside a transfer.

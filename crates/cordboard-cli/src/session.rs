@@ -197,7 +197,8 @@ impl Session {
     pub fn merge(&mut self, account: &Account, transfers: u64) {
         self.transfers += transfers;
         self.account.add_verified(account.verified);
-        if account != &Account::default() {
+        self.unkept(account.unkept.unwrap_or(0));
+        if account.total != Account::default().total {
             self.account.add(&account.total);
             // One thread's order is as good as another's.
             self.account.total.path.sort_unstable();
@@ -270,7 +271,7 @@ impl Session {
     /// An attribute was not copied, which is reported; once for each reason,
     /// which may apply to every file.
     pub fn without(&mut self, line: &str, reason: Option<String>) {
-        self.account.add_unkept();
+        self.account.add_unkept(1);
         match reason {
             Some(reason) if self.reasons.contains(&reason) => self.untold += 1,
             Some(reason) => {
@@ -282,6 +283,12 @@ impl Session {
             }
             None => self.say(&line),
         }
+    }
+
+    /// An owner was not kept, or bits that mean nothing without it. As with
+    /// `cp -p`, that is the usual case for all but root, and not reported.
+    pub fn unkept(&mut self, count: u64) {
+        self.account.add_unkept(count);
     }
 
     /// A hash that was asked for.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::extended::{Node, pass_on};
 use super::place::Place;
-use super::told::Told;
+use super::told::{Said, Told};
 use super::{Job, acl, kind};
 use crate::problem::Problem;
 
@@ -68,11 +68,17 @@ impl Job {
             // A group of one's own can be set. What runs as its owner must then
             // not run as another.
             let _ = rustix::fs::fchown(sink, None, gid);
+            let special = mode & !0o777;
             mode &= 0o777;
             match errno {
                 // Only root gives files away (EPERM), and only to those whom its
                 // user namespace knows (EINVAL, user_namespaces(7)).
-                Errno::PERM | Errno::INVAL => {}
+                Errno::PERM | Errno::INVAL => {
+                    told.line(Said::Unkept);
+                    if special != 0 {
+                        told.line(Said::Unkept);
+                    }
+                }
                 errno => done("owner", Err(errno)),
             }
         }

@@ -9,7 +9,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::attributes::{owner, times};
 use super::extended::{Node, leave_out, pass_on};
 use super::place::Place;
-use super::told::Told;
+use super::told::{Said, Told};
 use super::written::came_meanwhile;
 use super::{Job, just_copied, kind};
 use crate::hints::Doing;
@@ -82,7 +82,7 @@ impl Job {
         if self.preserve {
             self.keep_extended(from, link.as_fd(), to, told)
                 .map_err(writing)?;
-            keep(link.as_fd(), &stat, to).map_err(writing)?;
+            keep(link.as_fd(), &stat, to, told).map_err(writing)?;
         }
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Job {
 }
 
 /// `-p`: a symlink's owner and times; it has no mode of its own.
-fn keep(link: BorrowedFd<'_>, stat: &Stat, to: &Place<'_>) -> Result<(), Errno> {
+fn keep(link: BorrowedFd<'_>, stat: &Stat, to: &Place<'_>, told: &mut Told) -> Result<(), Errno> {
     let (uid, gid) = owner(stat);
     // Since Linux 2.6.39 (openat(2), `O_PATH`).
     let own = |uid| rustix::fs::chownat(link, c"", uid, gid, AtFlags::EMPTY_PATH);
@@ -119,6 +119,7 @@ fn keep(link: BorrowedFd<'_>, stat: &Stat, to: &Place<'_>) -> Result<(), Errno> 
         Ok(()) => {}
         // As of files: `attributes.rs`.
         Err(Errno::PERM | Errno::INVAL) => {
+            told.line(Said::Unkept);
             let _ = own(None);
         }
         Err(errno) => return Err(errno),
@@ -164,7 +165,13 @@ mod tests {
         match rustix::fs::utimensat(&made, c"", &times(&stat), AtFlags::EMPTY_PATH) {
             Err(Errno::INVAL) => eprintln!("SKIPPED: no times of a descriptor of a symlink"),
             _ => {
-                keep(made.as_fd(), &stat, &Place::top(&link)).unwrap();
+                keep(
+                    made.as_fd(),
+                    &stat,
+                    &Place::top(&link),
+                    &mut Told::default(),
+                )
+                .unwrap();
                 let now = |name: &str| {
                     rustix::fs::statat(CWD, dir.path().join(name), AtFlags::SYMLINK_NOFOLLOW)
                         .unwrap()

@@ -35,6 +35,8 @@ pub enum Said {
         /// counted, and one is told.
         reason: Option<String>,
     },
+    /// An owner, or bits of the mode, that a copy does without: counted.
+    Unkept,
     /// A hash.
     Sum(SumLine),
 }
@@ -111,6 +113,10 @@ impl Sum {
             false => self.files.copied += u64::from(!said.iter().any(Said::is_left)),
         }
         self.account.add_verified(told.verified);
+        // Only their number is told, and that of no one file.
+        let all = said.len();
+        said.retain(|said| !matches!(said, Said::Unkept));
+        self.account.add_unkept((all - said.len()) as u64);
         match told.report {
             Some(report) if matters(&report) => {
                 self.transfers += 1;
@@ -180,6 +186,7 @@ impl Ledger {
                     Said::LeftOut => session.left_out(),
                     Said::Line(line) => session.say(&line),
                     Said::Without { line, reason } => session.without(&line, reason),
+                    Said::Unkept => session.unkept(1),
                     Said::Sum(line) => session.give(&line),
                 }
             }

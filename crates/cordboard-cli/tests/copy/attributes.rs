@@ -117,13 +117,29 @@ fn who_may_not_give_files_away_keeps_the_group() {
     command
         .args(without)
         .arg(env!("CARGO_BIN_EXE_cordboard"))
-        .args(["copy", "-r", "-p"])
+        .args(["copy", "-r", "-p", "--json"])
         .args([&source, &link, &to]);
-    run(&mut command).ok();
+    let copy = run(&mut command);
+    // Two owners, and the bits of the file.
+    assert_eq!(copy.ok().json()["unkept"], 3);
+    let stderr = copy.stderr();
+    assert!(stderr.lines().all(|l| l.starts_with('{')), "{stderr}");
     for (name, mode) in [("s", 0o100_750), ("l", 0o120_777)] {
         let made = to.join(name).symlink_metadata().unwrap();
         assert_eq!((made.uid(), made.gid(), made.mode()), (0, 1234, mode));
     }
+}
+
+/// What is said of it is tested above and below.
+#[test]
+fn help_says_what_p_drops_without_a_word() {
+    let help = call(["copy", "--help"]);
+    let words: Vec<String> = String::from_utf8_lossy(help.ok().stdout())
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    let says = "as with cp -p not an owner or group, nor the set-id and sticky bits";
+    assert!(words.join(" ").contains(says));
 }
 
 /// Not even root gives a file to an owner that its user namespace does not know.
@@ -149,12 +165,12 @@ fn an_owner_that_is_not_known_here_is_let_go_of() {
     chmod(&source, 0o4644);
     let to = dir.path().join("to");
     std::fs::create_dir(&to).unwrap();
-    run(Command::new("unshare")
+    let copy = run(Command::new("unshare")
         .args(within)
         .arg(env!("CARGO_BIN_EXE_cordboard"))
-        .args(["copy", "-r", "-p"])
-        .args([&source, &link, &to]))
-    .ok();
+        .args(["copy", "-r", "-p", "--json"])
+        .args([&source, &link, &to]));
+    assert_eq!(copy.ok().json()["unkept"], 3);
     assert_eq!(read(to.join("s")), b"theirs");
     for (name, mode) in [("s", 0o100_644), ("l", 0o120_777)] {
         let made = to.join(name).symlink_metadata().unwrap();
