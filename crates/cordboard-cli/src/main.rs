@@ -10,6 +10,7 @@ mod failure;
 mod flags;
 mod hints;
 mod pages;
+mod patient;
 mod play;
 mod problem;
 mod progress;

@@ -1,7 +1,6 @@
 //! Completions and man pages, from the table of flags.
 
 use std::ffi::OsStr;
-use std::io::Write;
 use std::path::Path;
 
 use clap::CommandFactory;
@@ -11,7 +10,7 @@ use crate::endpoint::{self, Name};
 use crate::flags::Cli;
 use crate::hints::Doing;
 use crate::problem::{Problem, errno, tell};
-use crate::signals;
+use crate::{patient, signals};
 
 /// Prints the completions for a shell.
 pub fn completions(shell: clap_complete::Shell) -> u8 {
@@ -83,9 +82,7 @@ pub fn failed(problem: &Problem) -> u8 {
 /// Writes to standard output, also where it was closed: that is an error.
 pub fn print(text: &[u8]) -> Result<(), Problem> {
     let sink = endpoint::sink(&Name::Standard, "-", false)?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(text)
-        .and_then(|()| out.flush())
+    patient::write_all(&mut std::io::stdout().lock(), text)
         .map_err(|error| unwritten(&sink.shown, &error))
 }
 

@@ -2,18 +2,19 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 
 use cordboard::{Errno, Side};
 
 use crate::endpoint::standard_was_closed;
 use crate::hints::{Doing, hint};
-use crate::signals;
+use crate::{patient, signals};
 
 /// A line on standard error. Where nobody takes it, there is nobody to be told
 /// of that either.
 pub fn tell(line: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let line = format!("{line}\n");
+    let _ = patient::write_all(&mut io::stderr().lock(), line.as_bytes());
 }
 
 /// Writes to standard error what was asked for by an option: that it could not
@@ -23,7 +24,7 @@ pub fn give(bytes: &[u8]) -> Result<(), Errno> {
     if standard_was_closed(2) {
         return Err(Errno::EBADF);
     }
-    let done = std::io::stderr().lock().write_all(bytes);
+    let done = patient::write_all(&mut io::stderr().lock(), bytes);
     done.map_err(|error| errno(&error))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -265,7 +265,7 @@ impl Session {
     pub fn say(&mut self, line: &dyn Display) {
         self.watch.clear();
         let line = line.to_string();
-        let _ = writeln!(std::io::stderr().lock(), "{}", one_line(&line));
+        tell(one_line(&line));
     }
 
     /// An attribute was not copied, which is reported; once for each reason,
@@ -346,19 +346,18 @@ impl Session {
                 paths if paths.is_empty() => String::new(),
                 paths => format!(", by {paths}"),
             };
-            let _ = writeln!(
-                std::io::stderr().lock(),
+            tell(format_args!(
                 "cordboard: interrupted by {}: {} bytes read, {} written{stranded}, in {}{by}",
                 signals::name(signal),
                 account.total.read,
                 account.total.written,
                 units::time(account.total.elapsed),
-            );
+            ));
         } else if account.total.ended != Ended::Error
             && self.watch.draws()
             && (self.always || (account.total.elapsed > QUICK && self.verb != CAT))
         {
-            let _ = writeln!(std::io::stderr().lock(), "{}", account.summary(self.verb));
+            tell(account.summary(self.verb));
         }
         let sum = account.files.filter(|files| files.failed > 0);
         if let Some(files) = sum.filter(|files| files.left_out || files.copied + files.failed > 1) {

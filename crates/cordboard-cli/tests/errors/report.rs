@@ -1,6 +1,12 @@
 //! What is printed, and where nobody reads it.
 
-use std::process::Stdio;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Stdio};
+
+use rustix::io::ioctl_fionbio;
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::common::*;
 
@@ -114,4 +120,99 @@ fn what_was_asked_for_and_could_not_be_written() {
         .args(["-c", r#"exec "$0" cat --json "$1" 2>&-"#])
         .args([env!("CARGO_BIN_EXE_cordboard").as_ref(), source.as_os_str()]));
     assert_eq!((closed.code(), closed.stdout()), (1, &b"abcd"[..]));
+}
+
+/// A pipe that answers EAGAIN: its read end, its write end, and what is in it.
+fn full_pipe() -> (OwnedFd, OwnedFd, usize) {
+    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
+    let mut there = 0;
+    while let Ok(n) = rustix::io::write(&writer, &[b'.'; 4096]) {
+        there += n;
+    }
+    (reader, writer, there)
+}
+
+/// Waits until it can do no more, or has ended.
+fn waits(child: &mut Child) {
+    until("its wait", || {
+        let ended = child.try_wait().unwrap().is_some();
+        (ended || sleeping(child.id())).then_some(())
+    });
+}
+
+/// What comes out of a pipe behind what was there before.
+fn behind(reader: OwnedFd, there: usize) -> String {
+    ioctl_fionbio(&reader, false).unwrap();
+    let mut all = Vec::new();
+    File::from(reader).read_to_end(&mut all).unwrap();
+    String::from_utf8(all.split_off(there)).unwrap()
+}
+
+#[test]
+fn a_standard_error_without_room_is_waited_for() {
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    for (command, code, lines) in [
+        ("splice", 0, 2),
+        ("copy", 0, 2),
+        ("cat", 0, 2),
+        ("man", 2, 1),
+    ] {
+        let (reader, writer, there) = full_pipe();
+        let sink = dir.path().join("sink");
+        let mut whole = cordboard();
+        whole.arg(command).stdout(Stdio::null()).stderr(writer);
+        if command != "man" {
+            whole.args(["--json", "--hash=crc32"]);
+        }
+        whole.arg(&source);
+        whole.args(["splice", "copy"].contains(&command).then_some(&sink));
+        let mut child = whole.spawn().unwrap();
+        // Its ends that this process holds.
+        drop(whole);
+        waits(&mut child);
+        let said = behind(reader, there);
+        assert_eq!(end(child).code(), code, "{command}: {said}");
+        assert_eq!(said.lines().count(), lines, "{command}: {said}");
+        let ended = said.contains(r#""written":4,"stranded":0,"ended":"eof""#);
+        assert_eq!(ended, command != "man", "{command}: {said}");
+    }
+}
+
+#[test]
+fn a_standard_output_without_room_is_waited_for() {
+    let (reader, writer, there) = full_pipe();
+    let mut whole = cordboard();
+    whole.args(["man", "splice"]).stdout(writer);
+    let mut child = whole.stderr(Stdio::piped()).spawn().unwrap();
+    drop(whole);
+    waits(&mut child);
+    let said = behind(reader, there);
+    end(child).ok();
+    assert_eq!(said.as_bytes(), call(["man", "splice"]).stdout());
+}
+
+#[test]
+fn two_signals_end_the_wait_for_standard_error() {
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    let (_reader, writer, _) = full_pipe();
+    let mut child = cordboard()
+        .args(["cat", "--json"])
+        .arg(&source)
+        .stdout(Stdio::null())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    until("its handlers", || {
+        let ended = child.try_wait().unwrap().is_some();
+        (ended || handles(child.id(), 15)).then_some(())
+    });
+    waits(&mut child);
+    // One that comes soon after the first is the same one.
+    let status = until("its end", || {
+        signal(child.id(), rustix::process::Signal::TERM);
+        child.try_wait().unwrap()
+    });
+    assert_eq!(status.code(), Some(143));
 }
