@@ -40,11 +40,11 @@ pub struct Files {
 impl std::fmt::Display for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [copied, failed] = [self.copied, self.failed].map(units::count);
-        let rest = match self.left_out {
-            true => ", the rest left out",
-            false => "",
-        };
-        write!(f, "{copied} copied, {failed} failed{rest}")
+        match (self.failed, self.left_out) {
+            (0, true) => write!(f, "{copied} copied, the rest left out"),
+            (_, true) => write!(f, "{copied} copied, {failed} failed, the rest left out"),
+            (_, false) => write!(f, "{copied} copied, {failed} failed"),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::failure::{Refused, ended};
 use crate::flags::{Common, When};
 use crate::problem::{Problem, give, one_line, tell};
 use crate::progress::{Watch, is_on};
-use crate::report::Account;
+use crate::report::{Account, Files};
 use crate::stages::{Staging, SumLine, cut_by_size, make_others};
 use crate::{signals, units};
 
@@ -36,6 +36,8 @@ pub struct Session {
     staging: Staging,
     always: bool,
     usage: bool,
+    /// There may be more than one file to copy.
+    many: bool,
     transfers: u64,
     /// Standard output has no reader any more.
     reader_left: bool,
@@ -74,6 +76,7 @@ impl Session {
             },
             always: common.progress == When::Always,
             usage: false,
+            many: false,
             transfers: 0,
             reader_left: false,
             control,
@@ -241,8 +244,9 @@ impl Session {
         self.account.problem(problem);
     }
 
-    /// From now on files are counted.
-    pub fn count_files(&mut self) {
+    /// From now on files are counted, of which there may be `many`.
+    pub fn count_files(&mut self, many: bool) {
+        self.many = many;
         self.account.files.get_or_insert_default();
     }
 
@@ -359,8 +363,9 @@ impl Session {
         {
             tell(account.summary(self.verb));
         }
-        let sum = account.files.filter(|files| files.failed > 0);
-        if let Some(files) = sum.filter(|files| files.left_out || files.copied + files.failed > 1) {
+        let some_failed = |files: &Files| files.failed > 0 && files.copied + files.failed > 1;
+        let sum = account.files.filter(|_| self.many);
+        if let Some(files) = sum.filter(|files| files.left_out || some_failed(files)) {
             tell(format_args!("cordboard: {files}"));
         }
         let unwritten = self.json && give(account.json().as_bytes()).is_err();

@@ -10,6 +10,7 @@ use super::Job;
 use super::batch::{Batch, Directory, FULL, Item};
 use super::flights::At;
 use super::one::{Hitch, Manner};
+use super::over::ends_all;
 use super::pool::{Pool, State};
 use super::told::{Ledger, Said, Told};
 use crate::problem::Problem;
@@ -47,7 +48,7 @@ pub struct Dispatch<'s> {
 impl<'s> Dispatch<'s> {
     /// One for so many files at once. `only`: there is but one.
     pub fn new(session: &'s mut Session, job: Job, slots: usize, only: bool) -> Dispatch<'s> {
-        session.count_files();
+        session.count_files(!only);
         Dispatch {
             session,
             pool: Pool::new(job, slots),
@@ -161,6 +162,14 @@ impl<'s> Dispatch<'s> {
         over
     }
 
+    /// What is in a directory has no turn, if this is why the directory was not
+    /// made.
+    pub fn not_made(&mut self, problem: &Problem) {
+        if ends_all(problem) {
+            self.session.left_out();
+        }
+    }
+
     /// What there is to tell beside the files.
     pub fn said(&mut self, said: Vec<Said>) {
         if !said.is_empty() {
@@ -171,9 +180,14 @@ impl<'s> Dispatch<'s> {
         }
     }
 
-    /// Whether we were asked to stop.
-    pub fn stopped(&mut self) -> bool {
-        self.session.stopped()
+    /// Whether we were asked to stop. The caller does no more then, and says
+    /// whether there is `more`, which is left out.
+    pub fn stopped(&mut self, more: impl FnOnce(&Job) -> bool) -> bool {
+        let stopped = self.session.stopped();
+        if stopped && more(&self.pool.job) {
+            self.session.left_out();
+        }
+        stopped
     }
 
     /// Helps, tells and waits until enough is done.

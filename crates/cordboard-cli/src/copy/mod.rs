@@ -94,6 +94,9 @@ impl Job {
 /// Runs it.
 pub fn run(flags: &Copy, session: &mut Session) {
     if let Err(problem) = copy(flags, session) {
+        if problem.is_a_stop() {
+            session.count_files(flags.recursive || flags.sources.len() > 1);
+        }
         session.problem(&problem);
     }
 }
@@ -152,7 +155,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let mut dispatch = Dispatch::new(session, job, slots, only);
     let mut taken = BTreeSet::new();
     for source in sources {
-        if dispatch.stopped() || dispatch.leaves_out() {
+        if dispatch.stopped(|_| true) || dispatch.leaves_out() {
             break;
         }
         let target = match into {

@@ -37,8 +37,10 @@ impl Job {
     }
 }
 
+/// Whether it is an error that concerns all files.
+///
 /// `EIO` does not: it may be one bad block, or one file of a server.
-fn ends_all(problem: &Problem) -> bool {
+pub fn ends_all(problem: &Problem) -> bool {
     let full = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS];
     problem.side == Some(Side::Sink) && problem.errno.is_some_and(|e| full.contains(&e))
 }

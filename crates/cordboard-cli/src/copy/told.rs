@@ -110,7 +110,8 @@ impl Sum {
         let mut said = told.said;
         match said.iter().any(Said::is_failure) {
             true => self.files.failed += 1,
-            false => self.files.copied += u64::from(!said.iter().any(Said::is_left)),
+            false if said.iter().any(Said::is_left) => self.files.left_out = true,
+            false => self.files.copied += 1,
         }
         self.account.add_verified(told.verified);
         // Only their number is told, and that of no one file.
@@ -161,6 +162,9 @@ impl Ledger {
         // The order of what went well makes no difference.
         session.merge(&sum.account, sum.transfers);
         session.count(sum.files.copied, sum.files.failed);
+        if sum.files.left_out {
+            session.left_out();
+        }
         let said: Vec<Said> = sum.said.into_values().flatten().collect();
         if !said.is_empty() {
             self.held.insert(number, said);
@@ -183,7 +187,8 @@ impl Ledger {
                     Said::Report(report) => session.add(&report),
                     Said::Problem(problem) => session.problem(&problem),
                     Said::Again(problem) => session.fail(&problem),
-                    Said::LeftOut => session.left_out(),
+                    // It was counted.
+                    Said::LeftOut => {}
                     Said::Line(line) => session.say(&line),
                     Said::Without { line, reason } => session.without(&line, reason),
                     Said::Unkept => session.unkept(1),

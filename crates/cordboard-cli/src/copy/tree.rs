@@ -116,10 +116,10 @@ pub fn copy(
         Given::Name | Given::Above => OFlags::NOFOLLOW,
     };
     let fresh = walk.enter(dispatch, from, (without_slash(to), false), follow)?;
-    while let Some(level) = walk.levels.last_mut() {
-        if dispatch.stopped() {
-            return Ok(());
-        }
+    while !dispatch.stopped(|job| walk.has_more(job)) {
+        let Some(level) = walk.levels.last_mut() else {
+            break;
+        };
         let left = level.entries.as_slice().len();
         if left > 0 && dispatch.leaves_out() {
             // What was made is still settled.
@@ -135,7 +135,7 @@ pub fn copy(
     }
     dispatch.drain();
     walk.settle_left(dispatch, 0);
-    if fresh && dispatch.job().sync && !dispatch.stopped() {
+    if fresh && dispatch.job().sync && !dispatch.stopped(|_| true) {
         sync_parent(to, None)?;
     }
     Ok(())
@@ -166,7 +166,11 @@ impl Walk {
         }
         let entries = self.entries(source.as_fd())?;
         let (_, target) = self.here().map_err(|e| self.writing(e))?;
-        let made = self.make(dispatch, (target, target_name), &stat, follow)?;
+        let made = self.make(dispatch, (target, target_name), &stat, follow);
+        if let (Err(problem), false) = (&made, entries.is_empty()) {
+            dispatch.not_made(problem);
+        }
+        let made = made?;
         let fresh = made.owner.is_some();
         if top {
             self.root = made.id;
@@ -190,6 +194,12 @@ impl Walk {
             pending: Pending::default(),
         });
         Ok(fresh)
+    }
+
+    /// Whether there is something to do, beside what was handed over.
+    fn has_more(&self, job: &Job) -> bool {
+        let more = |level: &Level| level.entries.len() > 0 || job.settles(level);
+        !self.left.is_empty() || self.levels.iter().any(more)
     }
 
     /// Goes up from a directory in which all has begun.
@@ -238,7 +248,7 @@ impl Walk {
                 }
                 dispatch.until(|| left.level.pending.is_none());
             }
-            if dispatch.stopped() {
+            if dispatch.stopped(|_| true) {
                 return;
             }
             let mut told = Told::default();

@@ -76,6 +76,11 @@ impl Run {
         serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {stderr}"))
     }
 
+    /// The line that sums up several files.
+    pub fn sum(&self) -> Option<String> {
+        self.stderr().lines().find(|l| is_sum(l)).map(String::from)
+    }
+
     #[track_caller]
     pub fn ok(&self) -> &Run {
         assert_eq!(self.code(), 0, "{}", self.stderr());
@@ -88,8 +93,7 @@ impl Run {
     pub fn fails(&self, code: i32, says: &[&str]) -> &Run {
         let stderr = self.stderr();
         assert_eq!(self.code(), code, "{stderr}");
-        let sum = |l: &str| l.contains(" copied, ") && l.ends_with(" failed");
-        let beside = |l: &&str| !l.starts_with('{') && !sum(l);
+        let beside = |l: &&str| !l.starts_with('{') && !is_sum(l);
         let lines: Vec<&str> = stderr.lines().filter(beside).collect();
         assert_eq!(lines.len(), 1, "one line: {stderr}");
         for words in says {
@@ -97,6 +101,11 @@ impl Run {
         }
         self
     }
+}
+
+fn is_sum(line: &str) -> bool {
+    let ends = [" failed", ", the rest left out"];
+    line.contains(" copied, ") && ends.iter().any(|end| line.ends_with(end))
 }
 
 /// Bytes that differ everywhere and repeat nowhere soon.

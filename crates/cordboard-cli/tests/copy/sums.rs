@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use super::common::*;
 
@@ -38,5 +39,39 @@ fn a_tree_of_which_some_failed_has_a_sum() {
         let lines: Vec<&str> = stderr.lines().collect();
         assert_eq!(lines.len(), 5, "{stderr}");
         assert_eq!(lines[3], "cordboard: 1,198 copied, 3 failed");
+    }
+}
+
+/// A directory that cannot be made leaves out what is in it.
+#[test]
+fn what_is_in_a_directory_that_a_read_only_sink_refuses() {
+    if !root("a file system that is mounted read-only") {
+        return;
+    }
+    let dir = dir();
+    let [from, to] = ["from", "to"].map(|name| dir.path().join(name));
+    std::fs::create_dir(&from).unwrap();
+    std::fs::create_dir(&to).unwrap();
+    let script = r#"mount -t tmpfs -o ro none "$0" && exec "$@""#;
+    for (left_out, sum) in [
+        (false, None),
+        (
+            true,
+            Some("cordboard: 0 copied, 1 failed, the rest left out"),
+        ),
+    ] {
+        if left_out {
+            std::fs::write(from.join("file"), b"x").unwrap();
+        }
+        let run = run(Command::new("unshare")
+            .args(["--mount", "sh", "-c", script])
+            .arg(&to)
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .args(["copy", "-r", "--json"])
+            .args([&from, &to]));
+        run.fails(1, &["(EROFS)"]);
+        let files = serde_json::json!({"copied": 0, "failed": 1, "left_out": left_out});
+        assert_eq!(run.json()["files"], files);
+        assert_eq!(run.sum().as_deref(), sum);
     }
 }

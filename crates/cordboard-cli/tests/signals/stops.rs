@@ -1,9 +1,13 @@
 //! A stop that comes at a bad moment: what it leaves out is never called done.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -16,7 +20,14 @@ use super::settled;
 /// where the kernel cannot do that.
 fn stalling(command: &mut Command, call: Call, path: &Path) -> Option<(Child, Stall)> {
     let path = path.to_owned();
-    let holds = move |made: Call, at: &OsStr| made == call && at == path;
+    stalling_where(command, move |made, at| made == call && at == path)
+}
+
+/// The same for the first call of which this is true.
+fn stalling_where(
+    command: &mut Command,
+    holds: impl Fn(Call, &OsStr) -> bool + Send + 'static,
+) -> Option<(Child, Stall)> {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Stall::spawn(command, holds)
         .inspect_err(|error| eprintln!("SKIPPED: a call that stalls: {error}"))
@@ -25,11 +36,14 @@ fn stalling(command: &mut Command, call: Call, path: &Path) -> Option<(Child, St
 
 /// The signal comes while the call stalls, which then succeeds.
 fn stopped_at(command: &mut Command, call: Call, path: &Path, by: Signal) -> Option<Run> {
-    let (child, stall) = stalling(command, call, path)?;
+    Some(stopped(stalling(command, call, path)?, by))
+}
+
+fn stopped((child, stall): (Child, Stall), by: Signal) -> Run {
     let held = stall.reached();
     signal(child.id(), by);
     held.release();
-    Some(end(child))
+    end(child)
 }
 
 #[test]
@@ -63,6 +77,85 @@ fn files_that_were_left_out_among_many() {
     run.fails(143, &["interrupted by SIGTERM: 0 bytes read, 0 written"]);
     assert_eq!(run.json()["ended"], "cancelled");
     assert_eq!(std::fs::read_dir(&into).unwrap().count(), 0);
+}
+
+/// What is left out of a tree, or of the operands, is no less than a file: the
+/// account and the sum say so.
+#[test]
+fn entries_of_a_tree_that_were_left_out() {
+    let dir = dir();
+    let make = |name: &str, one: &dyn Fn(&Path)| {
+        let tree = dir.path().join(name);
+        std::fs::create_dir(&tree).unwrap();
+        (0..8).for_each(|i| one(&tree.join(format!("an{i}"))));
+        tree
+    };
+    let links = make("links", &|at| symlink("nothing", at).unwrap());
+    let empty = make("empty", &|at| std::fs::create_dir(at).unwrap());
+    let files = make("files", &|at| {
+        std::fs::create_dir(at).unwrap();
+        std::fs::write(at.join("file"), b"all of it").unwrap();
+    });
+    // The signal comes at the second entry, and that one is still done where
+    // nothing asks in between.
+    let cases = [
+        (links, Call::Stat, 2),
+        (empty, Call::Open, 0),
+        (files, Call::Open, 1),
+    ];
+    for (from, call, copied) in cases {
+        let to = from.with_extension("to");
+        let mut copy = cordboard();
+        copy.args(["copy", "-r", "--json", "--jobs", "1"])
+            .args([&from, &to]);
+        let seen = Mutex::new(BTreeSet::new());
+        let stalling = stalling_where(&mut copy, move |made, at| {
+            let is_entry = made == call && at.as_bytes().starts_with(b"an");
+            let mut seen = seen.lock().unwrap();
+            is_entry && seen.insert(at.to_owned()) && seen.len() == 2
+        });
+        let Some(stalling) = stalling else {
+            return;
+        };
+        let run = stopped(stalling, Signal::INT);
+        run.fails(130, &["interrupted by SIGINT"]);
+        let files = serde_json::json!({"copied": copied, "failed": 0, "left_out": true});
+        assert_eq!(run.json()["files"], files, "{from:?}");
+        let (sum, stderr) = (run.sum(), run.stderr());
+        let said = format!("cordboard: {copied} copied, the rest left out");
+        assert_eq!(sum, Some(said), "{stderr}");
+    }
+}
+
+#[test]
+fn operands_that_were_left_out() {
+    let dir = dir();
+    let [a, b, into] = ["a", "b", "into"].map(|name| dir.path().join(name));
+    let stop_at = |call, path: &Path, operands: &[&PathBuf]| {
+        let _ = std::fs::remove_dir_all(&into);
+        std::fs::create_dir(&into).unwrap();
+        let mut copy = cordboard();
+        copy.args(["copy", "-r", "--json"]).args(operands);
+        let run = stopped_at(&mut copy, call, path, Signal::TERM)?;
+        run.fails(143, &["interrupted by SIGTERM"]);
+        Some((run.json()["files"].clone(), run.sum()))
+    };
+    std::fs::create_dir(&a).unwrap();
+    std::fs::create_dir(&b).unwrap();
+    let told = |left_out| serde_json::json!({"copied": 0, "failed": 0, "left_out": left_out});
+    let sum = Some("cordboard: 0 copied, the rest left out".to_owned());
+    // The first is done, and has nothing in it.
+    let Some(run) = stop_at(Call::Open, &a, &[&a, &b, &into]) else {
+        return;
+    };
+    assert_eq!(run, (told(true), sum.clone()));
+    // Before the first.
+    let run = stop_at(Call::Stat, &into, &[&a, &into]);
+    assert_eq!(run, Some((told(true), sum)));
+    // The stop came too late to leave anything out.
+    let run = stop_at(Call::Open, &a, &[&a, &into]);
+    assert_eq!(run, Some((told(false), None)));
+    assert!(into.join("a").is_dir());
 }
 
 /// All bytes are there, and the account is not made yet: the directory's sync
@@ -181,6 +274,10 @@ fn a_signal_at_many_moments_of_a_copy_of_many_files() {
             0 => assert_eq!((whole, json["ended"].as_str()), (FILES, Some("eof"))),
             143 => {
                 assert_eq!(json["ended"], "cancelled");
+                let files = &json["files"];
+                let copied = files["copied"].as_u64().unwrap() as usize;
+                assert!(copied <= whole && files["failed"] == 0, "{json}");
+                assert!(copied == FILES || files["left_out"] == true, "{json}");
                 stopped += 1;
             }
             code => panic!("{code}: {}", run.stderr()),
