@@ -242,12 +242,8 @@ fn positions_that_cannot_be_moved() {
     use testkit::refuse::{apart, refuse_where};
     let _dog = watchdog("positions_that_cannot_be_moved");
     let k = 1024;
-    let ways = [
-        libc::SEEK_SET,
-        libc::SEEK_CUR,
-        libc::SEEK_DATA,
-        libc::SEEK_HOLE,
-    ];
+    use libc::{SEEK_CUR, SEEK_DATA, SEEK_HOLE, SEEK_SET};
+    let ways = [SEEK_SET, SEEK_CUR, SEEK_DATA, SEEK_HOLE];
     let extents = [(0, 4096), (64 * k, 4096), (512 * k, 8192)];
     let cases = [Sparse::Auto, Sparse::Always, Sparse::Never]
         .into_iter()
@@ -280,15 +276,81 @@ fn positions_that_cannot_be_moved() {
         assert!(here.starts_with(&there), "{case}");
         // A hole that is made, and cannot be moved past, does not count.
         let longer = there.len() as u64 - report.written;
-        assert!(longer == 0 || way == libc::SEEK_CUR, "{case}");
+        assert!(longer == 0 || way == SEEK_CUR, "{case}");
         match report.ended {
             Ended::Eof => assert!(there == here, "{case}"),
             _ => assert_eq!(report.errno, Some(Errno::EIO), "{case}"),
         }
         // Where holes are looked for, the source's position was moved for that.
-        if way == libc::SEEK_SET && sparse == Sparse::Auto {
+        if way == SEEK_SET && sparse == Sparse::Auto {
             let found = (report.ended, report.failed);
             assert_eq!(found, (Ended::Error, Some(Side::Source)), "{case}");
+        }
+    }
+}
+
+/// Counts the calls of an observer.
+struct Steps(u64);
+
+impl cordboard::Observer for Steps {
+    fn progress(&mut self, _: &cordboard::Progress) {
+        self.0 += 1;
+    }
+}
+
+/// Where blocks of zeros are to become holes, those that the source has as holes
+/// are not read for it; the zeros among its data are looked for all the same,
+/// and everywhere where the file system cannot tell its holes.
+#[test]
+fn holes_are_not_read_where_zeros_become_holes() {
+    use testkit::refuse::{apart, refuse_where};
+    let _dog = watchdog("holes_are_not_read_where_zeros_become_holes");
+    let m = MIB as u64;
+    for (size, tells, stage) in [
+        (2 << 30, true, false),
+        (9 * m, true, true),
+        (9 * m, false, false),
+    ] {
+        for offset in [None, Some(0)] {
+            let source = holey(size, &[(m, 8192), (5 * m, MIB), (8 * m, 4096)]);
+            source.write_all_at(&[0; 512 << 10], 5 * m + 4096).unwrap();
+            let sink = tempfile::tempfile().unwrap();
+            let mut steps = Steps(0);
+            let report = apart(|| {
+                if !tells {
+                    let way = libc::SEEK_DATA.cast_unsigned();
+                    refuse_where(libc::SYS_lseek, 2, way, libc::EINVAL);
+                }
+                let request = Request {
+                    sparse: Sparse::Always,
+                    source_offset: offset,
+                    sink_offset: offset,
+                    ..only(&[ReadWrite])
+                };
+                let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+                if stage {
+                    transfer = transfer.stage(cordboard::Stage::count()).unwrap();
+                }
+                transfer.observe(&mut steps).run().report
+            });
+            let case = format!("{size} {tells} {offset:?}: {report:?}");
+            assert_eq!((report.ended, report.written), (Ended::Eof, size), "{case}");
+            assert_eq!(report.path, [ReadWrite], "{case}");
+            if size > 9 * m {
+                assert!(steps.0 <= 64, "{} steps, {case}", steps.0);
+            }
+            let some = |file: &File| {
+                let mut bytes = vec![1; 9 * MIB];
+                file.read_exact_at(&mut bytes, 0).unwrap();
+                bytes
+            };
+            assert!(some(&sink) == some(&source), "{case}");
+            assert_eq!(sink.metadata().unwrap().len(), size, "{case}");
+            let (extents, blocks) = map(&sink);
+            let end = 5 * m + 4096 + (512 << 10);
+            let all = [(m, 8192), (5 * m, 4096), (end, 6 * m - end), (8 * m, 4096)];
+            assert_eq!(extents, all, "{case}");
+            assert!(blocks * 512 <= m, "{blocks} blocks, {case}");
         }
     }
 }
@@ -388,6 +450,8 @@ fn holes_at_random() {
             continue;
         }
         let request = Request {
+            sparse: [Sparse::Auto, Sparse::Always]
+                [usize::from(path == ReadWrite && round % 2 == 0)],
             source_offset: by_offset.then_some(from),
             sink_offset: by_offset.then_some(to),
             size: cordboard::Size::Bytes(most),

@@ -141,7 +141,7 @@ impl<'a> Transfer<'a> {
         resets::begin(&sink);
         let mut flow = flow(source, sink, &request);
         flow.backend = Backend::from_env()?;
-        let keeps_holes = request.sparse == Sparse::Auto
+        let keeps_holes = request.sparse != Sparse::Never
             && source.facts().may_have_holes()
             && sink.kind().is_file()
             && !sink.facts().append;

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::super::{Cursor, Flow};
+use super::super::{Cursor, Flow, in_place};
 use super::aligned;
 use crate::errno::Errno;
 use crate::transfer::holes;
@@ -43,6 +43,7 @@ pub(super) fn write(
     }
     let sink = flow.sink_fd();
     let n = match flow.to {
+        _ if flow.in_place => in_place::write(flow, &bytes[..length])?,
         Cursor::At(offset) => rustix::io::pwrite(sink, &bytes[..length], offset)?,
         _ => rustix::io::write(sink, &bytes[..length])?,
     };
