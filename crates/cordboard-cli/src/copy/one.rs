@@ -297,6 +297,14 @@ fn account(
     }
     let of = state.total.map_or(String::new(), |n| format!(" of {n}"));
     let holds = match made.before {
+        // What was made for the rest could not be cut off again.
+        0 if stat.st_size as u64 > state.written => {
+            let copied = match state.written {
+                0 => "none are copied".to_owned(),
+                written => format!("only the first {written} are copied"),
+            };
+            format!("{to} is {} bytes long, of which {copied}", stat.st_size)
+        }
         0 => format!("{to} holds {}{of} bytes", stat.st_size),
         // Whoever else appends to it is in its size, and not in ours.
         before => {
@@ -337,6 +345,41 @@ mod tests {
         match told.said.pop() {
             Some(Said::Problem(problem)) => problem.to_string(),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Bytes were made and never written, and cannot be cut off again.
+    #[test]
+    fn a_sink_longer_than_what_was_copied_does_not_hold_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("sink");
+        for (length, written, says) in [
+            (8, 8, "sink holds 8 of 8 bytes"),
+            (3, 3, "sink holds 3 of 8 bytes"),
+            (
+                8,
+                3,
+                "sink is 8 bytes long, of which only the first 3 are copied",
+            ),
+            (8, 0, "sink is 8 bytes long, of which none are copied"),
+        ] {
+            let file = std::fs::File::create(&at).unwrap();
+            file.set_len(length).unwrap();
+            let made = Made {
+                fd: file.into(),
+                fresh: false,
+                before: 0,
+            };
+            let state = State {
+                complete: written == 8,
+                written,
+                total: Some(8),
+                again: false,
+            };
+            let failed = Problem::call("sink", Side::Sink, Errno::EIO, Doing::Moving);
+            let (to, told) = (Place::top(&at), &mut Told::default());
+            let said = account(failed, &to, &made, &state, told).to_string();
+            assert!(said.contains(says), "{said}");
         }
     }
 

@@ -1,6 +1,7 @@
-//! Devices as sources.
+//! Devices as sources, and one that fails below a file system.
 
 use std::path::Path;
+use std::process::Command;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use testkit::loopdev::LoopDevice;
@@ -126,4 +127,47 @@ fn character_devices_that_have_an_end_or_are_given_one() {
         ],
     );
     assert!(!out.exists());
+}
+
+/// The file system fails and becomes read-only: what was made for the rest
+/// may stay.
+#[test]
+fn what_a_failed_file_system_has_is_not_overstated() {
+    if !root("a file system that fails") {
+        return;
+    }
+    if let Some(why) = testkit::loopdev::unavailable() {
+        return eprintln!("SKIPPED: {why}");
+    }
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(40 << 20));
+    // 40 MiB find no room in it, which only its device can tell.
+    let script = r#"cd "$1" && mkdir t m && mount -t tmpfs -o size=30M none t &&
+        truncate -s 200M t/image && mkfs.ext4 -q -F t/image &&
+        mount -o loop,errors=remount-ro t/image m || exit 99
+        "$0" copy --route direct --json s m/f; code=$?
+        stat -c %s m/f; cmp s m/f; umount m; exit $code"#;
+    let copy = run(Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .arg(dir.path()));
+    if copy.code() == 99 {
+        return eprintln!("SKIPPED: no ext4 in memory: {}", copy.stderr());
+    }
+    assert_eq!(copy.code(), 1, "{}", copy.stderr());
+    let stderr = copy.stderr();
+    let line = stderr.lines().find(|line| line.starts_with('{')).unwrap();
+    let json: serde_json::Value = serde_json::from_str(line).unwrap();
+    let written = json["written"].as_u64().unwrap();
+    let total = source.metadata().unwrap().len();
+    assert!(written < total, "{stderr}");
+    let stdout = String::from_utf8_lossy(copy.stdout()).into_owned();
+    let length: u64 = stdout.lines().next().unwrap().parse().unwrap();
+    let says = match length == written {
+        true => format!("m/f holds {written} of {total} bytes"),
+        false => {
+            format!("m/f is {length} bytes long, of which only the first {written} are copied")
+        }
+    };
+    assert!(stderr.contains(&says), "{says}: {stderr}");
 }
