@@ -110,7 +110,11 @@ impl NoWait {
     fn is_refused(&mut self, done: &rustix::io::Result<usize>) -> bool {
         let refused = matches!(
             done,
-            Err(Refused::OPNOTSUPP | Refused::INVAL | Refused::NOSYS | Refused::PERM)
+            Err(Refused::OPNOTSUPP
+                | Refused::INVAL
+                | Refused::NOSYS
+                | Refused::PERM
+                | Refused::ACCESS)
         );
         if refused {
             self.means = Means::Twin;
@@ -337,7 +341,13 @@ mod tests {
             (nowait.to_vec(), Means::Twin),
             ([nowait, testkit::refuse::OPEN].concat(), Means::Look),
         ] {
-            for errno in [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSYS, libc::EPERM] {
+            for errno in [
+                libc::EOPNOTSUPP,
+                libc::EINVAL,
+                libc::ENOSYS,
+                libc::EPERM,
+                libc::EACCES,
+            ] {
                 let (reader, writer) = rustix::pipe::pipe().unwrap();
                 testkit::refuse::apart(|| {
                     testkit::refuse::refuse(&calls, errno);
