@@ -61,7 +61,10 @@ fn see_through(
     let done = sink.finish(ended, idle);
     session.waited(start.elapsed());
     if let bytes @ 1.. = done? {
-        session.end(Ended::Idle);
+        // Without a limit all is done that a loop of writes would have done.
+        if idle.is_some() {
+            session.end(Ended::Idle);
+        }
         session.say(&format_args!(
             "cordboard: warning: {}: the peer has not acknowledged {bytes} bytes",
             sink.shown

@@ -70,7 +70,8 @@ impl Opened {
 
     /// After all was written, and the transfer has ended so: sees it through to
     /// the peer. Returns the bytes that the peer has not acknowledged when the
-    /// idle limit ended the wait; without one, such bytes are a failure.
+    /// wait ended: by the idle limit, or after 10 s. The kernel still sends them
+    /// after the end of the process.
     pub fn finish(&self, ended: Ended, idle: Option<Duration>) -> Result<u64, Problem> {
         let Some(way) = self.stream else {
             return Ok(0);
@@ -82,8 +83,7 @@ impl Opened {
                 problem.text += ", before it had acknowledged everything";
                 Err(problem)
             }
-            Sent::Unacknowledged(bytes) if idle.is_some() => Ok(bytes),
-            Sent::Unacknowledged(bytes) => Err(unacknowledged(&self.shown, bytes)),
+            Sent::Unacknowledged(bytes) => Ok(bytes),
         }
     }
 
@@ -137,18 +137,6 @@ impl Opened {
             }
         }
     }
-}
-
-/// The kernel still sends the bytes after the end of the process, and nobody
-/// hears whether they arrive.
-fn unacknowledged(shown: &str, bytes: u64) -> Problem {
-    let seconds = linger::PATIENCE.as_secs();
-    Problem::refused(
-        shown,
-        Side::Sink,
-        Errno::ETIMEDOUT,
-        format!("the peer has acknowledged nothing for {seconds} s; {bytes} bytes may be lost"),
-    )
 }
 
 /// Opens a path, whatever is there; an interrupt ends the wait for a FIFO.
