@@ -45,7 +45,7 @@ pub(crate) use lend::{at, lend};
 pub(crate) use limit::file_size_limit;
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
-pub(crate) use ring::{Uring, is_refusal, try_io_uring};
+pub(crate) use ring::{Uring, try_io_uring};
 pub(crate) use select::wait_for;
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, tcp_is_closed, unsent};

@@ -10,8 +10,8 @@ use std::thread::ThreadId;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
 
+pub(crate) use self::setup::try_io_uring;
 use self::setup::{again, bell, errno, register_files, set_up};
-pub(crate) use self::setup::{is_refusal, try_io_uring};
 use super::blocks::{Completion, Half, SLOTS};
 use super::{Arena, Bell, Piece, Stamp};
 use crate::errno::Errno;
@@ -34,6 +34,8 @@ pub(crate) struct Uring {
     in_kernel: usize,
     /// It is handed nothing any more.
     closed: bool,
+    /// It is never entered again.
+    abandoned: bool,
     /// The arena is registered.
     fixed: bool,
     /// The kernel has let go of the files and the memory.
@@ -101,6 +103,7 @@ impl Uring {
             queued: VecDeque::with_capacity(SLOTS),
             in_kernel: 0,
             closed: false,
+            abandoned: false,
             // ENOMEM past RLIMIT_MEMLOCK: the pages are then pinned for each call.
             fixed: registered.is_ok(),
             retired: false,
@@ -170,13 +173,38 @@ impl Uring {
         self.hand_over(2 * self.queued.len(), wait)
     }
 
-    /// Waits until something that the kernel has in hand is done, if there is
-    /// anything, and hands it nothing.
-    pub(crate) fn wait(&mut self) -> Result<(), Errno> {
+    /// Has the kernel complete what it has in hand, if there is anything, and
+    /// waits until some of it is done if told to; hands it nothing.
+    pub(crate) fn complete(&mut self, wait: bool) -> Result<(), Errno> {
         match self.in_kernel {
             0 => Ok(()),
-            _ => self.hand_over(0, true),
+            _ => self.hand_over(0, wait),
         }
+    }
+
+    /// A moment, or less where something completes by itself: as all does where
+    /// the kernel has no `IORING_SETUP_DEFER_TASKRUN`.
+    pub(crate) fn rest(&self) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        const MOMENT: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 10_000_000,
+        };
+        let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
+        // Either way it is looked at again.
+        let _ = poll(&mut bell, Some(&MOMENT));
+        self.bell.clear();
+    }
+
+    /// It is never entered again, and keeps what the kernel has in hand.
+    pub(crate) fn abandon(&mut self) {
+        self.close();
+        self.abandoned = true;
+    }
+
+    /// The memory of a block is there, whose end has not been seen.
+    pub(crate) fn is_in_use(&self, slot: usize) -> bool {
+        self.slots[slot].piece.is_some()
     }
 
     /// So many of the queued calls, in `io_uring_enter(2)`, which may take
@@ -341,7 +369,7 @@ fn entries(fixed: bool, slot: usize, piece: &Piece, from: u64, to: u64) -> [Entr
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        if self.in_kernel > 0 && (self.owner != here() || !self.drain()) {
+        if self.in_kernel > 0 && (self.abandoned || self.owner != here() || !self.drain()) {
             // The kernel may still read and write what is in the slots.
             return;
         }

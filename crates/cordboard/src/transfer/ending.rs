@@ -118,17 +118,29 @@ impl Transfer<'_> {
     /// Waits until nothing of it is in the kernel's hands any more.
     pub(crate) fn quiesce(&mut self) {
         if self.quiesced.is_none()
-            && let Some((_, path)) = &mut self.current
+            && let Some((name, path)) = &mut self.current
         {
+            let before = self.flow.read;
             self.quiesced = Some(path.quiesce(&mut self.flow));
+            let moved = self.flow.read > before;
+            if moved && !self.used.contains(name) {
+                self.used.push(*name);
+            }
         }
     }
 
     /// Takes back what the kernel has done with; true if there is more, which
     /// [`Transfer::completions`] will tell of.
     pub(crate) fn winds_down(&mut self) -> bool {
-        (self.current.as_mut())
-            .is_some_and(|(_, path)| path.wind_down(&mut self.flow) == path::Verdict::Pending)
+        let Some((name, path)) = &mut self.current else {
+            return false;
+        };
+        let before = self.flow.read;
+        let more = path.wind_down(&mut self.flow) == path::Verdict::Pending;
+        if self.flow.read > before && !self.used.contains(name) {
+            self.used.push(*name);
+        }
+        more
     }
 
     /// Closing the account, or the descriptors, may wait inside the kernel.

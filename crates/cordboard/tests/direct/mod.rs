@@ -7,6 +7,7 @@ mod own_table;
 mod places;
 mod random;
 mod refusals;
+mod refused_ring;
 mod released;
 
 use std::fs::File;

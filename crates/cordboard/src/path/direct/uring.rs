@@ -7,10 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ring::{Block, Fate, Ring};
 use crate::errno::Errno;
-use crate::sys::{Arena, Half, SLOTS, Uring, is_refusal};
+use crate::sys::{Arena, Half, SLOTS, Uring};
 
 /// The kernel has no such call.
 static MISSING: AtomicBool = AtomicBool::new(false);
+
+/// How often a call is made that hands nothing over and is refused, with a rest
+/// in between; then what the kernel has in hand is given up: after a second.
+const TRIES: u32 = 100;
+/// How often a call is made again at once that may be refused for the moment.
+const AT_ONCE: u32 = 4;
+
+/// The same call may go through the next time.
+fn may_pass(errno: Errno) -> bool {
+    matches!(errno, Errno::EAGAIN | Errno::EBUSY | Errno::ENOMEM)
+}
 
 /// `IOSQE_IO_LINK`: where the read does not fill its buffer (an error, or a
 /// short read), the link is broken and the write ends with `ECANCELED`
@@ -18,6 +29,8 @@ static MISSING: AtomicBool = AtomicBool::new(false);
 pub(super) struct ByUring {
     ring: Uring,
     slots: [Halves; SLOTS],
+    /// The kernel does not let it be waited for: see [`ByUring::abandon`].
+    abandoned: bool,
 }
 
 /// What has become of a slot's block so far.
@@ -72,11 +85,14 @@ impl ByUring {
         Ok(ByUring {
             ring,
             slots: [Halves::default(); SLOTS],
+            abandoned: false,
         })
     }
 
     fn tell(&mut self, told: &mut Vec<(usize, Fate)>) {
-        while let Some(done) = self.ring.next() {
+        while !self.abandoned
+            && let Some(done) = self.ring.next()
+        {
             let block = &mut self.slots[done.slot];
             block.learn(done.half, done.result);
             if done.half == Half::Read && block.read == Some(Fate::Read) {
@@ -87,6 +103,43 @@ impl ByUring {
         if self.ring.is_closed() {
             (0..SLOTS).for_each(|slot| self.end(slot, told));
         }
+    }
+
+    /// After a call that was refused: has the kernel complete what it has in
+    /// hand, and waits for some of it if told to.
+    fn go_on(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
+        for _ in 0..TRIES {
+            match self.ring.complete(wait && told.is_empty()) {
+                Err(errno @ (Errno::EINTR | Errno::EEXIST)) => return Err(errno),
+                done => {
+                    self.tell(told);
+                    if done.is_ok() {
+                        return Ok(());
+                    }
+                }
+            }
+            self.ring.rest();
+        }
+        self.abandon(told);
+        Ok(())
+    }
+
+    /// No call that waits goes through any more: what the kernel has in hand
+    /// counts for nothing, and nothing is learned of it. Its memory and its
+    /// files stay with the ring, which is never entered again: a write that has
+    /// not begun then never begins (`IORING_SETUP_DEFER_TASKRUN`).
+    fn abandon(&mut self, told: &mut Vec<(usize, Fate)>) {
+        self.close(told);
+        self.abandoned = true;
+        let left = (0..SLOTS).filter(|slot| self.ring.is_in_use(*slot));
+        told.extend(left.map(|slot| (slot, Fate::Dropped)));
+        self.ring.abandon();
+    }
+
+    /// Hands nothing over any more, and tells of what was queued.
+    fn close(&mut self, told: &mut Vec<(usize, Fate)>) {
+        self.ring.close();
+        self.tell(told);
     }
 
     /// Tells what has become of a block, if nothing more is to be expected.
@@ -112,24 +165,37 @@ impl Ring for ByUring {
 
     /// | errno | what follows | evidence |
     /// |---|---|---|
-    /// | `EAGAIN` | again, once something in hand has ended; with nothing in hand, nothing is handed over any more | no memory for a request: `io_submit_sqes` |
-    /// | `EBUSY` | the same | completions without room: `io_uring_enter(2)` |
-    /// | `EPERM`, `EACCES`, `ENOSYS` | with nothing in hand, nothing is handed over any more | a filter since the ring was made |
+    /// | `EAGAIN` | again, once something in hand has ended; with nothing in hand, a few times at once, and then nothing is handed over any more | no memory for a request: `io_submit_sqes` |
+    /// | `EBUSY`, `ENOMEM` | the same | completions without room: `io_uring_enter(2)` |
+    /// | `EEXIST` | an error | another thread's ring |
+    /// | anything else (`EPERM`, `EACCES`, `ENOSYS`) | nothing is handed over any more; what is in hand is waited for | a filter since the ring was made |
+    ///
+    /// A call that was refused may have been the one to complete what is in
+    /// hand, and the next may never come: it is made again, with nothing handed
+    /// over.
     fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
-        let entered = self.ring.enter(wait);
-        self.tell(told);
-        match entered {
-            Err(Errno::EAGAIN | Errno::EBUSY) if wait && told.is_empty() => {
-                self.ring.wait()?;
-                self.tell(told);
-            }
-            Ok(()) | Err(Errno::EAGAIN | Errno::EBUSY) => {}
-            Err(errno) if is_refusal(errno) && self.ring.is_stuck() => {}
-            entered => return entered,
+        if self.abandoned {
+            return Ok(());
         }
-        if self.ring.is_stuck() {
-            self.ring.close();
+        for left in (0..=AT_ONCE).rev() {
+            let entered = self.ring.enter(wait && told.is_empty());
             self.tell(told);
+            match entered {
+                Ok(()) => {}
+                Err(errno @ (Errno::EINTR | Errno::EEXIST)) => return Err(errno),
+                Err(errno) => {
+                    if !may_pass(errno) {
+                        self.close(told);
+                    }
+                    self.go_on(wait, told)?;
+                }
+            }
+            if !self.ring.is_stuck() {
+                break;
+            }
+            if entered.is_ok() || left == 0 {
+                self.close(told);
+            }
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ fn try_to_enter(ring: &IoUring) -> Result<(), Errno> {
 }
 
 /// Not to be had in this process: no such call, or a filter's word.
-pub(crate) fn is_refusal(errno: Errno) -> bool {
+fn is_refusal(errno: Errno) -> bool {
     matches!(errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES)
 }
 
