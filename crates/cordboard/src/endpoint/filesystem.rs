@@ -107,6 +107,15 @@ impl Filesystem {
         self.name() == Some("xfs")
     }
 
+    /// Nothing is copied between two of the kind: it has no `copy_file_range`
+    /// of its own, and the kernel's stays within one (`EXDEV`,
+    /// `generic_copy_file_checks` in fs/read_write.c, since Linux 5.19). Only
+    /// those of which each has one `st_dev`.
+    pub fn keeps_copies_to_itself(self) -> bool {
+        let plain = matches!(self.known(), Some((_, _, Nature::Plain)));
+        plain || self.name() == Some("xfs")
+    }
+
     /// Its files are memory, and nothing else.
     pub fn is_in_memory(self) -> bool {
         matches!(self.name(), Some("tmpfs" | "ramfs" | "hugetlbfs"))

@@ -40,6 +40,15 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
         // than sendfile.
         return Err(Errno::EXDEV.into());
     }
+    let apart = matches!((source.id, sink.id), (Some(a), Some(b)) if a.device != b.device);
+    if apart
+        && source
+            .filesystem
+            .is_some_and(|fs| fs.keeps_copies_to_itself())
+    {
+        // Two of one type: the same, before the sink is touched.
+        return Err(Errno::EXDEV.into());
+    }
     let clones = source
         .filesystem
         .is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
@@ -112,6 +121,39 @@ fn refused(errno: Errno, moved: bool) -> Option<Why> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::{Facts, FileId, Filesystem, Kind};
+    use crate::transfer::Request;
+
+    #[test]
+    fn two_file_systems_of_one_type_are_two() {
+        let on = |magic, device| Facts {
+            id: Some(FileId { device, inode: 1 }),
+            filesystem: Some(Filesystem(magic)),
+            size: Some(1),
+            ..Facts::plain(Kind::File)
+        };
+        let can = Capabilities {
+            copy_file_range: true,
+            ..Capabilities::none()
+        };
+        let (ext4, tmpfs, xfs, btrfs, nfs) =
+            (0xEF53, 0x0102_1994, 0x5846_5342, 0x9123_683E, 0x6969);
+        for (magic, across) in [
+            (ext4, false),
+            (tmpfs, false),
+            (xfs, false),
+            // Subvolumes of one file system; two mounts from servers.
+            (btrfs, true),
+            (nfs, true),
+        ] {
+            let (source, request) = (on(magic, 1), Request::default());
+            for (device, right) in [(1, true), (2, across)] {
+                let sink = on(magic, device);
+                let found = takes(&Pair::new(&source, &sink, &request), &can);
+                assert_eq!(found.is_ok(), right, "{magic:x} {device}: {found:?}");
+            }
+        }
+    }
 
     /// Case 49: an EIO in mid-stream is a failure, not a reason to fall back.
     #[test]
