@@ -21,7 +21,7 @@ mod ask;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use self::ask::{probe, which_is_not_ready};
+use self::ask::{identity, probe, which_is_not_ready};
 use super::spill::Spill;
 use super::{COULD_WAIT, Flow, Step, Takes, Verdict, needs_room, stream};
 use crate::endpoint::{Facts, Kind, Side};
@@ -145,7 +145,10 @@ impl Splice {
             spill: Spill::default(),
             announced: false,
             lent: [None, None],
-            stream: packets::Seen::of(identity(flow)),
+            stream: match known <= WORTH_A_PIPE {
+                true => packets::Seen::of(identity(flow)),
+                false => packets::Seen::default(),
+            },
         };
         // Whoever is at the other end of a pipe gains by a larger one.
         let ends = [(Side::Source, &flow.source), (Side::Sink, &flow.sink)];
@@ -411,15 +414,6 @@ impl Splice {
 /// there is another way.
 fn could_wait(flow: &Flow<'_>) -> bool {
     flow.sink_could_wait() || flow.source_could_wait()
-}
-
-/// The source's, where it is a pipe.
-fn identity(flow: &Flow<'_>) -> Option<packets::Id> {
-    let id = flow.source.facts().id?;
-    flow.source
-        .kind()
-        .is_pipe()
-        .then_some((id.device, id.inode))
 }
 
 impl Step for Splice {

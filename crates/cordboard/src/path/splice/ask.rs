@@ -5,7 +5,7 @@ use rustix::pipe::SpliceFlags;
 use super::super::Flow;
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::pipe::{self, OwnedPipe};
+use crate::pipe::{self, OwnedPipe, packets};
 use crate::route::Why;
 use crate::sys;
 
@@ -43,4 +43,13 @@ pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
         true => Side::Source,
         false => Side::Sink,
     }
+}
+
+/// Which pipe the source is.
+pub(super) fn identity(flow: &Flow<'_>) -> Option<packets::Id> {
+    let id = flow.source.facts().id?;
+    flow.source
+        .kind()
+        .is_pipe()
+        .then_some((id.device, id.inode))
 }
