@@ -34,6 +34,8 @@ pub struct Served<'a> {
     pub close: i32,
     /// The same of each `open(2)`.
     pub open: i32,
+    /// The same of every other `fsync(2)`, from the first on.
+    pub sync: i32,
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -67,6 +69,7 @@ fn attributes(size: u64) -> Vec<u8> {
 fn serve(mut device: &File, served: Served<'_>) {
     let data = served.holds;
     let mut request = vec![0; 2 << 20];
+    let mut syncs = 0;
     while let Ok(n @ 40..) = device.read(&mut request) {
         let (opcode, unique, body) = (word(&request, 4), double(&request, 8), &request[40..n]);
         let answer = match opcode {
@@ -93,7 +96,15 @@ fn serve(mut device: &File, served: Served<'_>) {
             WRITE => Ok(words(&[word(body, 16), 0])),
             STATFS => Ok(vec![0; 80]),
             FLUSH if served.close != 0 => Err(-served.close),
-            RELEASE | FLUSH | FSYNC => Ok(Vec::new()),
+            FSYNC if served.sync != 0 && syncs % 2 == 0 => {
+                syncs += 1;
+                Err(-served.sync)
+            }
+            FSYNC => {
+                syncs += 1;
+                Ok(Vec::new())
+            }
+            RELEASE | FLUSH => Ok(Vec::new()),
             FORGET | INTERRUPT => continue,
             _ => Err(-libc::ENOSYS),
         };

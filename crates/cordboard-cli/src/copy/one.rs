@@ -231,7 +231,7 @@ impl Job {
         let kept = self.keep(opened.source.as_fd(), sink, &opened.stat, to, told);
         // Whatever it has of them: its contents are to be on the disk.
         if self.sync {
-            rustix::fs::fsync(sink)
+            interruptible(|| rustix::fs::fsync(sink))?
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving))?;
         }
         kept

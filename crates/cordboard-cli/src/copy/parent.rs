@@ -9,6 +9,7 @@ use rustix::io::retry_on_intr;
 
 use crate::hints::Doing;
 use crate::problem::Problem;
+use crate::signals::interruptible;
 
 /// How directories are opened.
 pub const DIRECTORY: OFlags = OFlags::RDONLY
@@ -85,9 +86,9 @@ pub fn is_base(directory: BorrowedFd<'_>) -> bool {
 /// helps where the directory is not.
 pub fn sync_parent(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<(), Problem> {
     let parent = parent(path);
-    open_base(CWD, &parent, OFlags::empty())
-        .and_then(|fd| sync_directory(fd.as_fd(), file))
-        .map_err(|e| Problem::call(parent.to_string_lossy(), Side::Sink, e, Doing::Moving))
+    let failed = |e| Problem::call(parent.to_string_lossy(), Side::Sink, e, Doing::Moving);
+    let fd = open_base(CWD, &parent, OFlags::empty()).map_err(failed)?;
+    sync_directory(fd.as_fd(), file)?.map_err(failed)
 }
 
 /// Puts the entries of a directory on the disk. For one that may not be listed
@@ -96,22 +97,22 @@ pub fn sync_parent(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<(), Prob
 pub fn sync_directory(
     directory: BorrowedFd<'_>,
     file: Option<BorrowedFd<'_>>,
-) -> Result<(), rustix::io::Errno> {
+) -> Result<Result<(), rustix::io::Errno>, Problem> {
     if !is_base(directory) {
-        return rustix::fs::fsync(directory);
+        return interruptible(|| rustix::fs::fsync(directory));
     }
     if let Some(file) = file {
-        return rustix::fs::syncfs(file);
+        return interruptible(|| rustix::fs::syncfs(file));
     }
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, c".", flags, Mode::from_raw_mode(0o600)) {
-        Ok(file) => rustix::fs::syncfs(file),
+        Ok(file) => interruptible(|| rustix::fs::syncfs(&file)),
         // Not every file system has files without a name, nor may we make one
         // wherever we may be; Linux waits for all that there is to be written
         // (sync(2)).
         Err(_) => {
             rustix::fs::sync();
-            Ok(())
+            Ok(Ok(()))
         }
     }
 }

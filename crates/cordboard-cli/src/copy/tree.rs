@@ -487,7 +487,7 @@ impl Job {
             rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)).map_err(writing)?;
         }
         if self.sync {
-            sync_directory(sink.as_fd(), None).map_err(writing)?;
+            sync_directory(sink.as_fd(), None)?.map_err(writing)?;
         }
         done
     }

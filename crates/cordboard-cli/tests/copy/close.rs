@@ -51,3 +51,26 @@ fn what_only_close_tells_is_told() {
         run(cordboard().arg("splice").arg(&source).arg(at)).ok();
     });
 }
+
+/// A file system that answers `fsync(2)` with `EINTR`, as one in user space does
+/// where a signal came: nothing is wrong, and it is asked again.
+#[test]
+fn an_interrupted_sync_is_repeated() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "source", &bytes(100_000));
+    let interrupted = Served {
+        sync: libc::EINTR,
+        ..Served::default()
+    };
+    let mounted = with_file(interrupted, |at| {
+        for args in [&["--sync"][..], &["--sync", "--preserve"]] {
+            run(cordboard().arg("copy").args(args).arg(&source).arg(at)).ok();
+        }
+    });
+    if !mounted {
+        eprintln!("SKIPPED: no FUSE here");
+    }
+}
