@@ -47,6 +47,7 @@ pub fn refusing(
         });
         let (listener, done) = listener.recv().ok()?;
         let mut count = 0;
+        let mut decided = None;
         loop {
             let mut fds = [
                 PollFd::new(&listener, PollFlags::IN),
@@ -58,9 +59,11 @@ pub fn refusing(
             }
             if fds[0].revents().contains(PollFlags::IN) {
                 if let Some(id) = received(&listener) {
-                    let refused = errno(count);
-                    count += 1;
-                    answer(&listener, id, refused);
+                    let refused = *decided.get_or_insert_with(|| errno(count));
+                    if answer(&listener, id, refused) {
+                        count += 1;
+                        decided = None;
+                    }
                 }
             } else if !fds[1].revents().is_empty() {
                 break;
@@ -121,7 +124,9 @@ fn received(listener: &OwnedFd) -> Option<u64> {
 }
 
 /// The call fails with this errno; `None`: the kernel makes it after all.
-fn answer(listener: &OwnedFd, id: u64, refused: Option<i32>) {
+/// `false`: the call was interrupted meanwhile, as by a completion of a ring,
+/// and is made again.
+fn answer(listener: &OwnedFd, id: u64, refused: Option<i32>) -> bool {
     const CONTINUE: u32 = 1;
     // struct seccomp_notif_resp: id, value, error, flags.
     let (error, flags) = refused.map_or((0, CONTINUE), |errno| (-errno, 0));
@@ -135,5 +140,8 @@ fn answer(listener: &OwnedFd, id: u64, refused: Option<i32>) {
     let listener = listener.as_fd().as_raw_fd();
     // SAFETY: the kernel reads one seccomp_notif_resp, which the words are.
     let sent = unsafe { libc::ioctl(listener, NOTIF_SEND as _, &raw const answer) };
-    assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
+    let error = std::io::Error::last_os_error();
+    let interrupted = error.raw_os_error() == Some(libc::ENOENT);
+    assert!(sent == 0 || interrupted, "{error}");
+    sent == 0
 }
