@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use cordboard::{Ended, Engine, Request, Running, Size, Transfer};
 use fastrand::Rng;
-use testkit::obstacle::{self, LockedPipe};
+use testkit::locked::Locked;
+use testkit::obstacle;
 use testkit::stalled::{self, TROUBLES, Trouble};
 
 use crate::common::{any, handed_back};
@@ -18,7 +19,7 @@ pub struct Obstacle {
     name: &'static str,
     /// A locked pipe may make whoever looks at it wait, and the start too.
     starting: JoinHandle<Running>,
-    lock: Option<LockedPipe>,
+    lock: Option<Locked>,
     /// The far ends, which take nothing and give nothing.
     _far: Vec<OwnedFd>,
     idle: bool,
@@ -85,13 +86,13 @@ impl Obstacle {
                 ("a silent terminal", slave, sink)
             }
             6 => {
-                let pipe = lock.insert(LockedPipe::new().unwrap());
-                let sink = pipe.writer.try_clone().unwrap();
+                let pipe = lock.insert(Locked::new());
+                let sink = pipe.writer.try_clone().unwrap().into();
                 ("a locked sink", fed(1000, &mut far), sink)
             }
             7 => {
-                let pipe = lock.insert(LockedPipe::new().unwrap());
-                let source = pipe.reader.try_clone().unwrap();
+                let pipe = lock.insert(Locked::new());
+                let source = pipe.reader.try_clone().unwrap().into();
                 let (near, peer) = obstacle::tcp().unwrap();
                 far.push(peer);
                 ("a locked source", source, near)
@@ -123,11 +124,10 @@ impl Obstacle {
     }
 
     /// Ends it in one of the ways there are.
-    pub fn end(mut self, rng: &mut Rng) {
-        // No call on a locked pipe ends before the lock is let go of.
-        if let Some(lock) = &mut self.lock {
-            lock.release();
-        }
+    pub fn end(self, rng: &mut Rng) {
+        // No call on a locked pipe ends before the lock is released. Its ends
+        // stay open: the source has not ended.
+        let _ends = self.lock.map(Locked::release);
         let running = self.starting.join().unwrap();
         if rng.u8(..) < 32 {
             return drop(running);
