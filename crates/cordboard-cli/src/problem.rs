@@ -117,8 +117,8 @@ impl Problem {
         }
     }
 
-    /// Whether nobody reads the sink any more: of standard output no fault to
-    /// tell of, where SIGPIPE would end another command here and now.
+    /// Whether the sink has no reader any more. For standard output that is no
+    /// fault to report: SIGPIPE would end another command at this point.
     pub fn is_a_reader_that_left(&self) -> bool {
         (self.side, self.errno) == (Some(Side::Sink), Some(Errno::EPIPE))
             && signals::sigpipe_kills()

@@ -113,7 +113,7 @@ pub fn pending_signals(signals: &[libc::c_int]) -> Result<OwnedFd, rustix::io::E
             errno.unwrap_or(libc::EMFILE),
         ));
     }
-    // SAFETY: the call has returned it, and nobody else has it.
+    // SAFETY: the call has returned it, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

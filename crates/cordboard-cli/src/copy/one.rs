@@ -101,7 +101,7 @@ impl Job {
         }
         let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
         let mut source = match self.spares.relieve(|| retry_on_intr(open)) {
-            // Somebody has a lease on it.
+            // Another process has a lease on it.
             Err(rustix::io::Errno::AGAIN) if manner == Manner::Beside => return Err(Hitch::Later),
             Err(rustix::io::Errno::AGAIN) => patiently(from, flags)?,
             done => done,

@@ -76,7 +76,7 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
         return Ok(Name::Path(operand.into()));
     };
     let (scheme, rest) = (&bytes[..colon], &bytes[colon + 1..]);
-    // Whoever names all files of a directory may not know what they are called.
+    // A pattern such as `*` can expand to a file of that name.
     let known = SCHEMES.iter().any(|known| known.as_bytes() == scheme);
     if known && exists(operand)? {
         return Ok(Name::Path(operand.into()));
@@ -137,8 +137,8 @@ pub fn file(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     }))
 }
 
-/// Whether anything has this name, be it a symlink to nothing. Errors other than
-/// an interrupt are for whoever opens it.
+/// Whether anything has this name, also a dangling symlink. The call that opens
+/// it reports errors other than an interrupt.
 fn exists(path: &OsStr) -> Result<bool, Problem> {
     let there = interruptible(|| rustix::fs::lstat(path))?;
     Ok(there.is_ok())

@@ -1,4 +1,4 @@
-//! A sink for what nobody wants.
+//! A sink whose bytes are discarded.
 
 use std::os::fd::OwnedFd;
 

@@ -47,7 +47,7 @@ impl<T> Inbox<T> {
         let ring = std::mem::take(&mut queue.asleep);
         drop(queue);
         if ring && !self.bell.strike() {
-            // To whoever comes next, it sleeps as before.
+            // The next sender finds the reader asleep, as before.
             self.lock().asleep = true;
         }
         Ok(())

@@ -111,7 +111,7 @@ impl Reactor {
     /// Does something that may hold up this thread. `Err`: it has, and another
     /// one is in charge by now.
     fn aside<T>(self: Box<Self>, core: &Core, what: impl FnOnce() -> T) -> Result<Charge<T>, T> {
-        // What the disk's thread has in the kernel's hands is nobody else's.
+        // A ring belongs to the disk's thread: no other may take over.
         if self.station.place == Place::Disk {
             return Ok((self, what()));
         }

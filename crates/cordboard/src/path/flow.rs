@@ -412,8 +412,8 @@ impl<'fd> Flow<'fd> {
         self.sink_ready.take(covered)
     }
 
-    /// A call that writes so many bytes to the sink, or as many as there are:
-    /// what it is told of a connection, whoever reads that is to know too.
+    /// A call that writes so many bytes to the sink, or as many as there are.
+    /// An error of a connection is noted for the transfer that reads it.
     pub(crate) fn write_by(
         &self,
         bytes: Option<usize>,

@@ -243,7 +243,7 @@ impl Splice {
         }
     }
 
-    /// The end, of a terminal that nobody knew to be one.
+    /// The end, where the source is a terminal and was not recognised as one.
     fn source_says_eio(&self, flow: &mut Flow<'_>) -> Verdict {
         match stream::end_of_pty(flow) {
             Ok(_) => Verdict::Ended,

@@ -24,6 +24,7 @@ use rustix::pipe::{SpliceFlags, tee};
 
 use super::{DEFAULT, acquire};
 use crate::errno::Errno;
+use crate::sys::Identity;
 
 /// What the first buffer of a pipe is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +92,7 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// What this thread knows of a pipe from the transfer before.
-    pub(crate) fn of(id: Option<Id>) -> Seen {
+    pub(crate) fn of(id: Option<Identity>) -> Seen {
         let last = LAST.get().filter(|(last, _)| Some(*last) == id);
         Seen {
             at: last.map(|(_, at)| at),
@@ -115,7 +116,7 @@ impl Seen {
     }
 
     /// The pipe of this identity is a stream.
-    pub(crate) fn is_a_stream(&mut self, id: Option<Id>, now: Instant) {
+    pub(crate) fn is_a_stream(&mut self, id: Option<Identity>, now: Instant) {
         (self.at, self.steps) = (Some(now), 0);
         if let Some(id) = id {
             LAST.set(Some((id, now)));
@@ -123,13 +124,10 @@ impl Seen {
     }
 }
 
-/// A pipe's device and inode.
-pub(crate) type Id = (u64, u64);
-
 thread_local! {
     /// The last pipe that this thread found to be a stream, for transfers that
     /// move so little that an inspection would take longer.
-    static LAST: Cell<Option<(Id, Instant)>> = const { Cell::new(None) };
+    static LAST: Cell<Option<(Identity, Instant)>> = const { Cell::new(None) };
 }
 
 /// Whether this is a pipe that holds a stream; `false` also if that is unknown.

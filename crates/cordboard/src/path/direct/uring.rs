@@ -124,8 +124,8 @@ impl ByUring {
         Ok(())
     }
 
-    /// No call that waits goes through any more: what the kernel has in hand
-    /// counts for nothing, and nothing is learned of it. Its memory and its
+    /// No call that waits goes through any more: what is in flight
+    /// counts for nothing, and its result stays unknown. Its memory and its
     /// files stay with the ring, which is never entered again: a write that has
     /// not begun then never begins (`IORING_SETUP_DEFER_TASKRUN`).
     fn abandon(&mut self, told: &mut Vec<(usize, Fate)>) {

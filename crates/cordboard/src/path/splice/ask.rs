@@ -5,9 +5,9 @@ use rustix::pipe::SpliceFlags;
 use super::super::Flow;
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::pipe::{self, OwnedPipe, packets};
+use crate::pipe::{self, OwnedPipe};
 use crate::route::Why;
-use crate::sys;
+use crate::sys::{self, Identity};
 
 /// Tests whether the sink takes pages at all, before anything is taken from a
 /// source that cannot be rewound: splicing from the empty private pipe gives
@@ -46,7 +46,7 @@ pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
 }
 
 /// Which pipe the source is.
-pub(super) fn identity(flow: &Flow<'_>) -> Option<packets::Id> {
+pub(super) fn identity(flow: &Flow<'_>) -> Option<Identity> {
     let id = flow.source.facts().id?;
     flow.source
         .kind()
