@@ -3,7 +3,8 @@
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use super::{direct, whole};
+use super::{audit, direct, whole};
+use crate::common::mount::Mount;
 use crate::common::{MIB, any, content, file_with, pattern, position, run, watchdog};
 use cordboard::PathName::Direct;
 use cordboard::{Ended, Endpoint, Request, Size, Sparse, Transfer};
@@ -238,5 +239,33 @@ fn dirty_pages_on_both_sides() {
             now
         };
         whole(&source, &sink, &now, direct());
+    }
+}
+
+/// The blocks of a sink are reserved once: xfs asks for the same room again if
+/// it is reserved twice, and refuses it although it has been given.
+#[test]
+fn a_sink_that_takes_more_than_half_of_what_is_free() {
+    let _dog = watchdog("a_sink_that_takes_more_than_half_of_what_is_free");
+    let name = "a_sink_that_takes_more_than_half_of_what_is_free";
+    let data = pattern(30 * MIB);
+    for (kind, size) in [("ext4", 64 << 20), ("xfs", 320 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        let ballast = mount.file("ballast");
+        let room = rustix::fs::fstatvfs(&ballast).unwrap();
+        let taken = (room.f_bavail * room.f_bsize).saturating_sub(50 << 20);
+        let plain = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&ballast, plain, 0, taken.max(1)).unwrap();
+        let (source, sink) = (file_with(&data), mount.file("sink"));
+        let report = run(&source, &sink, direct()).report;
+        // What went through the page cache is still in it.
+        match Endpoint::probe(sink.as_fd()).unwrap().cached_share() {
+            Some(share) => assert!(share < 0.1, "{kind}: {share} went through the cache"),
+            None => testkit::skip::report(name, "the kernel does not tell (Linux 6.5)"),
+        }
+        audit(&report, &source, &sink, &data);
+        assert_eq!(report.written, data.len() as u64, "{kind}: {report:?}");
     }
 }

@@ -52,11 +52,13 @@ impl Room {
         if end <= size {
             return Ok(end);
         }
-        let room = end - start;
-        let reserve = |flags| retry_on_intr(|| fallocate(sink, flags, start, room));
-        let made = match reserve(FallocateFlags::KEEP_SIZE) {
-            // EOPNOTSUPP: NFS has the second and not the first.
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => reserve(FallocateFlags::empty()),
+        let reserve = |flags, from| retry_on_intr(|| fallocate(sink, flags, from, end - from));
+        let made = match reserve(FallocateFlags::KEEP_SIZE, start) {
+            // The last byte alone: xfs looks for free blocks for the whole range,
+            // also for those that the file has (`xfs_alloc_file_space`).
+            Ok(()) => reserve(FallocateFlags::empty(), end - 1),
+            // NFS has no KEEP_SIZE.
+            Err(rustix::io::Errno::OPNOTSUPP) => reserve(FallocateFlags::empty(), start),
             done => done,
         };
         let made = match made {
