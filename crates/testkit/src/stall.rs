@@ -13,7 +13,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
@@ -104,9 +103,9 @@ impl Stall {
     ///
     /// # Panics
     ///
-    /// The child has ended without it, or a minute has passed.
+    /// The child has ended without it, or patience has run out.
     pub fn reached(&self) -> Held<'_> {
-        let id = self.held.recv_timeout(Duration::from_secs(60));
+        let id = self.held.recv_timeout(crate::watchdog::patience());
         Held {
             listener: self.listener.as_fd(),
             id: id.expect("the call was not made"),

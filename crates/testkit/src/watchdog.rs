@@ -4,8 +4,8 @@
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Without progress for this long, the process is aborted. Under a sanitizer
-/// everything takes longer; `tools/sanitize` says how many times.
+/// Without progress for this long, the process is aborted. Everything takes
+/// longer under a sanitizer or in an emulator: their tools say how many times.
 pub fn patience() -> Duration {
     let times = std::env::var("CORDBOARD_TEST_PATIENCE");
     let times = times.ok().and_then(|times| times.parse().ok()).unwrap_or(1);

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 pub use tempfile::TempDir;
 
 /// Nothing in these tests takes this long unless it hangs.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub fn deadline() -> Duration {
+    testkit::watchdog::patience()
+}
 
 pub fn cordboard() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cordboard"));
@@ -41,7 +43,7 @@ pub fn end(child: Child) -> Run {
     let pid = child.id();
     let (done, timer) = std::sync::mpsc::channel::<()>();
     let watch = std::thread::spawn(move || {
-        if timer.recv_timeout(DEADLINE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        if timer.recv_timeout(deadline()) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             panic!("it hangs");
@@ -144,7 +146,7 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(start.elapsed() < DEADLINE, "{what} did not come");
+        assert!(start.elapsed() < deadline(), "{what} did not come");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

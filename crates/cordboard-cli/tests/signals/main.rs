@@ -422,7 +422,7 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
             return;
         }
     };
-    server.set_read_timeout(Some(DEADLINE)).unwrap();
+    server.set_read_timeout(Some(deadline())).unwrap();
     let dir = dir();
     let names = file(
         &dir,

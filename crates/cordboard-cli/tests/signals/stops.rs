@@ -257,7 +257,7 @@ fn a_signal_at_many_moments_of_a_copy_of_many_files() {
         let wanted = FILES * run / RUNS;
         let start = Instant::now();
         while std::fs::read_dir(&to).map_or(0, Iterator::count) < wanted {
-            assert!(start.elapsed() < DEADLINE, "{wanted} files did not come");
+            assert!(start.elapsed() < deadline(), "{wanted} files did not come");
         }
         signal(pid, Signal::TERM);
         let run = end(child);

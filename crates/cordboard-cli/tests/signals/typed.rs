@@ -28,7 +28,7 @@ fn no_progress_where_the_terminal_is_the_source() {
     let mut screen = String::new();
     while !screen.contains(" written, 1.") {
         signal(pid, Signal::USR1);
-        let time = rustix::event::Timespec::try_from(DEADLINE).unwrap();
+        let time = rustix::event::Timespec::try_from(deadline()).unwrap();
         let mut fds = [PollFd::new(&master, PollFlags::IN)];
         assert_eq!(poll(&mut fds, Some(&time)), Ok(1), "no line for a signal");
         assert!(more(&mut master, &mut screen), "{screen}");
