@@ -33,8 +33,12 @@ pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// `libcordboard_c.a` of this very code: cargo says where it is.
+/// `libcordboard_c.a` of this very code: cargo says where it is. A machine
+/// without cargo has one that was built elsewhere.
 fn archive() -> PathBuf {
+    if let Some(built) = std::env::var_os("CORDBOARD_C_ARCHIVE") {
+        return built.into();
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build
