@@ -19,6 +19,7 @@ pub mod loopdev;
 pub mod matrix;
 pub mod midst;
 pub mod model;
+pub mod needs;
 pub mod obstacle;
 pub mod pattern;
 pub mod refuse;

@@ -1,0 +1,258 @@
+//! What a test needs of the kernel, found out by trying it: a kernel that is
+//! too old and a filter that refuses the call are the same to a test.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+
+/// Something that not every kernel has, or that a container's filter refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// `splice(2)`, since Linux 2.6.17.
+    Splice,
+    /// `sendfile(2)`, to any descriptor since Linux 2.6.33.
+    Sendfile,
+    /// `copy_file_range(2)`, since Linux 4.5; used since 5.3.
+    CopyFileRange,
+    /// `io_uring_setup(2)` with what direct I/O asks for, since Linux 5.13.
+    IoUring,
+    /// `RWF_NOWAIT` on pipes, since Linux 6.4.
+    NowaitPipes,
+    /// `RWF_NOAPPEND`, since Linux 6.9.
+    NoAppend,
+    /// `cachestat(2)`, since Linux 6.5.
+    Cachestat,
+    /// `statx(2)` with `STATX_DIOALIGN`, since Linux 6.1.
+    DirectAlignment,
+    /// `openat2(2)`, since Linux 5.6.
+    Openat2,
+    /// `pidfd_open(2)`, since Linux 5.3.
+    Pidfd,
+    /// `eventfd2(2)`, since Linux 2.6.27.
+    Eventfd,
+    /// `bpf(2)` with socket maps, since Linux 4.14.
+    Bpf,
+    /// `F_DUPFD_QUERY`, since Linux 6.10, or `kcmp(2)`.
+    SameDescription,
+}
+
+impl Need {
+    /// As a skip's reason has it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Need::Splice => "no splice(2) here",
+            Need::Sendfile => "no sendfile(2) here",
+            Need::CopyFileRange => "no copy_file_range(2) here (Linux 5.3)",
+            Need::IoUring => "no io_uring here (Linux 5.13)",
+            Need::NowaitPipes => "no RWF_NOWAIT on pipes here (Linux 6.4)",
+            Need::NoAppend => "no RWF_NOAPPEND here (Linux 6.9)",
+            Need::Cachestat => "no cachestat(2) here (Linux 6.5)",
+            Need::DirectAlignment => "no STATX_DIOALIGN here (Linux 6.1)",
+            Need::Openat2 => "no openat2(2) here (Linux 5.6)",
+            Need::Pidfd => "no pidfd_open(2) here (Linux 5.3)",
+            Need::Eventfd => "no eventfd2(2) here",
+            Need::Bpf => "no bpf(2) here",
+            Need::SameDescription => "no F_DUPFD_QUERY (Linux 6.10) nor kcmp(2) here",
+        }
+    }
+
+    /// Whether it can be had.
+    pub fn is_met(self) -> bool {
+        let tried = match self {
+            Need::Splice => splice(),
+            Need::Sendfile => sendfile(),
+            Need::CopyFileRange => copy_file_range(),
+            Need::IoUring => io_uring(),
+            Need::NowaitPipes => nowait_pipes(),
+            Need::NoAppend => no_append(),
+            Need::Cachestat => cachestat(),
+            Need::DirectAlignment => direct_alignment(),
+            Need::Openat2 => openat2(),
+            Need::Pidfd => rustix::process::pidfd_open(
+                rustix::process::getpid(),
+                rustix::process::PidfdFlags::empty(),
+            )
+            .map(drop),
+            Need::Eventfd => {
+                rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(drop)
+            }
+            Need::Bpf => bpf(),
+            Need::SameDescription => same_description(),
+        };
+        tried.is_ok()
+    }
+}
+
+/// True if the test is to be left out: something of this is missing, which is
+/// reported as skipped.
+pub fn missing(test: &str, needs: &[Need]) -> bool {
+    let missing = needs.iter().find(|need| !need.is_met());
+    if let Some(need) = missing {
+        crate::skip::report(test, need.words());
+    }
+    missing.is_some()
+}
+
+fn file() -> Result<std::fs::File, Errno> {
+    use std::io::Write;
+    let mut file = tempfile::tempfile().map_err(|error| {
+        error
+            .raw_os_error()
+            .map_or(Errno::IO, Errno::from_raw_os_error)
+    })?;
+    file.write_all(b"x").map_err(|_| Errno::IO)?;
+    Ok(file)
+}
+
+fn splice() -> Result<(), Errno> {
+    let (file, (_reader, writer)) = (file()?, rustix::pipe::pipe()?);
+    let flags = rustix::pipe::SpliceFlags::empty();
+    rustix::pipe::splice(&file, Some(&mut 0), &writer, None, 1, flags).map(drop)
+}
+
+fn sendfile() -> Result<(), Errno> {
+    let (file, (_reader, writer)) = (file()?, rustix::pipe::pipe()?);
+    rustix::fs::sendfile(&writer, &file, Some(&mut 0), 1).map(drop)
+}
+
+fn copy_file_range() -> Result<(), Errno> {
+    let (from, to) = (file()?, file()?);
+    rustix::fs::copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 1).map(drop)
+}
+
+/// With resource tags (`IORING_FEAT_RSRC_TAGS`).
+fn io_uring() -> Result<(), Errno> {
+    const FEATURES: usize = 5;
+    const RSRC_TAGS: u32 = 1 << 10;
+    // struct io_uring_params.
+    let mut parameters = [0u32; 30];
+    let ring = call(
+        libc::SYS_io_uring_setup,
+        [1, parameters.as_mut_ptr() as usize, 0, 0, 0],
+    )?;
+    close(ring);
+    match parameters[FEATURES] & RSRC_TAGS {
+        0 => Err(Errno::NOSYS),
+        _ => Ok(()),
+    }
+}
+
+fn nowait_pipes() -> Result<(), Errno> {
+    let (reader, _writer) = rustix::pipe::pipe()?;
+    let mut byte = [0];
+    let mut into = [std::io::IoSliceMut::new(&mut byte)];
+    let flags = rustix::io::ReadWriteFlags::NOWAIT;
+    match rustix::io::preadv2(&reader, &mut into, u64::MAX, flags) {
+        Err(Errno::AGAIN) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+fn no_append() -> Result<(), Errno> {
+    let flags = rustix::io::ReadWriteFlags::from_bits_retain(0x20);
+    let byte = [std::io::IoSlice::new(b"x")];
+    rustix::io::pwritev2(&file()?, &byte, 0, flags).map(drop)
+}
+
+fn cachestat() -> Result<(), Errno> {
+    use std::os::fd::AsRawFd;
+    const CACHESTAT: libc::c_long = 451;
+    let file = file()?;
+    let (range, mut found) = ([0u64, 0], [0u64; 5]);
+    let pointers = [range.as_ptr() as usize, found.as_mut_ptr() as usize];
+    let fd = file.as_fd().as_raw_fd() as usize;
+    call(CACHESTAT, [fd, pointers[0], pointers[1], 0, 0]).map(drop)
+}
+
+fn direct_alignment() -> Result<(), Errno> {
+    use rustix::fs::{AtFlags, StatxFlags};
+    const DIOALIGN: u32 = 0x2000;
+    let flags = StatxFlags::from_bits_retain(DIOALIGN);
+    let found = rustix::fs::statx(&file()?, c"", AtFlags::EMPTY_PATH, flags)?;
+    match found.stx_mask & DIOALIGN {
+        0 => Err(Errno::NOSYS),
+        _ => Ok(()),
+    }
+}
+
+fn openat2() -> Result<(), Errno> {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+    let (flags, resolve) = (OFlags::RDONLY | OFlags::CLOEXEC, ResolveFlags::BENEATH);
+    rustix::fs::openat2(CWD, c".", flags, Mode::empty(), resolve).map(drop)
+}
+
+/// A map of sockets with one place, `BPF_MAP_CREATE`.
+fn bpf() -> Result<(), Errno> {
+    const SOCKMAP: u32 = 15;
+    let attributes = [SOCKMAP, 4, 4, 1, 0];
+    let (at, size) = (attributes.as_ptr() as usize, size_of_val(&attributes));
+    call(libc::SYS_bpf, [0, at, size, 0, 0]).map(close)
+}
+
+fn same_description() -> Result<(), Errno> {
+    use std::os::fd::AsRawFd;
+    const DUPFD_QUERY: usize = 1027;
+    const KCMP_FILE: usize = 0;
+    let file = file()?;
+    let fd = file.as_raw_fd() as usize;
+    let this = rustix::process::getpid().as_raw_nonzero().get() as usize;
+    call(libc::SYS_fcntl, [fd, DUPFD_QUERY, fd, 0, 0])
+        .or_else(|_| call(libc::SYS_kcmp, [this, this, KCMP_FILE, fd, fd]))
+        .map(drop)
+}
+
+/// A call that has no safe wrapper; what it is given lives in its caller.
+fn call(number: libc::c_long, arguments: [usize; 5]) -> Result<usize, Errno> {
+    let [a, b, c, d, e] = arguments;
+    // SAFETY: each caller gives the call what its man page asks for, in memory
+    // that outlives it.
+    let returned = unsafe { libc::syscall(number, a, b, c, d, e) };
+    match returned {
+        -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        value => Ok(value as usize),
+    }
+}
+
+fn close(fd: usize) {
+    use std::os::fd::FromRawFd;
+    // SAFETY: just made by the kernel, and known here alone.
+    drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd as i32) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_filter_refuses_is_missing() {
+        for (need, call) in [
+            (Need::Splice, libc::SYS_splice),
+            (Need::Sendfile, libc::SYS_sendfile),
+            (Need::CopyFileRange, libc::SYS_copy_file_range),
+            (Need::IoUring, libc::SYS_io_uring_setup),
+            (Need::NowaitPipes, libc::SYS_preadv2),
+            (Need::NoAppend, libc::SYS_pwritev2),
+            (Need::Cachestat, 451),
+            (Need::DirectAlignment, libc::SYS_statx),
+            (Need::Openat2, libc::SYS_openat2),
+            (Need::Pidfd, libc::SYS_pidfd_open),
+            (Need::Eventfd, libc::SYS_eventfd2),
+            (Need::Bpf, libc::SYS_bpf),
+        ] {
+            for errno in [libc::EPERM, libc::ENOSYS] {
+                crate::refuse::apart(|| {
+                    crate::refuse::refuse(&[call], errno);
+                    assert!(!need.is_met(), "{need:?}");
+                });
+            }
+        }
+    }
+
+    /// Which no kernel lacks on which this is built.
+    #[test]
+    fn what_nothing_refuses_is_there() {
+        for need in [Need::Splice, Need::Sendfile, Need::Eventfd] {
+            assert!(need.is_met() || missing("what_nothing_refuses_is_there", &[need]));
+        }
+    }
+}
