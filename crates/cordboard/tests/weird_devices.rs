@@ -1,6 +1,8 @@
 //! Devices, terminals and the kernel's own records as sources and sinks.
 
 mod common;
+#[path = "devices/records.rs"]
+mod records;
 
 use std::fs::File;
 use std::io::Write;
@@ -13,117 +15,6 @@ use cordboard::PathName::{ReadWrite, Sendfile, Splice};
 use cordboard::stage::{Fault, Finished, Passed, Transform};
 use cordboard::{Control, Ended, Errno, Report, Request, Side, Stage, Transfer};
 use rustix::fs::OFlags;
-
-#[test]
-fn counters_timers_and_file_events_are_read_whole() {
-    use rustix::event::{EventfdFlags, eventfd};
-    let _dog = watchdog("counters_timers_and_file_events_are_read_whole");
-    for block in [None, NonZeroUsize::new(1)] {
-        for size in [8, 12] {
-            let counter = eventfd(7, EventfdFlags::NONBLOCK).unwrap();
-            let sink = tempfile::tempfile().unwrap();
-            let request = Request {
-                block,
-                size: size.into(),
-                idle: Some(Duration::from_millis(1)),
-                ..any()
-            };
-            let report = run(&counter, &sink, request).report;
-            assert_eq!(content(&sink), 7u64.to_ne_bytes(), "{report:?}");
-            assert_eq!((report.written, &report.path[..]), (8, &[ReadWrite][..]));
-            assert_ne!(report.ended, Ended::Error, "{report:?}");
-            let why = report.declined.iter().find(|d| d.path == Splice).unwrap();
-            assert_eq!(why.why.to_string(), "EINVAL");
-        }
-        // Less than a record: none is cut.
-        let counter = eventfd(7, EventfdFlags::NONBLOCK).unwrap();
-        let request = Request {
-            block,
-            size: 4.into(),
-            ..any()
-        };
-        let report = run(&counter, tempfile::tempfile().unwrap(), request).report;
-        assert_eq!((report.ended, report.read), (Ended::Size, 0), "{report:?}");
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let events = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
-    let watched = rustix::fs::inotify::WatchFlags::CREATE;
-    rustix::fs::inotify::add_watch(&events, dir.path(), watched).unwrap();
-    for name in ["a", "b"] {
-        File::create(dir.path().join(name)).unwrap();
-    }
-    let sink = tempfile::tempfile().unwrap();
-    let request = Request {
-        idle: Some(Duration::from_millis(1)),
-        ..any()
-    };
-    let report = run(&events, &sink, request).report;
-    assert_eq!(
-        (report.ended, report.written),
-        (Ended::Idle, 64),
-        "{report:?}"
-    );
-}
-
-/// A counter near its maximum is writable to `poll(2)`, and takes no more than
-/// a 1: whatever is to end the transfer must still reach it.
-#[test]
-fn a_counter_without_room_holds_nobody() {
-    use rustix::event::{EventfdFlags, eventfd};
-    let _dog = watchdog("a_counter_without_room_holds_nobody");
-    let numbers = [1u64, 40, 2];
-    let data: Vec<u8> = numbers.iter().flat_map(|n| n.to_ne_bytes()).collect();
-    let full = |value: u64| {
-        let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        rustix::io::write(&counter, &value.to_ne_bytes()).unwrap();
-        counter
-    };
-    let count = |counter: &OwnedFd| {
-        let mut number = [0; 8];
-        rustix::io::read(counter, &mut number).unwrap();
-        u64::from_ne_bytes(number)
-    };
-    let counter = full(u64::MAX - 40);
-    let source = file_with(&data);
-    let request = Request {
-        idle: Some(Duration::from_millis(1)),
-        ..any()
-    };
-    let report = run(&source, &counter, request).report;
-    assert_eq!(
-        (report.ended, report.written, report.read),
-        (Ended::Idle, 8, 8),
-        "{report:?}"
-    );
-    assert_eq!(report.path, [ReadWrite]);
-    assert_eq!(common::position(&source), 8, "the rest was given back");
-    assert_eq!(count(&counter), u64::MAX - 39);
-
-    // Read meanwhile, it takes them all.
-    let counter = full(u64::MAX - 40);
-    let control = Control::new().unwrap();
-    let source = file_with(&data);
-    let transfer = Transfer::new(source.as_fd(), counter.as_fd(), any()).unwrap();
-    let report = std::thread::scope(|scope| {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let counter = &counter;
-        scope.spawn(move || {
-            receiver.recv().unwrap();
-            count(counter)
-        });
-        transfer
-            .control(&control)
-            .observe(common::meanwhile(move || sender.send(()).unwrap()))
-            .run()
-            .report
-    });
-    assert_eq!(
-        (report.ended, report.written),
-        (Ended::Eof, 24),
-        "{report:?}"
-    );
-    assert_eq!(count(&counter), 42);
-}
 
 #[test]
 fn dev_zero_by_pages_or_by_bytes() {

@@ -258,6 +258,11 @@ impl<'fd> Endpoint<'fd> {
         self.facts.kind
     }
 
+    /// It is open for this direction, and has no such operation.
+    pub(crate) fn lacks_operation(&self, side: Side) -> bool {
+        probe::lacks_operation(self.fd, &self.facts, side)
+    }
+
     /// Asks for what direct I/O depends on: the alignment, and of a source of
     /// which these bytes are to be read, how many of them are in the page cache.
     pub(crate) fn look_closer(&mut self, start_and_length: Option<(u64, u64)>) {

@@ -7,7 +7,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::net::{AddressFamily, SocketType};
 
 use super::reopen::by_name;
-use super::{Alignment, Facts, FileId, Filesystem, Kind};
+use super::{Alignment, Facts, FileId, Filesystem, Kind, Side};
 use crate::errno::Errno;
 use crate::sys;
 
@@ -141,6 +141,31 @@ pub(crate) fn is_pty_master(fd: BorrowedFd<'_>) -> bool {
         _ => return false,
     };
     (major(device), minor(device)) == (5, 2) || major(device) == 2
+}
+
+/// Reading, or writing, is `EINVAL` whatever the descriptor's state, as of an
+/// epoll instance, a pidfd or a ring.
+///
+/// A vector of no buffers finds that out, and calls no driver: `vfs_readv` and
+/// `vfs_writev` in fs/read_write.c look for `FMODE_CAN_READ` and
+/// `FMODE_CAN_WRITE` before they return 0 for it, since Linux 3.16; older ones
+/// look for the methods. BPF objects have methods that refuse
+/// (`bpf_dummy_read`, kernel/bpf/syscall.c), and some of them never poll ready.
+pub(super) fn lacks_operation(fd: BorrowedFd<'_>, facts: &Facts, side: Side) -> bool {
+    let done = match (facts.kind, side) {
+        (Kind::Other, _) if link_name(fd).is_some_and(|l| l == b"anon_inode:bpf-map") => {
+            return true;
+        }
+        (Kind::Other | Kind::CharDevice, Side::Source) if !facts.memory => {
+            rustix::io::readv(fd, &mut [])
+        }
+        (
+            Kind::Other | Kind::CharDevice | Kind::Timerfd | Kind::Signalfd | Kind::Inotify,
+            Side::Sink,
+        ) if !facts.memory => rustix::io::writev(fd, &[]),
+        _ => return false,
+    };
+    done == Err(rustix::io::Errno::INVAL)
 }
 
 fn same_device(other: &Facts, id: FileId) -> bool {

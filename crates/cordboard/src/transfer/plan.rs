@@ -39,6 +39,7 @@ pub(super) fn decide(
     request: &Request,
 ) -> Result<Decided, Refusal> {
     refuse::unfit(source.facts(), sink.facts(), request)?;
+    refuse::without_operation(source, sink)?;
     let switches = match request.switches {
         Some(switches) => switches,
         None => Switches::from_env()?,

@@ -22,6 +22,18 @@ pub(super) fn probe<'a>(
     Ok((source, sink))
 }
 
+/// What can be opened, and never be read or written, may never poll ready
+/// either: a transfer would wait for ever. Asked of those kinds of which it may
+/// be so.
+pub(super) fn without_operation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Result<(), Refusal> {
+    for (side, end) in [(Side::Source, source), (Side::Sink, sink)] {
+        if end.lacks_operation(side) {
+            return Err(Refusal::NoOperation { side });
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn unfit(source: &Facts, sink: &Facts, request: &Request) -> Result<(), Refusal> {
     for (side, facts) in [(Side::Source, source), (Side::Sink, sink)] {
         if facts.kind == Kind::Directory {

@@ -305,6 +305,12 @@ pub enum Refusal {
         /// Which descriptor.
         side: Side,
     },
+    /// It is open for this direction, but has no such operation (epoll, pidfd).
+    #[error("the {side} cannot be {} at all", if *.side == Side::Source { "read" } else { "written" })]
+    NoOperation {
+        /// Which.
+        side: Side,
+    },
     /// A directory was given.
     #[error("the {side} is a directory")]
     Directory {
@@ -331,8 +337,7 @@ pub enum Refusal {
         /// What would make it end.
         help: &'static str,
     },
-    /// Source and sink share one open description, so that reading moves the
-    /// place of writing.
+    /// One open description: reading moves the place of writing.
     #[error("source and sink are one open file with one position: give an offset for either")]
     SharedPosition,
     /// Ranges of one file overlap so that bytes would be overwritten before
@@ -438,6 +443,7 @@ impl Refusal {
         match self {
             Refusal::Unusable { side, .. }
             | Refusal::WrongMode { side }
+            | Refusal::NoOperation { side }
             | Refusal::Directory { side }
             | Refusal::Listening { side }
             | Refusal::NotSeekable { side, .. }

@@ -13,7 +13,10 @@ pub enum Size {
     /// Until the source ends.
     #[default]
     Eof,
-    /// This many bytes, or until the source ends.
+    /// This many bytes, or until the source ends. Records of the kernel's
+    /// (`eventfd(2)`, `timerfd_create(2)`, `signalfd(2)`, `inotify(7)`) are
+    /// moved whole: one that is longer than what is left stays, which is
+    /// `EINVAL` if no other was moved.
     Bytes(u64),
 }
 

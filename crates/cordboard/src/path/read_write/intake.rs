@@ -67,8 +67,9 @@ impl Intake {
             Err(Errno::EINTR) => Err(Verdict::Moved(0)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
             // The next record is longer than what is left of the size: it
-            // stays, as a datagram would.
-            Err(Errno::EINVAL) if record && length < room.len() => {
+            // stays, as a datagram would. Where no record fits at all, nothing
+            // is done, and that is no success.
+            Err(Errno::EINVAL) if record && length < room.len() && flow.read > 0 => {
                 flow.left = 0;
                 Err(Verdict::Moved(0))
             }

@@ -1,0 +1,278 @@
+//! Records of the kernel's own making, and what has none to give.
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use crate::common::{any, content, file_with, meanwhile, position, run, watchdog};
+use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::{Control, Ended, Errno, Request, Side, Size, Transfer};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::inotify;
+
+#[test]
+fn counters_timers_and_file_events_are_read_whole() {
+    let _dog = watchdog("counters_timers_and_file_events_are_read_whole");
+    for block in [None, NonZeroUsize::new(1)] {
+        for size in [8, 12] {
+            let counter = eventfd(7, EventfdFlags::NONBLOCK).unwrap();
+            let sink = tempfile::tempfile().unwrap();
+            let request = Request {
+                block,
+                size: size.into(),
+                idle: Some(Duration::from_millis(1)),
+                ..any()
+            };
+            let report = run(&counter, &sink, request).report;
+            assert_eq!(content(&sink), 7u64.to_ne_bytes(), "{report:?}");
+            assert_eq!((report.written, &report.path[..]), (8, &[ReadWrite][..]));
+            assert_ne!(report.ended, Ended::Error, "{report:?}");
+            let why = report.declined.iter().find(|d| d.path == Splice).unwrap();
+            assert_eq!(why.why.to_string(), "EINVAL");
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let events = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    let watched = inotify::WatchFlags::CREATE;
+    inotify::add_watch(&events, dir.path(), watched).unwrap();
+    for name in ["a", "b"] {
+        File::create(dir.path().join(name)).unwrap();
+    }
+    let sink = tempfile::tempfile().unwrap();
+    let request = Request {
+        idle: Some(Duration::from_millis(1)),
+        ..any()
+    };
+    let report = run(&events, &sink, request).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Idle, 64),
+        "{report:?}"
+    );
+}
+
+/// A counter near its maximum is writable to `poll(2)`, and takes no more than
+/// a 1: whatever is to end the transfer must still reach it.
+#[test]
+fn a_counter_without_room_holds_nobody() {
+    let _dog = watchdog("a_counter_without_room_holds_nobody");
+    let numbers = [1u64, 40, 2];
+    let data: Vec<u8> = numbers.iter().flat_map(|n| n.to_ne_bytes()).collect();
+    let full = |value: u64| {
+        let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&counter, &value.to_ne_bytes()).unwrap();
+        counter
+    };
+    let count = |counter: &OwnedFd| {
+        let mut number = [0; 8];
+        rustix::io::read(counter, &mut number).unwrap();
+        u64::from_ne_bytes(number)
+    };
+    let counter = full(u64::MAX - 40);
+    let source = file_with(&data);
+    let request = Request {
+        idle: Some(Duration::from_millis(1)),
+        ..any()
+    };
+    let report = run(&source, &counter, request).report;
+    assert_eq!(
+        (report.ended, report.written, report.read),
+        (Ended::Idle, 8, 8),
+        "{report:?}"
+    );
+    assert_eq!(report.path, [ReadWrite]);
+    assert_eq!(position(&source), 8, "the rest was given back");
+    assert_eq!(count(&counter), u64::MAX - 39);
+
+    // Read meanwhile, it takes them all.
+    let counter = full(u64::MAX - 40);
+    let control = Control::new().unwrap();
+    let source = file_with(&data);
+    let transfer = Transfer::new(source.as_fd(), counter.as_fd(), any()).unwrap();
+    let report = std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let counter = &counter;
+        scope.spawn(move || {
+            receiver.recv().unwrap();
+            count(counter)
+        });
+        transfer
+            .control(&control)
+            .observe(meanwhile(move || sender.send(()).unwrap()))
+            .run()
+            .report
+    });
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 24),
+        "{report:?}"
+    );
+    assert_eq!(count(&counter), 42);
+}
+
+/// A size that no record fits in: `EINVAL`, as `read(2)` has it, and the record
+/// stays. What fits is moved, and a record that does not fit in the rest stays
+/// too.
+#[test]
+fn a_size_below_a_record_is_an_error() {
+    let _dog = watchdog("a_size_below_a_record_is_an_error");
+    let dir = tempfile::tempdir().unwrap();
+    let counter = || {
+        let counter = eventfd(7, EventfdFlags::CLOEXEC).unwrap();
+        (counter, 8)
+    };
+    let events = || {
+        let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&events, dir.path(), inotify::WatchFlags::CREATE).unwrap();
+        File::create(dir.path().join("name")).unwrap();
+        std::fs::remove_file(dir.path().join("name")).unwrap();
+        (events, 32)
+    };
+    let timer = || {
+        use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+        let timer =
+            rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).unwrap();
+        let once = Itimerspec {
+            it_interval: rustix::time::Timespec::default(),
+            it_value: rustix::time::Timespec {
+                tv_sec: 0,
+                tv_nsec: 1,
+            },
+        };
+        rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once).unwrap();
+        (timer, 8)
+    };
+    let makes: [&dyn Fn() -> (OwnedFd, u64); 3] = [&counter, &events, &timer];
+    for make in makes {
+        for (way, staged) in crate::WAYS
+            .iter()
+            .flat_map(|way| [(way, false), (way, true)])
+        {
+            let moved = |size: u64| {
+                let (source, record) = make();
+                let sink = tempfile::tempfile().unwrap();
+                let request = Request {
+                    size: Size::Bytes(size),
+                    ..any()
+                };
+                let to = OwnedFd::from(sink.try_clone().unwrap());
+                let report = crate::by(way, &source, &to, request, staged);
+                assert_eq!(report.read, report.written, "{report:?}");
+                assert_eq!(content(&sink).len() as u64, report.written);
+                let polled = &mut [rustix::event::PollFd::new(
+                    &source,
+                    rustix::event::PollFlags::IN,
+                )];
+                rustix::event::poll(polled, Some(&rustix::time::Timespec::default())).unwrap();
+                let stays = !polled[0].revents().is_empty();
+                assert_eq!(
+                    stays,
+                    report.written == 0,
+                    "{size} {way} {staged}: {report:?}"
+                );
+                (record, report)
+            };
+            for size in [1, 4, 7] {
+                let (_, report) = moved(size);
+                assert_eq!(
+                    (report.ended, report.failed, report.errno, report.read),
+                    (Ended::Error, Some(Side::Source), Some(Errno::EINVAL), 0),
+                    "{size} {way} {staged}"
+                );
+            }
+            let (_, report) = moved(0);
+            assert_ne!(report.ended, Ended::Error, "{way} {staged}: {report:?}");
+            assert_eq!(report.read, 0, "{way} {staged}");
+            let (record, report) = moved(8);
+            if record == 8 {
+                assert_ne!(report.ended, Ended::Error, "{way} {staged}: {report:?}");
+                assert_eq!(report.read, 8, "{way} {staged}");
+            }
+        }
+    }
+    // The second record does not fit, and stays.
+    let (events, _) = events();
+    File::create(dir.path().join("other")).unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    let request = |size| Request {
+        size: Size::Bytes(size),
+        ..any()
+    };
+    let report = run(&events, &sink, request(63)).report;
+    assert_eq!((report.ended, report.read), (Ended::Size, 32), "{report:?}");
+    let report = run(&events, &sink, request(32)).report;
+    assert_eq!((report.ended, report.read), (Ended::Size, 32), "{report:?}");
+}
+
+/// What is open for reading and writing, and has neither: most of it never
+/// polls ready.
+#[test]
+fn what_has_no_reads_or_no_writes_is_refused() {
+    let name = "what_has_no_reads_or_no_writes_is_refused";
+    let _dog = watchdog(name);
+    let made = |call: libc::c_long, args: [usize; 3]| {
+        // SAFETY: each call below is given what its manual page asks for.
+        let fd = unsafe { libc::syscall(call, args[0], args[1], args[2]) };
+        // SAFETY: a new descriptor of this process.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    };
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+    let me = std::process::id() as usize;
+    let mut parameters = [0u32; 30];
+    // BPF_MAP_CREATE of a BPF_MAP_TYPE_RINGBUF of 4096 bytes.
+    let ring = [27u32, 0, 0, 4096, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let things = [
+        ("epoll", Some(epoll)),
+        ("pidfd", made(libc::SYS_pidfd_open, [me, 0, 0])),
+        (
+            "io_uring",
+            made(
+                libc::SYS_io_uring_setup,
+                [4, parameters.as_mut_ptr() as usize, 0],
+            ),
+        ),
+        ("bpf", made(libc::SYS_bpf, [0, ring.as_ptr() as usize, 72])),
+    ];
+    let file = file_with(b"bytes");
+    let refused = |source: &dyn AsFd, sink: &dyn AsFd, side: Side| {
+        let failure = Transfer::new(source.as_fd(), sink.as_fd(), any()).err();
+        let failure = failure.expect("not refused");
+        let report = &failure.report;
+        assert_eq!(
+            (report.failed, report.errno),
+            (Some(side), Some(Errno::EINVAL)),
+            "{failure}"
+        );
+        assert!(failure.to_string().contains("cannot be"), "{failure}");
+    };
+    for (what, thing) in &things {
+        let Some(thing) = thing else {
+            testkit::skip::report(&format!("{name}: {what}"), "not to be had here");
+            continue;
+        };
+        let mut byte = 0u8;
+        // SAFETY: one byte, which is ours.
+        let read = unsafe { libc::read(thing.as_raw_fd(), (&raw mut byte).cast(), 1) };
+        assert_eq!(read, -1, "{what} can be read");
+        refused(thing, &file, Side::Source);
+        refused(&file, thing, Side::Sink);
+    }
+    // These give records, and take none.
+    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).unwrap();
+    refused(&file, &timer, Side::Sink);
+    assert_eq!(position(&file), 0, "nothing was taken");
+    // These give or take, as soon as they can.
+    let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+    for source in [&counter, &events, &timer] {
+        assert!(Transfer::new(source.as_fd(), file.as_fd(), any()).is_ok());
+    }
+    for device in ["/dev/ptmx", "/dev/null", "/dev/fuse", "/dev/net/tun"] {
+        if let Ok(device) = File::options().read(true).write(true).open(device) {
+            assert!(Transfer::new(device.as_fd(), file.as_fd(), any()).is_ok());
+            assert!(Transfer::new(file.as_fd(), device.as_fd(), any()).is_ok());
+        }
+    }
+}
