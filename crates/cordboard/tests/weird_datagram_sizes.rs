@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use common::{content, file_with, handed_back, meanwhile, only, pattern, position, run, watchdog};
-use cordboard::{Ended, Errno, Request, Side, Stranded, Transfer};
+use cordboard::{Ended, Errno, PathName, Request, Side, Stranded, Transfer};
 
 fn option(fd: &OwnedFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
     let length = size_of::<i32>() as libc::socklen_t;
@@ -129,50 +129,58 @@ fn a_block_larger_than_any_memory() {
 #[test]
 fn what_the_kernel_has_joined_comes_apart_again() {
     let _dog = watchdog("what_the_kernel_has_joined_comes_apart_again");
-    for path in BOTH {
-        let ((a, source), (sink, b)) = (pair(Sort::Udp), pair(Sort::Unix));
-        if option(&source, libc::SOL_UDP, libc::UDP_GRO, 1).is_err() {
-            eprintln!("SKIPPED: no UDP_GRO");
-            return;
-        }
-        let data = pattern(2500);
-        put(&a, b"alone");
-        option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).unwrap();
-        put(&a, &data);
-        option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 0).unwrap();
-        put(&a, b"");
-        put(&a, b"last");
-        let request = || Request {
-            idle: idle(),
-            ..only(&[path])
-        };
-        let report = run(&source, &sink, request()).report;
-        assert_eq!(report.written, 2509, "{path}: {report:?}");
-        let expected: [&[u8]; 6] = [
-            b"alone",
-            &data[..1000],
-            &data[1000..2000],
-            &data[2000..],
-            b"",
-            b"last",
-        ];
-        assert!(all(&b) == expected, "{path}: {report:?}");
-        // And in order into a stream; handed back, they are apart too.
-        option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).unwrap();
-        put(&a, &data);
-        let sink = tempfile::tempfile().unwrap();
-        run(&source, &sink, request());
-        assert!(content(&sink) == data, "{path}");
-        put(&a, &data);
-        let full = std::fs::File::options()
-            .write(true)
-            .open("/dev/full")
-            .unwrap();
-        let Some(Stranded::Datagrams(back)) = run(&source, &full, request()).stranded else {
-            panic!("{path}: nothing handed back");
-        };
-        assert!(back == expected[1..4], "{path}");
+    BOTH.into_iter().for_each(joined);
+    // Before Linux 5.13 the option cannot be asked for.
+    testkit::refuse::apart(|| {
+        let (call, option) = (libc::SYS_getsockopt, libc::UDP_GRO as u32);
+        testkit::refuse::refuse_where(call, 2, option, libc::ENOPROTOOPT);
+        BOTH.into_iter().for_each(joined);
+    });
+}
+
+fn joined(path: PathName) {
+    let ((a, source), (sink, b)) = (pair(Sort::Udp), pair(Sort::Unix));
+    if option(&source, libc::SOL_UDP, libc::UDP_GRO, 1).is_err() {
+        eprintln!("SKIPPED: no UDP_GRO");
+        return;
     }
+    let data = pattern(2500);
+    put(&a, b"alone");
+    option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).unwrap();
+    put(&a, &data);
+    option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 0).unwrap();
+    put(&a, b"");
+    put(&a, b"last");
+    let request = || Request {
+        idle: idle(),
+        ..only(&[path])
+    };
+    let report = run(&source, &sink, request()).report;
+    assert_eq!(report.written, 2509, "{path}: {report:?}");
+    let expected: [&[u8]; 6] = [
+        b"alone",
+        &data[..1000],
+        &data[1000..2000],
+        &data[2000..],
+        b"",
+        b"last",
+    ];
+    assert!(all(&b) == expected, "{path}: {report:?}");
+    // And in order into a stream; handed back, they are apart too.
+    option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).unwrap();
+    put(&a, &data);
+    let sink = tempfile::tempfile().unwrap();
+    run(&source, &sink, request());
+    assert!(content(&sink) == data, "{path}");
+    put(&a, &data);
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let Some(Stranded::Datagrams(back)) = run(&source, &full, request()).stranded else {
+        panic!("{path}: nothing handed back");
+    };
+    assert!(back == expected[1..4], "{path}");
 }
 
 /// Timestamps of the host's choosing do not hide that an empty message is one.

@@ -5,8 +5,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::last;
 use crate::errno::Errno;
 
-/// Whether a UDP socket joins datagrams of one sender's (`UDP_GRO`, since
-/// Linux 5.0).
+/// Whether a UDP socket may join datagrams of one sender's (`UDP_GRO`, since
+/// Linux 5.0). Before Linux 5.13 it can be set, and not asked for
+/// (`udp_lib_getsockopt` in net/ipv4/udp.c: `ENOPROTOOPT`); a filter may not let
+/// it be asked for either.
 pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
     let mut set: libc::c_int = 0;
     let mut length = size_of_val(&set) as libc::socklen_t;
@@ -20,7 +22,7 @@ pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
             &raw mut length,
         )
     };
-    done == 0 && set != 0
+    done != 0 || set != 0
 }
 
 /// Whether a connection is none any more: its state is `TCP_CLOSE`. `None`:
