@@ -36,6 +36,12 @@ fn a_source_is_read_up_to_its_bad_sector() {
     for keep in [11 * MIB + 3 * 4096, 5 * MIB, 4096] {
         image.set_len(keep as u64).unwrap();
         cold(&source);
+        if source.read_at(&mut [0; 512], keep as u64).is_ok() {
+            // Seen with Linux 5.10.
+            let name = "a_source_is_read_up_to_its_bad_sector";
+            return testkit::skip::report(name, "a loop device reads zeros past its file here");
+        }
+        cold(&source);
         common::rewind(&source);
         let sink = tempfile::tempfile().unwrap();
         let report = run(&source, &sink, direct()).report;
@@ -169,7 +175,9 @@ fn an_error_of_a_sync_is_for_good() {
                 assert_eq!(report.failed, Some(Side::Sink), "{what}");
                 assert_eq!(report.errno, Some(Errno::EIO), "{what}");
             }
-            assert_eq!(report.path, [Direct], "{what}");
+            // Linux 5.10 tells it to the first sync, when nothing counts yet.
+            let path: &[_] = if report.written > 0 { &[Direct] } else { &[] };
+            assert_eq!(report.path, path, "{what}");
             if calls <= after {
                 break;
             }
