@@ -52,6 +52,55 @@ fn a_file_that_may_not_grow_any_more() {
     }
 }
 
+/// All of it fits, and nothing is left to write: no call may fail for want of
+/// room. `copy_file_range(2)` looks at the limit before it looks for the end
+/// (`generic_copy_file_checks`, fs/read_write.c).
+#[test]
+fn a_file_that_is_just_as_long_as_it_may_be() {
+    let _dog = watchdog("a_file_that_is_just_as_long_as_it_may_be");
+    if !common::alone("a_file_that_is_just_as_long_as_it_may_be") {
+        return;
+    }
+    let data = pattern(2 * MIB + 7);
+    let before = getrlimit(Resource::Fsize);
+    for n in [0, 1, 4096, 65_537, MIB, data.len()] {
+        for from in SOURCES {
+            for path in paths(from, true, false) {
+                let ways = [&[*path][..], &[*path, PathName::ReadWrite], PathName::ALL];
+                for (way, offset) in ways.iter().flat_map(|way| [(way, None), (way, Some(0))]) {
+                    let what = format!("{from:?} by {way:?}, {n}, {offset:?}");
+                    let seeks = from == From::File;
+                    if offset.is_some() && (!seeks || *path == PathName::Sendfile) {
+                        continue;
+                    }
+                    let source = Source::new(from, &data[..n]);
+                    let sink = tempfile::tempfile().unwrap();
+                    let limit = Rlimit {
+                        current: Some(n as u64),
+                        ..before
+                    };
+                    setrlimit(Resource::Fsize, limit).unwrap();
+                    let request = Request {
+                        source_offset: offset,
+                        sink_offset: offset,
+                        ..only(way)
+                    };
+                    let report = run(&source.fd, &sink, request).report;
+                    setrlimit(Resource::Fsize, before).unwrap();
+                    assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
+                    assert_eq!((report.read, report.written), (n as u64, n as u64));
+                    if n > 0 && way.len() == 1 {
+                        assert_eq!(report.path, [*path], "{what}: {report:?}");
+                    }
+                    let mut whys = report.declined.iter().map(|d| d.why.to_string());
+                    assert!(!whys.any(|why| why == "EFBIG"), "{what}: {report:?}");
+                    assert!(content(&sink) == data[..n], "{what}: the sink's bytes");
+                }
+            }
+        }
+    }
+}
+
 /// A hole that the sink may not have is not counted as written.
 #[test]
 fn a_hole_that_goes_past_the_limit() {

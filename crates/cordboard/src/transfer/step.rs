@@ -81,6 +81,15 @@ impl Transfer<'_> {
                         Err(errno) => Turn::Failed(Some(Side::Source), Some(errno)),
                     };
                 }
+                // For want of room, where there may be nothing left to write:
+                // `copy_file_range(2)` looks at RLIMIT_FSIZE first.
+                Verdict::Declined(Why::Errno(errno))
+                    if path::needs_room(errno)
+                        && self.flow.source.kind().is_cached()
+                        && self.flow.source_goes_on() == Ok(Some(false)) =>
+                {
+                    return self.end(name);
+                }
                 Verdict::Failed(side, errno) => return Turn::Failed(Some(side), Some(errno)),
                 Verdict::StageFailed(errno) => return Turn::Failed(None, Some(errno)),
                 Verdict::Declined(why) => self.hand_over(name, why),
