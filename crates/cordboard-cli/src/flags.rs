@@ -24,7 +24,9 @@ An endpoint is one of:
   unix-dgram:PATH             UNIX datagrams
   unix-seqpacket:PATH         UNIX sequenced packets
   unix-seqpacket-listen:PATH  the same, accepted there
-The name of an existing file always means that file; - is the exception.";
+The name of an existing file always means that file; - is the exception. A
+socket's file that no socket is bound to any more is replaced; one that is in
+use is an error (EADDRINUSE).";
 
 const EXIT: &str = "\
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal),

@@ -2,6 +2,8 @@
 #![allow(missing_docs)]
 
 mod common;
+#[path = "splice/listeners.rs"]
+mod listeners;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

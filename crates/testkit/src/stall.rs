@@ -1,4 +1,4 @@
-//! A child of which one system call on a path stalls, as on a server that does
+//! A child of which one system call stalls, such as one on a path, as on a server that does
 //! not answer: a filter hands the call to this process (`seccomp_unotify(2)`,
 //! since Linux 5.0), which leaves it unanswered. As in a wait for such a server,
 //! only a signal that kills ends the wait (since Linux 5.19).
@@ -42,19 +42,27 @@ const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_USER_NOTIF: u32 = 0x7fc0_0000;
 
 /// The calls that are looked at, and which argument of each is the path.
-const CALLS: [(libc::c_long, usize, Call); 4] = [
-    (libc::SYS_openat, 1, Call::Open),
-    (libc::SYS_statx, 1, Call::Stat),
+const CALLS: [(libc::c_long, Option<usize>, Call); 6] = [
+    (libc::SYS_openat, Some(1), Call::Open),
+    (libc::SYS_statx, Some(1), Call::Stat),
     #[cfg(target_pointer_width = "64")]
-    (libc::SYS_newfstatat, 1, Call::Stat),
+    (libc::SYS_newfstatat, Some(1), Call::Stat),
     #[cfg(not(target_pointer_width = "64"))]
-    (libc::SYS_fstatat64, 1, Call::Stat),
+    (libc::SYS_fstatat64, Some(1), Call::Stat),
     // Newer architectures do not have it.
     #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
-    (libc::SYS_open, 0, Call::Open),
+    (libc::SYS_open, Some(0), Call::Open),
     #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
-    (libc::SYS_openat, 1, Call::Open),
+    (libc::SYS_openat, Some(1), Call::Open),
+    (libc::SYS_renameat2, Some(1), Call::Rename),
+    #[cfg(not(target_arch = "x86"))]
+    (libc::SYS_listen, None, Call::Listen),
+    #[cfg(target_arch = "x86")]
+    (libc::SYS_socketcall, None, Call::Listen),
 ];
+/// Which call it is of those that go through `socketcall(2)` on x86
+/// (linux/net.h).
+const SOCKETCALL_LISTEN: u64 = 4;
 
 /// What a call does with its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +71,10 @@ pub enum Call {
     Open,
     /// `fstatat(2)`, `statx(2)`.
     Stat,
+    /// `renameat2(2)`; its path is the old name.
+    Rename,
+    /// `listen(2)`, whose path is empty.
+    Listen,
 }
 
 /// The call that stalls, or will.
@@ -151,8 +163,11 @@ fn serve(listener: &OwnedFd, held: &Sender<u64>, holds: &dyn Fn(Call, &OsStr) ->
         let made = CALLS
             .iter()
             .find(|call| call.0 == libc::c_long::from(number));
-        let is_it = |&(_, argument, call): &(libc::c_long, usize, Call)| {
-            let path = text(thread, notice[4 + argument]);
+        let is_it = |&(_, argument, call): &(libc::c_long, Option<usize>, Call)| {
+            if cfg!(target_arch = "x86") && call == Call::Listen && notice[4] != SOCKETCALL_LISTEN {
+                return false;
+            }
+            let path = argument.map_or(Vec::new(), |at| text(thread, notice[4 + at]));
             holds(call, OsStr::from_bytes(&path))
         };
         if !holding && made.is_some_and(is_it) {
@@ -202,19 +217,15 @@ fn filter(parent: BorrowedFd<'_>) -> io::Result<()> {
         jf: 0,
         k,
     };
-    let equal = |to, call: libc::c_long| {
+    const LENGTH: usize = CALLS.len() + 3;
+    let mut lines = [line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0); LENGTH];
+    for (number, (call, ..)) in CALLS.iter().enumerate() {
         let code = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-        line(code, to, call as u32)
-    };
-    let mut lines = [
-        line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        equal(4, CALLS[0].0),
-        equal(3, CALLS[1].0),
-        equal(2, CALLS[2].0),
-        equal(1, CALLS[3].0),
-        line(libc::BPF_RET | libc::BPF_K, 0, RET_ALLOW),
-        line(libc::BPF_RET | libc::BPF_K, 0, RET_USER_NOTIF),
-    ];
+        // To the last line.
+        lines[1 + number] = line(code, (CALLS.len() - number) as u8, *call as u32);
+    }
+    lines[LENGTH - 2] = line(libc::BPF_RET | libc::BPF_K, 0, RET_ALLOW);
+    lines[LENGTH - 1] = line(libc::BPF_RET | libc::BPF_K, 0, RET_USER_NOTIF);
     let program = libc::sock_fprog {
         len: lines.len() as u16,
         filter: lines.as_mut_ptr(),

@@ -8,6 +8,7 @@ mod name;
 mod net;
 mod nowhere;
 mod open;
+mod stale;
 mod stand_in;
 mod standard;
 mod unix;

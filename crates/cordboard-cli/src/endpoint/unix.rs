@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use cordboard::Errno as Named;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::file_id::{FileId, Removable};
 use super::interrupt::pause;
 use super::net::{Who, accept_one};
+use super::stale;
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::signals;
@@ -77,8 +77,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Binds a socket to a path. What is there is removed only if it is a socket
-/// that nobody answers on any more.
+/// Binds a socket to a path. What is there is removed only if it is the file of
+/// a socket that is closed.
 pub fn bind(
     path: &Path,
     kind: SocketType,
@@ -87,28 +87,12 @@ pub fn bind(
     let problem = |errno| who.problem(errno, Doing::Listening);
     let address = address(path).map_err(problem)?;
     let ours = socket(kind).map_err(problem)?;
-    let mut bound = rustix::net::bind(&ours, &address);
-    if bound == Err(Errno::ADDRINUSE) {
-        // Before it is asked: what answers, or does not, may be a later one.
-        let Some(there) = FileId::of(path) else {
-            let text = "something that is no socket is there already";
-            return Err(
-                Problem::refused(who.shown, who.side, Named::EADDRINUSE, text)
-                    .help("take another path, or remove it"),
-            );
-        };
-        let probe = socket(kind).map_err(problem)?;
-        if rustix::net::connect(&probe, &address) == Err(Errno::CONNREFUSED) {
-            if let Some(file) = Removable::new(path, there) {
-                file.remove();
-            }
-            bound = rustix::net::bind(&ours, &address);
-        }
+    if path.as_os_str().as_bytes().first() == Some(&b'@') {
+        rustix::net::bind(&ours, &address).map_err(problem)?;
+        return Ok((ours, None));
     }
-    bound.map_err(problem)?;
-    let named = path.as_os_str().as_bytes().first() != Some(&b'@');
-    let file = named.then(|| SocketFile::new(path)).flatten();
-    Ok((ours, file))
+    stale::bind(&ours, path, &address, who)?;
+    Ok((ours, SocketFile::new(path)))
 }
 
 /// One connection that is accepted; the socket's file is gone by then.

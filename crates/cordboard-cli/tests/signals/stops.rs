@@ -303,13 +303,13 @@ fn two_signals_end_it_whatever_it_waits_for() {
     let from = file(&dir, "from", b"all of it");
     let to = dir.path().join("to");
     let [from, to] = [from, to].map(|path| path.to_str().unwrap().to_owned());
-    let first = |call| match call {
-        Call::Stat => "copy",
-        Call::Open => "splice",
-    };
-    for (call, by) in [(Call::Stat, Signal::TERM), (Call::Open, Signal::INT)] {
+    let stalls = [
+        ("copy", Call::Stat, Signal::TERM),
+        ("splice", Call::Open, Signal::INT),
+    ];
+    for (verb, call, by) in stalls {
         let mut command = cordboard();
-        command.args([first(call), &from, &to]);
+        command.args([verb, &from, &to]);
         let Some((mut child, stall)) = stalling(&mut command, call, Path::new(&from)) else {
             return;
         };

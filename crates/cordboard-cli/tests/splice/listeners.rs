@@ -1,0 +1,171 @@
+//! Two sockets for one name: what is bound to it is left alone, whatever state
+//! it is in.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use testkit::stall::{Call, Stall};
+
+use super::common::*;
+use super::start;
+
+/// What binds a socket to a path, and what connects to it.
+const SCHEMES: [(&str, &str); 3] = [
+    ("unix-listen", "unix"),
+    ("unix-seqpacket-listen", "unix-seqpacket"),
+    ("unix-dgram", "unix-dgram"),
+];
+
+/// Whether a socket is bound to this path, and listens unless it is one for
+/// datagrams (`__SO_ACCEPTCON` in the flags, net/unix/af_unix.c).
+fn is_up(path: &Path, scheme: &str) -> bool {
+    let table = std::fs::read_to_string("/proc/net/unix").unwrap();
+    table.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let listens = fields.get(3).is_some_and(|flags| *flags == "00010000");
+        fields.get(7).is_some_and(|name| Path::new(name) == path)
+            && (listens || scheme == "unix-dgram")
+    })
+}
+
+fn bind(scheme: &str, path: &Path) -> Child {
+    let child = start(&[&format!("{scheme}:{}", path.display()), "-", "--size", "6"]);
+    until("a socket", || is_up(path, scheme).then_some(()));
+    child
+}
+
+/// Sends to it, and says what it got.
+fn serves(child: Child, path: &Path, client: &str, source: &Path) -> Vec<u8> {
+    let sink = format!("{client}:{}", path.display());
+    end(start(&[source.to_str().unwrap(), &sink])).ok();
+    end(child).ok().stdout().to_vec()
+}
+
+/// Its listener takes one connection: that of another command is not to be it.
+#[test]
+fn a_bound_socket_is_not_disturbed() {
+    let dir = dir();
+    let source = file(&dir, "source", b"stream");
+    let path = dir.path().join("s");
+    for (scheme, client) in SCHEMES {
+        let child = bind(scheme, &path);
+        for (other, _) in SCHEMES {
+            let second = end(start(&[&format!("{other}:{}", path.display()), "-"]));
+            second.fails(1, &["Address already in use (EADDRINUSE)"]);
+        }
+        assert_eq!(serves(child, &path, client, &source), b"stream", "{scheme}");
+        assert!(!path.exists(), "{scheme}");
+    }
+}
+
+/// Starts it, stalling at the first call of this kind; `None` where the kernel
+/// cannot do that.
+fn stalling(scheme: &str, path: &Path, call: Call) -> Option<(Child, Stall)> {
+    let name = format!("{scheme}:{}", path.display());
+    let mut command = cordboard();
+    command
+        .args(["splice", &name, "-", "--size", "6"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let last = path.file_name().unwrap().to_owned();
+    // Its directory may be open.
+    let holds = move |made, at: &std::ffi::OsStr| {
+        made == call && (made == Call::Listen || Path::new(at).file_name() == Some(&last))
+    };
+    Stall::spawn(&mut command, holds)
+        .inspect_err(|error| eprintln!("SKIPPED: a call that stalls: {error}"))
+        .ok()
+}
+
+/// It is bound, and `listen(2)` is still to come.
+#[test]
+fn a_socket_that_does_not_listen_yet_is_in_use() {
+    let dir = dir();
+    let source = file(&dir, "source", b"stream");
+    let path = dir.path().join("s");
+    for (scheme, client) in &SCHEMES[..2] {
+        let Some((child, stall)) = stalling(scheme, &path, Call::Listen) else {
+            return;
+        };
+        let held = stall.reached();
+        for (other, _) in SCHEMES {
+            let second = end(start(&[&format!("{other}:{}", path.display()), "-"]));
+            second.fails(1, &["Address already in use (EADDRINUSE)"]);
+        }
+        held.release();
+        until("a listener", || is_up(&path, scheme).then_some(()));
+        assert_eq!(serves(child, &path, client, &source), b"stream", "{scheme}");
+    }
+}
+
+/// It is found stale by two: the first has removed it and is bound to the name
+/// when the second is about to remove it. A file system may give the first
+/// one's file the inode that the stale one had.
+#[test]
+fn a_stale_file_that_another_has_just_replaced() {
+    let dir = dir();
+    let path = dir.path().join("s");
+    for (scheme, _) in SCHEMES {
+        drop(UnixListener::bind(&path).unwrap());
+        until("a refusal", || UnixStream::connect(&path).err());
+        let Some((second, stall)) = stalling(scheme, &path, Call::Rename) else {
+            return;
+        };
+        let held = stall.reached();
+        std::fs::remove_file(&path).unwrap();
+        let first = UnixListener::bind(&path).unwrap();
+        held.release();
+        end(second).fails(1, &["Address already in use (EADDRINUSE)"]);
+        UnixStream::connect(&path).unwrap();
+        drop(first);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn an_abstract_name_that_is_in_use() {
+    let name = format!("cordboard-in-use-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let _first = UnixListener::bind_addr(&address).unwrap();
+    end(start(&[&format!("unix-listen:@{name}"), "-"])).fails(
+        1,
+        &["Address already in use (EADDRINUSE) listening as the source"],
+    );
+}
+
+/// All of them are found stale at once by several: one of them has the name in
+/// the end, and serves.
+#[test]
+fn several_that_replace_a_stale_file_at_once() {
+    const ROUNDS: usize = 20;
+    let dir = dir();
+    let source = file(&dir, "source", b"stream");
+    let path = dir.path().join("s");
+    for round in 0..ROUNDS {
+        drop(UnixListener::bind(&path).unwrap());
+        until("a refusal", || UnixStream::connect(&path).err());
+        let name = format!("unix-listen:{}", path.display());
+        let mut all: Vec<Child> = (0..3)
+            .map(|_| start(&[&name, "-", "--size", "6"]))
+            .collect();
+        // All but one end.
+        until("the others' end", || {
+            let running = all.iter_mut().filter_map(|child| match child.try_wait() {
+                Ok(None) => Some(()),
+                _ => None,
+            });
+            (running.count() == 1).then_some(())
+        });
+        let first = all.iter_mut().position(|c| c.try_wait().unwrap().is_none());
+        let first = all.remove(first.unwrap());
+        for other in all {
+            end(other).fails(1, &["Address already in use (EADDRINUSE)"]);
+        }
+        until("a listener", || is_up(&path, "unix-listen").then_some(()));
+        assert_eq!(serves(first, &path, "unix", &source), b"stream", "{round}");
+        let left = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 1, "private names are left");
+    }
+}
