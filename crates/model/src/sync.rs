@@ -59,6 +59,38 @@ impl Bell {
     }
 }
 
+/// Something that happens once. Of the sleeps some are interrupted.
+#[derive(Debug)]
+pub(crate) struct Event {
+    happened: Mutex<bool>,
+    changed: sync::Condvar,
+}
+
+impl Event {
+    pub(crate) fn new() -> Event {
+        Event {
+            happened: Mutex::new(false),
+            changed: sync::Condvar::new(),
+        }
+    }
+
+    pub(crate) fn happen(&self) {
+        *self.happened.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn has_happened(&self) -> bool {
+        *self.happened.lock().unwrap()
+    }
+
+    pub(crate) fn sleep(&self, _: Duration) {
+        let happened = self.happened.lock().unwrap();
+        if !*happened && !by_chance() {
+            drop(self.changed.wait(happened).unwrap());
+        }
+    }
+}
+
 /// The scheduler's, of which some waits time out.
 #[derive(Debug)]
 pub(crate) struct Condvar(sync::Condvar);

@@ -8,8 +8,9 @@
 
 use std::sync::OnceLock;
 use std::task::Waker;
+use std::time::Duration;
 
-use super::sync::{AtomicBool, Bell, Condvar, Errno, Mutex, MutexGuard, Ordering, guarded};
+use super::sync::{AtomicBool, Bell, Errno, Event, Mutex, MutexGuard, Ordering, guarded};
 
 /// What an end has to tell again and again, after it was taken once.
 pub(crate) trait Ending {
@@ -23,7 +24,7 @@ type Callback<R> = Box<dyn FnOnce(&R) + Send>;
 /// The end of one transfer, which may yet be to come.
 pub(crate) struct Completion<O: Ending> {
     state: Mutex<State<O>>,
-    ended: Condvar,
+    ended: Event,
     /// Made when somebody first asks for it.
     bell: OnceLock<Bell>,
     cancelled: AtomicBool,
@@ -59,7 +60,7 @@ impl<O: Ending> Completion<O> {
                 waker: None,
                 callbacks: Vec::new(),
             }),
-            ended: Condvar::new(),
+            ended: Event::new(),
             bell: OnceLock::new(),
             cancelled: AtomicBool::new(false),
         }
@@ -100,9 +101,9 @@ impl<O: Ending> Completion<O> {
         if let Some(bell) = self.bell.get() {
             bell.ring();
         }
-        // Under the lock: whoever waits may free all this once it is released.
-        self.ended.notify_all();
         drop(state);
+        // Not under the lock: whoever wakes up may want it next.
+        self.ended.happen();
         if let Some(waker) = waker {
             let _ = guarded(|| waker.wake());
         }
@@ -120,23 +121,20 @@ impl<O: Ending> Completion<O> {
         }
     }
 
-    /// Waits for the end.
-    pub(crate) fn wait(&self) -> Taken<O> {
-        let mut state = self.lock();
-        loop {
-            if let Some(taken) = take(&mut state) {
-                return taken;
-            }
-            state = (self.ended.wait(state)).unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
+    /// The end, if it has come.
+    pub(crate) fn taken(&self) -> Option<Taken<O>> {
+        take(&mut self.lock())
     }
 
-    /// Waits for the end, and leaves it to whoever takes it.
-    pub(crate) fn wait_for_end(&self) {
-        let mut state = self.lock();
-        while matches!(state.phase, Phase::Running) {
-            state = (self.ended.wait(state)).unwrap_or_else(std::sync::PoisonError::into_inner);
+    /// Waits for the end, and leaves it to whoever takes it. `most` says before
+    /// each sleep how long that may be; it is asked again after a signal's
+    /// handler. `false`: it has said `None`. No lock is taken.
+    pub(crate) fn wait_for_end(&self, mut most: impl FnMut() -> Option<Duration>) -> bool {
+        while !self.ended.has_happened() {
+            let Some(most) = most() else { return false };
+            self.ended.sleep(most);
         }
+        true
     }
 
     /// The end, or a promise to wake this task when it comes. The waker is

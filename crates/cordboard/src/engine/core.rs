@@ -8,6 +8,7 @@ use super::inbox::Inbox;
 use super::job::Job;
 use super::message::Message;
 use super::reactor::Reactor;
+use super::seat::Left;
 use super::station::Station;
 use super::workers::Work;
 use crate::errno::Errno;
@@ -90,15 +91,21 @@ impl Core {
     }
 
     /// Starts the watch, which takes over whenever the main thread is blocked in
-    /// a step. If no thread is available, there is no watch.
+    /// a step, or sleeps and cannot be woken any more. If no thread is available,
+    /// there is no watch.
     pub(super) fn has_it_watched(self: &Arc<Self>) {
         let core = Arc::clone(self);
         let body = move || {
             let held_up = || core.thread().waits();
-            if let Some(reactor) = core.main.seat().watch(HELD_UP, held_up) {
-                threads::rename(c"cordboard");
-                core.begins();
-                reactor.run();
+            let gone = || !core.main.inbox().bell().is_here();
+            match core.main.seat().watch(HELD_UP, held_up, gone) {
+                Some(Left::HeldUp(reactor)) => {
+                    threads::rename(c"cordboard");
+                    core.begins();
+                    reactor.run();
+                }
+                Some(Left::Gone(reactor)) => reactor.give_up(Errno::EBADF),
+                None => {}
             }
         };
         if let Ok(thread) = threads::start(c"cordboard-watch", self.number, body) {

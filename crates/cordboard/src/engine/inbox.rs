@@ -1,18 +1,25 @@
 //! Messages to the thread that waits for everything, which is woken when the
 //! first comes while it sleeps. `crates/model` tries the orders.
 
-use super::sync::{Bell, Errno, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::sync::{Bell, Condvar, Errno, Mutex, MutexGuard};
 
 /// A queue with one reader.
 pub(crate) struct Inbox<T> {
     queue: Mutex<Queue<T>>,
+    /// Rung for a reader that waits for descriptors as well.
     bell: Bell,
+    /// Told to a reader that waits for messages only.
+    arrived: Condvar,
 }
 
 struct Queue<T> {
     items: Vec<T>,
     /// The reader found nothing and goes to sleep: the next message rings.
     asleep: bool,
+    /// The reader waits for a message, and for nothing else.
+    waits: bool,
     closed: bool,
 }
 
@@ -25,9 +32,11 @@ impl<T> Inbox<T> {
             queue: Mutex::new(Queue {
                 items: Vec::new(),
                 asleep: false,
+                waits: false,
                 closed: false,
             }),
             bell: Bell::distinct()?,
+            arrived: Condvar::new(),
         })
     }
 
@@ -45,8 +54,11 @@ impl<T> Inbox<T> {
         }
         queue.items.push(item);
         let ring = std::mem::take(&mut queue.asleep);
+        let waits = std::mem::take(&mut queue.waits);
         drop(queue);
-        if ring && !self.bell.strike() {
+        if waits {
+            self.arrived.notify_one();
+        } else if ring && !self.bell.strike() {
             // The next sender finds the reader asleep, as before.
             self.lock().asleep = true;
         }
@@ -59,6 +71,27 @@ impl<T> Inbox<T> {
         let mut queue = self.lock();
         std::mem::swap(&mut queue.items, items);
         queue.asleep = items.is_empty();
+    }
+
+    /// Sleeps until a message comes, which wakes the reader even where the bell
+    /// is gone by then; for so long at most.
+    pub(crate) fn wait(&self, most: Option<Duration>) {
+        let mut queue = self.lock();
+        while queue.items.is_empty() && !queue.closed {
+            (queue.asleep, queue.waits) = (false, true);
+            let (timed_out, woken) = match most {
+                None => (false, self.arrived.wait(queue).map_err(|e| e.into_inner())),
+                Some(most) => match self.arrived.wait_timeout(queue, most) {
+                    Ok((queue, end)) => (end.timed_out(), Ok(queue)),
+                    Err(poisoned) => (false, Err(poisoned.into_inner().0)),
+                },
+            };
+            queue = woken.unwrap_or_else(|queue| queue);
+            if timed_out {
+                break;
+            }
+        }
+        queue.waits = false;
     }
 
     /// The last that has come; no more will.

@@ -7,7 +7,9 @@
 //! A step between pipes and sockets can still block, on a pipe's lock. Before
 //! each step the thread puts its state into its station's seat, from which the
 //! watch takes it if the step does not end: the blocked thread then sends its
-//! transfer to the new reactor, and ends.
+//! transfer to the new reactor, and ends. It is there too while the thread sleeps
+//! on descriptors, which the host may close (`close_range(2)`): the watch then
+//! ends the transfers in its place.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -98,12 +100,14 @@ impl Reactor {
                 Some(Duration::ZERO)
             } else {
                 let alarm = this.timers.next().map(|at| at.saturating_sub(now));
-                // Where the host closes the bell nothing else would wake it.
+                // Where the host closes the bell nothing else may wake it.
                 let look = core.is_active().then_some(LONGEST);
                 alarm.into_iter().chain(look).min()
             };
-            if let Err(errno) = this.wait(timeout, &mut events) {
-                return this.give_up(errno);
+            match this.pause(timeout, &mut events) {
+                Some((back, Ok(()))) => this = back,
+                Some((back, Err(errno))) => return back.give_up(errno),
+                None => return,
             }
         }
     }
@@ -385,16 +389,34 @@ impl Reactor {
         settled.ok().map(|(this, ())| this)
     }
 
-    /// # Errors
-    ///
-    /// Whatever a filter says, that came after the start: it will always.
-    fn wait(
-        &mut self,
+    /// Waits for messages, and for descriptors where any transfer is here. The
+    /// error is what a filter says, that came after the start: it will always;
+    /// or `EBADF`. `None`: another thread is in charge.
+    fn pause(
+        mut self: Box<Self>,
         timeout: Option<Duration>,
         events: &mut [MaybeUninit<Event>],
-    ) -> Result<(), Errno> {
-        let slept = timeout != Some(Duration::ZERO);
-        let events = fetch(self.station.epoll(), events, timeout)?;
+    ) -> Option<Charge<Result<(), Errno>>> {
+        if timeout == Some(Duration::ZERO) {
+            let events = fetch(self.station.epoll(), events, timeout);
+            let heard = events.and_then(|events| self.hear(false, events));
+            return Some((self, heard));
+        }
+        if self.jobs.is_empty() && self.timers.next().is_none() {
+            // Without a descriptor: nobody can take this wake-up away.
+            self.station.inbox().wait(timeout);
+            let heard = self.hear(true, &[]);
+            return Some((self, heard));
+        }
+        let station = Arc::clone(&self.station);
+        let step = station.seat().rest(self);
+        let events = fetch(station.epoll(), events, timeout);
+        let mut this = station.seat().come_back(step)?;
+        let heard = events.and_then(|events| this.hear(true, events));
+        Some((this, heard))
+    }
+
+    fn hear(&mut self, slept: bool, events: &[Event]) -> Result<(), Errno> {
         let rung = events.iter().any(|event| { event.data } == BELL);
         if slept || rung {
             let now = self.core.clock().now();
@@ -426,7 +448,7 @@ impl Reactor {
 
     /// Nothing can be waited for any more: whatever is here fails, and the
     /// engine shuts down, which ends what is elsewhere.
-    fn give_up(mut self, errno: Errno) {
+    pub(super) fn give_up(mut self, errno: Errno) {
         if !self.station.is_intact() {
             self.core.lose();
         } else if self.station.place == Place::Reactor {

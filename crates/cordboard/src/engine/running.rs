@@ -5,10 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::completion::{Completion, Ending, Taken};
 use super::inbox::Inbox;
 use super::message::Message;
+use super::reactor::Reactor;
+use super::seat::Seat;
+use super::station::Station;
 use super::status::{Live, Status};
 use crate::errno::Errno;
 use crate::sys::Stamp;
@@ -30,16 +34,24 @@ pub(super) struct Shared {
     pub(super) live: Live,
     pub(super) completion: Completion<Outcome>,
     inbox: Arc<Inbox<Message>>,
+    seat: Arc<Seat<Box<Reactor>>>,
 }
 
+/// How long a thread waits for an end before it checks that the engine's
+/// descriptors are still its own.
+const SOON: Duration = Duration::from_millis(20);
+/// The same from then on.
+const LATER: Duration = Duration::from_secs(60);
+
 impl Shared {
-    pub(super) fn new(id: u64, live: Live, inbox: Arc<Inbox<Message>>) -> Arc<Shared> {
+    pub(super) fn new(id: u64, live: Live, station: &Station) -> Arc<Shared> {
         Arc::new(Shared {
             id,
             process: Stamp::here(),
             live,
             completion: Completion::new(),
-            inbox,
+            inbox: Arc::clone(station.inbox()),
+            seat: Arc::clone(station.seat()),
         })
     }
 
@@ -132,8 +144,11 @@ impl Running {
     /// Other transfers go on meanwhile.
     pub fn cancel(&self) {
         if !self.is_orphan() && self.shared.completion.cancel() {
-            // An engine that has shut down has ended it already.
-            let _ = self.shared.inbox.push(Message::Look(self.shared.id));
+            let told = self.shared.inbox.push(Message::Look(self.shared.id));
+            if told.is_err() {
+                // An engine that has shut down has ended it already.
+                self.shared.seat.doubt();
+            }
         }
     }
 
@@ -149,19 +164,33 @@ impl Running {
     /// without the stranded bytes.
     pub fn wait(mut self) -> Outcome {
         self.released = true;
-        if self.is_orphan() {
-            return self.orphan();
-        }
-        whole(self.shared.completion.wait())
+        let ended = self.waited();
+        let taken = ended.then(|| self.shared.completion.taken()).flatten();
+        taken.map_or_else(|| self.orphan(), whole)
     }
 
     /// Waits for its end and leaves the outcome where it is, for
     /// [`Running::try_wait`]: for any number of threads that share a handle.
     /// It needs no descriptor, which [`Running::fd`] does.
     pub fn wait_for_end(&self) {
-        if !self.is_orphan() {
-            self.shared.completion.wait_for_end();
-        }
+        self.waited();
+    }
+
+    /// Waits for its end. `false`: this is another process, perhaps since a
+    /// `fork(2)` of a signal's handler.
+    fn waited(&self) -> bool {
+        let mut next = SOON;
+        self.shared.completion.wait_for_end(|| {
+            if self.is_orphan() {
+                return None;
+            }
+            let most = std::mem::replace(&mut next, LATER);
+            if most == LATER && !self.shared.inbox.bell().is_there() {
+                // The host has closed it.
+                self.shared.seat.doubt();
+            }
+            Some(most)
+        }) && !self.is_orphan()
     }
 
     /// A descriptor that polls readable (`POLLIN`) once it has ended, and stays

@@ -20,8 +20,8 @@ pub(super) struct Station {
     /// `None` once it is dropped.
     epoll: Option<OwnedFd>,
     inbox: Arc<Inbox<Message>>,
-    /// Its thread's state, while the thread is in a step.
-    seat: Seat<Box<Reactor>>,
+    /// Its thread's state, while the thread is in a step or sleeps.
+    seat: Arc<Seat<Box<Reactor>>>,
     /// Whose home it is.
     pub(super) place: Place,
 }
@@ -34,7 +34,7 @@ impl Station {
         Ok(Arc::new(Station {
             epoll: Some(epoll),
             inbox,
-            seat: Seat::new(),
+            seat: Arc::new(Seat::new()),
             place,
         }))
     }
@@ -47,7 +47,7 @@ impl Station {
         &self.inbox
     }
 
-    pub(super) fn seat(&self) -> &Seat<Box<Reactor>> {
+    pub(super) fn seat(&self) -> &Arc<Seat<Box<Reactor>>> {
         &self.seat
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use crate::completion::{Completion, Ending, Taken};
 use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +37,15 @@ fn is_whole(taken: &Taken<Outcome>) -> bool {
     }
 }
 
+fn waits_for_end(completion: &Shared) {
+    assert!(completion.wait_for_end(|| Some(Duration::MAX)));
+}
+
+fn waited(completion: &Shared) -> Taken<Outcome> {
+    waits_for_end(completion);
+    completion.taken().unwrap()
+}
+
 struct Alarm(Bell);
 
 impl Wake for Alarm {
@@ -62,7 +72,7 @@ fn whoever_waits_hears_of_it() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let end = ends(&completion);
-        assert!(is_whole(&completion.wait()));
+        assert!(is_whole(&waited(&completion)));
         end.join().unwrap();
     });
 }
@@ -72,15 +82,32 @@ fn any_number_wait_and_leave_the_end_to_whoever_takes_it() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let waits = Arc::clone(&completion);
-        let other = thread::spawn(move || waits.wait_for_end());
+        let other = thread::spawn(move || waits_for_end(&waits));
         let end = ends(&completion);
-        completion.wait_for_end();
+        waits_for_end(&completion);
         assert_eq!(completion.try_take(), Some(Outcome(7)));
         // What has been taken has ended no less.
-        completion.wait_for_end();
+        waits_for_end(&completion);
         for thread in [other, end] {
             thread.join().unwrap();
         }
+    });
+}
+
+/// As in a child of a signal handler's `fork(2)`, where it does not come.
+#[test]
+fn whoever_waits_may_give_it_up() {
+    in_every_order(|| {
+        let completion: Shared = Arc::new(Completion::new());
+        let end = ends(&completion);
+        let mut sleeps = 2;
+        let ended = completion.wait_for_end(|| {
+            sleeps -= 1;
+            (sleeps > 0).then_some(Duration::MAX)
+        });
+        assert!(!ended || completion.has_ended());
+        end.join().unwrap();
+        assert!(completion.has_ended());
     });
 }
 
@@ -150,7 +177,10 @@ fn one_of_many_gets_the_whole() {
         let waits = {
             let (completion, wholes) = (Arc::clone(&completion), Arc::clone(&wholes));
             thread::spawn(move || {
-                wholes.fetch_add(usize::from(is_whole(&completion.wait())), Ordering::SeqCst);
+                wholes.fetch_add(
+                    usize::from(is_whole(&waited(&completion))),
+                    Ordering::SeqCst,
+                );
             })
         };
         let tries = {
@@ -207,7 +237,7 @@ fn every_callback_is_called_once() {
             registers(&completion),
             ends(&completion),
         ];
-        let taken = is_whole(&completion.wait());
+        let taken = is_whole(&waited(&completion));
         for thread in threads {
             thread.join().unwrap();
         }

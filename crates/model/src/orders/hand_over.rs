@@ -2,6 +2,7 @@
 //! cancels it: the reactor never sleeps on it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::inbox::Inbox;
 use crate::scheduler::{in_every_order, thread};
@@ -93,6 +94,44 @@ fn every_message_arrives_and_none_comes_after_the_last() {
         assert!(inbox.close().is_empty());
         assert_eq!(inbox.push(99), Err(99));
         // Each sender's in their order.
+        let of = |sender| all.iter().copied().filter(move |m| m / 10 == sender);
+        assert!(of(0).eq([0, 1]) && of(1).eq([10, 11]), "{all:?}");
+    });
+}
+
+/// A reader waits without its bell where it waits for nothing else, and with it
+/// now and then.
+#[test]
+fn every_message_wakes_a_reader_that_waits_for_messages_only() {
+    in_every_order(|| {
+        let inbox = Arc::new(Inbox::<u32>::new().unwrap());
+        let senders: Vec<_> = (0..2)
+            .map(|sender| {
+                let inbox = Arc::clone(&inbox);
+                thread::spawn(move || {
+                    for message in 0..2 {
+                        assert!(inbox.push(sender * 10 + message).is_ok());
+                    }
+                })
+            })
+            .collect();
+        let (mut all, mut some) = (Vec::new(), Vec::new());
+        while all.len() < 4 {
+            inbox.take(&mut some);
+            match (some.is_empty(), all.len()) {
+                (false, _) => {}
+                (true, 2) => {
+                    inbox.bell().wait();
+                    inbox.bell().clear();
+                }
+                (true, 3) => inbox.wait(Some(Duration::MAX)),
+                (true, _) => inbox.wait(None),
+            }
+            all.append(&mut some);
+        }
+        for sender in senders {
+            sender.join().unwrap();
+        }
         let of = |sender| all.iter().copied().filter(move |m| m / 10 == sender);
         assert!(of(0).eq([0, 1]) && of(1).eq([10, 11]), "{all:?}");
     });

@@ -7,7 +7,7 @@ use crate::inbox::Inbox;
 use crate::scheduler::sync::Mutex;
 use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::{in_every_order, thread};
-use crate::seat::Seat;
+use crate::seat::{Left, Seat};
 
 const STEPS: usize = 3;
 
@@ -52,8 +52,11 @@ fn run(station: &Arc<Station>, mut charge: Charge) {
         }
         if waits {
             if nothing_new {
+                let sleep = station.seat.rest(charge);
                 station.inbox.bell().wait();
                 station.inbox.bell().clear();
+                // Nobody takes it from a thread that can be woken.
+                charge = station.seat.come_back(sleep).unwrap();
             }
             continue;
         }
@@ -77,7 +80,8 @@ fn run(station: &Arc<Station>, mut charge: Charge) {
 fn watch(station: &Arc<Station>) {
     let on = Arc::clone(station);
     let thread = thread::spawn(move || {
-        if let Some(charge) = on.seat.watch(Duration::from_secs(1), || true) {
+        let second = Duration::from_secs(1);
+        if let Some(Left::HeldUp(charge)) = on.seat.watch(second, || true, || false) {
             run(&on, charge);
         }
     });
@@ -104,5 +108,41 @@ fn one_is_in_charge_and_no_step_is_lost() {
             thread.join().unwrap();
         }
         assert_eq!(station.taken.load(Ordering::SeqCst), STEPS);
+    });
+}
+
+/// Somebody notices that the thread in charge cannot be woken any more, before
+/// it sleeps or after: if it sleeps, the watch has what it had.
+#[test]
+fn what_a_sleeping_thread_has_is_taken_once_it_is_gone() {
+    in_every_order(|| {
+        let seat = Arc::new(Seat::new());
+        let gone = Arc::new(AtomicUsize::new(0));
+        let watch = {
+            let (seat, gone) = (Arc::clone(&seat), Arc::clone(&gone));
+            thread::spawn(move || {
+                let gone = || gone.load(Ordering::SeqCst) == 1;
+                let left = seat.watch(Duration::from_secs(1), || false, gone);
+                matches!(left, Some(Left::Gone(7)))
+            })
+        };
+        let notices = {
+            let seat = Arc::clone(&seat);
+            thread::spawn(move || {
+                seat.doubt();
+                gone.store(1, Ordering::SeqCst);
+                seat.doubt();
+            })
+        };
+        // A step in between is nobody's to take.
+        let step = seat.leave(7);
+        let charge = seat.come_back(step).unwrap();
+        let sleep = seat.rest(charge);
+        notices.join().unwrap();
+        let back = seat.come_back(sleep);
+        if back.is_some() {
+            seat.close();
+        }
+        assert_eq!(watch.join().unwrap(), back.is_none());
     });
 }

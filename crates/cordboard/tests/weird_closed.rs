@@ -1,0 +1,196 @@
+//! A host that closes the descriptors of an engine (`close_range(2)`) at the
+//! worst moments: while a transfer is being started, and while all sleep.
+
+mod common;
+
+use std::io::{Read, Write};
+
+use common::{any, watchdog};
+use cordboard::{Ended, Engine, Errno, Refusal, Transfer};
+
+/// Pipe to pipe, with nothing in the first, of descriptors that stay open.
+fn silent() -> Transfer<'static> {
+    let (source, feed) = std::io::pipe().unwrap();
+    let (end, sink) = std::io::pipe().unwrap();
+    std::mem::forget((feed, end));
+    Transfer::owning(source.into(), sink.into(), any()).unwrap()
+}
+
+/// The threads of this name.
+fn threads(name: &str) -> Vec<libc::pid_t> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let tasks = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
+    let named = |task: &String| {
+        let comm = std::fs::read_to_string(format!("/proc/self/task/{task}/comm"));
+        comm.is_ok_and(|comm| comm.trim() == name)
+    };
+    let tasks = tasks.filter(named).map(|task| task.parse().unwrap());
+    tasks.collect()
+}
+
+/// A thread's state, and how often it has gone to sleep.
+fn sleeps(thread: libc::pid_t) -> (char, u64) {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+    let of = |name| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    let state = of("State:").chars().next().unwrap();
+    (state, of("voluntary_ctxt_switches:").parse().unwrap())
+}
+
+/// Until the engine's threads have nothing more to do.
+fn asleep(threads: &[libc::pid_t]) {
+    let mut before = Vec::new();
+    loop {
+        let now: Vec<_> = threads.iter().map(|thread| sleeps(*thread)).collect();
+        if now == before && now.iter().all(|(state, _)| *state == 'S') {
+            return;
+        }
+        before = now;
+        std::thread::yield_now();
+    }
+}
+
+/// At each call that a start makes the host closes the engine's descriptors.
+/// The start is refused, or the transfer ends.
+#[test]
+fn an_engine_that_is_closed_during_a_start() {
+    let _dog = watchdog("an_engine_that_is_closed_during_a_start");
+    if !common::alone("an_engine_that_is_closed_during_a_start") {
+        return;
+    }
+    const CALLS: &[libc::c_long] = &[
+        libc::SYS_kcmp,
+        libc::SYS_fstat,
+        libc::SYS_newfstatat,
+        libc::SYS_write,
+    ];
+    let mut moments = 0;
+    loop {
+        let before = numbers();
+        let engine = Engine::new(Default::default()).unwrap();
+        let own: Vec<i32> = numbers()
+            .into_iter()
+            .filter(|n| !before.contains(n))
+            .collect();
+        let running = engine.start(silent()).unwrap();
+        running.cancel();
+        assert_eq!(running.wait().report.ended, Ended::Cancelled);
+        asleep(&threads("cordboard"));
+        let (mut calls, mut started) = (0, None);
+        let transfer = silent();
+        let count = testkit::midst::at_each(
+            CALLS,
+            || started = Some(engine.start(transfer)),
+            || {
+                if calls == moments {
+                    // SAFETY: takes an integer. The engine must live with that.
+                    own.iter()
+                        .for_each(|n| assert_eq!(unsafe { libc::close(*n) }, 0));
+                }
+                calls += 1;
+            },
+        );
+        let Some(count) = count else {
+            return eprintln!("SKIPPED: no seccomp_unotify(2) here");
+        };
+        let started = started.unwrap();
+        if count <= moments {
+            started.unwrap().cancel();
+            break;
+        }
+        match started {
+            Ok(running) => assert_eq!(running.wait().report.errno, Some(Errno::EBADF)),
+            Err(failure) => {
+                let errno = Errno::EBADF;
+                assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
+            }
+        }
+        std::mem::forget(engine);
+        moments += 1;
+    }
+    assert!(moments >= 2, "{moments}");
+}
+
+/// The host closes everything when the engine's thread has been woken, and
+/// before it has run.
+#[test]
+fn an_engine_that_is_closed_right_after_a_start() {
+    let _dog = watchdog("an_engine_that_is_closed_right_after_a_start");
+    if !common::alone("an_engine_that_is_closed_right_after_a_start") {
+        return;
+    }
+    use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+    let schedule = |thread, policy| {
+        // SAFETY: all zeros are a value of it.
+        let none: libc::sched_param = unsafe { std::mem::zeroed() };
+        // SAFETY: reads the parameters.
+        let done = unsafe { libc::sched_setscheduler(thread, policy, &raw const none) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    };
+    for _ in 0..5 {
+        assert!(testkit::child::in_a_child(|| {
+            let mut one = CpuSet::new();
+            one.set(sched_getcpu());
+            sched_setaffinity(None, &one).unwrap();
+            let first = silent().start().unwrap();
+            first.cancel();
+            assert_eq!(first.wait().report.ended, Ended::Cancelled);
+            let ours = threads("cordboard");
+            asleep(&ours);
+            // It runs when nobody else wants to.
+            ours.iter()
+                .for_each(|thread| schedule(*thread, libc::SCHED_IDLE));
+            let running = silent().start().unwrap();
+            testkit::child::close_from(3);
+            ours.iter()
+                .for_each(|thread| schedule(*thread, libc::SCHED_OTHER));
+            running.wait().report.errno == Some(Errno::EBADF)
+        }));
+    }
+}
+
+/// Whoever waits for a transfer, or cancels it, finds out at once that the host
+/// has closed everything: the thread that sleeps is not woken for it.
+#[test]
+fn who_waits_finds_out_that_the_engine_is_closed() {
+    let _dog = watchdog("who_waits_finds_out_that_the_engine_is_closed");
+    if !common::alone("who_waits_finds_out_that_the_engine_is_closed") {
+        return;
+    }
+    for cancels in [false, true] {
+        // This process keeps the other ends: they do not hang up.
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (mut end, sink) = std::io::pipe().unwrap();
+        assert!(testkit::child::in_a_child(|| {
+            let running = cordboard::start(&source, &sink, any()).unwrap();
+            feed.write_all(b"one").unwrap();
+            end.read_exact(&mut [0; 3]).unwrap();
+            let ours = threads("cordboard");
+            asleep(&ours);
+            testkit::child::close_from(3);
+            if cancels {
+                running.cancel();
+            }
+            running.wait_for_end();
+            // The first one sleeps on.
+            assert_eq!(threads("cordboard"), ours);
+            let report = running.try_wait().unwrap().report;
+            assert_eq!((report.errno, report.written), (Some(Errno::EBADF), 3));
+            // And the next one has an engine again.
+            let next = silent().start().unwrap();
+            next.cancel();
+            next.wait().report.ended == Ended::Cancelled
+        }));
+    }
+}
+
+/// The numbers of the open descriptors.
+fn numbers() -> Vec<i32> {
+    let open = |number: &i32| {
+        // SAFETY: takes any number, and changes nothing.
+        unsafe { libc::fcntl(*number, libc::F_GETFD) >= 0 }
+    };
+    (0..200).filter(open).collect()
+}
