@@ -97,7 +97,8 @@ impl Engine {
     /// # Errors
     ///
     /// * `EINVAL`: `CORDBOARD_ENGINE` names no backend.
-    /// * `ENOSYS`, `EPERM`: [`Backend::Uring`], and io_uring is not available.
+    /// * `ENOSYS`, `EPERM`: [`Backend::Uring`], and io_uring is not available,
+    ///   or `eventfd2(2)`, which it needs.
     /// * `EMFILE`, `ENFILE`, `ENOMEM`: three descriptors, or memory, are not
     ///   available.
     /// * `EAGAIN`: no thread is available.

@@ -51,13 +51,21 @@ impl Bell {
     /// `EPERM`, `ENOSYS`, or another errno: a filter refuses to make it or to
     /// write to it.
     pub(crate) fn new() -> Result<Bell, Errno> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        match eventfd(0, flags) {
-            Ok(fd) => Bell::of(Ends::Event(fd)),
+        match Bell::event() {
             // A filter's word.
-            Err(Refused::PERM | Refused::ACCESS | Refused::NOSYS) => Bell::pipe(),
-            Err(errno) => Err(errno.into()),
+            Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => Bell::pipe(),
+            made => made,
         }
+    }
+
+    /// One that the kernel can ring too: `eventfd2(2)`, and no pipe instead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bell::new`].
+    pub(crate) fn event() -> Result<Bell, Errno> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Bell::of(Ends::Event(eventfd(0, flags)?))
     }
 
     /// One that can be told from any other, of two descriptors; as [`Bell::new`]

@@ -11,7 +11,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{IoUring, opcode, types};
 
 pub(crate) use self::setup::try_io_uring;
-use self::setup::{again, bell, errno, register_files, set_up};
+use self::setup::{again, errno, register_files, set_up};
 use super::blocks::{Completion, Half, SLOTS};
 use super::{Arena, Bell, Piece, Stamp};
 use crate::errno::Errno;
@@ -72,15 +72,12 @@ impl Uring {
     /// # Errors
     ///
     /// `ENOSYS`: no such call, or an older one. `EPERM`, `EACCES`: a filter, as
-    /// most containers have, or the sysctl `kernel.io_uring_disabled`.
+    /// most containers have, or the sysctl `kernel.io_uring_disabled`. The same
+    /// of `eventfd2(2)`, without which completions wake nobody.
     /// `ENOMEM`, `EMFILE`, `ENFILE`.
     pub(crate) fn new(files: [OwnedFd; 2], arena: &Arena) -> Result<Uring, (Errno, [OwnedFd; 2])> {
-        let ring = match set_up() {
-            Ok(ring) => ring,
-            Err(errno) => return Err((errno, files)),
-        };
-        let bell = match bell(&ring) {
-            Ok(bell) => bell,
+        let (ring, bell) = match set_up() {
+            Ok(made) => made,
             Err(errno) => return Err((errno, files)),
         };
         // Nothing fails behind this: the kernel would keep the files for a

@@ -55,6 +55,13 @@ pub fn position(mut file: &File) -> u64 {
     file.stream_position().unwrap()
 }
 
+/// Direct I/O is done by `io_uring(7)` here, which completions wake through an
+/// eventfd; elsewhere by threads.
+pub fn has_rings() -> bool {
+    use testkit::needs::Need;
+    [Need::IoUring, Need::Eventfd].iter().all(|n| n.is_met())
+}
+
 /// A request that leaves these paths only.
 pub fn only(paths: &[PathName]) -> Request {
     Request {

@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 
-use super::refuse;
-use crate::common::{any, watchdog};
-use cordboard::{Ended, Errno, Transfer};
+use super::{into_a_file, refuse};
+use crate::common::{From, any, has_rings, only, watchdog};
+use cordboard::{Ended, Errno, PathName, Request, Transfer};
+use testkit::needs::{self, Need};
 use testkit::refuse::apart;
 
 /// What a control wakes by is not to be had: whoever waits looks at it.
@@ -46,17 +47,16 @@ fn a_control_without_a_descriptor() {
 #[test]
 fn an_engine_that_cannot_be_woken() {
     let _dog = watchdog("an_engine_that_cannot_be_woken");
-    let works = [
-        &[libc::SYS_eventfd2][..],
-        &[libc::SYS_pipe2],
-        &[libc::SYS_write],
-    ];
+    let mut works = vec![&[libc::SYS_eventfd2][..], &[libc::SYS_write]];
+    if !needs::missing("engines without pipes", &[Need::Eventfd]) {
+        works.push(&[libc::SYS_pipe2]);
+    }
     let not = [
         &[libc::SYS_eventfd2, libc::SYS_pipe2][..],
         &[libc::SYS_write, libc::SYS_writev],
     ];
     for errno in [Errno::EPERM, Errno::ENOSYS] {
-        for calls in works {
+        for calls in &works {
             let [(source, feed), (end, sink)] = [(); 2].map(|()| std::io::pipe().unwrap());
             let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
             rustix::io::write(&feed, b"call").unwrap();
@@ -77,5 +77,39 @@ fn an_engine_that_cannot_be_woken() {
             });
             assert_eq!(refused, Some(errno), "{calls:?}");
         }
+    }
+}
+
+/// The kernel rings eventfds only: without them an engine that is to use rings
+/// says so at once, and any other has its direct I/O done by threads.
+#[test]
+fn a_ring_that_can_wake_nobody() {
+    use cordboard::engine::{Backend, Options};
+    let _dog = watchdog("a_ring_that_can_wake_nobody");
+    if !crate::common::alone("wakes::a_ring_that_can_wake_nobody") {
+        return;
+    }
+    let request = Request {
+        direct: cordboard::Direct::Always,
+        ..only(&[PathName::Direct])
+    };
+    let rings = has_rings();
+    for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS] {
+        let calls = [libc::SYS_eventfd2];
+        let report = into_a_file(From::File, request.clone(), &calls, errno);
+        assert_eq!(report.path, [PathName::Direct], "by threads: {report:?}");
+        let refused = apart(|| {
+            refuse(&calls, errno);
+            let backend = Backend::Uring;
+            let options = Options {
+                backend,
+                ..Default::default()
+            };
+            cordboard::Engine::new(options).err()
+        });
+        if rings {
+            assert_eq!(refused, Some(errno));
+        }
+        assert!(refused.is_some(), "nor any rings");
     }
 }

@@ -68,7 +68,7 @@ impl ByUring {
     /// | errno | remembered | evidence |
     /// |---|---|---|
     /// | `ENOSYS` | yes | before Linux 5.13, or `CONFIG_IO_URING` off |
-    /// | `EPERM`, `EACCES` | no: a filter may be one thread's alone, and the setting may change | seccomp profiles of container engines, of either call; `kernel.io_uring_disabled` |
+    /// | `EPERM`, `EACCES` | no: a filter may be one thread's alone, and the setting may change | seccomp profiles of container engines, of either call or of `eventfd2(2)`; `kernel.io_uring_disabled` |
     /// | `EMFILE`, `ENFILE`, `ENOMEM` | no | limits |
     pub(super) fn new(
         files: [OwnedFd; 2],

@@ -11,8 +11,9 @@ pub(super) fn errno(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-pub(super) fn bell(ring: &IoUring) -> Result<Bell, Errno> {
-    let bell = Bell::new()?;
+/// The kernel rings eventfds only (`io_eventfd_register` in io_uring/eventfd.c).
+fn bell(ring: &IoUring) -> Result<Bell, Errno> {
+    let bell = Bell::event()?;
     let rings = (ring.submitter()).register_eventfd(bell.as_fd().as_raw_fd());
     rings.map_err(|error| errno(&error))?;
     Ok(bell)
@@ -30,11 +31,13 @@ pub(crate) fn try_io_uring() -> Result<(), Errno> {
 /// A ring, of a kernel that has `IORING_FEAT_RSRC_TAGS`, Linux 5.13: with the
 /// links between requests (5.3), reads and writes of any memory (5.6), rings
 /// that do not count as locked memory (5.12), and word of what is let go.
-pub(super) fn set_up() -> Result<IoUring, Errno> {
+/// With what its completions ring.
+pub(super) fn set_up() -> Result<(IoUring, Bell), Errno> {
     let ring = build().map_err(|error| errno(&error))?;
+    let bell = bell(&ring)?;
     try_to_enter(&ring)?;
     if ring.params().is_feature_resource_tagging() {
-        Ok(ring)
+        Ok((ring, bell))
     } else {
         Err(Errno::ENOSYS)
     }
