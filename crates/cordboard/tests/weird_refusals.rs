@@ -325,10 +325,15 @@ fn a_ring_that_takes_nothing_on() {
         direct: cordboard::Direct::Always,
         ..only(&paths)
     };
+    // Threads, where there are no rings, hear nothing of it.
+    let taken = match common::has_rings() {
+        true => &paths[..],
+        false => &paths[..1],
+    };
     for errno in [Errno::EAGAIN, Errno::EBUSY, Errno::from_raw(0)] {
         let calls = [libc::SYS_io_uring_enter];
         let report = into_a_file(From::File, request.clone(), &calls, errno);
-        assert_eq!(report.path, paths, "{errno}: {report:?}");
+        assert_eq!(report.path, taken, "{errno}: {report:?}");
         let data = pattern(SIZE);
         let (source, sink) = (common::file_with(&data), tempfile::tempfile().unwrap());
         let report = apart(|| {
@@ -340,7 +345,7 @@ fn a_ring_that_takes_nothing_on() {
             let transfer = Transfer::owning(from, to, request.clone()).unwrap();
             engine.start(transfer).unwrap().wait().report
         });
-        assert_eq!(report.path, paths, "{errno}: {report:?}");
+        assert_eq!(report.path, taken, "{errno}: {report:?}");
         assert!(content(&sink) == data, "{errno}: {report:?}");
     }
 }

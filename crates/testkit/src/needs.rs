@@ -81,6 +81,11 @@ impl Need {
         };
         tried.is_ok()
     }
+
+    /// The words, where it cannot be had.
+    pub fn unmet(self) -> Option<String> {
+        (!self.is_met()).then(|| self.words().to_owned())
+    }
 }
 
 /// True if the test is to be left out: something of this is missing, which is

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, renameat_with};
 
 use crate::common::*;
-use crate::few::{LEAST, with};
+use crate::few::{least, with};
 use crate::{chmod, fifo, mode};
 
 /// A tree with a file, and a directory with another; where it goes; and what
@@ -236,7 +236,7 @@ fn what_comes_to_the_sinks_names_meanwhile_leads_nowhere() {
         for round in 0..ROUNDS {
             // With few descriptors, directories are opened again and again.
             let tree = match round % 3 {
-                2 => run(with(LEAST).arg("-rp").args(["tree/.", "into"].map(at))),
+                2 => run(with(least()).arg("-rp").args(["tree/.", "into"].map(at))),
                 jobs => copy(&dir, &["-rp", ["-j1", "-j4"][jobs]], ["tree/.", "into"]),
             };
             assert!([0, 1].contains(&tree.code()), "{}", tree.stderr());

@@ -64,21 +64,22 @@ impl Drop for Threaded {
 #[derive(Debug, Clone)]
 pub(super) struct Total {
     bytes: Arc<AtomicU64>,
-    wake: Arc<OwnedFd>,
+    /// A pipe, which no filter refuses.
+    wake: Arc<(OwnedFd, OwnedFd)>,
 }
 
 impl Total {
     fn new() -> io::Result<Total> {
-        use rustix::event::{EventfdFlags, eventfd};
+        use rustix::pipe::{PipeFlags, pipe_with};
         Ok(Total {
             bytes: Arc::new(AtomicU64::new(u64::MAX)),
-            wake: Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?),
+            wake: Arc::new(pipe_with(PipeFlags::CLOEXEC)?),
         })
     }
 
     fn set(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Release);
-        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wake.1, &[0]);
     }
 
     fn get(&self) -> Option<u64> {
@@ -100,7 +101,7 @@ impl Total {
         let known = self.get().is_some();
         let mut fds = [
             PollFd::from_borrowed_fd(fd, PollFlags::IN),
-            PollFd::new(&*self.wake, PollFlags::IN),
+            PollFd::new(&self.wake.0, PollFlags::IN),
         ];
         let fds = if known { &mut fds[..1] } else { &mut fds[..] };
         match poll(fds, known.then_some(&lost)) {
@@ -266,7 +267,7 @@ fn sum(counter: &OwnedFd, total: &Total) -> io::Result<Collected> {
     loop {
         let mut fds = [
             PollFd::new(counter, PollFlags::IN),
-            PollFd::new(&*total.wake, PollFlags::IN),
+            PollFd::new(&total.wake.0, PollFlags::IN),
         ];
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}

@@ -1,5 +1,6 @@
 //! The kinds of sinks.
 
+use crate::needs::Need;
 use crate::{loopdev, wire};
 
 macro_rules! kinds {
@@ -67,6 +68,7 @@ impl SinkKind {
         match self {
             SinkKind::Block => loopdev::unavailable(),
             SinkKind::Tmpfs => wire::no_tmpfs(),
+            SinkKind::Eventfd => Need::Eventfd.unmet(),
             _ => None,
         }
     }

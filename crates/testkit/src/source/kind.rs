@@ -2,6 +2,7 @@
 
 use super::records::INOTIFY_RECORD;
 use crate::expect::SIGNAL_RECORD;
+use crate::needs::Need;
 use crate::{loopdev, wire};
 
 macro_rules! kinds {
@@ -77,6 +78,7 @@ impl SourceKind {
         match self {
             SourceKind::Block => loopdev::unavailable(),
             SourceKind::Tmpfs => wire::no_tmpfs(),
+            SourceKind::Eventfd => Need::Eventfd.unmet(),
             _ => None,
         }
     }
