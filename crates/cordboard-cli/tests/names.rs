@@ -45,6 +45,18 @@ fn an_interrupted_splice_removes_its_own_file_and_no_other() {
     assert_eq!(names.count(), 2);
 }
 
+/// Not merely bound: by then the command has noted which file is its own.
+fn listens(path: &std::path::Path) -> bool {
+    // __SO_ACCEPTCON of include/linux/net.h.
+    const ACCEPTS: &str = "00010000";
+    let name = path.to_str().unwrap();
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    sockets.lines().any(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        fields.get(3) == Some(&ACCEPTS) && fields.last() == Some(&name)
+    })
+}
+
 #[test]
 fn a_socket_of_another_process_is_not_removed() {
     let dir = dir();
@@ -58,7 +70,7 @@ fn a_socket_of_another_process_is_not_removed() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    until("the socket", || path.exists().then_some(()));
+    until("the socket", || listens(&path).then_some(()));
     std::fs::remove_file(&path).unwrap();
     let _theirs = UnixListener::bind(&path).unwrap();
     signal(child.id(), Signal::TERM);
