@@ -41,10 +41,12 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
     }
     let sink = endpoint::sink(&Name::Standard, "-", false)?;
     for (name, file) in names {
-        let left = flags.range.size.map(|n| n.saturating_sub(session.read()));
-        if session.stopped() || left == Some(0) {
+        if session.stopped() {
             break;
         }
+        // Of a file for which none is left, no byte is read. It is opened all the
+        // same, and its hash or its frame is that of no bytes.
+        let left = flags.range.size.map(|n| n.saturating_sub(session.read()));
         let request = Request {
             size: left.map_or(Size::Eof, Size::Bytes),
             ..request.clone()

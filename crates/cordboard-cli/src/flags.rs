@@ -80,6 +80,10 @@ pub enum Command {
     #[command(after_help = EXIT)]
     Copy(Copy),
     /// Write files to standard output, one after the other
+    ///
+    /// With --size, at most so many bytes are read of all files together. Those
+    /// for which none is left are opened too, and one that cannot be opened is
+    /// an error; their hash, or their zstd frame, is that of no bytes.
     #[command(after_help = EXIT)]
     Cat(Cat),
     /// Play audio, and with it video a frame at a time

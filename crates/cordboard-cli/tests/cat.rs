@@ -199,3 +199,89 @@ fn whoever_prints_dies_of_sigpipe_without_a_word() {
         .stderr(Stdio::piped());
     end(child.spawn().unwrap()).fails(1, &["fd:3: Broken pipe (EPIPE)"]);
 }
+
+/// Nothing is read of a file then, and all else is done as with any other.
+#[test]
+fn a_size_of_nothing_or_that_is_used_up() {
+    let dir = dir();
+    let a = file(&dir, "a", b"four");
+    let missing = dir.path().join("missing");
+    let json = |run: &Run| {
+        let mut json = run.json();
+        json.as_object_mut().unwrap().remove("seconds");
+        json
+    };
+    for flags in [&[][..], &["--hash", "crc32"], &["--zstd"], &["--unzstd"]] {
+        let with = |verb: &str, more: &[&str]| {
+            let mut command = cordboard();
+            command.args([verb, "--json", "--size", "0"]).args(flags);
+            run(command.arg(&a).args(more))
+        };
+        let (cat, splice) = (with("cat", &[]), with("splice", &["-"]));
+        assert_eq!(cat.code(), splice.code(), "{flags:?}");
+        assert_eq!(cat.stdout(), splice.stdout(), "{flags:?}");
+        assert_eq!(json(&cat), json(&splice), "{flags:?}");
+        let said = |run: &Run| run.stderr().lines().next().map(String::from);
+        if flags.contains(&"--hash") {
+            assert_eq!(json(&cat)["ended"], "size");
+            assert!(said(&cat).unwrap().starts_with("00000000  "));
+            assert_eq!(said(&cat), said(&splice));
+        }
+    }
+    // A sum and a frame of each.
+    let two = |flag: &[&str]| {
+        let mut command = cordboard();
+        command.args(["cat", "--json", "--size", "4"]).args(flag);
+        run(command.args([&a, &a]))
+    };
+    let run_ = two(&["--hash", "crc32"]);
+    assert_eq!(run_.ok().stdout(), b"four");
+    let stderr = run_.stderr();
+    let sums: Vec<&str> = stderr
+        .lines()
+        .map(|l| l.split("  ").next().unwrap())
+        .collect();
+    assert_eq!(sums[..2], ["90c1667d", "00000000"]);
+    assert_eq!(
+        (&json(&run_)["read"], &json(&run_)["ended"]),
+        (&4.into(), &"size".into())
+    );
+    let packed = two(&["--zstd"]);
+    let mut child = cordboard()
+        .args(["splice", "--unzstd", "--json", "-", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    feed(&mut child, packed.ok().stdout());
+    assert_eq!(end(child).ok().stdout(), b"four");
+    // What cannot be opened is told of.
+    let of = |size: &str, files: &[&std::path::Path]| {
+        run(cordboard()
+            .args(["cat", "--json", "--size", size])
+            .args(files))
+    };
+    for (size, files, text) in [
+        ("0", &[missing.as_path()][..], &b""[..]),
+        ("3", &[&a, &missing], b"fou"),
+        ("3", &[&a, &missing, &a], b"fou"),
+        ("3", &[&missing, &a], b"fou"),
+    ] {
+        let run = of(size, files);
+        run.fails(1, &["missing: No such file or directory (ENOENT)"]);
+        assert_eq!(run.stdout(), text);
+        assert_eq!(json(&run)["errno"], "ENOENT");
+    }
+    let child = std::process::Command::new("sh")
+        .args([
+            "-c",
+            r#""$0" cat --size 0 - <&-"#,
+            env!("CARGO_BIN_EXE_cordboard"),
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    end(child).fails(1, &["standard input: Bad file descriptor (EBADF)"]);
+}
