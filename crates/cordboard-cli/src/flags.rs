@@ -33,7 +33,8 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal),
 141 standard output was closed by its reader (the command dies of SIGPIPE).
 SIGINT ends with the report of what was moved; SIGUSR1 prints a line of progress.
 A signal that arrives before that report is made means no success, whatever was
-moved; a second signal ends the command at once, without the report.
+moved; a second signal ends the command at once, without the report. After a
+signal, a reader of the report that takes nothing for a second is not waited for.
 CORDBOARD_ROUTE and CORDBOARD_WITHOUT do as --route and --without.";
 
 const EXAMPLES: &str = "\

@@ -53,7 +53,12 @@ fn main() -> ExitCode {
 
 /// Exits with this status, or dies of the signal that it stands for, as a shell
 /// expects of a command in a pipeline whose reader has gone.
+///
+/// A signal to stop because of which something was left unwritten decides.
 fn leave(status: u8) -> ExitCode {
+    if let Some(signal) = patient::given_up() {
+        return ExitCode::from(signals::status_of(signal));
+    }
     if status == signals::READER_LEFT {
         signals::die_of_sigpipe();
     }

@@ -82,7 +82,7 @@ pub fn failed(problem: &Problem) -> u8 {
 /// Writes to standard output, also where it was closed: that is an error.
 pub fn print(text: &[u8]) -> Result<(), Problem> {
     let sink = endpoint::sink(&Name::Standard, "-", false)?;
-    patient::write_all(&mut std::io::stdout().lock(), text)
+    patient::write_all(rustix::stdio::stdout(), text)
         .map_err(|error| unwritten(&sink.shown, &error))
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use cordboard::{Errno, Side};
+use rustix::stdio::stderr;
 
 use crate::endpoint::standard_was_closed;
 use crate::hints::{Doing, hint};
@@ -13,8 +14,13 @@ use crate::{patient, signals};
 /// A line on standard error. Where nobody takes it, there is nobody to be told
 /// of that either.
 pub fn tell(line: impl fmt::Display) {
-    let line = format!("{line}\n");
-    let _ = patient::write_all(&mut io::stderr().lock(), line.as_bytes());
+    let _ = patient::write_all(stderr(), format!("{line}\n").as_bytes());
+}
+
+/// A status line on standard error: nothing waits for who reads it. SIGALRM has
+/// to come again and again meanwhile.
+pub fn status(line: impl fmt::Display) {
+    patient::at_once(stderr(), format!("{line}\n").as_bytes());
 }
 
 /// Writes to standard error what was asked for by an option: that it could not
@@ -24,7 +30,7 @@ pub fn give(bytes: &[u8]) -> Result<(), Errno> {
     if standard_was_closed(2) {
         return Err(Errno::EBADF);
     }
-    let done = patient::write_all(&mut io::stderr().lock(), bytes);
+    let done = patient::write_all(stderr(), bytes);
     done.map_err(|error| errno(&error))
 }
 

@@ -370,7 +370,7 @@ impl Session {
         }
         let unwritten = self.json && give(account.json().as_bytes()).is_err();
         match stopped {
-            Some(signal) => u8::try_from(128 + signal).unwrap_or(130),
+            Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
             None => u8::from(unwritten || account.total.ended == Ended::Error),

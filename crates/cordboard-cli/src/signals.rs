@@ -18,8 +18,8 @@ use cordboard::Control;
 use rustix::io::Errno;
 
 use crate::endpoint::Removable;
-use crate::problem::{Problem, tell};
-use crate::sys;
+use crate::problem::{Problem, status};
+use crate::{patient, sys};
 
 static CONTROL: OnceLock<Control> = OnceLock::new();
 /// The same, for whoever is not to sleep inside system calls.
@@ -96,6 +96,11 @@ pub fn go_on() -> Result<(), Problem> {
     }
 }
 
+/// The exit status of a command that this signal has ended.
+pub fn status_of(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(130)
+}
+
 /// The name of a signal that asks us to stop.
 pub fn name(signal: i32) -> &'static str {
     match signal {
@@ -118,6 +123,14 @@ pub fn tick(interval: Duration) {
     if interval.is_zero() && (SHOW.load(Ordering::SeqCst) || stop().is_some()) {
         sys::set_timer(AGAIN);
     }
+}
+
+/// Writes a status line where no other timer interrupts a write that blocks.
+pub fn briefly<T>(write: impl FnOnce() -> T) -> T {
+    tick(AGAIN);
+    let done = write();
+    tick(Duration::ZERO);
+    done
 }
 
 /// Installs the handlers, and returns the control that they use. `zero` is
@@ -162,8 +175,8 @@ pub fn interruptible<T>(
         go_on()?;
         match call() {
             Err(Errno::INTR) if take_show() => {
+                status("0 bytes written: still waiting for an endpoint");
                 tick(Duration::ZERO);
-                tell("0 bytes written: still waiting for an endpoint");
             }
             Err(Errno::INTR) => {}
             done => return Ok(done),
@@ -241,16 +254,20 @@ extern "C" fn on_stop(signal: libc::c_int) {
             }
             leave(signal);
         }
+        // The report of a background job does not stop it (`stty tostop`).
+        sys::ignore(libc::SIGTTOU);
+        tick(AGAIN);
         if AT_ONCE.load(Ordering::SeqCst) {
             if let Some(words) = LAST_WORDS.get() {
-                let _ = rustix::io::write(rustix::stdio::stderr(), words);
+                // It interrupts a write that blocks, within this handler too.
+                sys::unblock(&[libc::SIGALRM]);
+                let _ = patient::within(rustix::stdio::stderr(), words, patient::GRACE);
             }
             leave(signal);
         }
         if let Some(control) = CONTROL.get() {
             control.cancel();
         }
-        tick(AGAIN);
     });
 }
 

@@ -54,6 +54,14 @@ pub fn blocks(signal: libc::c_int) -> bool {
     unsafe { libc::sigismember(&raw const set, signal) == 1 }
 }
 
+/// Has a signal ignored. Fit for a signal handler.
+pub fn ignore(signal: libc::c_int) {
+    let mut action = no_action();
+    action.sa_sigaction = libc::SIG_IGN;
+    // SAFETY: the action is valid; sigaction(2) is fit for a signal handler.
+    unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+}
+
 /// Ends this process as the signal does by default; returns where it does not.
 pub fn die_of(signal: libc::c_int) {
     let action = no_action();

@@ -81,6 +81,11 @@ impl Live {
         }
     }
 
+    /// Has the audio end too.
+    pub fn cancel(&self) {
+        self.audio.cancel();
+    }
+
     /// Wipes what was drawn, and gives the terminal back.
     pub fn end(mut self) -> Audio {
         self.board.screen.clear();
@@ -200,7 +205,8 @@ impl Board {
         if self.drawing && (due || turned) {
             self.drawn_at = now;
             let pieces = tally.pieces(audio.written());
-            self.screen.draw(&fit(&pieces, width()));
+            let line = fit(&pieces, width());
+            signals::briefly(|| self.screen.draw(&line));
         }
     }
 }
@@ -235,15 +241,12 @@ impl Observer for Attendant<'_> {
 
 fn tell_if_asked(screen: &mut Screen, tally: &Tally, audio: &Audio) {
     if signals::take_show() {
-        if signals::stop().is_none() {
-            signals::tick(Duration::ZERO);
-        }
-        screen.clear();
-        crate::problem::tell(format_args!(
-            "{}; audio {} bytes written",
+        let line = format!(
+            "{}; audio {} bytes written\n",
             tally.summary(),
             audio.written()
-        ));
+        );
+        signals::briefly(|| screen.tell(&line));
     }
 }
 

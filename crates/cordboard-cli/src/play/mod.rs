@@ -121,10 +121,10 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
         Close::End => live.wait_for_audio(&tally),
         Close::Quit | Close::Over => Wake::Over,
     };
-    let audio = live.end();
     if wake != Wake::Due {
-        audio.cancel();
+        live.cancel();
     }
+    let audio = live.end();
     if close != Close::End {
         account.end(Ended::Cancelled);
     }

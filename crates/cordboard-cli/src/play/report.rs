@@ -162,7 +162,7 @@ impl Playbill {
         }
         let unwritten = json && give(format!("{}\n", self.json(frame)).as_bytes()).is_err();
         match stopped {
-            Some(signal) => u8::try_from(128 + signal).unwrap_or(130),
+            Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
             None => u8::from(unwritten || ended == Ended::Error),

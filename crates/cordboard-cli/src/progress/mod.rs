@@ -53,7 +53,7 @@ impl Watch {
 
     /// Draws no more.
     pub fn mute(&mut self) {
-        self.clear();
+        self.screen.tell("");
         self.drawing = false;
     }
 
@@ -72,7 +72,7 @@ impl Watch {
         self.start.map_or(Duration::ZERO, |start| start.elapsed())
     }
 
-    /// Wipes what was drawn, so that a line can be printed.
+    /// Wipes what was drawn, so that a result can be printed.
     pub fn clear(&mut self) {
         self.screen.clear();
     }
@@ -98,8 +98,7 @@ impl Watch {
     fn at(&mut self, bytes: u64, elapsed: Duration, path: PathName, under_way: usize) {
         self.latest = bytes;
         if signals::take_show() {
-            self.clear();
-            screen::put(&told(bytes, elapsed, path));
+            self.screen.tell(&told(bytes, elapsed, path));
             match self.drawing {
                 true => self.timer(),
                 false if signals::stop().is_none() => signals::tick(Duration::ZERO),

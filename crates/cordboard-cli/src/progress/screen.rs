@@ -1,10 +1,15 @@
-//! One line on standard error that is drawn over and over.
+//! One line on standard error that is drawn over and over. It is only a status:
+//! what standard error has no room for is left out, and no byte waits for it.
 
-use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{fstat, major, minor};
+use rustix::stdio::stderr;
 use rustix::termios::isatty;
+
+use crate::patient;
+
+const WIPED: &str = "\r\x1b[K";
 
 /// What is drawn, and whether anything is.
 #[derive(Debug, Default)]
@@ -17,16 +22,29 @@ impl Screen {
     /// it fits: what was drawn before the terminal was made this narrow goes.
     pub fn draw(&mut self, line: &str) {
         if line.is_empty() {
-            return self.clear();
+            return self.tell("");
         }
-        self.on = true;
-        put(&format!("\r{line}\x1b[K"));
+        let line = format!("\r{line}\x1b[K");
+        self.on |= patient::at_once(stderr(), line.as_bytes()) > 0;
     }
 
-    /// Wipes it, so that a line can be printed.
+    /// Puts this status line in place of what is drawn.
+    pub fn tell(&mut self, line: &str) {
+        let line = match self.on {
+            true => WIPED.to_owned() + line,
+            false if line.is_empty() => return,
+            false => line.to_owned(),
+        };
+        if patient::at_once(stderr(), line.as_bytes()) == line.len() {
+            self.on = false;
+        }
+    }
+
+    /// Wipes it, so that a result can be printed, and waits as for a result. A
+    /// terminal that has gone is no reason to stop moving bytes.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.on) {
-            put("\r\x1b[K");
+            let _ = patient::write_all(stderr(), WIPED.as_bytes());
         }
     }
 }
@@ -35,7 +53,7 @@ impl Screen {
 /// some wrap after. A terminal of no columns is one that does not know
 /// (`ioctl_tty(2)`), and nothing else is narrow.
 pub fn width() -> usize {
-    match rustix::termios::tcgetwinsize(rustix::stdio::stderr()) {
+    match rustix::termios::tcgetwinsize(stderr()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col) - 1,
         _ => 79,
     }
@@ -50,17 +68,11 @@ pub fn is_on(fd: impl AsFd) -> bool {
         return false;
     }
     let number = |fd: BorrowedFd<'_>| fstat(fd).map(|stat| stat.st_rdev);
-    match (number(fd.as_fd()), number(rustix::stdio::stderr())) {
+    match (number(fd.as_fd()), number(stderr())) {
         (Ok(a), Ok(b)) => {
             let any = |number| ANY.contains(&(major(number), minor(number)));
             a == b || any(a) || any(b)
         }
         _ => true,
     }
-}
-
-/// Writes to standard error. A terminal that has gone is no reason to stop
-/// moving bytes.
-pub fn put(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

@@ -1,0 +1,232 @@
+//! Standard error that nobody reads: a pipe or a terminal without room. A
+//! signal ends the command all the same, and no status line stops the bytes.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionbio;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Signal;
+use rustix::termios::{Action, tcflow};
+
+use super::common::*;
+use super::{settled, terminal};
+
+/// A pipe without room, or a terminal that is held (Ctrl-S).
+#[derive(Debug, Clone, Copy)]
+pub enum Full {
+    Pipe,
+    Terminal,
+}
+
+impl Full {
+    const ALL: [Full; 2] = [Full::Pipe, Full::Terminal];
+
+    /// Its other end, and its own, which blocks.
+    pub fn make(self) -> (OwnedFd, OwnedFd) {
+        match self {
+            Full::Pipe => {
+                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+                ioctl_fionbio(&writer, true).unwrap();
+                while rustix::io::write(&writer, &[b'\n'; 4096]).is_ok() {}
+                ioctl_fionbio(&writer, false).unwrap();
+                (reader, writer)
+            }
+            Full::Terminal => {
+                let (master, slave) = terminal(80);
+                tcflow(&slave, Action::OOff).unwrap();
+                (master.into(), slave.into())
+            }
+        }
+    }
+}
+
+/// Waits until it writes to standard error, and sleeps (`proc(5)`, `syscall`).
+fn stuck(child: &mut Child) {
+    let pid = child.id();
+    let call = format!("{} 0x2 ", libc::SYS_write);
+    until("its write", || {
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "{ended:?}");
+        let at = std::fs::read_to_string(format!("/proc/{pid}/syscall"));
+        let writes = at.map_or(true, |at| at.starts_with(&call));
+        (writes && handles(pid, 14) && sleeping(pid)).then_some(())
+    });
+}
+
+fn with_stderr(args: &[&str], stderr: impl AsFd) -> Child {
+    let stderr = stderr.as_fd().try_clone_to_owned().unwrap();
+    let mut command = cordboard();
+    command.args(args).stderr(stderr);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn one_signal_ends_it_whatever_it_has_to_say() {
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for n in 0..200 {
+        std::os::unix::fs::symlink("/nowhere", tree.join(format!("l{n}"))).unwrap();
+        std::fs::write(tree.join(format!("f{n}")), b"abcd").unwrap();
+    }
+    let sink = dir.path().join("sink");
+    let [source, tree, sink] = [&source, &tree, &sink].map(|path| path.to_str().unwrap());
+    // What is there already, and no directory.
+    let taken = file(&dir, "taken", b"");
+    let taken = taken.to_str().unwrap();
+    let play = ["play", source, source, "--frame=4", "--fps=1000"];
+    let film = [&play[..], &["--audio-to=/dev/null", "--video-to=/dev/null"]].concat();
+    let cases: [&[&str]; 8] = [
+        &["copy", "--json", source, sink],
+        &["copy", "-r", "--hash=crc32", tree, sink],
+        &["copy", "-r", tree, taken],
+        &["copy", "/nowhere", sink],
+        &["splice", "/nowhere", "-"],
+        &["splice", "--hash=crc32", source, "/dev/null"],
+        &["cat", "--json", source],
+        &[&film[..], &["--json"]].concat(),
+    ];
+    for (n, args) in cases.into_iter().enumerate() {
+        let (by, code) = [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)][n % 3];
+        let full = Full::ALL[n % 2];
+        eprintln!("{full:?} {args:?}");
+        let (_reader, writer) = full.make();
+        let mut child = with_stderr(args, &writer);
+        stuck(&mut child);
+        signal(child.id(), by);
+        assert_eq!(end(child).code(), code, "{full:?} {args:?}");
+        let _ = std::fs::remove_dir_all(sink);
+        let _ = std::fs::remove_file(sink);
+    }
+}
+
+/// Whoever reads gets the report, as long as it is.
+#[test]
+fn a_reader_gets_the_report_after_a_signal() {
+    for full in Full::ALL {
+        let (reader, writer) = full.make();
+        let mut child = with_stderr(&["splice", "--json", "/nowhere", "-"], &writer);
+        stuck(&mut child);
+        if matches!(full, Full::Terminal) {
+            tcflow(&writer, Action::OOn).unwrap();
+        }
+        drop(writer);
+        let reading = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            // A terminal's end is EIO.
+            let _ = File::from(reader).read_to_end(&mut all);
+            all
+        });
+        signal(child.id(), Signal::TERM);
+        let code = end(child).code();
+        let said = reading.join().unwrap();
+        let said = String::from_utf8_lossy(&said);
+        // Which of the two came first is open.
+        assert!([1, 143].contains(&code), "{code}");
+        let last = said.lines().last().unwrap();
+        let json: serde_json::Value = serde_json::from_str(last).unwrap();
+        let ended = if code == 1 { "error" } else { "cancelled" };
+        assert_eq!(json["ended"], ended, "{full:?}: {said}");
+    }
+}
+
+/// Each line is asked for while all sleeps, and comes before the next byte.
+#[test]
+fn no_line_of_progress_stops_the_bytes() {
+    for full in Full::ALL {
+        for progress in ["--progress=never", "--progress=always"] {
+            let (_reader, writer) = full.make();
+            let mut child = with_stderr(&["splice", progress, "-", "-"], &writer);
+            let mut stdin = child.stdin.take().unwrap();
+            let stdout = child.stdout.take().unwrap();
+            settled(&child);
+            for n in 0..20u8 {
+                signal(child.id(), Signal::USR1);
+                stdin.write_all(&[n]).unwrap();
+                let mut fds = [PollFd::new(&stdout, PollFlags::IN)];
+                let time = Timespec::try_from(deadline()).unwrap();
+                let came = poll(&mut fds, Some(&time));
+                assert_eq!(came, Ok(1), "{full:?} {progress}: it stands still");
+                let mut byte = [0];
+                rustix::io::read(&stdout, &mut byte).unwrap();
+                assert_eq!(byte, [n]);
+            }
+            signal(child.id(), Signal::INT);
+            assert_eq!(end(child).code(), 130);
+        }
+    }
+}
+
+/// What is drawn, too: more than once in the time that this takes.
+#[test]
+fn no_line_that_is_drawn_stops_the_film() {
+    for full in Full::ALL {
+        let dir = dir();
+        let film = file(&dir, "film", &bytes(600));
+        let out = dir.path().join("out");
+        let (_reader, writer) = full.make();
+        let mut child = with_stderr(
+            &[
+                "play",
+                film.to_str().unwrap(),
+                film.to_str().unwrap(),
+                "--audio-to=/dev/null",
+                &format!("--video-to={}", out.display()),
+                "--frame=1",
+                "--fps=1000",
+                "--progress=always",
+            ],
+            &writer,
+        );
+        until("the whole film", || {
+            let whole = std::fs::metadata(&out).is_ok_and(|meta| meta.len() == 600);
+            whole.then_some(())
+        });
+        // The summary is a result, and waits.
+        stuck(&mut child);
+        signal(child.id(), Signal::TERM);
+        assert_eq!(end(child).code(), 143, "{full:?}");
+    }
+}
+
+/// A job in the background that may not write to its terminal is stopped by the
+/// kernel (`stty tostop`); one that was told to end reports, and ends.
+#[test]
+fn a_job_in_the_background_is_not_stopped_by_its_report() {
+    use rustix::process::{WaitOptions, ioctl_tiocsctty, setsid, waitpid};
+    for by in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (_master, slave) = terminal(80);
+        let mut modes = rustix::termios::tcgetattr(&slave).unwrap();
+        modes.local_modes |= rustix::termios::LocalModes::TOSTOP;
+        let now = rustix::termios::OptionalActions::Now;
+        rustix::termios::tcsetattr(&slave, now, &modes).unwrap();
+        let mut command = cordboard();
+        command.args(["splice", "--json", "/nowhere", "-"]);
+        command.stderr(slave.try_clone().unwrap()).process_group(0);
+        assert!(testkit::child::in_a_child(|| {
+            setsid().unwrap();
+            ioctl_tiocsctty(&slave).unwrap();
+            let job = command.spawn().unwrap().id();
+            let pid = rustix::process::Pid::from_raw(job as i32);
+            let next = || waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap().1;
+            let stopped = next().stopping_signal() == Some(Signal::TTOU.as_raw());
+            signal(job, by);
+            signal(job, Signal::CONT);
+            let last = next();
+            if last.stopped() {
+                signal(job, Signal::KILL);
+            }
+            stopped && last.exit_status() == Some(128 + by.as_raw())
+        }));
+    }
+}
