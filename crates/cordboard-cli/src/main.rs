@@ -68,11 +68,15 @@ fn leave(status: u8) -> ExitCode {
 /// Help that was asked for; or wrong usage, which has its report too where one
 /// was asked for.
 fn misused(error: &clap::Error) -> u8 {
-    if let Err(failed) = error.print()
-        && !error.use_stderr()
-    {
+    // The standard library takes EBADF for success.
+    let asked = pages::writable().map(|_| ());
+    let printed = error.print();
+    if !error.use_stderr() {
+        let unwritten = |failed| pages::unwritten("standard output", &failed);
         // What was asked for has not come.
-        return pages::failed(&pages::unwritten("standard output", &failed));
+        if let Err(problem) = asked.and(printed.map_err(unwritten)) {
+            return pages::failed(&problem);
+        }
     }
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let moves = ["splice", "copy", "cat", "play"].map(OsStr::new);

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use cordboard::Side;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::endpoint::{self, Name};
 use crate::flags::Cli;
@@ -79,9 +81,20 @@ pub fn failed(problem: &Problem) -> u8 {
     if problem.usage { 2 } else { 1 }
 }
 
+/// Standard output, if it was not closed and is not open for reading only.
+pub fn writable() -> Result<endpoint::Opened, Problem> {
+    let sink = endpoint::sink(&Name::Standard, "-", false)?;
+    match rustix::fs::fcntl_getfl(&sink) {
+        Ok(flags) if flags & OFlags::RWMODE == OFlags::RDONLY => {
+            Err(unwritten(&sink.shown, &Errno::BADF.into()))
+        }
+        _ => Ok(sink),
+    }
+}
+
 /// Writes to standard output, also where it was closed: that is an error.
 pub fn print(text: &[u8]) -> Result<(), Problem> {
-    let sink = endpoint::sink(&Name::Standard, "-", false)?;
+    let sink = writable()?;
     patient::write_all(rustix::stdio::stdout(), text)
         .map_err(|error| unwritten(&sink.shown, &error))
 }

@@ -122,6 +122,42 @@ fn what_was_asked_for_and_could_not_be_written() {
     assert_eq!((closed.code(), closed.stdout()), (1, &b"abcd"[..]));
 }
 
+/// A descriptor that is open for reading only takes nothing, and one that was
+/// closed neither: what was asked for is lost, whoever swallows the EBADF.
+#[test]
+fn what_was_asked_for_goes_to_a_descriptor_that_takes_nothing() {
+    let dir = dir();
+    let source = file(&dir, "source", b"abcd");
+    let path = source.to_str().unwrap();
+    let sink = dir.path().join("sink");
+    for option in ["--json", "--hash=blake3"] {
+        let mut copy = cordboard();
+        copy.args(["copy", option]).args([&source, &sink]);
+        let child = copy.stderr(File::open(&source).unwrap()).spawn().unwrap();
+        assert_eq!(end(child).code(), 1, "{option}");
+        assert_eq!(read(&sink), b"abcd");
+    }
+    let cases: [&[&str]; 6] = [
+        &["explain", path, "/dev/null"],
+        &["explain", "--json", path, "/dev/null"],
+        &["man", "splice"],
+        &["completions", "bash"],
+        &["--help"],
+        &["--version"],
+    ];
+    for args in cases {
+        let mut whole = cordboard();
+        whole.args(args).stderr(Stdio::piped());
+        let child = whole.stdout(File::open(&source).unwrap()).spawn().unwrap();
+        end(child).fails(1, &["standard output: ", "(EBADF)"]);
+        let closed = run(std::process::Command::new("sh")
+            .args(["-c", r#"exec "$0" "$@" >&-"#])
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .args(args));
+        closed.fails(1, &["standard output: ", "(EBADF)"]);
+    }
+}
+
 /// A pipe that answers EAGAIN: its read end, its write end, and what is in it.
 fn full_pipe() -> (OwnedFd, OwnedFd, usize) {
     let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
