@@ -295,6 +295,10 @@ fn verified_by_the_hash_taken_on_the_way() {
 
 #[test]
 fn verified_by_reading_both_where_the_kernel_copies() {
+    let name = "verified_by_reading_both_where_the_kernel_copies";
+    if testkit::needs::missing(name, &[testkit::needs::Need::CopyFileRange]) {
+        return;
+    }
     let dir = dir();
     let content = bytes(3_000_000);
     let source = file(&dir, "s", &content);

@@ -45,8 +45,13 @@ int main(void)
     /* The kernel's is still to be had. */
     struct channel a = make_pipe();
     loff_t start = 0;
-    CHECK((splice)(from, &start, a.in, NULL, 3, 0) == 3);
-    expect(a.out, "abc");
+    ssize_t moved = (splice)(from, &start, a.in, NULL, 3, 0);
+    if (moved == -1 && (errno == EPERM || errno == ENOSYS)) {
+        fprintf(stderr, "SKIPPED: classic, the kernel's: no splice(2) here\n");
+    } else {
+        CHECK(moved == 3);
+        expect(a.out, "abc");
+    }
     close(a.in);
     close(a.out);
 #endif

@@ -23,6 +23,14 @@ pub fn cordboard() -> Command {
     command
 }
 
+/// The path between two pipes.
+pub fn between_pipes() -> &'static str {
+    match testkit::needs::Need::Splice.is_met() {
+        true => "splice",
+        false => "read/write",
+    }
+}
+
 /// Runs it; fails the test if it hangs.
 pub fn run(command: &mut Command) -> Run {
     let child = command

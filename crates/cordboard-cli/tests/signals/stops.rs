@@ -334,6 +334,10 @@ fn two_signals_end_it_whatever_it_waits_for() {
 /// signal. One that is empty is not touched.
 #[test]
 fn an_interrupt_while_another_process_has_the_lock_of_standard_input() {
+    let name = "an_interrupt_while_another_process_has_the_lock_of_standard_input";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        return;
+    }
     for command in [&["splice", "-", "-", "--json"][..], &["cat", "--json"]] {
         let locked = testkit::locked::Locked::new();
         let child = cordboard()
