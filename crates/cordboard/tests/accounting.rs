@@ -38,7 +38,7 @@ fn a_file_that_may_not_grow_any_more() {
                     },
                 )
                 .unwrap();
-                let outcome = run(&source.fd, &sink, only(&[*path]));
+                let outcome = run(&source.fd, &sink, only(&[path]));
                 setrlimit(Resource::Fsize, before).unwrap();
                 let report = &outcome.report;
                 assert_eq!(report.ended, Ended::Error, "{what}: {report:?}");
@@ -66,11 +66,11 @@ fn a_file_that_is_just_as_long_as_it_may_be() {
     for n in [0, 1, 4096, 65_537, MIB, data.len()] {
         for from in SOURCES {
             for path in paths(from, true, false) {
-                let ways = [&[*path][..], &[*path, PathName::ReadWrite], PathName::ALL];
+                let ways = [&[path][..], &[path, PathName::ReadWrite], PathName::ALL];
                 for (way, offset) in ways.iter().flat_map(|way| [(way, None), (way, Some(0))]) {
                     let what = format!("{from:?} by {way:?}, {n}, {offset:?}");
                     let seeks = from == From::File;
-                    if offset.is_some() && (!seeks || *path == PathName::Sendfile) {
+                    if offset.is_some() && (!seeks || path == PathName::Sendfile) {
                         continue;
                     }
                     let source = Source::new(from, &data[..n]);
@@ -90,7 +90,7 @@ fn a_file_that_is_just_as_long_as_it_may_be() {
                     assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
                     assert_eq!((report.read, report.written), (n as u64, n as u64));
                     if n > 0 && way.len() == 1 {
-                        assert_eq!(report.path, [*path], "{what}: {report:?}");
+                        assert_eq!(report.path, [path], "{what}: {report:?}");
                     }
                     let mut whys = report.declined.iter().map(|d| d.why.to_string());
                     assert!(!whys.any(|why| why == "EFBIG"), "{what}: {report:?}");
@@ -164,7 +164,7 @@ fn sink_that_dies(make: fn() -> (OwnedFd, OwnedFd), to_pipe: bool, errnos: &[Err
                 for (polled, nonblocking) in [(false, false), (true, false), (true, true)] {
                     let what = format!("{from:?} by {path}, {n}, {polled}, {nonblocking}");
                     // A blocking socket may hold it up, which nobody ends then.
-                    let refused = *path == PathName::Sendfile && polled && !nonblocking;
+                    let refused = path == PathName::Sendfile && polled && !nonblocking;
                     if refused && !to_pipe {
                         continue;
                     }
@@ -174,7 +174,7 @@ fn sink_that_dies(make: fn() -> (OwnedFd, OwnedFd), to_pipe: bool, errnos: &[Err
                     let peer = dies_after(n, peer);
                     let control = Control::new().unwrap();
                     let mut transfer =
-                        Transfer::new(source.fd.as_fd(), sink.as_fd(), only(&[*path])).unwrap();
+                        Transfer::new(source.fd.as_fd(), sink.as_fd(), only(&[path])).unwrap();
                     if polled {
                         transfer = transfer.control(&control);
                     }

@@ -19,7 +19,7 @@ use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Transf
 #[test]
 fn a_source_that_is_reset() {
     let _dog = watchdog("a_source_that_is_reset");
-    for path in [Splice, ReadWrite] {
+    for path in common::forcible(&[Splice, ReadWrite]) {
         let (source, peer) = common::tcp_pair();
         let sink = tempfile::tempfile().unwrap();
         (&peer).write_all(b"hello").unwrap();
@@ -45,7 +45,7 @@ fn the_size_is_reached_exactly_and_the_rest_stays() {
                 let sink = tempfile::tempfile().unwrap();
                 let request = Request {
                     size: (n as u64).into(),
-                    ..only(&[*path])
+                    ..only(&[path])
                 };
                 let outcome = run(&source.fd, &sink, request);
                 let report = &outcome.report;
@@ -88,7 +88,7 @@ fn cancelled_or_idle_with_a_sink_that_is_full() {
     let _dog = watchdog("cancelled_or_idle_with_a_sink_that_is_full");
     let data = pattern(12 * MIB);
     for from in SOURCES {
-        for path in [Splice, ReadWrite] {
+        for path in common::forcible(&[Splice, ReadWrite]) {
             for idle in [false, true] {
                 let what = format!("{from:?} by {path}, idle: {idle}");
                 let source = Source::new(from, &data);
@@ -124,7 +124,7 @@ fn cancelled_or_idle_with_a_sink_that_is_full() {
 #[test]
 fn cancelled_before_it_began_and_while_it_waited() {
     let _dog = watchdog("cancelled_before_it_began_and_while_it_waited");
-    for path in [Splice, ReadWrite] {
+    for path in common::forcible(&[Splice, ReadWrite]) {
         let control = Control::new().unwrap();
         control.cancel();
         let source = file_with(b"never asked for");
@@ -186,7 +186,7 @@ fn signals_without_end_change_nothing() {
                         }
                     });
                     let mut transfer =
-                        Transfer::new(source.fd.as_fd(), sink.as_fd(), only(&[*path])).unwrap();
+                        Transfer::new(source.fd.as_fd(), sink.as_fd(), only(&[path])).unwrap();
                     if polled {
                         transfer = transfer.control(&control);
                     }
@@ -231,7 +231,7 @@ fn an_observer_hears_of_what_moved_before_the_next_wait() {
         }
     }
     let _dog = watchdog("an_observer_hears_of_what_moved_before_the_next_wait");
-    for path in [Splice, ReadWrite] {
+    for path in common::forcible(&[Splice, ReadWrite]) {
         let (source, mut feed) = UnixStream::pair().unwrap();
         let sink = tempfile::tempfile().unwrap();
         let (tell, told) = std::sync::mpsc::channel();

@@ -225,7 +225,7 @@ fn no_path_keeps_what_it_does_not_need() {
         return;
     }
     const PAIRS: usize = 100;
-    for path in [Splice, ReadWrite, Datagram] {
+    for path in common::forcible(&[Splice, ReadWrite, Datagram]) {
         let engine = Engine::new(Options::default()).unwrap();
         let all: Vec<_> = (0..PAIRS).map(|_| pair(path)).collect();
         let (memory, open) = (IN_USE.load(Ordering::Relaxed), descriptors());

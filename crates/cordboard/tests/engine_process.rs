@@ -141,7 +141,8 @@ fn a_program_that_is_started_inherits_nothing() {
     let (sink, _end) = UnixStream::pair().unwrap();
     let control = cordboard::Control::new().unwrap();
     let copies = (source.try_clone().unwrap(), sink.try_clone().unwrap());
-    let transfer = Transfer::owning(copies.0.into(), copies.1.into(), only(&[Splice])).unwrap();
+    let request = only(&common::carried_by(&[Splice, ReadWrite]));
+    let transfer = Transfer::owning(copies.0.into(), copies.1.into(), request).unwrap();
     let running = engine.start(transfer.control(&control)).unwrap();
     running.fd().unwrap();
     assert!(carries(b"the default engine is there too"));
@@ -309,7 +310,7 @@ fn thousands_at_once() {
 #[test]
 fn peers_that_are_killed() {
     let _dog = watchdog("peers_that_are_killed");
-    for path in [Splice, ReadWrite] {
+    for path in common::forcible(&[Splice, ReadWrite]) {
         let mut children = Vec::new();
         let running: Vec<Running> = (0..20)
             .map(|_| {

@@ -17,6 +17,7 @@ use cordboard::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use testkit::locked::{Locked, held_up, threads};
+use testkit::needs::Need;
 
 fn engine_of(workers: usize) -> Engine {
     let options = Options {
@@ -83,6 +84,9 @@ fn transfer(source: &impl AsFd, sink: &impl AsFd, request: Request) -> Transfer<
 fn workers_that_are_held_up_leave_room_for_files() {
     let name = "workers_that_are_held_up_leave_room_for_files";
     let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
     if !common::alone(name) {
         return;
     }
@@ -131,6 +135,9 @@ fn workers_that_are_held_up_leave_room_for_files() {
 fn an_empty_pipe_that_is_locked_is_not_waited_for() {
     let name = "an_empty_pipe_that_is_locked_is_not_waited_for";
     let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
     if !common::alone(name) {
         return;
     }
@@ -280,6 +287,9 @@ fn carries_on(engine: &Engine, bytes: &[u8]) {
 fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
     let name = "a_reactor_that_is_held_up_leaves_the_others_to_another_one";
     let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
     if !common::alone(name) {
         return;
     }
@@ -362,6 +372,9 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
 fn an_engine_shuts_down_once_nothing_is_held_up_any_more() {
     let name = "an_engine_shuts_down_once_nothing_is_held_up_any_more";
     let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
     if !common::alone(name) {
         return;
     }
@@ -414,6 +427,9 @@ impl Observer for Locks {
 fn a_transfer_that_goes_to_sleep_holds_nobody_up() {
     let name = "a_transfer_that_goes_to_sleep_holds_nobody_up";
     let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
     if !common::alone(name) {
         return;
     }

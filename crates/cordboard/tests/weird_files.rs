@@ -73,7 +73,7 @@ fn an_appending_sink_gets_everything_at_its_end() {
 fn explicit_offsets_leave_both_positions() {
     let _dog = watchdog("explicit_offsets_leave_both_positions");
     let data = pattern(3 * MIB);
-    for path in COPYING {
+    for path in common::forcible(&COPYING) {
         for (from, to) in [(Some(5), Some(7)), (Some(4096), None), (None, Some(8192))] {
             if path == Sendfile && to.is_some() {
                 continue;
@@ -193,12 +193,13 @@ fn one_file_on_both_sides() {
     expected.copy_within(1000..201_000, 0);
     assert!(std::fs::read(&name).unwrap() == expected);
     // Apart: any path. A block-aligned copy within the file.
+    let paths = common::carried_by(&[CopyFileRange, ReadWrite]);
     let request = Request {
-        switches: only(&[CopyFileRange]).switches,
+        switches: only(&paths).switches,
         ..at(0, 524_288, 200_000)
     };
     let report = run(read(), write(), request).report;
-    assert_eq!(report.path, [CopyFileRange]);
+    assert_eq!(report.path, paths);
     expected.resize(524_288, 0);
     expected.extend_from_within(..200_000);
     assert!(std::fs::read(&name).unwrap() == expected);

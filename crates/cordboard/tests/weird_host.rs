@@ -50,7 +50,7 @@ fn a_closed_reader_does_not_kill_the_host() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let before = signals(libc::SIGPIPE);
     let file = file_with(&pattern(300_000));
-    for path in [Splice, ReadWrite, Sendfile] {
+    for path in common::forcible(&[Splice, ReadWrite, Sendfile]) {
         let (reader, pipe) = std::io::pipe().unwrap();
         let (peer, socket) = UnixStream::pair().unwrap();
         let (far, tcp) = common::tcp_pair();
@@ -289,11 +289,10 @@ fn descriptors_that_come_along_are_dropped_and_closed() {
     }
     let types = [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM];
     for (index, kind) in types.into_iter().enumerate() {
-        let paths: &[_] = if index == 0 {
-            &[Splice, ReadWrite]
-        } else {
-            &[cordboard::PathName::Datagram, ReadWrite]
-        };
+        let paths = common::forcible(match index {
+            0 => &[Splice, ReadWrite],
+            _ => &[cordboard::PathName::Datagram, ReadWrite],
+        });
         for path in paths {
             let pair =
                 || socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
@@ -307,7 +306,7 @@ fn descriptors_that_come_along_are_dropped_and_closed() {
                 }
                 let request = Request {
                     size: Size::Bytes(10 * n),
-                    ..only(&[*path])
+                    ..only(&[path])
                 };
                 let report = run(&source, &sink, request).report;
                 assert_eq!(

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use common::{any, only, watchdog};
+use common::{any, watchdog};
 use cordboard::PathName::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Engine, Errno, Report, Request, Side, Transfer};
 
@@ -176,7 +176,7 @@ fn both_tell(tcp: bool, runner: Runner, nonblocking: &[bool]) {
     let engine = Engine::new(cordboard::engine::Options::default()).unwrap();
     for at in [At::Rest, At::Stalled, At::Work] {
         for nonblocking in nonblocking {
-            for request in [any(), only(&[Splice]), only(&[ReadWrite])] {
+            for request in common::any_and_each(&[Splice, ReadWrite]) {
                 let mut wrong = Vec::new();
                 for _ in 0..ROUNDS {
                     let case = Case {
@@ -248,7 +248,7 @@ fn a_reset_between_pipes() {
     let _dog = watchdog("a_reset_between_pipes");
     for polled in [false, true] {
         for nonblocking in [false, true] {
-            for request in [any(), only(&[Splice])] {
+            for request in common::any_and_each(&[Splice]) {
                 for _ in 0..ROUNDS {
                     let (far, server) = connection(true);
                     rustix::io::ioctl_fionbio(&far, nonblocking).unwrap();

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::mpsc;
 
 use common::{only, watchdog};
-use cordboard::PathName::{Datagram, ReadWrite};
+use cordboard::PathName::{Datagram, ReadWrite, Splice};
 use cordboard::{Ended, Engine, Observer, Progress, Request, Running, Transfer};
 use rustix::event::{PollFd, PollFlags, poll};
 use testkit::refuse::{OPEN, apart, refuse};
@@ -144,6 +144,7 @@ fn two_that_write(what: &str, paths: [cordboard::PathName; 2], refused: &[libc::
             }
         }
         let size = 8 * PAGE as u64;
+        let of_third = common::carried_by(&[Splice, ReadWrite]);
         let (all, third, _engine) = apart(|| {
             refuse(refused, libc::EPERM);
             let engine = Engine::new(Default::default()).unwrap();
@@ -155,7 +156,7 @@ fn two_that_write(what: &str, paths: [cordboard::PathName; 2], refused: &[libc::
                 start(&engine, source, sink.try_clone().unwrap(), request)
             };
             let all = [start(&sources[0], paths[0]), start(&sources[1], paths[1])];
-            let request = only(&[cordboard::PathName::Splice]);
+            let request = only(&of_third);
             let third = self::start(&engine, &aside.into(), to_aside, request);
             (all, third, engine)
         });

@@ -122,6 +122,11 @@ mod tests {
     use crate::errno::Errno;
     use crate::{Size, splice};
 
+    /// Whether pages can be moved here at all.
+    fn splices() -> bool {
+        testkit::needs::Need::Splice.is_met()
+    }
+
     fn filled(bytes: usize) -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
         let (reader, writer) = pipe().unwrap();
         rustix::io::write(&writer, &vec![7; bytes]).unwrap();
@@ -130,6 +135,10 @@ mod tests {
 
     #[test]
     fn all_at_once_and_in_two_parts_count_the_same() {
+        let path = match splices() {
+            true => PathName::Splice,
+            false => PathName::ReadWrite,
+        };
         for (there, size, ended) in [
             (4096, 4096, Ended::Size),
             (4096, 1, Ended::Size),
@@ -141,10 +150,7 @@ mod tests {
             let report = splice(&source, &sink, Size::Bytes(size)).unwrap();
             let moved = size.min(there as u64);
             assert_eq!((report.read, report.written), (moved, moved));
-            assert_eq!(
-                (report.ended, &report.path[..]),
-                (ended, &[PathName::Splice][..])
-            );
+            assert_eq!((report.ended, &report.path[..]), (ended, &[path][..]));
         }
     }
 
@@ -159,6 +165,11 @@ mod tests {
         let failure = splice(&source, &sink, Size::Bytes(4096)).unwrap_err();
         assert_eq!(failure.report.failed, Some(Side::Sink));
         assert_eq!(failure.report.errno, Some(Errno::EPIPE));
-        assert_eq!((failure.report.read, failure.report.stranded), (0, 0));
+        // A buffer has to be filled before its write finds the reader gone.
+        let taken = if splices() { 0 } else { 4096 };
+        assert_eq!(
+            (failure.report.read, failure.report.stranded),
+            (taken, taken)
+        );
     }
 }

@@ -85,12 +85,12 @@ impl Obstacle {
                 let sink = unread(&mut far);
                 ("a silent terminal", slave, sink)
             }
-            6 => {
+            6 if can_be_locked() => {
                 let pipe = lock.insert(Locked::new());
                 let sink = pipe.writer.try_clone().unwrap().into();
                 ("a locked sink", fed(1000, &mut far), sink)
             }
-            7 => {
+            7 if can_be_locked() => {
                 let pipe = lock.insert(Locked::new());
                 let source = pipe.reader.try_clone().unwrap().into();
                 let (near, peer) = obstacle::tcp().unwrap();
@@ -147,4 +147,9 @@ impl Obstacle {
         assert_eq!(stranded.len() as u64, report.stranded, "{}", self.name);
         assert_eq!(report.read, report.written + report.stranded, "{report:?}");
     }
+}
+
+/// Whether a pipe can be locked here: it is done with `splice(2)`.
+fn can_be_locked() -> bool {
+    !testkit::needs::missing("a pipe that is locked", &[testkit::needs::Need::Splice])
 }

@@ -24,6 +24,9 @@ fn a_source_that_finds_no_room() {
         (Sendfile, Splice, libc::SYS_sendfile, 1),
     ];
     for (path, next, call, argument) in file_to_file {
+        if common::forcible(&[path, next]).len() < 2 {
+            continue;
+        }
         for (errno, late) in errnos() {
             let (source, sink) = (
                 common::file_with(&pattern(SIZE)),
@@ -38,6 +41,9 @@ fn a_source_that_finds_no_room() {
     }
     // By a private pipe, and without one.
     for size in [SIZE, 60_000] {
+        if common::forcible(&[Splice]).is_empty() {
+            break;
+        }
         for (errno, late) in errnos() {
             let (source, (mut reader, sink)) =
                 (common::file_with(&pattern(size)), std::io::pipe().unwrap());
