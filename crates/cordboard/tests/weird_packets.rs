@@ -269,3 +269,49 @@ fn without_a_pipe_to_look_with_a_buffer_is_used() {
     assert_eq!((report.written, &report.path[..]), (3000, &[ReadWrite][..]));
     assert!(read_shortly(out) == data);
 }
+
+/// Of the two looks at a buffer the second fails, each time: a buffer carries
+/// what is there, and nothing waits.
+#[test]
+fn a_second_look_that_is_refused() {
+    let _dog = watchdog("a_second_look_that_is_refused");
+    let data = pattern(300_000);
+    let errnos = [
+        ("ENOSYS", libc::ENOSYS),
+        ("EPERM", libc::EPERM),
+        ("ENOMEM", libc::ENOMEM),
+        ("EIO", libc::EIO),
+    ];
+    for (name, errno) in errnos {
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (mut reader, sink) = std::io::pipe().unwrap();
+        let mut report = None;
+        let body = || {
+            report = Some(run(&source, &sink, any()).report);
+            drop(sink);
+        };
+        let (looks, got) = std::thread::scope(|scope| {
+            let data = &data;
+            scope.spawn(move || std::io::Write::write_all(&mut feed, data).unwrap());
+            let got = scope.spawn(move || {
+                let mut all = Vec::new();
+                reader.read_to_end(&mut all).unwrap();
+                all
+            });
+            let looks = testkit::midst::refusing(&[libc::SYS_tee], body, |count| {
+                (count % 2 == 1).then_some(errno)
+            });
+            (looks, got.join().unwrap())
+        });
+        if looks.is_none() {
+            return testkit::skip::report("a second look", "no seccomp_unotify(2) here");
+        }
+        let report = report.unwrap();
+        assert_eq!((report.ended, report.written), (Ended::Eof, 300_000));
+        assert_eq!(looks, Some(2), "{name}: it was not asked again: {report:?}");
+        assert_eq!(report.path, [ReadWrite], "{report:?}");
+        let declined = report.declined.iter().find(|d| d.path == Splice).unwrap();
+        assert_eq!(declined.why.to_string(), name);
+        assert!(got == data);
+    }
+}

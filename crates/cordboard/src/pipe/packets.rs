@@ -52,7 +52,9 @@ pub(crate) fn first(source: BorrowedFd<'_>) -> Result<First, Errno> {
         match tee(source, own.writer(), 1, SpliceFlags::NONBLOCK) {
             Ok(1..) => own.filled(1),
             // Another reader has taken the byte since the first copy.
-            _ if copies > 0 => return Ok(First::Nothing),
+            Ok(0) | Err(Refused::AGAIN | Refused::INTR) if copies > 0 => return Ok(First::Nothing),
+            // The pipe is closed with the first copy in it.
+            Err(errno) if copies > 0 => return Err(errno.into()),
             Ok(0) => {
                 own.release();
                 return Ok(First::End);
