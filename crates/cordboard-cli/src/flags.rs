@@ -160,7 +160,8 @@ pub struct Copy {
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device where it can be, and
-    /// compare; a difference is a failure
+    /// compare; a difference is a failure. Of regular files only: a block
+    /// device as DST is refused
     #[arg(long)]
     pub verify: bool,
     /// Files under way at once, at most; 1: one after the other
@@ -274,7 +275,11 @@ pub struct Range {
 /// How the sink is written.
 #[derive(Debug, Clone, Args)]
 pub struct Writing {
-    /// Have it on the disk before reporting success (fsync)
+    /// Have it on the disk before reporting success (fsync). A large file
+    /// may be copied past the page cache (direct): if that is killed by
+    /// SIGKILL, or the power fails, it can have its full length and up to 4 GiB
+    /// of zeros at its end. Copy to a new name and rename it after success, or
+    /// add --without direct
     #[arg(long)]
     pub sync: bool,
     /// Holes: keep the source's, make them of zeros too, or write every byte

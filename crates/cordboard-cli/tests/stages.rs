@@ -399,7 +399,8 @@ fn a_byte_that_is_wrong_on_the_disk_is_found() {
     ] {
         let Some(run) = corrupted(route) else { return };
         let found = "differs from the source at byte 70000: expected 0x07, found 0x41";
-        run.fails(1, &["not verified", found, help]);
+        let other = "if another process was writing to either file";
+        run.fails(1, &["not verified", found, help, other]);
         let json = run.json();
         assert_eq!(
             (&json["failed"], &json["errno"]),

@@ -219,14 +219,16 @@ fn fill(file: &File, into: &mut [u8], offset: u64) -> std::io::Result<usize> {
 fn wrong(to: &Place<'_>, report: &Report, text: String) -> Problem {
     let paths: Vec<&str> = report.path.iter().map(|p| p.name()).collect();
     let text = format!("not verified: {text}");
+    // No lock keeps others from either file.
+    let meanwhile = "copy it again if another process was writing to either file";
     let help = match paths.last() {
         Some(path) if *path != "read/write" => {
             format!(
-                "copy it again, by another way: --without {}",
+                "{meanwhile}; otherwise copy it again by another way: --without {}",
                 paths.join(",")
             )
         }
-        _ => "copy it again; the device or its memory may be failing".to_owned(),
+        _ => format!("{meanwhile}; otherwise the device or its memory may be failing"),
     };
     Problem::refused(to.shown(), Side::Sink, Errno::EIO, text).help(help)
 }
