@@ -140,7 +140,8 @@ pub fn briefly<T>(write: impl FnOnce() -> T) -> T {
 /// calls, the control is polled.
 pub fn install(zero: Vec<u8>) -> &'static Control {
     if CONTROL.get().is_none() {
-        let control = Control::new().unwrap_or_else(|_| Control::without_descriptor());
+        let control =
+            Control::of_one_descriptor().unwrap_or_else(|_| Control::without_descriptor());
         let _ = POLLED.set(control.clone());
         let _ = CONTROL.set(control.interrupting());
         let _ = LAST_WORDS.set(zero);

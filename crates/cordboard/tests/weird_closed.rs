@@ -4,9 +4,11 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use common::{any, watchdog};
-use cordboard::{Ended, Engine, Errno, Refusal, Transfer};
+use cordboard::{Control, Ended, Engine, Errno, Refusal, Transfer};
 
 /// Pipe to pipe, with nothing in the first, of descriptors that stay open.
 fn silent() -> Transfer<'static> {
@@ -182,6 +184,64 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
             let next = silent().start().unwrap();
             next.cancel();
             next.wait().report.ended == Ended::Cancelled
+        }));
+    }
+}
+
+/// The program's own event counters, under the numbers of what an engine, a
+/// handle and a control had: neither read, nor written, nor closed.
+#[test]
+fn what_was_opened_since_is_left_alone() {
+    let _dog = watchdog("what_was_opened_since_is_left_alone");
+    if !common::alone("what_was_opened_since_is_left_alone") {
+        return;
+    }
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::{AsFd, IntoRawFd};
+    /// What each transfer reads from.
+    fn source(counter: bool) -> OwnedFd {
+        match counter {
+            true => eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            false => {
+                UnixStream::pair()
+                    .map(|pair| (pair.0.into(), pair.1.into_raw_fd()))
+                    .unwrap()
+                    .0
+            }
+        }
+    }
+    for counter in [false, true] {
+        assert!(testkit::child::in_a_child(|| {
+            let (end, sink) = std::io::pipe().unwrap();
+            let running = cordboard::start(source(counter), &sink, any()).unwrap();
+            std::mem::forget((end, sink));
+            let told = running.fd().unwrap().as_raw_fd();
+            let (control, woken) = (Control::new().unwrap(), Control::new().unwrap());
+            testkit::child::close_from(3);
+            let mut own = Vec::new();
+            while own
+                .last()
+                .is_none_or(|fd: &OwnedFd| fd.as_raw_fd() < told + 20)
+            {
+                let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+                own.push(eventfd(7, flags).unwrap());
+            }
+            assert_eq!(own[0].as_raw_fd(), 3);
+            woken.wake();
+            control.cancel();
+            running.cancel();
+            running.wait_for_end();
+            assert_eq!(running.fd().err(), Some(Errno::EBADF));
+            let errno = running.try_wait().unwrap().report.errno;
+            drop((running, control, woken));
+            let is_untouched = |fd: &OwnedFd| {
+                let mut count = [0; 8];
+                let read = rustix::io::read(fd.as_fd(), &mut count);
+                (read, u64::from_ne_bytes(count)) == (Ok(8), 7)
+            };
+            let touched: Vec<_> = own.iter().filter(|fd| !is_untouched(fd)).collect();
+            assert!(touched.is_empty(), "{touched:?}");
+            errno == Some(Errno::EBADF)
         }));
     }
 }

@@ -185,7 +185,8 @@ impl<O: Ending> Completion<O> {
         if let Some(bell) = self.bell.get() {
             return Ok(bell);
         }
-        let bell = Bell::new()?;
+        // The program has its number, and may close it with all others.
+        let bell = Bell::distinct()?;
         if !matches!(state.phase, Phase::Running) {
             bell.ring();
         }

@@ -194,8 +194,8 @@ impl Running {
     }
 
     /// A descriptor that polls readable (`POLLIN`) once it has ended, and stays
-    /// so: for an event loop. Read nothing from it. `eventfd(2)`, made at the
-    /// first call.
+    /// so: for an event loop. Read nothing from it, and write nothing to it. It
+    /// is made at the first call, and takes two descriptors (`pipe2(2)`).
     ///
     /// # Errors
     ///

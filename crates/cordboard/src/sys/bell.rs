@@ -26,8 +26,9 @@ pub(crate) fn identity(fd: impl AsFd) -> Option<Identity> {
 /// Its numbers may refer to other files by now: the host may have closed them
 /// (`close_range(2)`), as may a child of `fork(2)`. A number that is no longer
 /// a bell is not written to, not read, and not closed. An eventfd can only be
-/// told from other kinds of file, since all eventfds share one inode; a pipe
-/// can be told from any other file.
+/// told from files with an inode of their own, since all anonymous files
+/// (eventfds, epoll instances, timers) share one; a pipe can be told from any
+/// other file. So what a host may close and reuse is a [`Bell::distinct`].
 #[derive(Debug)]
 pub(crate) struct Bell {
     ends: ManuallyDrop<Ends>,

@@ -30,14 +30,24 @@ struct Shared {
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Control {
-    /// A fresh handle. Since Linux 2.6.27 (`eventfd2(2)`).
+    /// A fresh handle, of two descriptors. Since Linux 2.6.27 (`pipe2(2)`).
     ///
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the wake-up was to be
-    /// had. `EPERM`, `ENOSYS`, or what else a filter says: `eventfd2(2)` and
-    /// `pipe2(2)` are refused, or `write(2)` and `writev(2)`.
+    /// had. `EPERM`, `ENOSYS`, or what else a filter says: `pipe2(2)` and
+    /// `eventfd2(2)` are refused, or `write(2)` and `writev(2)`.
     pub fn new() -> Result<Control, Errno> {
+        Ok(Control::with(Some(Bell::distinct()?)))
+    }
+
+    /// The same of one descriptor, for a program that closes none that it does
+    /// not know: under its number, another anonymous file could not be told
+    /// from it.
+    ///
+    /// Public for the command alone, and no part of the interface.
+    #[doc(hidden)]
+    pub fn of_one_descriptor() -> Result<Control, Errno> {
         Ok(Control::with(Some(Bell::new()?)))
     }
 
