@@ -93,6 +93,8 @@ fn misused(error: &clap::Error) -> u8 {
     } else if error.use_stderr() && asked {
         let mut account = report::Account::default();
         account.problem(&problem::Problem::usage("", ""));
+        let copies = words.first().is_some_and(|word| word == "copy");
+        account.files = copies.then_some(report::Files::NONE);
         tell(account.json().trim_end());
     }
     u8::try_from(error.exit_code()).unwrap_or(2)

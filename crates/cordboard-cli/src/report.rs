@@ -37,6 +37,15 @@ pub struct Files {
     pub left_out: bool,
 }
 
+impl Files {
+    /// None had its turn.
+    pub const NONE: Files = Files {
+        copied: 0,
+        failed: 0,
+        left_out: true,
+    };
+}
+
 impl std::fmt::Display for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [copied, failed] = [self.copied, self.failed].map(units::count);

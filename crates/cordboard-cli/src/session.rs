@@ -250,6 +250,13 @@ impl Session {
         self.account.files.get_or_insert_default();
     }
 
+    /// No file had its turn. The problem says enough of that, unless it is a stop.
+    pub fn none_copied(&mut self, problem: &Problem) {
+        self.many &= problem.is_a_stop();
+        self.left_out();
+        self.problem(problem);
+    }
+
     /// So many more were copied, and so many have failed.
     pub fn count(&mut self, copied: u64, failed: u64) {
         if let Some(files) = &mut self.account.files {

@@ -48,7 +48,6 @@ pub struct Dispatch<'s> {
 impl<'s> Dispatch<'s> {
     /// One for so many files at once. `only`: there is but one.
     pub fn new(session: &'s mut Session, job: Job, slots: usize, only: bool) -> Dispatch<'s> {
-        session.count_files(!only);
         Dispatch {
             session,
             pool: Pool::new(job, slots),

@@ -93,11 +93,9 @@ impl Job {
 
 /// Runs it.
 pub fn run(flags: &Copy, session: &mut Session) {
+    session.count_files(flags.recursive || flags.sources.len() > 1);
     if let Err(problem) = copy(flags, session) {
-        if problem.is_a_stop() {
-            session.count_files(flags.recursive || flags.sources.len() > 1);
-        }
-        session.problem(&problem);
+        session.none_copied(&problem);
     }
 }
 

@@ -75,3 +75,43 @@ fn what_is_in_a_directory_that_a_read_only_sink_refuses() {
         assert_eq!(run.sum().as_deref(), sum);
     }
 }
+
+/// Also where none of them had its turn.
+#[test]
+fn the_account_counts_files_in_every_ending() {
+    let dir = dir();
+    let [a, b] = ["a", "b"].map(|name| file(&dir, name, b"x"));
+    let [a, b] = [&a, &b].map(|path| path.to_str().unwrap());
+    let (gone, into) = (dir.path().join("gone"), dir.path().join("into"));
+    std::fs::create_dir(&into).unwrap();
+    let [gone, into] = [&gone, &into].map(|path| path.to_str().unwrap());
+    let none = serde_json::json!({"copied": 0, "failed": 0, "left_out": true});
+    for (code, args) in [
+        (1, &[a, b, gone][..]),
+        (2, &["--hash=crc32", "--route=clone", a, gone]),
+        (2, &["--size=1", a, b, into]),
+        (2, &["-r", "--offset=1", into, gone]),
+        (2, &[a, "tcp:localhost:1"]),
+        (2, &[a, ""]),
+        (2, &["", a]),
+        (2, &["--route=clone", "--without=clone", a, gone]),
+        (2, &[a]),
+        (2, &[]),
+        (2, &["--bogus", a, gone]),
+    ] {
+        let run = run(cordboard().args(["copy", "--json"]).args(args));
+        assert_eq!(run.code(), code, "{args:?}: {}", run.stderr());
+        assert_eq!(run.json()["files"], none, "{args:?}");
+        // The error says that already.
+        assert_eq!(run.sum(), None, "{args:?}");
+    }
+    // What is not copy counts no files.
+    for args in [&["cat", "--json", gone][..], &["splice", "--json"]] {
+        assert_eq!(call(args).json().get("files"), None);
+    }
+    for (args, copied, failed) in [([a, gone], 1, 0), (["missing", gone], 0, 1)] {
+        let run = run(cordboard().args(["copy", "--json"]).args(args));
+        let files = serde_json::json!({"copied": copied, "failed": failed, "left_out": false});
+        assert_eq!(run.json()["files"], files);
+    }
+}
