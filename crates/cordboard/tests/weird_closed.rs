@@ -41,6 +41,17 @@ fn sleeps(thread: libc::pid_t) -> (char, u64) {
     (state, of("voluntary_ctxt_switches:").parse().unwrap())
 }
 
+/// An engine's thread, once it has its name.
+fn reactor() -> libc::pid_t {
+    loop {
+        match threads("cordboard")[..] {
+            [] => std::thread::yield_now(),
+            [one] => return one,
+            _ => panic!("there are more"),
+        }
+    }
+}
+
 /// Until the engine's threads have nothing more to do.
 fn asleep(threads: &[libc::pid_t]) {
     let mut before = Vec::new();
@@ -139,7 +150,7 @@ fn an_engine_that_is_closed_right_after_a_start() {
             let first = silent().start().unwrap();
             first.cancel();
             assert_eq!(first.wait().report.ended, Ended::Cancelled);
-            let ours = threads("cordboard");
+            let ours = [reactor()];
             asleep(&ours);
             // It runs when nobody else wants to.
             ours.iter()
@@ -169,7 +180,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
             let running = cordboard::start(&source, &sink, any()).unwrap();
             feed.write_all(b"one").unwrap();
             end.read_exact(&mut [0; 3]).unwrap();
-            let ours = threads("cordboard");
+            let ours = [reactor()];
             asleep(&ours);
             testkit::child::close_from(3);
             if cancels {
@@ -197,24 +208,22 @@ fn what_was_opened_since_is_left_alone() {
         return;
     }
     use rustix::event::{EventfdFlags, eventfd};
-    use std::os::fd::{AsFd, IntoRawFd};
-    /// What each transfer reads from.
-    fn source(counter: bool) -> OwnedFd {
-        match counter {
-            true => eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
-            false => {
-                UnixStream::pair()
-                    .map(|pair| (pair.0.into(), pair.1.into_raw_fd()))
-                    .unwrap()
-                    .0
-            }
+    use std::os::fd::AsFd;
+    /// What a transfer reads from.
+    fn source(counter: bool) -> (OwnedFd, Option<UnixStream>) {
+        if counter {
+            return (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), None);
         }
+        let (source, feed) = UnixStream::pair().unwrap();
+        (source.into(), Some(feed))
     }
     for counter in [false, true] {
+        // This process keeps the other ends: they do not hang up.
+        let (source, _feed) = source(counter);
+        let (_end, sink) = std::io::pipe().unwrap();
         assert!(testkit::child::in_a_child(|| {
-            let (end, sink) = std::io::pipe().unwrap();
-            let running = cordboard::start(source(counter), &sink, any()).unwrap();
-            std::mem::forget((end, sink));
+            let running = cordboard::start(&source, &sink, any()).unwrap();
+            asleep(&[reactor()]);
             let told = running.fd().unwrap().as_raw_fd();
             let (control, woken) = (Control::new().unwrap(), Control::new().unwrap());
             testkit::child::close_from(3);
