@@ -45,9 +45,9 @@ fn sleeps(thread: libc::pid_t) -> (char, u64) {
 fn reactor() -> libc::pid_t {
     loop {
         match threads("cordboard")[..] {
-            [] => std::thread::yield_now(),
             [one] => return one,
-            _ => panic!("there are more"),
+            // A thread has the name of the one that started it at first.
+            _ => std::thread::yield_now(),
         }
     }
 }
@@ -188,7 +188,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
             }
             running.wait_for_end();
             // The first one sleeps on.
-            assert_eq!(threads("cordboard"), ours);
+            assert!(threads("cordboard").contains(&ours[0]));
             let report = running.try_wait().unwrap().report;
             assert_eq!((report.errno, report.written), (Some(Errno::EBADF), 3));
             // And the next one has an engine again.
