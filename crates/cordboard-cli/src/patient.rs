@@ -7,8 +7,8 @@
 //! reader that takes something within a second. Status lines are not waited for.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,12 +29,21 @@ pub const GRACE: Duration = Duration::from_secs(1);
 /// (`PIPE_BUF`, `pipe(7)`).
 const PIECE: usize = 4096;
 
-/// A result was left unwritten because of a signal to stop.
-static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+/// Descriptors to which a result was left unwritten because of a signal to stop,
+/// a bit each. The last is for all that have no bit of their own.
+static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
+
+fn bit(out: BorrowedFd<'_>) -> u64 {
+    1 << out.as_raw_fd().clamp(0, 63)
+}
+
+fn is_given_up(out: BorrowedFd<'_>) -> bool {
+    GIVEN_UP.load(Ordering::SeqCst) & bit(out) != 0
+}
 
 /// The signal because of which a result was left unwritten.
 pub fn given_up() -> Option<i32> {
-    signals::stop().filter(|_| GIVEN_UP.load(Ordering::SeqCst))
+    signals::stop().filter(|_| GIVEN_UP.load(Ordering::SeqCst) != 0)
 }
 
 /// Writes all of this. Waits as long as there is no room; after a signal to
@@ -71,7 +80,7 @@ pub fn write_all(out: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 /// A terminal may have less room than the line needs, and another process may
 /// take what there is: an interval timer of the caller's then ends the write.
 pub fn at_once(out: BorrowedFd<'_>, bytes: &[u8]) -> usize {
-    if given_up().is_some() {
+    if is_given_up(out) {
         return 0;
     }
     match room(out, Some(Duration::ZERO)) {
@@ -82,12 +91,12 @@ pub fn at_once(out: BorrowedFd<'_>, bytes: &[u8]) -> usize {
 
 /// The same as [`write_all`] after a signal to stop.
 fn report(out: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
-    if given_up().is_some() {
+    if is_given_up(out) {
         return Err(Errno::INTR.into());
     }
     let done = within(out, bytes, GRACE);
     if done == Err(Errno::INTR) {
-        GIVEN_UP.store(true, Ordering::SeqCst);
+        GIVEN_UP.fetch_or(bit(out), Ordering::SeqCst);
     }
     Ok(done?)
 }

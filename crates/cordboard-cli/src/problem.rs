@@ -111,6 +111,18 @@ impl Problem {
         }
     }
 
+    /// A frame's time could not be waited for.
+    pub fn unwaitable(errno: Errno) -> Problem {
+        Problem {
+            operand: String::new(),
+            side: None,
+            errno: Some(errno),
+            text: format!("{errno} waiting for a frame's time"),
+            hint: None,
+            usage: false,
+        }
+    }
+
     /// A wait was ended by a signal that asks us to stop.
     pub fn interrupted() -> Problem {
         Problem {

@@ -7,11 +7,13 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use cordboard::{Request, Side, Transfer};
 use rustix::fs::FileType;
+use rustix::io::Errno;
 
 use super::report::Which;
 use crate::endpoint::{self, Opened};
 use crate::failure::{operand, refused};
 use crate::flags::Play;
+use crate::patient;
 use crate::problem::Problem;
 
 /// What went wrong, and with which of the two.
@@ -153,12 +155,17 @@ fn listed_into(list: &Opened, end: &Opened) -> Problem {
     Problem::usage(list.shown.as_str(), text).help("give --lateness a file of its own")
 }
 
-/// An endpoint as something to write lines to.
+/// An endpoint as something to write lines to: results, for a reader that may
+/// take its time, but not once a signal has come.
 pub struct Lines(pub Opened);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(&self.0, bytes)?)
+        // EINTR would be taken for a call to repeat.
+        match patient::write_all(self.0.as_fd(), bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Errno::TIMEDOUT.into()),
+            done => done.map(|()| bytes.len()),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -21,6 +21,7 @@ pub struct Keys {
     parser: Parser,
     orders: VecDeque<Order>,
     hung_up: bool,
+    quit: bool,
 }
 
 impl Keys {
@@ -40,6 +41,7 @@ impl Keys {
             parser: Parser::default(),
             orders: VecDeque::new(),
             hung_up: false,
+            quit: false,
         })
     }
 
@@ -57,6 +59,7 @@ impl Keys {
                 let parser = &mut self.parser;
                 self.orders
                     .extend(buffer[..n].iter().filter_map(|byte| parser.order(*byte)));
+                self.quit |= self.orders.contains(&Order::Quit);
             }
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
             Err(_) => self.hung_up = true,
@@ -72,7 +75,12 @@ impl Keys {
                 self.read();
             }
         }
-        self.orders.contains(&Order::Quit)
+        self.was_quit()
+    }
+
+    /// Whether the end was ever wished.
+    pub fn was_quit(&self) -> bool {
+        self.quit
     }
 
     /// The next order that was given.

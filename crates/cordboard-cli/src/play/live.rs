@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cordboard::{Control, Errno, Observer, Progress};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{NanosleepRelativeResult, nanosleep};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime,
     timerfd_create, timerfd_settime,
@@ -15,20 +16,27 @@ use super::keys::Keys;
 use super::show::{Order, Step, Wake, World};
 use super::tally::Tally;
 use super::video::Video;
+use crate::problem::Problem;
 use crate::progress::{Screen, fit, width};
 use crate::signals;
 
 /// How often it is drawn at most, and keys are looked at while a frame is stuck.
 const EVERY: Duration = Duration::from_millis(100);
 
+/// How often all is looked at where nothing can be waited for.
+const UNHEARD: Duration = Duration::from_millis(10);
+
 /// What goes on while frames are shown.
 pub struct Live {
-    timer: OwnedFd,
+    /// `None`: there is none to be had, and `poll(2)` counts the time.
+    timer: Option<OwnedFd>,
     audio: Audio,
     audio_over: bool,
     control: &'static Control,
     keys: Option<Keys>,
     board: Board,
+    /// Why it is not possible to wait.
+    failed: Option<Errno>,
 }
 
 /// The line that is drawn.
@@ -43,9 +51,9 @@ struct Board {
 
 /// A timer for absolute moments of the monotonic clock: `timerfd_create(2)`,
 /// since Linux 2.6.25.
-pub fn timer() -> Result<OwnedFd, Errno> {
+fn timer() -> Option<OwnedFd> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-    Ok(timerfd_create(TimerfdClockId::Monotonic, flags)?)
+    timerfd_create(TimerfdClockId::Monotonic, flags).ok()
 }
 
 /// The monotonic clock, which the timer goes by.
@@ -56,9 +64,9 @@ pub fn now() -> Duration {
 
 impl Live {
     /// The audio is on its way; `drawing`: with a line on standard error.
-    pub fn new(timer: OwnedFd, audio: Audio, keys: Option<Keys>, drawing: bool) -> Live {
+    pub fn new(audio: Audio, keys: Option<Keys>, drawing: bool) -> Live {
         Live {
-            timer,
+            timer: timer(),
             audio,
             audio_over: false,
             control: signals::polled(),
@@ -67,6 +75,7 @@ impl Live {
                 drawing,
                 ..Board::default()
             },
+            failed: None,
         }
     }
 
@@ -86,6 +95,16 @@ impl Live {
         self.audio.cancel();
     }
 
+    /// Whether a key has asked for the end.
+    pub fn was_quit(&self) -> bool {
+        self.keys.as_ref().is_some_and(Keys::was_quit)
+    }
+
+    /// What ended it because nothing could be waited for.
+    pub fn problem(&self) -> Option<Problem> {
+        self.failed.map(Problem::unwaitable)
+    }
+
     /// Wipes what was drawn, and gives the terminal back.
     pub fn end(mut self) -> Audio {
         self.board.screen.clear();
@@ -94,7 +113,7 @@ impl Live {
 
     /// Waits until the timer has expired; without one, until the audio ends.
     fn look(&mut self, until: Option<Duration>, tally: &Tally) -> Wake {
-        let mut armed = false;
+        let mut armed = None;
         loop {
             if self.control.is_cancelled() {
                 return Wake::Over;
@@ -102,19 +121,27 @@ impl Live {
             if let Some(order) = self.keys.as_mut().and_then(Keys::order) {
                 return Wake::Order(order);
             }
+            // Its descriptor may fail to tell.
+            self.audio_over |= self.audio.is_over();
             if until.is_none() && self.audio_over {
                 return Wake::Due;
             }
             let now = now();
             tell_if_asked(&mut self.board.screen, tally, &self.audio);
             self.board.update(now, tally, &self.audio);
-            let due = until.is_some_and(|until| now >= until);
-            if !armed && !due && until.is_some_and(|until| self.arm(until).is_err()) {
-                return Wake::Over;
-            }
-            armed = true;
-            if self.poll(until.is_some(), due) && due {
-                return Wake::Due;
+            let left = until.map_or(EVERY, |until| until.saturating_sub(now));
+            let due = left.is_zero();
+            let timed = until.filter(|_| !due).is_some_and(|until| {
+                // Once: it is for an absolute moment.
+                *armed.get_or_insert_with(|| self.arm(until))
+            });
+            match self.poll(timed, left) {
+                Ok(true) if due => return Wake::Due,
+                Ok(_) => {}
+                Err(errno) => {
+                    self.failed = Some(errno);
+                    return Wake::Over;
+                }
             }
         }
     }
@@ -131,33 +158,42 @@ impl Live {
         }
     }
 
-    fn arm(&self, at: Duration) -> Result<(), rustix::io::Errno> {
-        // As far off as a timer goes, which is no difference to us.
-        let seconds = at.as_secs().min(u64::from(u32::MAX));
+    /// `false`: there is no such timer, or it takes no setting.
+    fn arm(&self, at: Duration) -> bool {
         let setting = Itimerspec {
             it_interval: timespec(Duration::ZERO),
-            it_value: timespec(Duration::new(seconds, at.subsec_nanos())),
+            it_value: timespec(at),
         };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &setting).map(|_| ())
+        self.timer.as_ref().is_some_and(|timer| {
+            timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &setting).is_ok()
+        })
     }
 
-    /// Sleeps until something happens, or only looks; true if it was nothing
-    /// but, perhaps, the timer.
-    fn poll(&mut self, timed: bool, at_once: bool) -> bool {
+    /// Sleeps until something happens, the timer expires or, without it, so
+    /// much time has passed; true if it was nothing but the time.
+    fn poll(&mut self, timed: bool, left: Duration) -> Result<bool, Errno> {
         let keys = self.keys.as_ref().and_then(Keys::fd);
         let audio = match self.audio_over {
             true => None,
             false => self.audio.fd().ok(),
         };
-        let timer = timed.then_some(self.timer.as_fd());
+        let timer = self.timer.as_ref().filter(|_| timed).map(AsFd::as_fd);
         let [has_keys, has_audio] = [keys.is_some(), audio.is_some()];
         let fds = [keys, audio, timer].into_iter().flatten();
         let mut fds: Vec<PollFd<'_>> = fds
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let timeout = at_once.then(|| timespec(Duration::ZERO));
-        // EINTR: somebody asks for something.
-        let heard = poll(&mut fds, timeout.as_ref()).is_ok();
+        let timeout = (!timed).then(|| timespec(left));
+        let heard = match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => true,
+            // Somebody asks for something.
+            Err(rustix::io::Errno::INTR) => false,
+            // A filter refuses it: nothing is heard but signals.
+            Err(_) => {
+                drop(fds);
+                return rest(left);
+            }
+        };
         let is_ready = |index: usize| heard && !fds[index].revents().is_empty();
         let key = has_keys && is_ready(0);
         let over = has_audio && is_ready(usize::from(has_keys));
@@ -166,7 +202,7 @@ impl Live {
             keys.read();
         }
         self.audio_over |= over;
-        heard && !key && !over
+        Ok(heard && !key && !over)
     }
 }
 
@@ -250,9 +286,19 @@ fn tell_if_asked(screen: &mut Screen, tally: &Tally, audio: &Audio) {
     }
 }
 
+/// Sleeps for so long, or a little; a signal ends it, which is `false`.
+fn rest(left: Duration) -> Result<bool, Errno> {
+    match nanosleep(&timespec(left.min(UNHEARD))) {
+        NanosleepRelativeResult::Ok => Ok(true),
+        NanosleepRelativeResult::Interrupted(_) => Ok(false),
+        NanosleepRelativeResult::Err(errno) => Err(errno.into()),
+    }
+}
+
+/// At most as far off as a timer goes, which is no difference to us.
 fn timespec(time: Duration) -> Timespec {
     Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_sec: i64::from(u32::try_from(time.as_secs()).unwrap_or(u32::MAX)),
         tv_nsec: i64::from(time.subsec_nanos()),
     }
 }

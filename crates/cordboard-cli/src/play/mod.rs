@@ -68,8 +68,6 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
         size: Size::Bytes(flags.frame),
         ..audio.clone()
     };
-    let timer = live::timer()
-        .map_err(|errno| (None, Problem::call("", Side::Source, errno, Doing::Opening)))?;
     let ends = Ends::open(flags)?;
     let ready = ends.ready(&audio, &video);
     ready.inspect_err(|_| ends.unmake())?;
@@ -96,7 +94,7 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
         })
         .map_err(of(Which::Audio))?;
     let mut video = Video::new(ends.video, ends.video_to, video);
-    let mut live = Live::new(timer, audio, keys, draws);
+    let mut live = Live::new(audio, keys, draws);
     let start = live::now();
     let mut tally = Tally::new(start, flags.speed);
     if let Some(list) = ends.list {
@@ -124,6 +122,8 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
     if wake != Wake::Due {
         live.cancel();
     }
+    bill.quit = live.was_quit();
+    let unwaitable = live.problem();
     let audio = live.end();
     if close != Close::End {
         account.end(Ended::Cancelled);
@@ -134,10 +134,14 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
     bill.audio = Account::default();
     bill.audio.add(&audio.report);
     bill.tally = Some(tally);
-    let problems = [(Which::Video, problem), (Which::Audio, audio.problem)];
+    let problems = [
+        (None, unwaitable),
+        (Some(Which::Video), problem),
+        (Some(Which::Audio), audio.problem),
+    ];
     for (which, problem) in problems {
         if let Some(problem) = problem {
-            bill.problem(Some(which), &problem);
+            bill.problem(which, &problem);
         }
     }
     if let Some(error) = unlisted {

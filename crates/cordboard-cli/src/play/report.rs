@@ -36,6 +36,8 @@ pub struct Playbill {
     /// Standard output has no reader any more.
     reader_left: bool,
     usage: bool,
+    /// A key has asked for the end.
+    pub quit: bool,
 }
 
 /// The JSON line. `partial` are the bytes of a last frame that was not whole.
@@ -141,6 +143,10 @@ impl Playbill {
         let stopped = self.stopped;
         let said = self.tally.as_ref().map(Tally::summary);
         let said = said.unwrap_or_else(|| "nothing was played".to_owned());
+        let cut = ended == Ended::Cancelled && stopped.is_none() && !self.quit;
+        if cut {
+            tell("cordboard: the film was cut short, and nothing says why");
+        }
         if let Some(signal) = stopped {
             tell(format_args!(
                 "cordboard: interrupted by {}: {said}; video: {}; audio: {}",
@@ -165,7 +171,8 @@ impl Playbill {
             Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
-            None => u8::from(unwritten || ended == Ended::Error),
+            // Nobody has asked for the end.
+            None => u8::from(unwritten || ended == Ended::Error || cut),
         }
     }
 }
@@ -179,4 +186,19 @@ fn counts(report: &Report) -> String {
         "{} bytes read, {} written{stranded}",
         report.read, report.written
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_nobody_asked_for_is_no_success() {
+        for (quit, status) in [(true, 0), (false, 1)] {
+            let mut bill = Playbill::new();
+            bill.quit = quit;
+            assert_eq!(bill.ended(), Ended::Cancelled);
+            assert_eq!(bill.finish(1, false, false), status);
+        }
+    }
 }

@@ -10,3 +10,4 @@ mod film;
 mod refusals;
 mod sinks;
 mod steering;
+mod waits;
