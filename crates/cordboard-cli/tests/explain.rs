@@ -33,7 +33,7 @@ fn the_kinds_the_facts_and_the_paths() {
 fn a_file_that_may_be_written_where_none_may_be_made() {
     let sink = "/sys/kernel/mm/transparent_hugepage/enabled";
     if std::fs::File::options().write(true).open(sink).is_err() {
-        return eprintln!("SKIPPED: {sink} cannot be written");
+        return testkit::skip::here(format!("{sink} cannot be written"));
     }
     let dir = dir();
     let source = file(&dir, "s", b"source");
@@ -45,7 +45,7 @@ fn a_file_that_may_be_written_where_none_may_be_made() {
 fn a_sink_behind_a_symlink_is_where_that_points_to() {
     let dir = dir();
     let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
-        return eprintln!("SKIPPED: no /dev/shm");
+        return testkit::skip::here("no /dev/shm");
     };
     let source = file(&dir, "s", &bytes(5000));
     let there = memory.path().join("there");
@@ -139,7 +139,7 @@ fn a_device_that_cannot_be_opened_is_still_explained() {
         let path = dir.path().join(shown);
         let mode = Mode::from_raw_mode(0o600);
         if mknodat(CWD, &path, kind, mode, makedev(240, 77)).is_err() {
-            eprintln!("SKIPPED: no device files here");
+            testkit::skip::here("no device files here");
             return;
         }
         let source = file(&dir, "s", b"x");

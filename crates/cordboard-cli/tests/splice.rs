@@ -108,7 +108,7 @@ fn inherited_descriptors() {
 fn tcp_both_ways() {
     for host in ["127.0.0.1", "[::1]"] {
         if host == "[::1]" && TcpListener::bind("[::1]:0").is_err() {
-            eprintln!("SKIPPED: no IPv6 here");
+            testkit::skip::here("no IPv6 here");
             continue;
         }
         let mut listener = start(&[&format!("tcp-listen:{host}:0"), "-"]);

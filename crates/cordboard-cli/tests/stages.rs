@@ -363,7 +363,7 @@ fn corrupted(route: &str) -> Option<Run> {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(strace) = strace else {
-        eprintln!("SKIPPED: a sink that is changed meanwhile needs strace");
+        testkit::skip::here("a sink that is changed meanwhile needs strace");
         return None;
     };
     let told = |what: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(what));
@@ -373,7 +373,7 @@ fn corrupted(route: &str) -> Option<Run> {
             .then(|| told("stopped by SIGSTOP"))
     });
     if !stopped {
-        eprintln!("SKIPPED: not traced: {}", end(strace).stderr());
+        testkit::skip::here(format!("not traced: {}", end(strace).stderr()));
         return None;
     }
     let changed = std::fs::File::options().write(true).open(&sink).unwrap();

@@ -377,7 +377,7 @@ fn every_engine_does_what_the_model_does() {
     let uring = match engine(Backend::Uring) {
         Ok(engine) => Some(engine),
         Err(errno) => {
-            eprintln!("SKIPPED: no io_uring here: {errno}");
+            testkit::skip::here(format!("no io_uring here: {errno}"));
             None
         }
     };
@@ -399,6 +399,6 @@ fn every_engine_does_what_the_model_does() {
     if file_system_is_direct() {
         assert!(DIRECT.load(Ordering::Relaxed) > 100, "{DIRECT:?}");
     } else {
-        eprintln!("SKIPPED: no direct I/O on the file system of temporary files");
+        testkit::skip::here("no direct I/O on the file system of temporary files");
     }
 }

@@ -182,7 +182,7 @@ fn direct_copies_have_a_thread_of_their_own() {
         .report;
     assert!(content(&sink) == data);
     if report.path.first() != Some(&cordboard::PathName::Direct) {
-        eprintln!("SKIPPED: no direct I/O here: {:?}", report.declined);
+        testkit::skip::here(format!("no direct I/O here: {:?}", report.declined));
         return;
     }
     assert!(

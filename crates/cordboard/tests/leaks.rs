@@ -199,7 +199,7 @@ fn a_child_of_its_parents_number_shares_no_pipe_with_it() {
         return;
     }
     if !next_is_first() {
-        eprintln!("SKIPPED: a PID namespace takes root");
+        testkit::skip::here("a PID namespace takes root");
         return;
     }
     assert!(in_a_child(|| {

@@ -106,7 +106,7 @@ fn an_engine_that_is_closed_during_a_start() {
             },
         );
         let Some(count) = count else {
-            return eprintln!("SKIPPED: no seccomp_unotify(2) here");
+            return testkit::skip::here("no seccomp_unotify(2) here");
         };
         let started = started.unwrap();
         if count <= moments {

@@ -141,7 +141,7 @@ fn what_the_kernel_has_joined_comes_apart_again() {
 fn joined(path: PathName) {
     let ((a, source), (sink, b)) = (pair(Sort::Udp), pair(Sort::Unix));
     if option(&source, libc::SOL_UDP, libc::UDP_GRO, 1).is_err() {
-        eprintln!("SKIPPED: no UDP_GRO");
+        testkit::skip::here("no UDP_GRO");
         return;
     }
     let data = pattern(2500);
@@ -221,7 +221,7 @@ fn one_that_was_cut_is_handed_back() {
         if option(&a, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 8 << 20).is_err()
             || rustix::net::send(&a, &data, rustix::net::SendFlags::empty()).is_err()
         {
-            eprintln!("SKIPPED: datagrams of a MiB take privilege and memory");
+            testkit::skip::here("datagrams of a MiB take privilege and memory");
             return;
         }
         put(&a, b"next");

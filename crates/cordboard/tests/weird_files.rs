@@ -24,7 +24,7 @@ fn files_made_up_on_the_fly_arrive_whole() {
         "/proc/version",
     ] {
         let Ok(mut source) = File::open(name) else {
-            eprintln!("SKIPPED: no {name}");
+            testkit::skip::here(format!("no {name}"));
             continue;
         };
         let sink = tempfile::tempfile().unwrap();
@@ -253,7 +253,7 @@ fn a_lease_holds_up_no_unaligned_tail() {
     let mut options = File::options();
     let options = options.read(true).write(true);
     let Ok(source) = options.custom_flags(libc::O_DIRECT).open(&name) else {
-        eprintln!("SKIPPED: no direct I/O here");
+        testkit::skip::here("no direct I/O here");
         return;
     };
     let ask = |command, argument: i32| {
@@ -263,7 +263,7 @@ fn a_lease_holds_up_no_unaligned_tail() {
     // In place of SIGIO, which would end the process.
     assert_eq!(ask(F_SETSIG, libc::SIGURG), 0);
     if ask(libc::F_SETLEASE, libc::F_WRLCK) != 0 {
-        eprintln!("SKIPPED: no leases here");
+        testkit::skip::here("no leases here");
         return;
     }
     let sink = tempfile::tempfile().unwrap();

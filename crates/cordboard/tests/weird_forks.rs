@@ -269,7 +269,7 @@ fn a_fork_while_another_thread_finds_something_out() {
     match forked {
         // Three files of /proc, the release, the processors.
         Some(moments) => assert!(moments >= 5, "{moments}"),
-        None => eprintln!("SKIPPED: no seccomp_unotify(2) here"),
+        None => testkit::skip::here("no seccomp_unotify(2) here"),
     }
 }
 

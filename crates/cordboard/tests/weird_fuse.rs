@@ -17,7 +17,7 @@ use testkit::fuse::{Served, with_file};
 fn a_false_size_ends_nothing_early() {
     let _dog = watchdog("a_false_size_ends_nothing_early");
     if !common::root() {
-        eprintln!("SKIPPED: mounting takes root");
+        testkit::skip::here("mounting takes root");
         return;
     }
     let data = pattern(100_000);
@@ -87,7 +87,7 @@ fn a_false_size_ends_nothing_early() {
                 }
             });
             if !mounted {
-                eprintln!("SKIPPED: no FUSE here");
+                testkit::skip::here("no FUSE here");
                 return;
             }
         }

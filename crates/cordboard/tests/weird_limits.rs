@@ -202,7 +202,7 @@ fn no_memory_for_what_is_handed_back() {
 fn a_users_share_of_pipes_is_used_up() {
     let _dog = watchdog("a_users_share_of_pipes_is_used_up");
     if !common::root() {
-        eprintln!("SKIPPED: only root can become somebody else");
+        testkit::skip::here("only root can become somebody else");
         return;
     }
     if !common::alone("a_users_share_of_pipes_is_used_up") {

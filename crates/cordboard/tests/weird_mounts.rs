@@ -204,7 +204,7 @@ fn sync_tells_what_the_write_could_not() {
     let made = Mount::run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", &image])
         && Mount::run("mount", &["-o", "loop", &image, on]);
     if !made {
-        eprintln!("SKIPPED: ext4 cannot be made and mounted here");
+        testkit::skip::here("ext4 cannot be made and mounted here");
         return;
     }
     let source = common::file_with(&pattern(40 * MIB));
@@ -241,7 +241,7 @@ fn an_immutable_sink_is_an_error_that_changes_nothing() {
     let sink = mount.file("sink");
     let path = mount.path().join("sink");
     if !change("+i", &path) {
-        eprintln!("SKIPPED: no immutable files here");
+        testkit::skip::here("no immutable files here");
         return;
     }
     // Open before it was made immutable: every write is EPERM.

@@ -403,7 +403,7 @@ fn rings_that_one_thread_is_refused() {
     };
     let engine = match cordboard::Engine::new(options) {
         Ok(engine) => engine,
-        Err(errno) => return eprintln!("SKIPPED: no io_uring here: {errno}"),
+        Err(errno) => return testkit::skip::here(format!("no io_uring here: {errno}")),
     };
     let request = Request {
         direct: cordboard::Direct::Always,

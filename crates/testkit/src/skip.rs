@@ -18,6 +18,21 @@ pub fn report(what: &str, reason: &str) {
     }
 }
 
+/// The same of the test that this is, or the rest of it.
+pub fn here(reason: impl AsRef<str>) {
+    report(&this_test(), reason.as_ref());
+}
+
+/// A test's thread has its name; the first thread runs only the test that is
+/// asked for by its exact name.
+fn this_test() -> String {
+    let thread = std::thread::current();
+    let named = thread.name().filter(|name| *name != "main");
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--exact");
+    let asked = || arguments.nth(1).unwrap_or_else(|| "a test".into());
+    named.map_or_else(asked, str::to_owned)
+}
+
 /// How many times anything was skipped in this process.
 pub fn count() -> u32 {
     let skipped = SKIPPED.lock().unwrap_or_else(|e| e.into_inner());

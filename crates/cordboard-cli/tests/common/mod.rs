@@ -191,7 +191,7 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
 pub fn root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED: {what} needs root");
+        testkit::skip::here(format!("{what} needs root"));
     }
     root
 }

@@ -45,7 +45,7 @@ fn p_keeps_mode_times_and_attributes() {
         let length = rustix::fs::getxattr(copy.join("f"), "user.cord", &mut value).unwrap();
         assert_eq!(&value[..length], b"board");
     } else {
-        eprintln!("SKIPPED: no extended attributes here");
+        testkit::skip::here("no extended attributes here");
     }
     if root("keeping another's owner") {
         std::os::unix::fs::chown(&source, Some(1234), Some(4321)).unwrap();
@@ -101,7 +101,7 @@ fn who_may_not_give_files_away_keeps_the_group() {
     let without = ["--groups", "1234", "--bounding-set=-chown"];
     let can = Command::new("setpriv").args(without).arg("true").output();
     if !can.is_ok_and(|tried| tried.status.success()) {
-        eprintln!("SKIPPED: files that cannot be given away need setpriv");
+        testkit::skip::here("files that cannot be given away need setpriv");
         return;
     }
     let dir = dir();
@@ -151,7 +151,7 @@ fn an_owner_that_is_not_known_here_is_let_go_of() {
     let within = ["--user", "--map-root-user"];
     let can = Command::new("unshare").args(within).arg("true").output();
     if !can.is_ok_and(|tried| tried.status.success()) {
-        eprintln!("SKIPPED: owners that are not known need unshare(1) and user namespaces");
+        testkit::skip::here("owners that are not known need unshare(1) and user namespaces");
         return;
     }
     let dir = dir();
@@ -188,7 +188,7 @@ fn a_read_only_file_with_an_attribute_of_its_users() {
     let dir = dir();
     let source = file(&dir, "s", b"contents");
     if setxattr(&source, "user.cord", b"board", XattrFlags::empty()).is_err() {
-        eprintln!("SKIPPED: no extended attributes here");
+        testkit::skip::here("no extended attributes here");
         return;
     }
     chmod(&source, 0o444);
@@ -208,7 +208,7 @@ fn an_attribute_that_is_too_large_is_told_of() {
     use rustix::fs::{XattrFlags, setxattr};
     let dir = dir();
     let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
-        eprintln!("SKIPPED: no file system in memory");
+        testkit::skip::here("no file system in memory");
         return;
     };
     let source = file(&memory, "s", b"");
@@ -217,7 +217,7 @@ fn an_attribute_that_is_too_large_is_told_of() {
     let set = |path: &Path| setxattr(path, "user.cord", &large, XattrFlags::empty());
     let sink = file(&dir, "d", b"");
     if set(&source).is_err() || set(&sink) != Err(rustix::io::Errno::NOSPC) {
-        eprintln!("SKIPPED: no attribute that only one of two file systems takes");
+        testkit::skip::here("no attribute that only one of two file systems takes");
         return;
     }
     std::fs::remove_file(&sink).unwrap();
@@ -259,7 +259,7 @@ fn set_as_root(path: &Path, names: &[(&str, &[u8])]) -> bool {
     };
     let done = names.iter().try_for_each(set);
     if let Err(errno) = done {
-        eprintln!("SKIPPED: no attributes for root to set: {errno}");
+        testkit::skip::here(format!("no attributes for root to set: {errno}"));
     }
     done.is_ok()
 }
@@ -346,7 +346,7 @@ fn attributes_that_may_not_be_set_are_told_of() {
     let without = ["--bounding-set=-sys_admin,-setfcap"];
     let can = Command::new("setpriv").args(without).arg("true").output();
     if !can.is_ok_and(|tried| tried.status.success()) {
-        eprintln!("SKIPPED: to be refused an attribute, root needs setpriv");
+        testkit::skip::here("to be refused an attribute, root needs setpriv");
         return;
     }
     let dir = dir();

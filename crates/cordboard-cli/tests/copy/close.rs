@@ -39,7 +39,7 @@ fn what_only_close_tells_is_told() {
         by("cat", &[]);
     });
     if !mounted {
-        eprintln!("SKIPPED: no FUSE here");
+        testkit::skip::here("no FUSE here");
         return;
     }
     // The same where there is room.
@@ -71,6 +71,6 @@ fn an_interrupted_sync_is_repeated() {
         }
     });
     if !mounted {
-        eprintln!("SKIPPED: no FUSE here");
+        testkit::skip::here("no FUSE here");
     }
 }

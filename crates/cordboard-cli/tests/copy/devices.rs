@@ -11,7 +11,7 @@ use super::common::*;
 #[test]
 fn a_block_device_goes_into_a_file_by_its_size() {
     let Ok(device) = LoopDevice::take() else {
-        eprintln!("SKIPPED: no loop device here");
+        testkit::skip::here("no loop device here");
         return;
     };
     let open = device.open(OFlags::RDWR).unwrap();
@@ -58,7 +58,7 @@ fn a_block_device_goes_into_a_file_by_its_size() {
 #[test]
 fn progress_of_a_block_device_has_a_share() {
     let Ok(device) = LoopDevice::take() else {
-        eprintln!("SKIPPED: no loop device here");
+        testkit::skip::here("no loop device here");
         return;
     };
     let open = device.open(OFlags::RDONLY).unwrap();
@@ -137,7 +137,7 @@ fn what_a_failed_file_system_has_is_not_overstated() {
         return;
     }
     if let Some(why) = testkit::loopdev::unavailable() {
-        return eprintln!("SKIPPED: {why}");
+        return testkit::skip::here(why);
     }
     let dir = dir();
     let source = file(&dir, "s", &bytes(40 << 20));
@@ -152,7 +152,7 @@ fn what_a_failed_file_system_has_is_not_overstated() {
         .arg(env!("CARGO_BIN_EXE_cordboard"))
         .arg(dir.path()));
     if copy.code() == 99 {
-        return eprintln!("SKIPPED: no ext4 in memory: {}", copy.stderr());
+        return testkit::skip::here(format!("no ext4 in memory: {}", copy.stderr()));
     }
     assert_eq!(copy.code(), 1, "{}", copy.stderr());
     let stderr = copy.stderr();

@@ -30,7 +30,7 @@ fn mortal(script: &str) -> Option<Command> {
         let without = "--bounding-set=-dac_override,-dac_read_search";
         let can = Command::new("setpriv").args([without, "true"]).output();
         if !can.is_ok_and(|tried| tried.status.success()) {
-            eprintln!("SKIPPED: to be kept out by a mode, root needs setpriv");
+            testkit::skip::here("to be kept out by a mode, root needs setpriv");
             return None;
         }
         shell = Command::new("setpriv");

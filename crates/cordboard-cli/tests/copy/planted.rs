@@ -314,7 +314,7 @@ fn what_can_never_be_opened_is_not_waited_for() {
         }
     });
     if !mounted {
-        eprintln!("SKIPPED: no FUSE here");
+        testkit::skip::here("no FUSE here");
     }
 }
 

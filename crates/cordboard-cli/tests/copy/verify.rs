@@ -12,7 +12,7 @@ fn a_new_file_that_its_owner_may_not_read() {
     let source = file(&dir, "s", b"for others");
     chmod(&source, 0o044);
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: root makes a file that others may read and we may not");
+        return testkit::skip::here("root makes a file that others may read and we may not");
     }
     chown(&source, Some(1234), Some(1234)).unwrap();
     let Some(mut command) = mortal("umask 0") else {

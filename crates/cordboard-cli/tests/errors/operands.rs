@@ -254,7 +254,7 @@ fn files_that_may_not_be_read_or_written() {
     let direct = ["--route", "direct"].map(std::path::Path::new);
     let run_ = nobody(&[direct[0], direct[1], &open, &dir.path().join("new")]);
     if run_.json()["errno"] != "EACCES" {
-        eprintln!("SKIPPED: no direct I/O here: {}", run_.stderr());
+        testkit::skip::here(format!("no direct I/O here: {}", run_.stderr()));
         return;
     }
     run_.fails(1, &["new: Permission denied (EACCES), after 0 bytes"]);
@@ -323,7 +323,7 @@ fn a_device_has_no_end_to_add_to() {
         .arg(&disk)
         .output();
     let Some(made) = made.ok().filter(|made| made.status.success()) else {
-        eprintln!("SKIPPED: no loop device here");
+        testkit::skip::here("no loop device here");
         return;
     };
     let device = String::from_utf8(made.stdout).unwrap();

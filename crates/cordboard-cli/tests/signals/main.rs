@@ -393,7 +393,7 @@ fn signals_that_were_blocked_for_us_still_end_it() {
     let block = "--block-signal=INT,TERM,HUP,USR1,ALRM";
     let can = Command::new("env").args([block, "true"]).output();
     if !can.is_ok_and(|tried| tried.status.success()) {
-        eprintln!("SKIPPED: a blocked signal needs an env that can block");
+        testkit::skip::here("a blocked signal needs an env that can block");
         return;
     }
     let mut child = Command::new("env")
@@ -421,7 +421,7 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
     let server = match std::net::UdpSocket::bind("127.77.53.53:53") {
         Ok(server) => server,
         Err(error) => {
-            eprintln!("SKIPPED: a name server that never answers: {error}");
+            testkit::skip::here(format!("a name server that never answers: {error}"));
             return;
         }
     };

@@ -82,7 +82,7 @@ mod tests {
         .join()
         .unwrap();
         if before.is_none() {
-            return eprintln!("SKIPPED: no kcmp(2) here");
+            return testkit::skip::here("no kcmp(2) here");
         }
         assert_eq!((before, after), (Some(true), Some(false)));
     }

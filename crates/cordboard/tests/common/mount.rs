@@ -27,7 +27,7 @@ impl Mount {
 
     pub fn new(kind: &str, size: u64) -> Option<Mount> {
         if !super::root() {
-            eprintln!("SKIPPED: mounting {kind} takes root");
+            testkit::skip::here(format!("mounting {kind} takes root"));
             return None;
         }
         let (dir, image, at) = place();
@@ -42,7 +42,7 @@ impl Mount {
                 && Mount::run("mount", &["-o", "loop", image, at])
         };
         if !mounted {
-            eprintln!("SKIPPED: {kind} cannot be made and mounted here");
+            testkit::skip::here(format!("{kind} cannot be made and mounted here"));
             return None;
         }
         Some(Mount { dir })
@@ -87,7 +87,7 @@ impl Loop {
     /// A device of the size of what `image` has made at the path it is given.
     pub fn new(image: impl FnOnce(&std::path::Path)) -> Option<Loop> {
         if !super::root() {
-            eprintln!("SKIPPED: a loop device takes root");
+            testkit::skip::here("a loop device takes root");
             return None;
         }
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -97,7 +97,7 @@ impl Loop {
             .args(["--find", "--show", name.to_str().unwrap()])
             .output();
         let Some(made) = made.ok().filter(|made| made.status.success()) else {
-            eprintln!("SKIPPED: no loop device is to be had here");
+            testkit::skip::here("no loop device is to be had here");
             return None;
         };
         let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
