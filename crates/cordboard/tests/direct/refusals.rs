@@ -5,6 +5,7 @@ use super::direct;
 use crate::common::{MIB, any, content, file_with, pattern, position, run};
 use cordboard::PathName::{Direct, ReadWrite};
 use cordboard::{Ended, Report, Request, Switches};
+use testkit::needs::Need;
 
 fn why(report: &Report) -> String {
     let declined = report.declined.iter().find(|d| d.path == Direct);
@@ -95,11 +96,22 @@ fn taken_for_what_is_large_cold_and_synced() {
     rustix::fs::fsync(&source).unwrap();
     let drop = rustix::fs::Advice::DontNeed;
     rustix::fs::fadvise(&source, 0, None, drop).unwrap();
+    if !Need::Cachestat.is_met() {
+        // Whatever is in the cache, nobody says so.
+        let report = run(&source, &sink, request).report;
+        assert!(!report.path.contains(&Direct), "{report:?}");
+        let unknown = "whether the source is cached is not known (Linux 6.5)";
+        assert_eq!(why(&report), unknown);
+        assert!(content(&sink) == data);
+        return;
+    }
     let endpoint = cordboard::Endpoint::probe(std::os::fd::AsFd::as_fd(&source)).unwrap();
     match (endpoint.cached_share(), endpoint.direct_alignment()) {
         (Some(share), Some(_)) if share < 0.05 => {}
         (share, alignment) => {
-            eprintln!("SKIPPED: no cold file to be had here: {share:?}, {alignment:?}");
+            testkit::skip::here(format!(
+                "no cold file to be had here: {share:?}, {alignment:?}"
+            ));
             return;
         }
     }
