@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use common::{any, only, pattern, run, watchdog, with_control};
 use cordboard::PathName::{ReadWrite, Splice};
-use cordboard::{Control, Ended, Report, Request, Size, Stage, Transfer, start};
+use cordboard::{Control, Ended, Errno, Report, Request, Size, Stage, Transfer, start};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe, pipe_with, tee};
 use testkit::needs::Need;
@@ -78,8 +78,7 @@ fn packets_go_on_as_a_stream() {
     for lengths in [&[1000; 3][..], &[1, 1000, 1000], &[4096, 1, 2, 4096]] {
         let size = lengths.iter().sum();
         for way in WAYS {
-            let sized = way == "call of a size";
-            if sized && (lengths[0] < 700 || cannot_be_cut("packets_go_on_as_a_stream")) {
+            if way == "call of a size" && (lengths[0] < 700 || !common::is_open(Splice)) {
                 continue;
             }
             let (source, feed) = packet_pipe();
@@ -94,11 +93,6 @@ fn packets_go_on_as_a_stream() {
             assert!(read_shortly(out) == data[..size], "{way}, {lengths:?}");
         }
     }
-}
-
-/// Less than a packet is taken out of a pipe by `splice(2)` alone.
-fn cannot_be_cut(test: &str) -> bool {
-    testkit::needs::missing(&format!("{test}, in part"), &[Need::Splice])
 }
 
 /// A pipe whose own writers have no packet mode, but into which another
@@ -138,12 +132,10 @@ fn packets_that_were_passed_on_are_packets() {
 #[test]
 fn packets_that_pass_through_a_buffer_are_whole() {
     let _dog = watchdog("packets_that_pass_through_a_buffer_are_whole");
+    let splices = common::is_open(Splice);
     let data = pattern(5000);
-    for expected in [5000, 1500] {
-        if expected == 1500 && cannot_be_cut("packets_that_pass_through_a_buffer_are_whole") {
-            continue;
-        }
-        let size = Size::Bytes(expected as u64);
+    for (size, expected) in [(5000, 5000), (1500, if splices { 1500 } else { 1000 })] {
+        let size = Size::Bytes(size);
         let (source, feed) = packet_pipe();
         write(&feed, &[1000; 5], &data);
         drop(feed);
@@ -156,6 +148,78 @@ fn packets_that_pass_through_a_buffer_are_whole() {
         assert!(read_shortly(out) == data[..expected]);
         // What was not asked for is where it was.
         assert!(read_all(source) == data[expected..]);
+    }
+}
+
+/// Where a filter refuses `splice(2)`, nothing takes a part of a packet out of a
+/// pipe: one that is longer than what is left of the size stays there.
+#[test]
+fn a_packet_that_cannot_be_cut_stays() {
+    use std::os::unix::net::UnixDatagram;
+    use testkit::refuse::{apart, refuse};
+    let _dog = watchdog("a_packet_that_cannot_be_cut_stays");
+    let data = pattern(5000);
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        for way in ["thread", "control", "engine", "stage", "datagrams"] {
+            for (size, packets, expected) in [
+                (1500, true, 1000),
+                (999, true, 0),
+                (2000, true, 2000),
+                (1500, false, 1500),
+            ] {
+                let (source, feed) = match packets {
+                    true => packet_pipe(),
+                    false => pipe().unwrap(),
+                };
+                write(&feed, &[1000; 5], &data);
+                drop(feed);
+                let (out, sink) = match way {
+                    "datagrams" => {
+                        let (to, from) = UnixDatagram::pair().unwrap();
+                        from.set_nonblocking(true).unwrap();
+                        (from.into(), to.into())
+                    }
+                    _ => pipe().unwrap(),
+                };
+                let request = Request {
+                    size: Size::Bytes(size),
+                    ..any()
+                };
+                let report = apart(|| {
+                    refuse(&[libc::SYS_splice], errno);
+                    let own = [&source, &sink].map(|fd| fd.try_clone().unwrap());
+                    let [from, to] = own;
+                    let transfer = Transfer::owning(from, to, request).unwrap();
+                    let control = Control::new().unwrap();
+                    match way {
+                        "control" => transfer.control(&control).run().report,
+                        "stage" => transfer.stage(Stage::count()).unwrap().run().report,
+                        "engine" => {
+                            let engine = cordboard::Engine::new(Default::default()).unwrap();
+                            engine.start(transfer).unwrap().wait().report
+                        }
+                        _ => transfer.run().report,
+                    }
+                });
+                drop(sink);
+                let case = format!("{way} {size} {packets} {errno}: {report:?}");
+                // Where no packet fits at all, nothing is done.
+                let errno = (expected == 0).then_some(Errno::EMSGSIZE);
+                assert_eq!(report.errno, errno, "{case}");
+                if errno.is_none() {
+                    assert_eq!(report.ended, Ended::Size, "{case}");
+                }
+                let counts = (report.read, report.written, report.stranded);
+                assert_eq!(counts, (expected, expected, 0), "{case}");
+                let expected = expected as usize;
+                let got = match way {
+                    "datagrams" => common::datagrams::all(&out).concat(),
+                    _ => read_all(out),
+                };
+                assert!(got == data[..expected], "{case}");
+                assert!(read_all(source) == data[expected..], "{case}");
+            }
+        }
     }
 }
 

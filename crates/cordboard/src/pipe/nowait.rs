@@ -20,13 +20,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::{Errno as Refused, ReadWriteFlags, preadv2, pwritev2};
 
-use super::{DEFAULT, OwnedPipe, acquire};
+use super::{DEFAULT, OwnedPipe, acquire, packets};
 use crate::endpoint::reopen;
 use crate::errno::Errno;
 
 /// What a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`); also the
 /// size of the largest packet.
-const PIECE: usize = 4096;
+const PIECE: usize = packets::LARGEST;
 /// The current position: pipes have no offsets.
 const HERE: u64 = u64::MAX;
 
@@ -168,7 +168,8 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
 /// For reading the caller's pipe. It may be in packet mode (`pipe2(2)`,
 /// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
 /// what a short read leaves of a packet. A packet is a page at most. Less than
-/// a page is taken by `splice(2)`, which leaves the rest in the pipe.
+/// a page is taken by `splice(2)`, which leaves the rest in the pipe; where that
+/// is refused, a longer packet stays in the pipe as a whole.
 #[derive(Default)]
 pub(crate) struct Aside {
     /// The pipe that it is spliced into, kept for the next time.
@@ -181,6 +182,10 @@ impl Aside {
     ///
     /// Without `may_wait`, a pipe whose bytes another reader has taken since is
     /// `EAGAIN`, blocking or not.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE`: the next packet is longer, and cannot be taken in part.
     pub(crate) fn read(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -197,7 +202,7 @@ impl Aside {
         }
         match self.splice(fd, into) {
             Some(done) => done,
-            // Only packets are at risk, and they are rare.
+            None if packets::first_is_longer(fd, into.len()) => Err(Errno::EMSGSIZE),
             None if may_wait => Ok(rustix::io::read(fd, into)?),
             None => self.nowait.read(fd, into),
         }

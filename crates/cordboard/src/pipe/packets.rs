@@ -26,6 +26,9 @@ use super::{DEFAULT, acquire};
 use crate::errno::Errno;
 use crate::sys::Identity;
 
+/// The size of the largest packet (`PIPE_BUF` in `pipe(7)`).
+pub(super) const LARGEST: usize = 4096;
+
 /// What the first buffer of a pipe is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum First {
@@ -78,6 +81,23 @@ pub(crate) fn first(source: BorrowedFd<'_>) -> Result<First, Errno> {
     }
     // The pipe is closed with the second copy in it.
     Ok(First::Packet)
+}
+
+/// Whether the first buffer is a packet of more bytes than this; `false` also
+/// if that is unknown.
+pub(super) fn first_is_longer(source: BorrowedFd<'_>, than: usize) -> bool {
+    if first(source) != Ok(First::Packet) {
+        return false;
+    }
+    let Ok(mut own) = acquire(DEFAULT) else {
+        return false;
+    };
+    match tee(source, own.writer(), LARGEST, SpliceFlags::NONBLOCK) {
+        // The pipe is closed with what is left in it.
+        Ok(copied @ 1..) => own.filled(copied),
+        _ => return false,
+    }
+    rustix::io::read(own.reader(), &mut [0; LARGEST][..]).is_ok_and(|length| length > than)
 }
 
 /// How long a stream counts as one.
@@ -183,6 +203,18 @@ mod tests {
             }
         }
         let (source, feed) = packets();
+        for length in [1000, 4096] {
+            rustix::io::write(&feed, &vec![7; length]).unwrap();
+            rustix::io::write(&feed, &[8; 4096]).unwrap();
+            for than in [1, 999, 1000, 4095, 4096] {
+                let longer = first_is_longer(source.as_fd(), than);
+                assert_eq!(longer, length > than, "{length} {than}");
+            }
+            for length in [length, 4096] {
+                assert_eq!(rustix::io::read(&source, &mut [0; 4096]), Ok(length));
+            }
+        }
+        assert!(!first_is_longer(source.as_fd(), 1));
         drop(feed);
         assert_eq!(first(source.as_fd()), Ok(First::End));
         let file = tempfile::tempfile().unwrap();

@@ -127,6 +127,12 @@ impl Datagram {
             Ok(taken) => taken,
             Err(Errno::EINTR) => return Err(Verdict::Moved(0)),
             Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
+            // The next packet of a pipe is longer than what is left of the size,
+            // and stays (`Aside`).
+            Err(Errno::EMSGSIZE) if room as u64 == flow.left && flow.read > 0 => {
+                flow.left = 0;
+                (0, false)
+            }
             Err(errno) => return Err(Verdict::Failed(Side::Source, errno)),
         };
         self.ended = end;

@@ -73,6 +73,12 @@ impl Intake {
                 flow.left = 0;
                 Err(Verdict::Moved(0))
             }
+            // So does a packet of a pipe, where it cannot be taken in part
+            // (`Aside`).
+            Err(Errno::EMSGSIZE) if length as u64 == flow.left && flow.read > 0 => {
+                flow.left = 0;
+                Err(Verdict::Moved(0))
+            }
             Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
         }
     }
