@@ -16,6 +16,7 @@ mod parent;
 mod place;
 mod pool;
 mod sink;
+mod sources;
 mod spares;
 mod told;
 mod tree;
@@ -43,6 +44,7 @@ use batch::Item;
 use dispatch::Dispatch;
 pub use parent::sync_parent;
 use place::Place;
+use sources::Sources;
 use spares::Spares;
 use told::Told;
 use written::Written;
@@ -64,6 +66,8 @@ struct Job {
     over: AtomicBool,
     /// What was made so far.
     written: Written,
+    /// What is copied.
+    sources: Sources,
     /// What is closed where no descriptor is left.
     spares: Arc<Spares>,
 }
@@ -86,6 +90,7 @@ impl Job {
             checked: AtomicBool::new(false),
             over: AtomicBool::new(false),
             written: Written::default(),
+            sources: Sources::default(),
             spares: Arc::default(),
         }
     }
@@ -133,6 +138,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         checked: AtomicBool::new(false),
         over: AtomicBool::new(false),
         written: Written::new(many),
+        sources: Sources::new(&sources, flags.recursive),
         spares: Arc::default(),
     };
     let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);

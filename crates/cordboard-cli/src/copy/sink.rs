@@ -96,12 +96,13 @@ impl Job {
             if to.new {
                 return Err(came_meanwhile(source.0, to).into());
             }
+            let mut linked = false;
             let found = match (to.beneath, manner) {
                 (true, _) => self.find(source.0, to, flags, manner)?,
                 (false, Manner::Beside) => Some(beside(to, flags)?),
                 (false, Manner::Alone) => {
                     // A symlink is followed, but not one that was just copied.
-                    self.written.admit(source.0, to)?;
+                    linked = self.written.admit(source.0, to)?;
                     let open = || rustix::fs::openat(to.directory, to.name, flags, mode);
                     Some(interruptible(open)?.and_then(looked_at))
                 }
@@ -119,6 +120,12 @@ impl Job {
                 }
                 Some(done) => done.map_err(|e| Hitch::of(e, manner, writing))?,
             };
+            if kind(&stat) == FileType::RegularFile
+                && (linked || stat.st_nlink > 1)
+                && id(&stat) != id(from)
+            {
+                self.sources.admit(source.0, to, &stat, &self.spares)?;
+            }
             return self.replace(to, (fd, stat), from, source, told);
         }
         let text = "other processes keep replacing it";

@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cordboard::{Errno, Side};
-use rustix::fs::{AtFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::chain::{Id, id};
-use super::just_copied;
 use super::place::Place;
+use super::{just_copied, kind};
 use crate::problem::Problem;
 
 /// What helps with two names that differ in case alone.
@@ -68,16 +68,16 @@ impl Written {
     }
 
     /// Refuses what has this very name, whatever it points to, if it was made
-    /// before.
-    pub fn admit(&self, from: &Place<'_>, to: &Place<'_>) -> Result<(), Problem> {
+    /// before. Returns whether it is a symlink, where several sources may meet.
+    pub fn admit(&self, from: &Place<'_>, to: &Place<'_>) -> Result<bool, Problem> {
         if !self.several {
-            return Ok(());
+            return Ok(false);
         }
         let there = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW);
         match there {
             Ok(stat) if self.has(&stat) => Err(just_copied(from, to)),
             // What else is wrong with it, is told by whoever opens it.
-            _ => Ok(()),
+            there => Ok(there.is_ok_and(|stat| kind(&stat) == FileType::Symlink)),
         }
     }
 

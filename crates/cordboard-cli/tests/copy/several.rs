@@ -176,6 +176,79 @@ fn sinks_that_are_one_file_get_the_first_of_the_contents() {
     }
 }
 
+/// It would be overwritten before it is copied, or after that.
+#[test]
+fn a_sink_that_is_a_file_of_the_source_too_is_not_overwritten() {
+    // Deeper than directories are kept open.
+    let deep = "d/".repeat(40);
+    for jobs in ["-j1", "-j4"] {
+        let dir = dir();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["tree/sub", &format!("tree/{deep}"), "into/sub"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        let sources = ["a", "b", "sub/a", "sub/b", &format!("{deep}a"), "z"];
+        for name in sources {
+            file(&dir, &format!("tree/{name}"), name.as_bytes());
+        }
+        let link = |from: &str, to: &str| std::fs::hard_link(at(from), at(to)).unwrap();
+        link("tree/b", "into/a");
+        link("tree/sub/a", "into/b");
+        link(&format!("tree/{deep}a"), "into/sub/b");
+        // Of one that is no source.
+        file(&dir, "other", b"other");
+        link("other", "into/z");
+        let [tree, into] = ["tree/.", "into"].map(at);
+        let run = run(cordboard()
+            .args(["copy", "-r", jobs, "--json"])
+            .args([tree, into]));
+        let stderr = run.stderr();
+        assert_eq!(run.code(), 1, "{stderr}");
+        assert_eq!(
+            stderr.matches(": it is a file of the source too").count(),
+            3,
+            "{stderr}"
+        );
+        for name in ["a", "b", "sub/b"] {
+            let says = format!("into/{name}: it is a file of the source too");
+            assert!(stderr.contains(&says), "{stderr}");
+        }
+        for name in sources {
+            assert_eq!(read(at("tree").join(name)), name.as_bytes());
+        }
+        for name in ["sub/a", "z", &format!("{deep}a")] {
+            assert_eq!(read(at("into").join(name)), name.as_bytes());
+        }
+        assert_eq!(read(at("other")), b"z");
+        assert_eq!(run.json()["files"]["failed"], 3);
+    }
+}
+
+#[test]
+fn nor_is_one_of_several_operands() {
+    type Link = fn(&Path, &Path) -> std::io::Result<()>;
+    let symbolic: Link = |from, to| symlink(from, to);
+    let hard: Link = |from, to| std::fs::hard_link(from, to);
+    for link in [hard, symbolic] {
+        for (source, other) in [("a", "b"), ("b", "a")] {
+            for jobs in ["-j1", "-j4"] {
+                let dir = dir();
+                let [a, b] = ["a", "b"].map(|name| file(&dir, name, name.as_bytes()));
+                let into = dir.path().join("into");
+                std::fs::create_dir(&into).unwrap();
+                link(&dir.path().join(other), &into.join(source)).unwrap();
+                let run = run(cordboard().args(["copy", jobs]).args([&a, &b, &into]));
+                run.fails(
+                    1,
+                    &[&format!("into/{source}: it is a file of the source too")],
+                );
+                assert_eq!((read(&a), read(&b)), (b"a".to_vec(), b"b".to_vec()));
+                assert_eq!(read(into.join(other)), other.as_bytes());
+            }
+        }
+    }
+}
+
 #[test]
 fn many_into_what_is_no_directory() {
     let dir = dir();

@@ -1,0 +1,160 @@
+//! The files that one command copies from, as far as one of them may be a sink
+//! too: by another of its names, or by a symlink that was there.
+//!
+//! Such a sink has several names, or was reached by a symlink, which is rare.
+//! The first of them is reason enough to look at all sources once.
+
+use std::collections::BTreeSet;
+use std::ffi::{CString, OsStr};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use cordboard::{Errno, Side};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat};
+
+use super::chain::{Chain, Id, id};
+use super::kind;
+use super::parent::DIRECTORY;
+use super::place::Place;
+use super::spares::Spares;
+use crate::problem::Problem;
+use crate::signals::stop;
+
+/// The sources of a command.
+#[derive(Debug, Default)]
+pub struct Sources {
+    operands: Vec<PathBuf>,
+    recursive: bool,
+    found: OnceLock<BTreeSet<Id>>,
+}
+
+impl Sources {
+    /// These. A single file is compared with its sink anyway.
+    pub fn new(operands: &[PathBuf], recursive: bool) -> Sources {
+        Sources {
+            operands: match operands {
+                [_] if !recursive => Vec::new(),
+                operands => operands.to_vec(),
+            },
+            recursive,
+            found: OnceLock::new(),
+        }
+    }
+
+    /// Refuses a sink that is one of them.
+    pub fn admit(
+        &self,
+        from: &Place<'_>,
+        to: &Place<'_>,
+        stat: &Stat,
+        spares: &Arc<Spares>,
+    ) -> Result<(), Problem> {
+        if !self.found(spares).contains(&id(stat)) {
+            return Ok(());
+        }
+        let text = format!("it is a file of the source too, which {from} would overwrite");
+        Err(
+            Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text)
+                .help("nothing was written: remove this name, a hard link or a symlink, first"),
+        )
+    }
+
+    fn found(&self, spares: &Arc<Spares>) -> &BTreeSet<Id> {
+        self.found.get_or_init(|| {
+            let mut found = BTreeSet::new();
+            for operand in &self.operands {
+                let look = match self.recursive {
+                    true => rustix::fs::lstat(operand),
+                    false => rustix::fs::stat(operand),
+                };
+                match look {
+                    Ok(stat) if kind(&stat) == FileType::RegularFile => {
+                        found.insert(id(&stat));
+                    }
+                    Ok(stat) if self.recursive && kind(&stat) == FileType::Directory => {
+                        below(operand, spares, &mut found);
+                    }
+                    // What is wrong with it is told when it has its turn.
+                    _ => {}
+                }
+            }
+            found
+        })
+    }
+}
+
+/// Adds the files of a tree that have several names. A directory that cannot be
+/// read cannot be copied either.
+fn below(top: &Path, spares: &Arc<Spares>, found: &mut BTreeSet<Id>) {
+    let mut chain = Chain::new(Arc::clone(spares));
+    let mut levels: Vec<std::vec::IntoIter<CString>> = Vec::new();
+    let mut buffer = vec![MaybeUninit::uninit(); 1 << 15];
+    let mut next = Some(top.to_owned());
+    while stop().is_none() {
+        let above = match levels.is_empty() {
+            true => Ok(CWD),
+            false => chain.here(),
+        };
+        let open = |name: &Path| open(above?, name, spares);
+        if let Some(name) = next.take()
+            && let Ok((directory, stat)) = open(&name)
+        {
+            let inside = directories(directory.as_fd(), &mut buffer, found);
+            chain.enter(&name, directory, id(&stat));
+            levels.push(inside.into_iter());
+        }
+        match levels.last_mut().map(Iterator::next) {
+            Some(Some(name)) => next = Some(OsStr::from_bytes(name.to_bytes()).into()),
+            Some(None) => {
+                levels.pop();
+                chain.leave();
+            }
+            None => return,
+        }
+    }
+}
+
+fn open(
+    above: BorrowedFd<'_>,
+    name: &Path,
+    spares: &Spares,
+) -> rustix::io::Result<(OwnedFd, Stat)> {
+    let flags = DIRECTORY | OFlags::NOFOLLOW;
+    let fd = spares.relieve(|| rustix::fs::openat(above, name, flags, Mode::empty()))?;
+    let stat = rustix::fs::fstat(&fd)?;
+    Ok((fd, stat))
+}
+
+/// The names of a directory's directories. Its files that have several names are
+/// added.
+fn directories(
+    fd: BorrowedFd<'_>,
+    buffer: &mut [MaybeUninit<u8>],
+    found: &mut BTreeSet<Id>,
+) -> Vec<CString> {
+    let mut inside = Vec::new();
+    let mut listing = RawDir::new(fd, buffer);
+    while let Some(Ok(entry)) = listing.next() {
+        let name = entry.file_name();
+        let file_type = entry.file_type();
+        let look = matches!(file_type, FileType::RegularFile | FileType::Unknown);
+        if name == c"." || name == c".." || !(look || file_type == FileType::Directory) {
+            continue;
+        }
+        let stat = match look {
+            true => rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).ok(),
+            false => None,
+        };
+        match stat.as_ref().map_or(file_type, kind) {
+            FileType::Directory => inside.push(name.to_owned()),
+            FileType::RegularFile => {
+                found.extend(stat.filter(|stat| stat.st_nlink > 1).map(|stat| id(&stat)));
+            }
+            _ => {}
+        }
+    }
+    inside
+}
