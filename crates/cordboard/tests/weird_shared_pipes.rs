@@ -1,20 +1,30 @@
-//! Blocking pipes that others read from and write to as well: what was ready a
-//! moment ago is somebody else's by now, and the engine's thread must not wait
-//! for it.
+//! Pipes that others read from and write to as well. What was ready a moment ago
+//! is somebody else's by now, and the engine's thread must not wait for it; and
+//! nobody must wait for a transfer that sleeps.
 
 mod common;
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixDatagram;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use common::{only, watchdog};
+use common::{any, handed_back, only, pattern, run, watchdog};
 use cordboard::PathName::{Datagram, ReadWrite, Splice};
-use cordboard::{Ended, Engine, Observer, Progress, Request, Running, Transfer};
+use cordboard::{
+    Ended, Engine, Observer, Outcome, Progress, Request, Running, Side, Stranded, Transfer,
+};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::net::{SendFlags, send};
+use rustix::pipe::{PipeFlags, pipe_with};
+use testkit::fuse::{Served, with_file};
+use testkit::locked::{until_asleep, waits_for_lock};
+use testkit::needs::{Need, missing};
 use testkit::refuse::{OPEN, apart, refuse};
+use testkit::stalled::{Trouble, stalled};
 
 const PAGE: usize = 4096;
 
@@ -203,4 +213,225 @@ fn datagrams_to_a_pipe_of_others_wait_for_nobody() {
         two_that_write("datagrams", [Datagram; 2], &refused);
         two_that_write("both", [Datagram, ReadWrite], &refused);
     }
+}
+
+/// Uses a pipe as others do who have it too, and puts in as many bytes as there
+/// is room for; so many.
+fn fill(source: &OwnedFd, feed: &OwnedFd) -> usize {
+    fcntl_setfl(feed, OFlags::NONBLOCK).unwrap();
+    rustix::pipe::fcntl_getpipe_size(source).unwrap();
+    rustix::io::ioctl_fionread(source).unwrap();
+    let mut more = 0;
+    loop {
+        match rustix::io::write(feed, &[1; PAGE]) {
+            Ok(n) => more += n,
+            Err(errno) => {
+                assert_eq!(errno, rustix::io::Errno::AGAIN);
+                return more;
+            }
+        }
+    }
+}
+
+/// Runs this transfer until it sleeps in a call that splices from or to this
+/// descriptor, then fills the pipe that it was lent by another thread, and has
+/// `wake` end that sleep, also where something is wrong.
+fn asleep(
+    transfer: impl FnOnce() -> Outcome + Send,
+    (side, fd): (Side, &OwnedFd),
+    pipe: &(OwnedFd, OwnedFd),
+    wake: impl FnOnce(usize),
+) -> Outcome {
+    std::thread::scope(|scope| {
+        let wake = wake;
+        let (sender, number) = mpsc::channel();
+        let tell = move || sender.send(rustix::thread::gettid()).unwrap();
+        let tell_too = tell.clone();
+        let transfer = scope.spawn(move || {
+            tell();
+            transfer()
+        });
+        until_asleep(number.recv().unwrap(), fd.as_raw_fd(), side == Side::Sink);
+        let others = scope.spawn(move || {
+            tell_too();
+            fill(&pipe.0, &pipe.1)
+        });
+        let thread = number.recv().unwrap();
+        let ends = [pipe.0.as_raw_fd(), pipe.1.as_raw_fd()];
+        while !others.is_finished() {
+            let locked = waits_for_lock(thread, &ends);
+            assert!(!locked, "who sleeps has the lock of the pipe");
+            std::thread::yield_now();
+        }
+        wake(others.join().unwrap());
+        transfer.join().unwrap()
+    })
+}
+
+/// Sockets that take next to nothing, the other end of each, and how much is in
+/// it.
+fn full_sockets() -> Vec<(OwnedFd, File, usize)> {
+    let (sink, peer) = UnixStream::pair().unwrap();
+    let mut filled = 0;
+    while let Ok(n) = send(&sink, &[7; PAGE], SendFlags::DONTWAIT) {
+        filled += n;
+    }
+    let mut all = vec![(sink.into(), OwnedFd::from(peer).into(), filled)];
+    for trouble in [Trouble::Small, Trouble::Unsent] {
+        let (sink, peer, filled) = stalled(trouble);
+        all.push((sink.into(), OwnedFd::from(peer).into(), filled));
+    }
+    all
+}
+
+#[test]
+fn a_socket_that_nobody_reads_keeps_no_pipe_locked() {
+    let name = "a_socket_that_nobody_reads_keeps_no_pipe_locked";
+    let _dog = watchdog(name);
+    if missing(name, &[Need::Splice]) {
+        return;
+    }
+    let data = pattern(14 * PAGE);
+    for named in [false, true] {
+        for (sink, mut peer, filled) in full_sockets() {
+            let pipe = pipe(named);
+            rustix::io::write(&pipe.1, &data).unwrap();
+            let size = data.len() as u64 + 1;
+            let request = Request {
+                size: size.into(),
+                ..any()
+            };
+            let transfer = || run(&pipe.0, &sink, request);
+            let mut got = vec![0; filled + data.len() + 1];
+            let into = &mut got[..];
+            let report = asleep(transfer, (Side::Sink, &sink), &pipe, move |more| {
+                assert!(more > 0);
+                peer.read_exact(into).unwrap();
+            })
+            .report;
+            assert_eq!((report.ended, report.written), (Ended::Size, size));
+            assert_eq!(report.path, [Splice], "{report:?}");
+            assert!(got[filled..][..data.len()] == data && got.last() == Some(&1));
+        }
+    }
+}
+
+/// What the socket did not take is handed back, as a stream.
+#[test]
+fn a_socket_that_dies_hands_back_what_it_did_not_take() {
+    let name = "a_socket_that_dies_hands_back_what_it_did_not_take";
+    let _dog = watchdog(name);
+    if missing(name, &[Need::Splice]) {
+        return;
+    }
+    let data = pattern(14 * PAGE);
+    for flags in [PipeFlags::CLOEXEC, PipeFlags::CLOEXEC | PipeFlags::DIRECT] {
+        for (sink, peer, _) in full_sockets() {
+            let pipe = pipe_with(flags).unwrap();
+            data.chunks(4000).for_each(|packet| {
+                assert_eq!(rustix::io::write(&pipe.1, packet), Ok(packet.len()));
+            });
+            let transfer = || run(&pipe.0, &sink, any());
+            let mut more = 0;
+            let outcome = asleep(transfer, (Side::Sink, &sink), &pipe, |n| {
+                more = n;
+                drop(peer);
+            });
+            let report = outcome.report;
+            assert_eq!(
+                (report.ended, report.failed),
+                (Ended::Error, Some(Side::Sink))
+            );
+            assert_eq!(report.path, [Splice], "{report:?}");
+            assert_eq!(report.read, report.written + report.stranded);
+            let stranded = shortly(outcome.stranded.unwrap());
+            assert_eq!(stranded.len() as u64, report.stranded);
+            assert!(stranded == data[report.written as usize..], "{report:?}");
+            // What came later has stayed where it was.
+            assert_eq!(rustix::io::ioctl_fionread(&pipe.0), Ok(more as u64));
+        }
+    }
+}
+
+/// By reads of a part of a packet each.
+fn shortly(stranded: Stranded) -> Vec<u8> {
+    let Stranded::Pipe(pipe) = stranded else {
+        return handed_back(Some(stranded));
+    };
+    let (mut pipe, mut all, mut some) = (File::from(pipe), Vec::new(), [0; 300]);
+    while let n @ 1.. = pipe.read(&mut some).unwrap() {
+        all.extend_from_slice(&some[..n]);
+    }
+    all
+}
+
+/// Answers again, in any case.
+struct Silent<'a>(&'a AtomicBool);
+
+impl Drop for Silent<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_file_whose_server_is_silent_keeps_no_pipe_locked() {
+    let name = "a_file_whose_server_is_silent_keeps_no_pipe_locked";
+    let _dog = watchdog(name);
+    if missing(name, &[Need::Splice]) {
+        return;
+    }
+    if !common::root() {
+        testkit::skip::report(name, "mounting takes root");
+        return;
+    }
+    let data = pattern(14 * PAGE);
+    let silent = AtomicBool::new(false);
+    let served = Served {
+        holds: &data,
+        claims: data.len() as u64,
+        silent: Some(&silent),
+        ..Served::default()
+    };
+    let mounted = with_file(served, |at| {
+        for side in [Side::Sink, Side::Source] {
+            let file = File::options().read(true).write(true).open(at).unwrap();
+            let file = OwnedFd::from(file);
+            let pipe = pipe(false);
+            let size = data.len() as u64;
+            let request = Request {
+                size: size.into(),
+                ..only(&[Splice])
+            };
+            silent.store(true, Ordering::Relaxed);
+            let speaks = Silent(&silent);
+            if side == Side::Sink {
+                rustix::io::write(&pipe.1, &data).unwrap();
+            }
+            let transfer = || match side {
+                Side::Sink => run(&pipe.0, &file, request),
+                Side::Source => run(&file, &pipe.1, request),
+            };
+            let ends = pipe_ends(&pipe);
+            let report = asleep(transfer, (side, &file), &ends, |more| {
+                drop(speaks);
+                if side == Side::Source {
+                    rustix::io::read(&pipe.0, &mut vec![0; more]).unwrap();
+                }
+            })
+            .report;
+            assert_eq!((report.ended, report.written), (Ended::Size, size));
+            assert_eq!(report.path, [Splice], "{report:?}");
+        }
+    });
+    if !mounted {
+        testkit::skip::report(name, "no FUSE here");
+    }
+}
+
+/// The same pipe, by other descriptors.
+fn pipe_ends(pipe: &(OwnedFd, OwnedFd)) -> (OwnedFd, OwnedFd) {
+    let feed = format!("/proc/self/fd/{}", pipe.1.as_raw_fd());
+    let feed = File::options().write(true).open(feed).unwrap();
+    (pipe.0.try_clone().unwrap(), feed.into())
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
@@ -36,6 +37,8 @@ pub struct Served<'a> {
     pub open: i32,
     /// The same of every other `fsync(2)`, from the first on.
     pub sync: i32,
+    /// As long as this is true, reads and writes are not answered.
+    pub silent: Option<&'a AtomicBool>,
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -72,6 +75,13 @@ fn serve(mut device: &File, served: Served<'_>) {
     let mut syncs = 0;
     while let Ok(n @ 40..) = device.read(&mut request) {
         let (opcode, unique, body) = (word(&request, 4), double(&request, 8), &request[40..n]);
+        while matches!(opcode, READ | WRITE)
+            && served
+                .silent
+                .is_some_and(|silent| silent.load(Ordering::Relaxed))
+        {
+            std::thread::yield_now();
+        }
         let answer = match opcode {
             // struct fuse_init_out of protocol 7.31.
             INIT => Ok({

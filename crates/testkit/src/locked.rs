@@ -1,11 +1,13 @@
 //! A pipe that somebody keeps locked, and the threads that wait for it.
 
 use std::io::{PipeReader, PipeWriter, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use rustix::pipe::{SpliceFlags, splice};
+use rustix::thread::Pid;
 
 /// The threads of this process of that name.
 pub fn threads(name: &str) -> Vec<PathBuf> {
@@ -24,6 +26,45 @@ pub fn held_up(name: &str) -> usize {
         stat.rsplit(") ").next().unwrap().starts_with('D')
     };
     threads(name).into_iter().filter(waits).count()
+}
+
+/// The system call that a thread of this process sleeps in: its number and its
+/// arguments, as procfs has them. Empty while the thread runs.
+fn call(thread: Pid) -> Vec<String> {
+    let thread = thread.as_raw_nonzero();
+    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
+    let words = call.unwrap_or_default();
+    let words: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
+    if words.len() > 6 { words } else { Vec::new() }
+}
+
+fn is(word: Option<&String>, fd: RawFd) -> bool {
+    word.is_some_and(|word| *word == format!("{fd:#x}"))
+}
+
+/// Waits until this thread of the process sleeps in a call to `splice(2)` that
+/// takes from this descriptor, or gives to it.
+pub fn until_asleep(thread: Pid, fd: RawFd, is_sink: bool) {
+    let splice = libc::SYS_splice.to_string();
+    loop {
+        let call = call(thread);
+        let at = if is_sink { 3 } else { 1 };
+        if call.first() == Some(&splice) && is(call.get(at), fd) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Whether this thread of the process waits for a lock, where no signal reaches
+/// it, in a call on one of these descriptors.
+pub fn waits_for_lock(thread: Pid, fds: &[RawFd]) -> bool {
+    let number = thread.as_raw_nonzero();
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{number}/stat"));
+    let stat = stat.unwrap_or_default();
+    let waits = stat.rsplit(") ").next().is_some_and(|s| s.starts_with('D'));
+    let call = call(thread);
+    waits && fds.iter().any(|fd| is(call.get(1), *fd))
 }
 
 /// A pipe whose lock somebody has: a call that splices a silent socket into it
@@ -60,19 +101,14 @@ impl Locked {
     pub fn of(reader: PipeReader, writer: PipeWriter) -> Locked {
         let (source, socket) = UnixStream::pair().unwrap();
         let sink = writer.try_clone().unwrap();
+        let its = sink.as_raw_fd();
         let (sender, number) = std::sync::mpsc::channel();
         let holder = std::thread::spawn(move || {
             sender.send(rustix::thread::gettid()).unwrap();
             let moved = splice(&source, None, &sink, None, 4096, SpliceFlags::empty());
             assert_eq!(moved, Ok(1));
         });
-        let number = number.recv().unwrap();
-        let number = number.as_raw_nonzero();
-        let call = format!("/proc/self/task/{number}/syscall");
-        let splice = libc::SYS_splice.to_string();
-        while std::fs::read_to_string(&call).unwrap().split(' ').next() != Some(&splice) {
-            std::thread::yield_now();
-        }
+        until_asleep(number.recv().unwrap(), its, true);
         Locked {
             reader,
             writer,

@@ -4,7 +4,8 @@
 //! One end must be a pipe. Where neither is, a private pipe stands between,
 //! and tells which side failed. Where the source is a file and the sink is
 //! somebody's pipe, a private pipe is the faster way too: filling it holds no
-//! lock that the reader needs, and moving whole pages holds it briefly.
+//! lock that the reader needs, and moving whole pages holds it briefly. Where
+//! the other end may keep a call waiting, it is the only way (`apart`).
 //!
 //! `SPLICE_F_NONBLOCK` is always given: without it the call hangs before Linux
 //! 5.1 where data and end come together (go#63795), and a pipe's own
@@ -16,21 +17,25 @@
 //! From pipe to pipe a buffer keeps its flags, also that of a packet. A source
 //! with packets is left to read/write, unless the sink is in packet mode.
 
+mod apart;
 mod ask;
+mod takes;
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use self::apart::apart;
 use self::ask::{identity, probe, which_is_not_ready};
+pub(crate) use self::takes::takes;
 use super::spill::Spill;
-use super::{COULD_WAIT, Flow, Step, Takes, Verdict, needs_room, stream};
-use crate::endpoint::{Facts, Kind, Side};
+use super::{COULD_WAIT, Flow, Step, Verdict, needs_room, stream};
+use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::packets::{self, First};
 use crate::pipe::{self, OwnedPipe};
-use crate::route::{Capabilities, Pair, Why};
+use crate::route::Why;
 use crate::sys;
-use crate::transfer::{Sparse, Stranded};
+use crate::transfer::Stranded;
 use rustix::pipe::SpliceFlags;
 
 /// A step from a file, at least.
@@ -40,58 +45,6 @@ const FILE_STEP: usize = 512 << 10;
 const DOUBTS: u32 = 8;
 /// Below this much, a private pipe costs more than it saves.
 const WORTH_A_PIPE: u64 = 128 << 10;
-
-/// Anything with pages to give to anything that takes pages.
-pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
-    let (source, sink) = (pair.source, pair.sink);
-    readable(source)?;
-    writable(sink)?;
-    if pair.request.stable && source.kind.is_cached() && !sink.kind.is_cached() {
-        return Err("the sink would get the page cache's own pages".into());
-    }
-    if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
-        return Err("blocks of zeros are to become holes".into());
-    }
-    if source.kind.is_pipe() || sink.kind.is_pipe() {
-        Ok("one end is a pipe: pages move, bytes are not copied")
-    } else if can.private_pipe {
-        Ok("through a private pipe")
-    } else {
-        Err(Errno::EMFILE.into())
-    }
-}
-
-fn readable(source: &Facts) -> Result<(), Why> {
-    match source.kind {
-        // A tty is read with the pipe's lock held, which stops everybody else
-        // who uses the pipe until the next line is typed.
-        Kind::Tty => Err("a terminal would be read with the pipe locked".into()),
-        // EINVAL: they have no splice_read.
-        Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Err(Errno::EINVAL.into()),
-        // Some of /proc refuses, some of /sys takes it; none gains by it.
-        Kind::Pseudo => Err("made up on the fly: nothing to gain".into()),
-        Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
-            Err("a pipe keeps no boundaries between datagrams".into())
-        }
-        _ if source.is_direct() => Err("direct I/O wants aligned buffers".into()),
-        _ => Ok(()),
-    }
-}
-
-fn writable(sink: &Facts) -> Result<(), Why> {
-    match sink.kind {
-        // EINVAL, do_splice in fs/splice.c; pipes go another way there.
-        kind if sink.append && !kind.is_pipe() => Err(Errno::EINVAL.into()),
-        Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Err(Errno::EINVAL.into()),
-        Kind::Pseudo => Err("its writes are commands, to be kept whole".into()),
-        Kind::Tty => Err("a terminal takes bytes, not pages".into()),
-        Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
-            Err("pages would be sent as datagrams of any size".into())
-        }
-        _ if sink.is_direct() => Err("direct I/O wants aligned buffers".into()),
-        _ => Ok(()),
-    }
-}
 
 /// | errno | verdict | evidence |
 /// |---|---|---|
@@ -122,6 +75,8 @@ pub(crate) struct Splice {
     lent: [Option<pipe::Lent>; 2],
     /// The source was seen to hold a stream and no packets.
     stream: packets::Seen,
+    /// The private pipe is filled from the caller's.
+    may_be_packets: bool,
 }
 
 impl Splice {
@@ -149,6 +104,7 @@ impl Splice {
                 true => packets::Seen::of(identity(flow)),
                 false => packets::Seen::default(),
             },
+            may_be_packets: source.kind.is_pipe(),
         };
         // Whoever is at the other end of a pipe gains by a larger one.
         let ends = [(Side::Source, &flow.source), (Side::Sink, &flow.sink)];
@@ -160,7 +116,8 @@ impl Splice {
             // There is much to come.
             splice.each_lent(flow, pipe::Lent::grow);
         }
-        if source.kind.is_pipe() && !flow.sink_could_wait() {
+        let apart = apart(source, sink);
+        if source.kind.is_pipe() && !apart {
             return Ok(splice);
         }
         let from_file = source.kind.is_cached();
@@ -173,13 +130,22 @@ impl Splice {
                 splice.private = pipe::acquire(splice.step).ok();
                 splice.through = splice.private.is_some();
             }
+            if apart && !splice.through {
+                splice.private = Some(pipe::acquire(splice.step)?);
+                splice.through = true;
+            }
             return Ok(splice);
+        }
+        if source.kind.is_pipe() && known <= pipe::DEFAULT as u64 {
+            splice.step = pipe::DEFAULT;
         }
         if from_file {
             splice.step = FILE_STEP;
         }
         let pipe = pipe::acquire(splice.step)?;
-        if !from_file {
+        // Every socket takes a pipe's pages.
+        let takes_pages = source.kind.is_pipe() && sink.kind.is_stream_socket();
+        if !from_file && !takes_pages {
             probe(flow, &pipe)?;
         }
         splice.private = Some(pipe);
@@ -194,6 +160,13 @@ impl Splice {
     ) {
         for lent in self.lent.iter_mut().flatten() {
             tell(lent, flow.source_fd(), flow.sink_fd());
+        }
+    }
+
+    /// So many bytes went through the caller's pipe on this side.
+    fn lent_moved(&mut self, flow: &Flow<'_>, side: Side, bytes: usize) {
+        if let Some(lent) = &mut self.lent[usize::from(side == Side::Sink)] {
+            lent.moved(bytes, flow.source_fd(), flow.sink_fd());
         }
     }
 
@@ -231,6 +204,7 @@ impl Splice {
             Ok(n) => {
                 pipe.filled(n);
                 flow.took(n as u64);
+                self.lent_moved(flow, Side::Source, n);
                 Ok(())
             }
             Err(Errno::EAGAIN) if polled => Err(match flow.is_at_a_mark() {
@@ -309,7 +283,7 @@ impl Splice {
                 self.moved = true;
                 self.announced = flags.contains(SpliceFlags::MORE);
                 flow.gave(n as u64);
-                self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
+                self.lent_moved(flow, Side::Sink, n);
                 Verdict::Moved(n as u64)
             }
             Err(Errno::EINTR) => Verdict::Moved(0),
@@ -457,10 +431,15 @@ impl Step for Splice {
             self.spill = Spill::default();
             return Some(rest);
         }
-        let pipe = self.private.take()?;
+        let mut pipe = self.private.take()?;
         if pipe.held() == 0 {
             pipe.release();
             return None;
+        }
+        // Whoever gets them expects a stream.
+        if self.may_be_packets && self.spill.take(&mut pipe).is_ok() {
+            pipe.release();
+            return self.strand();
         }
         Some(Stranded::Pipe(pipe.into_reader()))
     }

@@ -20,7 +20,7 @@ use crate::sys::identity;
 /// unprivileged process may have by default (`fs.pipe-max-size`).
 pub(crate) const LARGEST: usize = 1 << 20;
 /// What a fresh pipe has (`pipe(7)`).
-const DEFAULT: usize = 64 << 10;
+pub(crate) const DEFAULT: usize = 64 << 10;
 
 /// A pipe that knows what it holds.
 ///

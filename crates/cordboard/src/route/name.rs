@@ -18,7 +18,8 @@ pub enum PathName {
     CopyFileRange,
     /// `sendfile(2)`.
     Sendfile,
-    /// `splice(2)`, through a private pipe where neither end is one.
+    /// `splice(2)`, through a private pipe where neither end is one, or the other
+    /// end may keep a call waiting.
     Splice,
     /// `recvmmsg(2)` and `sendmmsg(2)`, boundaries kept.
     Datagram,

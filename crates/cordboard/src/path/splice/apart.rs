@@ -1,0 +1,76 @@
+//! Pairs of which one call of `splice(2)` would wait for somebody while it holds
+//! the lock of the caller's pipe.
+//!
+//! `splice(2)` calls the sink with the source pipe locked (`splice_to_socket`
+//! and `iter_file_splice_write`, fs/splice.c), and a source that is no pipe with
+//! the sink pipe locked (`splice_file_to_pipe`). For as long as the sink or the
+//! source waits, every other call on the pipe waits too, of any process, and no
+//! signal ends that. So a private pipe stands between: from pipe to pipe
+//! nothing waits with a lock held (`ipipe_prep`, `opipe_prep`).
+
+use crate::endpoint::{Facts, Filesystem};
+
+/// One end is the caller's pipe, and the other may keep a call waiting.
+pub(super) fn apart(source: &Facts, sink: &Facts) -> bool {
+    match (source.kind.is_pipe(), sink.kind.is_pipe()) {
+        (true, false) => waits(sink),
+        // A stream socket is polled first, and a call takes what there is.
+        (false, true) => waits(source) && !source.kind.is_stream_socket(),
+        _ => false,
+    }
+}
+
+/// The flag against it is `O_NONBLOCK` of a socket or a device; there is none
+/// for a file whose server does not answer. A local one waits for its device at
+/// most.
+fn waits(end: &Facts) -> bool {
+    match end.kind.is_cached() {
+        true => end.filesystem.is_some_and(Filesystem::is_foreign),
+        false => end.can_block() && !end.nonblocking,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::Kind;
+
+    #[test]
+    fn what_may_wait_is_kept_apart_from_the_callers_pipe() {
+        let on = |magic| Facts {
+            filesystem: Some(Filesystem(magic)),
+            ..Facts::plain(Kind::File)
+        };
+        let device = Facts {
+            memory: false,
+            ..Facts::plain(Kind::CharDevice)
+        };
+        // With it as the sink, and as the source.
+        let ends = [
+            (Facts::plain(Kind::UnixStream), [true, false]),
+            (Facts::plain(Kind::Tcp), [true, false]),
+            (Facts::plain(Kind::StreamSocket), [true, false]),
+            (device, [true, true]),
+            (Facts::plain(Kind::CharDevice), [false, false]),
+            (Facts::plain(Kind::Memfd), [false, false]),
+            (Facts::plain(Kind::BlockDevice), [false, false]),
+            (on(0xEF53), [false, false]),
+            (on(0x65735546), [true, true]),
+            (on(0xdead_beef), [true, true]),
+        ];
+        for pipe in [Kind::Pipe, Kind::Fifo].map(Facts::plain) {
+            for (end, expected) in ends {
+                let found = [apart(&pipe, &end), apart(&end, &pipe)];
+                assert_eq!(found, expected, "{end:?}");
+                let nonblocking = Facts {
+                    nonblocking: true,
+                    ..end
+                };
+                let file = end.kind == Kind::File;
+                assert_eq!(apart(&pipe, &nonblocking), file && expected[0]);
+                assert!(!apart(&end, &end));
+            }
+            assert!(!apart(&pipe, &pipe));
+        }
+    }
+}
