@@ -1,4 +1,5 @@
-//! The boundary: a failure becomes errno and words, a panic never crosses.
+//! The boundary: a failure becomes errno and words; neither a panic nor a
+//! thread's cancellation crosses.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -51,8 +52,9 @@ thread_local! {
 
 /// Runs a call; on failure `errno` is set, its words are kept, and what C
 /// knows as a failure is returned. A panic, which would be a mistake in this
-/// library, is `ENOTRECOVERABLE`.
+/// library, is `ENOTRECOVERABLE`. The thread is not cancelled meanwhile.
 pub(crate) fn guard<T>(failed: T, call: impl FnOnce() -> Result<T, Problem>) -> T {
+    let _whole = sys::NotCancelled::begin();
     let problem = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => return value,
         Ok(Err(problem)) => problem,

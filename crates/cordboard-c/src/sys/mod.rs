@@ -1,10 +1,12 @@
 //! The calls that have no safe wrapper, and what C's pointers point to: with
 //! `calls`, the only rooms with `unsafe`, each block with its SAFETY line.
 
+mod cancel;
 mod descriptor;
 mod memory;
 mod signal;
 
+pub(crate) use cancel::NotCancelled;
 pub(crate) use descriptor::{Owned, flags, lend, owner, set_flags, set_signal, signal};
 pub(crate) use memory::{Opaque, check, give, give_text, room, take, text};
 pub(crate) use signal::{Owner, Target, notify, set_errno};

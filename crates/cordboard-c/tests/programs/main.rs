@@ -63,6 +63,11 @@ fn many() {
 }
 
 #[test]
+fn threads() {
+    passes("threads", false);
+}
+
+#[test]
 fn fork() {
     passes("fork", true);
 }

@@ -1,0 +1,103 @@
+/* pthread_cancel(3): it takes effect once the call has returned. */
+#include "check.h"
+
+#include <pthread.h>
+
+static void nothing(cord_transfer t, const struct cord_report *report, void *user)
+{
+    (void)t;
+    (void)report;
+    /* Where the end has come, this is called here and now. */
+    pthread_testcancel();
+    *(int *)user += 1;
+}
+
+/* Every call in turn, each of which finds the cancellation pending. */
+static void *pending(void *done)
+{
+    int told = 0, from = make_file("number, please"), to = make_file("");
+    struct channel a = make_pipe();
+    char text[512];
+    struct cord_request request = CORD_REQUEST_INIT(from, to);
+    struct cord_report report = CORD_REPORT_INIT;
+    struct cord_status status = CORD_STATUS_INIT;
+    request.size = 4;
+    CHECK(pthread_cancel(pthread_self()) == 0);
+    CHECK(cord_splice(from, to, 4) == 4);
+    CHECK(cord_run(&request, &report) == 0 && report.written == 4);
+    CHECK(cord_json(CORD_LAST, text, sizeof text) > 0);
+    cord_transfer t = cord_start(&request);
+    CHECK(t > 0);
+    CHECK(cord_fd(t) > 0);
+    CHECK(cord_wait(t, &report) == 0 && report.written == 4);
+    CHECK(cord_on_end(t, nothing, &told) == 0 && told == 1);
+    CHECK(cord_try(t, &report) == 1);
+    CHECK(cord_get_status(t, &status) == 0 && status.written == 4);
+    FAILS(ENODATA, cord_stranded(t, text, sizeof text));
+    CHECK(cord_json(t, text, sizeof text) > 0);
+    CHECK(cord_cancel(t) == 0);
+    CHECK(cord_close(t) == 0);
+    request.source = a.out;
+    t = cord_start(&request);
+    CHECK(t > 0 && cord_detach(t) == 0);
+    CHECK(cord_set_flags(from, O_ASYNC) == 0);
+    CHECK((cord_get_flags(from) & O_ASYNC) != 0);
+    FAILS(ENOENT, cord_last(from));
+    FAILS(EBADF, cord_splice(-1, to, 1));
+    *(int *)done = 1;
+    /* A call of the system's does it. */
+    close(a.in);
+    return NULL;
+}
+
+static void every_call_returns(void)
+{
+    int done = 0;
+    pthread_t thread;
+    void *end;
+    CHECK(pthread_create(&thread, NULL, pending, &done) == 0);
+    CHECK(pthread_join(thread, &end) == 0);
+    CHECK(end == PTHREAD_CANCELED && done == 1);
+}
+
+struct pair {
+    struct channel from, to;
+    ssize_t written;
+};
+
+static void *splices(void *user)
+{
+    struct pair *pair = (struct pair *)user;
+    pair->written = cord_splice(pair->from.out, pair->to.in, CORD_EOF);
+    pthread_testcancel();
+    pair->written = -1;
+    return NULL;
+}
+
+/* A thread that waits in cord_splice goes on to the end. */
+static void in_the_midst(void)
+{
+    struct pair pair = {make_pipe(), make_pipe(), 0};
+    pthread_t thread;
+    void *end;
+    CHECK(pthread_create(&thread, NULL, splices, &pair) == 0);
+    put(pair.from.in, "one");
+    expect(pair.to.out, "one");
+    CHECK(pthread_cancel(thread) == 0);
+    put(pair.from.in, "two");
+    expect(pair.to.out, "two");
+    close(pair.from.in);
+    CHECK(pthread_join(thread, &end) == 0);
+    CHECK(end == PTHREAD_CANCELED && pair.written == 6);
+    close(pair.from.out);
+    close(pair.to.in);
+    close(pair.to.out);
+}
+
+int main(void)
+{
+    watchdog();
+    every_call_returns();
+    in_the_midst();
+    return 0;
+}
