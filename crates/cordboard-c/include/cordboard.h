@@ -228,9 +228,7 @@ extern "C" {
 //
 // * EBADF: not open, or not for this direction.
 // * EISDIR: a directory.
-// * EINVAL: a listening socket; what cannot be read or written at all, as an
-//   epoll descriptor; a record of an eventfd, a timerfd, a signalfd or inotify
-//   that is longer than `size`; source and sink are one file or one open
+// * EINVAL: a listening socket; source and sink are one file or one open
 //   description in a way that has no end, or that overlaps; a word in
 //   CORDBOARD_ROUTE or CORDBOARD_WITHOUT that names no path.
 //   With FASYNC, an end that is an error is reported by the signal.
@@ -254,6 +252,7 @@ ssize_t cord_splice(int src, int dst, size_t size);
 // # Errors
 //
 // * ENOENT: there is none, or it was closed.
+// * EBADF: a number below 0.
 cord_transfer cord_last(int fd);
 
 // cord_run - carry out a request, and wait for its end
@@ -264,7 +263,8 @@ cord_transfer cord_last(int fd);
 //
 // # Returns
 //
-// 0, or -1 and errno. An end by `idle_ms` is none of both sides' failure: 0.
+// 0, or -1 and errno. An end by `idle_ms` is none of both sides' failure: 0,
+// with bytes in `report->stranded` too, which `cord_stranded` hands back.
 //
 // # Errors
 //
@@ -486,6 +486,8 @@ const char *cord_error(void);
 
 // cord_version - the version of the library, `"0.1.0"`
 const char *cord_version(void);
+
+extern int pthread_setcancelstate(int state, int *before);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -45,7 +45,8 @@ impl Slot {
     ///
     /// # Errors
     ///
-    /// `EDEADLK` in a callback.
+    /// `EDEADLK` in a callback. `EBADF` in a child of `fork(2)`, which a handler
+    /// may have made meanwhile.
     pub(crate) fn wait(&self) -> Result<(), Problem> {
         if TELLING.get() {
             return Err(Problem::new(
@@ -54,6 +55,9 @@ impl Slot {
             ));
         }
         self.running.wait_for_end();
+        if self.report().is_none() {
+            return Err(Problem::new(Errno::EBADF, "it is another process's"));
+        }
         Ok(())
     }
 

@@ -41,6 +41,8 @@ pub unsafe extern "C" fn cord_wait(transfer: cord_transfer, report: *mut cord_re
         }
         // Kept: another thread may close the handle meanwhile.
         let slot = table().get(transfer)?;
+        // SAFETY: as the caller promises.
+        unsafe { check(report)? };
         slot.wait()?;
         // SAFETY: as the caller promises.
         unsafe { tell_of(&slot, report) }.map(|_| 0)
@@ -91,8 +93,22 @@ unsafe fn tell_of(slot: &Slot, report: *mut cord_report) -> Result<bool, Problem
     match slot.report() {
         // SAFETY: as the caller promises.
         Some(from) => unsafe { give(from, report) },
-        None => Ok(false),
+        // SAFETY: as the caller promises.
+        None => unsafe { check(report) }.map(|()| false),
     }
+}
+
+/// Finds out at once what would be refused at the end.
+///
+/// # Safety
+///
+/// As of the calls above.
+unsafe fn check(report: *const cord_report) -> Result<(), Problem> {
+    if report.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as the caller promises.
+    unsafe { sys::check(report) }.map_err(Problem::from)
 }
 
 /// # Safety

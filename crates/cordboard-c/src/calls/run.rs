@@ -19,7 +19,8 @@ use crate::{convert, outcome, sys};
 ///
 /// # Returns
 ///
-/// 0, or -1 and errno. An end by `idle_ms` is none of both sides' failure: 0.
+/// 0, or -1 and errno. An end by `idle_ms` is none of both sides' failure: 0,
+/// with bytes in `report->stranded` too, which `cord_stranded` hands back.
 ///
 /// # Errors
 ///

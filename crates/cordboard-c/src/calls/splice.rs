@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
-use cordboard::{Errno, Refusal, Report, Request, Side, Size, Transfer};
+use cordboard::{Ended, Errno, Refusal, Report, Request, Side, Size, Transfer};
 use libc::ssize_t;
 
 use crate::failed::Failed;
@@ -83,9 +83,14 @@ pub(super) fn synchronous(
     sink: BorrowedFd<'_>,
     request: Request,
 ) -> Result<u64, Failed> {
-    let report = Transfer::new(source, sink, request)?.run().into_result()?;
-    let written = report.written;
-    keep(Finished::new(report, None));
+    let outcome = Transfer::new(source, sink, request)?.run();
+    let written = outcome.report.written;
+    if outcome.report.ended == Ended::Idle {
+        // Nobody's failure, be anything stranded or not.
+        keep(Finished::from(outcome));
+    } else {
+        keep(Finished::new(outcome.into_result()?, None));
+    }
     Ok(written)
 }
 
@@ -111,6 +116,7 @@ pub(super) fn lend_both<'a>(
 /// # Errors
 ///
 /// * ENOENT: there is none, or it was closed.
+/// * EBADF: a number below 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_last(fd: c_int) -> cord_transfer {
     guard(-1, || {

@@ -18,30 +18,29 @@ use crate::types::{cord_report, cord_request, cord_status};
 /// `repr(C)`, a `usize` first, valid with all bits zero, no padding that
 /// matters.
 pub(crate) unsafe trait Grows: Copy {
-    /// The least of it that a caller can have: its size when there was first
-    /// one. It ends where a field does, and does not move when others are
-    /// added.
-    const FIRST: usize;
+    /// The sizes that it had in earlier versions. They end where a field does,
+    /// and do not move when others are added.
+    const EARLIER: &[usize];
 }
 
 // SAFETY: integers and a pointer behind a usize.
 unsafe impl Grows for cord_request {
-    const FIRST: usize = offset_of!(cord_request, direct);
+    const EARLIER: &[usize] = &[offset_of!(cord_request, direct)];
 }
 // SAFETY: integers behind a usize.
 unsafe impl Grows for cord_report {
-    const FIRST: usize = offset_of!(cord_report, path) + 96;
+    const EARLIER: &[usize] = &[];
 }
 // SAFETY: integers behind a usize.
 unsafe impl Grows for cord_status {
-    const FIRST: usize = offset_of!(cord_status, path) + 32;
+    const EARLIER: &[usize] = &[];
 }
 
 #[cfg(target_pointer_width = "64")]
 const _: () = {
-    assert!(cord_request::FIRST == 72);
-    assert!(cord_report::FIRST == 160);
-    assert!(cord_status::FIRST == 96);
+    assert!(matches!(cord_request::EARLIER, [72]) && size_of::<cord_request>() == 96);
+    assert!(cord_report::EARLIER.is_empty() && size_of::<cord_report>() == 160);
+    assert!(cord_status::EARLIER.is_empty() && size_of::<cord_status>() == 96);
 };
 
 /// The caller's structure.
@@ -122,9 +121,11 @@ unsafe fn size_at<T: Grows>(pointer: *const T) -> Result<usize, Errno> {
     }
     // SAFETY: its first field, which the caller promises can be read.
     let size = unsafe { pointer.cast::<usize>().read_unaligned() };
-    match size {
-        size if size < T::FIRST || size > SANE => Err(Errno::EINVAL),
-        size => Ok(size),
+    // A later version's may have any size that a structure can have.
+    let later = size >= size_of::<T>() && size <= SANE && size.is_multiple_of(align_of::<T>());
+    match later || T::EARLIER.contains(&size) {
+        true => Ok(size),
+        false => Err(Errno::EINVAL),
     }
 }
 
@@ -212,7 +213,7 @@ mod tests {
 
     // SAFETY: integers behind a usize.
     unsafe impl Grows for Today {
-        const FIRST: usize = 16;
+        const EARLIER: &[usize] = &[16];
     }
 
     /// What a caller of another version has: 8 bytes each.
@@ -234,7 +235,10 @@ mod tests {
         assert_eq!(taken(&[32, 1, 2, 0]).map(|t| t.new), Ok(2), "a newer one");
         assert_eq!(taken(&[32, 1, 2, 1]), Err(Errno::E2BIG));
         assert_eq!(taken(&[0, 1, 2]), Err(Errno::EINVAL), "never filled in");
-        assert_eq!(taken(&[u64::MAX, 1, 2]), Err(Errno::EINVAL));
+        for no_version in [8, 15, 17, 23, 25, 4104, u64::MAX] {
+            let taken = taken(&[no_version, 1, 2, 0]);
+            assert_eq!(taken, Err(Errno::EINVAL), "{no_version}");
+        }
         assert_eq!(
             // SAFETY: NULL is allowed.
             unsafe { take::<Today>(std::ptr::null()) },

@@ -1,6 +1,8 @@
 /* A child of fork: the parent's handles are not its own, all else is. */
 #include "check.h"
 
+#include <pthread.h>
+
 static void child(cord_transfer parents, struct channel b, int marked)
 {
     watchdog();
@@ -21,6 +23,75 @@ static void child(cord_transfer parents, struct channel b, int marked)
     CHECK(cord_close(t) == 0);
     close(from);
     close(other);
+}
+
+static pid_t forked;
+
+static void fork_here(int signal)
+{
+    (void)signal;
+    pid_t child = fork();
+    if (child == 0)
+        watchdog();
+    __atomic_store_n(&forked, child, __ATOMIC_RELEASE);
+}
+
+struct waiting {
+    pthread_t thread;
+    cord_transfer transfer;
+};
+
+/* Signals the first thread once it sleeps: in cord_wait, since it sleeps
+ * nowhere else. Its child shall not. */
+static void *when_it_sleeps(void *user)
+{
+    struct waiting *waiting = (struct waiting *)user;
+    char name[64], line[512];
+    snprintf(name, sizeof name, "/proc/self/task/%d/stat", (int)getpid());
+    do {
+        sched_yield();
+        FILE *file = fopen(name, "r");
+        CHECK(file && fgets(line, sizeof line, file));
+        fclose(file);
+    } while (!strstr(line, ") S "));
+    __atomic_store_n(&forked, -1, __ATOMIC_RELEASE);
+    CHECK(pthread_kill(waiting->thread, SIGUSR1) == 0);
+    pid_t child;
+    while ((child = __atomic_load_n(&forked, __ATOMIC_ACQUIRE)) == -1)
+        sched_yield();
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(cord_cancel(waiting->transfer) == 0);
+    return NULL;
+}
+
+/* A child that a signal's handler makes is in the midst of its parent's
+ * cord_wait, which ends there. */
+static void in_a_handler(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = fork_here;
+    action.sa_flags = SA_RESTART;
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    struct channel a = make_pipe(), b = make_pipe();
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    struct waiting here = {pthread_self(), cord_start(&request)};
+    CHECK(here.transfer > 0);
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, when_it_sleeps, &here) == 0);
+    struct cord_report report = CORD_REPORT_INIT;
+    int waited = cord_wait(here.transfer, &report), error = errno;
+    if (__atomic_load_n(&forked, __ATOMIC_ACQUIRE) == 0)
+        _exit(waited == -1 && error == EBADF ? 0 : 1);
+    CHECK(waited == 0 && report.ended == CORD_ENDED_CANCELLED);
+    CHECK(pthread_join(other, NULL) == 0);
+    CHECK(cord_close(here.transfer) == 0);
+    close(a.out);
+    close(a.in);
+    close(b.out);
+    close(b.in);
 }
 
 int main(void)
@@ -55,5 +126,6 @@ int main(void)
     close(b.in);
     close(b.out);
     close(marked);
+    in_a_handler();
     return 0;
 }

@@ -218,6 +218,9 @@ static void closed(void)
     FAILS(EFAULT, cord_get_status(other, NULL));
     struct cord_report report = CORD_REPORT_INIT;
     report.struct_size = 1;
+    /* Found out before it has ended, too. */
+    FAILS(EINVAL, cord_try(other, &report));
+    FAILS(EINVAL, cord_wait(other, &report));
     close(a.in);
     CHECK(cord_wait(other, NULL) == 0);
     FAILS(EINVAL, cord_wait(other, &report));

@@ -214,6 +214,41 @@ static void requests(void)
     close(to);
 }
 
+/* An end by `idle_ms` is no failure, with bytes that the sink did not take
+ * either. */
+static void silence(void)
+{
+    enum { MOST = 1 << 20 };
+    char *bytes = (char *)calloc(1, MOST);
+    int from[2], to[2];
+    CHECK(bytes && socketpair(AF_UNIX, SOCK_STREAM, 0, from) == 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, to) == 0);
+    ssize_t there = send(from[1], bytes, MOST, MSG_DONTWAIT);
+    CHECK(there > 0);
+    /* A sink that has room for a part of it. */
+    while (send(to[1], bytes, MOST, MSG_DONTWAIT) > 0)
+        continue;
+    CHECK(read(to[0], bytes, 40000) == 40000);
+    struct cord_request request = CORD_REQUEST_INIT(from[0], to[1]);
+    request.idle_ms = 30;
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_run(&request, &report) == 0);
+    CHECK(report.ended == CORD_ENDED_IDLE && report.error == 0);
+    CHECK(report.failed == CORD_NEITHER && report.stranded > 0);
+    CHECK(report.read == report.written + report.stranded);
+    /* They are handed back as after a failure. */
+    uint64_t back = 0;
+    ssize_t n;
+    while ((n = cord_stranded(CORD_LAST, bytes, MOST)) > 0)
+        back += (uint64_t)n;
+    CHECK(n == -1 && errno == ENODATA && back == report.stranded);
+    for (int i = 0; i < 2; i++) {
+        close(from[i]);
+        close(to[i]);
+    }
+    free(bytes);
+}
+
 /* Older and newer programs: the structures are shorter or longer. */
 static void versions(void)
 {
@@ -231,7 +266,11 @@ static void versions(void)
     past.direct = 99;
     past.reserved = 99;
     FAILS(EBADF, cord_run(&past, NULL));
-    past.struct_size = FIRST_REQUEST - 1;
+    for (size_t size = FIRST_REQUEST - 1; size < REQUEST; size++) {
+        past.struct_size = size == FIRST_REQUEST ? 0 : size;
+        FAILS(EINVAL, cord_run(&past, NULL));
+    }
+    past.struct_size = REQUEST + 1;
     FAILS(EINVAL, cord_run(&past, NULL));
     struct cord_report report = CORD_REPORT_INIT;
     report.struct_size = REPORT;
@@ -318,6 +357,7 @@ int main(void)
     broken_pipe();
     last();
     requests();
+    silence();
     versions();
     direct();
     return 0;
