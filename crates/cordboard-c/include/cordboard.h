@@ -228,7 +228,9 @@ extern "C" {
 //
 // * EBADF: not open, or not for this direction.
 // * EISDIR: a directory.
-// * EINVAL: a listening socket; source and sink are one file or one open
+// * EINVAL: a listening socket; what cannot be read or written at all, as an
+//   epoll descriptor; a record of an eventfd, a timerfd, a signalfd or inotify
+//   that is longer than `size`; source and sink are one file or one open
 //   description in a way that has no end, or that overlaps; a word in
 //   CORDBOARD_ROUTE or CORDBOARD_WITHOUT that names no path.
 //   With FASYNC, an end that is an error is reported by the signal.
