@@ -15,6 +15,7 @@ mod convert;
 mod failed;
 mod fasync;
 mod guard;
+mod kept;
 mod outcome;
 #[allow(unsafe_code)]
 mod sys;

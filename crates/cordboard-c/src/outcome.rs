@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 
 use cordboard::{Errno, Outcome, Report, Stranded};
 
 use crate::guard::Problem;
+use crate::kept::Kept;
 
 /// A transfer that has ended.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl From<Outcome> for Finished {
 #[derive(Debug)]
 enum Remains {
     Nothing,
-    Pipe(OwnedFd),
+    Pipe(Kept),
     Bytes(VecDeque<u8>),
     Datagrams(VecDeque<Vec<u8>>),
 }
@@ -54,7 +54,7 @@ enum Remains {
 impl Remains {
     fn new(stranded: Option<Stranded>) -> Remains {
         match stranded {
-            Some(Stranded::Pipe(pipe)) => Remains::Pipe(pipe),
+            Some(Stranded::Pipe(pipe)) => Remains::Pipe(Kept::new(pipe)),
             Some(Stranded::Buffer(bytes)) => Remains::Bytes(bytes.into()),
             Some(Stranded::Datagrams(datagrams)) => Remains::Datagrams(datagrams.into()),
             _ => Remains::Nothing,
@@ -66,12 +66,16 @@ impl Remains {
             Remains::Nothing => None,
             // Its write end is closed: this never waits.
             Remains::Pipe(_) if room.is_empty() => Some(0),
-            Remains::Pipe(pipe) => {
-                let read = rustix::io::retry_on_intr(|| {
-                    rustix::io::read(&*pipe, &mut *room).map(|(read, _)| read.len())
-                });
-                Some(read.map_err(Errno::from)?).filter(|n| *n > 0)
-            }
+            Remains::Pipe(pipe) => match pipe.fd() {
+                // The host has closed it, with what was in it.
+                None => None,
+                Some(pipe) => {
+                    let read = rustix::io::retry_on_intr(|| {
+                        rustix::io::read(pipe, &mut *room).map(|(read, _)| read.len())
+                    });
+                    Some(read.map_err(Errno::from)?).filter(|n| *n > 0)
+                }
+            },
             Remains::Bytes(bytes) if bytes.is_empty() => None,
             Remains::Bytes(bytes) => {
                 let length = bytes.len().min(room.len());
@@ -148,6 +152,7 @@ fn none() -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys;
 
     fn read(finished: &mut Finished, most: usize) -> Result<Vec<u8>, Errno> {
         let mut room = vec![MaybeUninit::new(0); most];
@@ -187,6 +192,31 @@ mod tests {
             assert_eq!(read(&mut datagrams, 8).as_deref(), Ok(expected));
         }
         assert_eq!(read(&mut datagrams, 8), Err(Errno::ENODATA));
+    }
+
+    /// The host closes all descriptors while bytes are kept in a pipe, and has
+    /// its own file under that number: it is neither read nor closed.
+    #[test]
+    fn what_the_host_has_closed_is_left_alone() {
+        use std::os::fd::{AsFd, AsRawFd};
+        for reads in [false, true] {
+            assert!(testkit::child::in_a_child(|| {
+                let (reader, writer) = rustix::pipe::pipe().unwrap();
+                rustix::io::write(&writer, b"abc").unwrap();
+                drop(writer);
+                let own = tempfile::tempfile().unwrap();
+                rustix::io::write(&own, b"own").unwrap();
+                rustix::fs::seek(&own, rustix::fs::SeekFrom::Start(0)).unwrap();
+                let number = sys::lend(reader.as_raw_fd()).unwrap();
+                let mut kept = finished(Stranded::Pipe(reader));
+                testkit::child::replace(number, own.as_fd());
+                if reads {
+                    assert_eq!(read(&mut kept, 2), Err(Errno::ENODATA));
+                }
+                drop(kept);
+                rustix::fs::tell(number) == Ok(0)
+            }));
+        }
     }
 
     #[test]

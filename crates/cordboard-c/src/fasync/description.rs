@@ -1,19 +1,12 @@
 //! Open descriptions, told apart as far as this kernel can.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use cordboard::Errno;
 use cordboard::endpoint::same_description;
 
+use crate::kept::{Kept, file};
 use crate::sys;
-
-/// Device and inode.
-pub(super) type FileId = (u64, u64);
-
-pub(super) fn file(fd: BorrowedFd<'_>) -> Result<FileId, Errno> {
-    let stat = rustix::fs::fstat(fd)?;
-    Ok((stat.st_dev as u64, stat.st_ino as u64))
-}
 
 fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
@@ -34,9 +27,7 @@ pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
 /// closed the duplicate's number (`close_range(2)`) and opened another file
 /// under it.
 pub(super) struct Description {
-    /// `None` once it is dropped.
-    fd: Option<OwnedFd>,
-    file: FileId,
+    kept: Kept,
     /// The number under which it came.
     number: RawFd,
 }
@@ -47,23 +38,21 @@ impl Description {
     /// `EBADF`; `EMFILE` where there is no descriptor for the duplicate.
     pub(super) fn keep(fd: BorrowedFd<'_>) -> Result<Description, Errno> {
         Ok(Description {
-            fd: Some(duplicate(fd)?),
-            file: file(fd)?,
+            kept: Kept::new(duplicate(fd)?),
             number: fd.as_raw_fd(),
         })
     }
 
     /// It; `None` where its number is no longer its own.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        let fd = self.fd.as_ref()?.as_fd();
-        (file(fd) == Ok(self.file)).then_some(fd)
+        self.kept.fd()
     }
 
     /// Whether this is it. Where nobody can tell, the same file under the same
     /// number is taken for it.
     pub(super) fn is(&self, fd: BorrowedFd<'_>) -> bool {
         let by_number = fd.as_raw_fd() == self.number;
-        file(fd).is_ok_and(|file| file == self.file)
+        file(fd).is_ok_and(|file| self.kept.is_of(file))
             && (self.fd()).is_some_and(|own| same(own, fd).unwrap_or(by_number))
     }
 
@@ -71,14 +60,5 @@ impl Description {
     pub(super) fn by_number(&self) -> Option<BorrowedFd<'_>> {
         let number = sys::lend(self.number).ok();
         number.filter(|number| self.is(*number)).or(self.fd())
-    }
-}
-
-impl Drop for Description {
-    fn drop(&mut self) {
-        if self.fd().is_none() {
-            // The number refers to another file by now.
-            std::mem::forget(self.fd.take());
-        }
     }
 }

@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cordboard::Errno;
 
-use super::description::{FileId, file, same};
+use super::description::same;
+use crate::kept::{FileId, file};
 use crate::sys;
 use crate::table::{lock, table};
 
