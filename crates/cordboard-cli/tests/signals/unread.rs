@@ -121,12 +121,16 @@ fn a_reader_gets_the_report_after_a_signal() {
             tcflow(&writer, Action::OOn).unwrap();
         }
         drop(writer);
+        let (begun, begins) = std::sync::mpsc::channel();
         let reading = std::thread::spawn(move || {
-            let mut all = Vec::new();
+            let mut all = vec![0];
+            rustix::io::read(&reader, &mut all).unwrap();
+            begun.send(()).unwrap();
             // A terminal's end is EIO.
             let _ = File::from(reader).read_to_end(&mut all);
             all
         });
+        begins.recv().unwrap();
         signal(child.id(), Signal::TERM);
         let code = end(child).code();
         let said = reading.join().unwrap();
