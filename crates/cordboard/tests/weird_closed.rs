@@ -164,7 +164,14 @@ fn an_engine_that_is_closed_right_after_a_start() {
     }
 }
 
-/// Whoever waits for a transfer, or cancels it, finds out at once that the host
+/// How somebody finds out.
+enum Way {
+    Wait,
+    Cancel,
+    Look,
+}
+
+/// Whoever waits for a transfer, cancels it or looks at it finds out that the host
 /// has closed everything: the thread that sleeps is not woken for it.
 #[test]
 fn who_waits_finds_out_that_the_engine_is_closed() {
@@ -172,7 +179,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
     if !common::alone("who_waits_finds_out_that_the_engine_is_closed") {
         return;
     }
-    for cancels in [false, true] {
+    for way in [Way::Wait, Way::Cancel, Way::Look] {
         // This process keeps the other ends: they do not hang up.
         let (source, mut feed) = std::io::pipe().unwrap();
         let (mut end, sink) = std::io::pipe().unwrap();
@@ -183,8 +190,14 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
             let ours = [reactor()];
             asleep(&ours);
             testkit::child::close_from(3);
-            if cancels {
-                running.cancel();
+            match way {
+                Way::Wait => {}
+                Way::Cancel => running.cancel(),
+                Way::Look => {
+                    while !running.status().ended {
+                        std::thread::yield_now();
+                    }
+                }
             }
             running.wait_for_end();
             // The first one sleeps on.

@@ -93,8 +93,13 @@ unsafe fn tell_of(slot: &Slot, report: *mut cord_report) -> Result<bool, Problem
     match slot.report() {
         // SAFETY: as the caller promises.
         Some(from) => unsafe { give(from, report) },
-        // SAFETY: as the caller promises.
-        None => unsafe { check(report) }.map(|()| false),
+        None => {
+            // SAFETY: as the caller promises.
+            unsafe { check(report)? };
+            // Which finds out where it cannot end by itself any more.
+            slot.running.status();
+            Ok(false)
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub(super) struct Shared {
     pub(super) completion: Completion<Outcome>,
     inbox: Arc<Inbox<Message>>,
     seat: Arc<Seat<Box<Reactor>>>,
+    /// When the engine's descriptors were last checked by whoever has the handle,
+    /// in milliseconds since the start.
+    checked: AtomicU64,
 }
 
 /// How long a thread waits for an end before it checks that the engine's
@@ -52,7 +56,26 @@ impl Shared {
             completion: Completion::new(),
             inbox: Arc::clone(station.inbox()),
             seat: Arc::clone(station.seat()),
+            checked: AtomicU64::new(0),
         })
+    }
+
+    /// Has the engine find out where the host has closed its descriptors: the
+    /// thread that sleeps on them does so within a minute only.
+    fn check(&self) {
+        if !self.inbox.bell().is_there() {
+            self.seat.doubt();
+        }
+    }
+
+    /// The same, if the last time is long ago.
+    fn check_now_and_then(&self, elapsed: Duration) {
+        let now = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        let before = self.checked.load(Ordering::Relaxed);
+        if now.saturating_sub(before) >= SOON.as_millis() as u64 {
+            self.checked.store(now, Ordering::Relaxed);
+            self.check();
+        }
     }
 
     /// The counts, for an outcome that no thread reports.
@@ -125,7 +148,11 @@ impl Running {
     /// The transfer at this moment.
     pub fn status(&self) -> Status {
         let ended = self.is_orphan() || self.shared.completion.has_ended();
-        self.shared.live.look(ended)
+        let status = self.shared.live.look(ended);
+        if !ended {
+            self.shared.check_now_and_then(status.elapsed);
+        }
+        status
     }
 
     /// Ends it with [`Ended::Cancelled`](crate::Ended::Cancelled), soon: a
@@ -157,7 +184,12 @@ impl Running {
         if self.is_orphan() {
             return Some(self.orphan());
         }
-        self.shared.completion.try_take()
+        let outcome = self.shared.completion.try_take();
+        if outcome.is_none() {
+            // It may be asked for in a loop.
+            self.status();
+        }
+        outcome
     }
 
     /// Waits for its end. What [`Running::try_wait`] has given away comes
@@ -185,9 +217,8 @@ impl Running {
                 return None;
             }
             let most = std::mem::replace(&mut next, LATER);
-            if most == LATER && !self.shared.inbox.bell().is_there() {
-                // The host has closed it.
-                self.shared.seat.doubt();
+            if most == LATER {
+                self.shared.check();
             }
             Some(most)
         }) && !self.is_orphan()
