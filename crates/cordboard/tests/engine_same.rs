@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use common::{any, content, handed_back, pattern, watchdog};
+use common::{any, content, handed_back, pattern};
 use cordboard::engine::{Backend, Options};
 use cordboard::{
     Direct, Ended, Engine, Errno, Outcome, PathName, Request, Side, Size, Sparse, Transfer,
@@ -20,6 +20,7 @@ use cordboard::{
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use testkit::watchdog;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -244,6 +245,8 @@ fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCase
     if engine.is_none() && matches!(case.fault, Fault::Cancelled(_)) {
         return Ok(());
     }
+    // Each case, not all of them, which takes a busy machine minutes.
+    let _watched = watchdog::watch(format!("{how}: {case:?}"));
     let data = data(case.length);
     let (from, feeder) = source(case.source, data);
     let (to, reader) = sink(case);
@@ -363,7 +366,6 @@ fn file_system_is_direct() -> bool {
 
 #[test]
 fn every_engine_does_what_the_model_does() {
-    let _dog = watchdog("every_engine_does_what_the_model_does");
     if !common::alone("every_engine_does_what_the_model_does") {
         return;
     }

@@ -140,7 +140,10 @@ fn an_engine_that_is_closed_right_after_a_start() {
         let none: libc::sched_param = unsafe { std::mem::zeroed() };
         // SAFETY: reads the parameters.
         let done = unsafe { libc::sched_setscheduler(thread, policy, &raw const none) };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        let error = std::io::Error::last_os_error();
+        // On a busy machine it has run by then, and ended.
+        let ended = error.raw_os_error() == Some(libc::ESRCH) && policy == libc::SCHED_OTHER;
+        assert!(done == 0 || ended, "{error}");
     };
     for _ in 0..5 {
         assert!(testkit::child::in_a_child(|| {
@@ -217,6 +220,10 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
 #[test]
 fn what_was_opened_since_is_left_alone() {
     let _dog = watchdog("what_was_opened_since_is_left_alone");
+    let name = "what_was_opened_since_is_left_alone";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Eventfd]) {
+        return;
+    }
     if !common::alone("what_was_opened_since_is_left_alone") {
         return;
     }

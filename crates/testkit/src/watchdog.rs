@@ -1,6 +1,7 @@
 //! Finding the cell that hangs. Not a timed assertion: nothing is measured,
 //! and only a step that never ends is noticed.
 
+use std::io::Write;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,8 @@ fn patrol() {
         std::thread::sleep(Duration::from_secs(1));
         let running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((_, name, _)) = running.iter().find(|(_, _, at)| at.elapsed() > patience) {
-            eprintln!("HANGS: {name}");
+            // Past the harness's capture, which this thread inherits.
+            let _ = writeln!(std::io::stderr().lock(), "HANGS: {name}");
             std::process::abort();
         }
     }

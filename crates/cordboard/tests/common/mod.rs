@@ -225,7 +225,8 @@ pub fn watchdog(name: &'static str) -> Watchdog {
         if receiver.recv_timeout(testkit::watchdog::patience())
             == Err(mpsc::RecvTimeoutError::Timeout)
         {
-            eprintln!("HUNG: {name}");
+            // Past the harness's capture.
+            let _ = writeln!(std::io::stderr().lock(), "HANGS: {name}");
             std::process::abort();
         }
     });
