@@ -9,6 +9,7 @@ mod explain;
 mod failure;
 mod flags;
 mod hints;
+mod memory;
 mod pages;
 mod patient;
 mod play;

@@ -25,16 +25,62 @@ pub fn set_timer(interval: Duration) {
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
 }
 
-/// Up to where descriptors are numbered: `RLIMIT_NOFILE`. `None` where a filter
-/// refuses even the question.
-pub fn most_descriptors() -> Option<u64> {
+#[cfg(target_env = "gnu")]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+type Resource = libc::c_int;
+
+/// A limit of the process; `u64::MAX` for none. `None` where a filter refuses
+/// even the question.
+fn limit(resource: Resource) -> Option<u64> {
     let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
     // SAFETY: getrlimit(2) writes one rlimit, which is valid for it.
-    let done = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) };
+    let done = unsafe { libc::getrlimit(resource, limit.as_mut_ptr()) };
     // SAFETY: all zeros is a valid rlimit, and the call has filled it in.
     let limit = unsafe { limit.assume_init() };
     #[allow(clippy::unnecessary_cast, reason = "its width is the architecture's")]
-    (done == 0).then_some(limit.rlim_cur as u64)
+    (done == 0).then_some(match limit.rlim_cur {
+        libc::RLIM_INFINITY => u64::MAX,
+        limit => limit as u64,
+    })
+}
+
+/// Up to where descriptors are numbered: `RLIMIT_NOFILE`. `None` where a filter
+/// refuses even the question.
+pub fn most_descriptors() -> Option<u64> {
+    limit(libc::RLIMIT_NOFILE)
+}
+
+/// Bytes of address space that the process may still map: `RLIMIT_AS`, or
+/// `RLIMIT_DATA`, which counts writable private memory (since Linux 4.7), less
+/// what it has (`/proc/self/statm` in `proc_pid_statm(5)`). `None`: no limit.
+pub fn addresses_left() -> Option<u64> {
+    let limited = |limit: Option<u64>| limit.filter(|limit| *limit != u64::MAX);
+    let limits = [
+        limited(limit(libc::RLIMIT_AS)),
+        limited(limit(libc::RLIMIT_DATA)),
+    ];
+    if limits == [None; 2] {
+        return None;
+    }
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut fields = statm.split_ascii_whitespace().map(str::parse::<u64>);
+    let mut pages = |field| fields.nth(field).and_then(Result::ok).unwrap_or(0);
+    // The first field, and the sixth.
+    let has = [pages(0), pages(4)];
+    let page = rustix::param::page_size() as u64;
+    let left = |(limit, has): (Option<u64>, u64)| Some(limit?.saturating_sub(has * page));
+    limits.into_iter().zip(has).filter_map(left).min()
+}
+
+/// Has the C library serve all threads from one heap. The GNU one gives each
+/// thread its own, of 64 MiB of addresses (`HEAP_MAX_SIZE`, malloc/arena.c).
+pub fn share_one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt(3) takes integers; no other thread of ours runs yet.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1)
+    };
 }
 
 /// Whether a signal is ignored.

@@ -3,7 +3,9 @@
 //! Each has a thread or a place in the engine, and at most [`EACH`] descriptors.
 //! Of memory it has a buffer of 256 KiB, a private pipe of up to 1 MiB, or up to
 //! 8 MiB on their way past the page cache, where all of them have 64 MiB. So
-//! both are bounded whatever the size of a tree.
+//! both are bounded whatever the size of a tree. Where addresses are limited,
+//! threads and buffers must leave some for small allocations: one that fails
+//! ends the process.
 
 use std::num::NonZeroUsize;
 
@@ -22,8 +24,16 @@ const EACH: u64 = 8;
 /// wait for many, and a few for what we were started with.
 const BESIDES: u64 = 13;
 
+/// Addresses that one file takes: a stack here and one of the engine's, and
+/// buffers.
+const ADDRESSES: u64 = 4 << 20;
+
+/// Those of the rest: the engine's other threads, the lists of what there is to
+/// copy, and what is told.
+const OTHER_ADDRESSES: u64 = 16 << 20;
+
 /// As many as were asked for, or as there are processors, but two to four; and
-/// no more than there may be descriptors for. One is always to be had: one
+/// no more than there are descriptors and addresses for. One is always to be had: one
 /// after the other.
 pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
@@ -31,7 +41,18 @@ pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
     /// The kernel's default (`INR_OPEN_CUR`), where a filter keeps it from us.
     const USUAL: u64 = 1024;
     let limit = sys::most_descriptors().unwrap_or(USUAL);
-    within(wanted, limit, recursive)
+    let addresses = sys::addresses_left();
+    if addresses.is_some() {
+        sys::share_one_heap();
+    }
+    within(wanted, limit, recursive).min(with_addresses(addresses))
+}
+
+fn with_addresses(left: Option<u64>) -> usize {
+    let room = left.map_or(u64::MAX, |left| {
+        left.saturating_sub(OTHER_ADDRESSES) / ADDRESSES
+    });
+    usize::try_from(room).unwrap_or(usize::MAX).max(1)
 }
 
 fn within(wanted: usize, limit: u64, recursive: bool) -> usize {
@@ -52,6 +73,14 @@ fn within(wanted: usize, limit: u64, recursive: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_as_there_are_addresses_for() {
+        assert_eq!(with_addresses(None), usize::MAX);
+        assert_eq!(with_addresses(Some(0)), 1);
+        assert_eq!(with_addresses(Some(16 << 20)), 1);
+        assert_eq!(with_addresses(Some(24 << 20)), 2);
+    }
 
     #[test]
     fn as_many_as_there_are_descriptors_for() {

@@ -33,6 +33,8 @@ pub struct Dispatch<'s> {
     session: &'s mut Session,
     pool: Arc<Pool>,
     threads: Vec<JoinHandle<()>>,
+    /// Threads that there may be, with this one.
+    slots: usize,
     ledger: Ledger,
     /// The batch that is being filled.
     directory: Option<Directory>,
@@ -52,6 +54,7 @@ impl<'s> Dispatch<'s> {
             session,
             pool: Pool::new(job, slots),
             threads: Vec::new(),
+            slots,
             ledger: Ledger::default(),
             directory: None,
             items: Vec::new(),
@@ -97,10 +100,13 @@ impl<'s> Dispatch<'s> {
             self.session.begin_many();
         }
         self.pool.push(batch);
-        if self.files > FEW && self.threads.is_empty() {
-            // This one is one of them.
-            let start = |_| self.pool.thread();
-            self.threads = (1..self.pool.slots).map_while(start).collect();
+        // This one is one of them. Another starts with each batch, and none
+        // once there was none to be had.
+        if self.files > FEW && self.threads.len() + 1 < self.slots {
+            match self.pool.thread() {
+                Some(thread) => self.threads.push(thread),
+                None => self.slots = self.threads.len() + 1,
+            }
         }
         let most = SPARE + 2 * self.pool.slots;
         let ahead = self.threads.len();

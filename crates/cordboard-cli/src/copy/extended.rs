@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::acl;
 use super::place::Place;
 use super::told::{Said, Told};
+use crate::memory;
 
 /// What has attributes.
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +169,10 @@ pub fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<
                 return Ok(buffer);
             }
             // 64 KiB is the most that Linux keeps.
-            Err(Errno::RANGE) if buffer.len() < 1 << 17 => buffer.resize(buffer.len() * 16, 0),
+            Err(Errno::RANGE) if buffer.len() < 1 << 17 => {
+                let length = buffer.len() * 16;
+                memory::grow(&mut buffer, length).map_err(|_| Errno::NOMEM)?;
+            }
             Err(errno) => return Err(errno),
         }
     }

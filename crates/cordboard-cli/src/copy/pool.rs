@@ -28,6 +28,9 @@ const EVERY: Timespec = Timespec {
     tv_nsec: 5_000_000,
 };
 
+/// Bytes of a thread's stack: no path keeps a buffer there.
+const STACK: usize = 512 << 10;
+
 /// What the threads share.
 #[derive(Debug)]
 pub struct Pool {
@@ -131,6 +134,7 @@ impl Pool {
     pub fn thread(self: &Arc<Self>) -> Option<JoinHandle<()>> {
         let pool = Arc::clone(self);
         let builder = std::thread::Builder::new().name("cordboard-copy".to_owned());
+        let builder = builder.stack_size(STACK);
         sys::without_signals(|| builder.spawn(move || pool.serve())).ok()
     }
 

@@ -25,6 +25,7 @@ use super::twins::Twins;
 use super::written::{ONE_NAME, came_meanwhile};
 use super::{Given, Job, just_copied, kind, special};
 use crate::hints::Doing;
+use crate::memory;
 use crate::problem::Problem;
 
 /// Directories at most that were left and wait for what is under way in them.
@@ -108,7 +109,8 @@ pub fn copy(
             false => 0o077,
         },
         left: VecDeque::new(),
-        buffer: vec![MaybeUninit::uninit(); 1 << 15],
+        buffer: memory::buffer(MaybeUninit::uninit(), 1 << 15)
+            .map_err(|e| Problem::call(from.to_string_lossy(), Side::Source, e, Doing::Opening))?,
     };
     let follow = match given {
         Given::Directory => OFlags::empty(),
@@ -264,9 +266,10 @@ impl Walk {
         let mut entries = Vec::new();
         let mut listing = RawDir::new(fd, &mut self.buffer);
         while let Some(entry) = listing.next() {
-            let entry = entry.map_err(|e| {
-                Problem::call(self.from.to_string_lossy(), Side::Source, e, Doing::Opening)
-            })?;
+            let failed =
+                |e| Problem::call(self.from.to_string_lossy(), Side::Source, e, Doing::Opening);
+            let entry = entry.map_err(|e| failed(e.into()))?;
+            entries.try_reserve(1).map_err(|_| failed(Errno::ENOMEM))?;
             let name = entry.file_name();
             if name == c"." || name == c".." {
                 continue;

@@ -18,6 +18,7 @@ use super::one::Opened;
 use super::place::Place;
 use super::{Job, kind};
 use crate::hints::Doing;
+use crate::memory;
 use crate::problem::{Problem, errno};
 use crate::signals::go_on;
 
@@ -83,11 +84,13 @@ impl Job {
     /// The hash of a range, or of as much of it as there is.
     fn hash(&self, file: &File, to: &Place<'_>, start: u64, size: u64) -> Result<String, Problem> {
         let mut hash = Xxh3Default::new();
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = memory::buffer(0, PIECE)
+            .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving))?;
+        let piece = buffer.len();
         let mut at = 0;
         while at < size {
             go_on()?;
-            let want = usize::try_from(size - at).map_or(PIECE, |left| left.min(PIECE));
+            let want = usize::try_from(size - at).map_or(piece, |left| left.min(piece));
             let got = fill(file, &mut buffer[..want], start + at)
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, errno(&e), Doing::Moving))?;
             hash.update(&buffer[..got]);
@@ -167,11 +170,13 @@ enum Stop {
 /// Compares so many bytes of two files, a source and a sink, each from an
 /// offset on.
 fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Difference>, Stop> {
-    let mut buffers = [vec![0; PIECE], vec![0; PIECE]];
+    let room = |side| memory::buffer(0, PIECE).map_err(|e| Stop::Failed(side, e));
+    let mut buffers = [room(Side::Source)?, room(Side::Sink)?];
+    let piece = buffers[0].len().min(buffers[1].len());
     let mut at = 0;
     while at < length {
         go_on().map_err(|_| Stop::Interrupted)?;
-        let want = usize::try_from(length - at).map_or(PIECE, |left| left.min(PIECE));
+        let want = usize::try_from(length - at).map_or(piece, |left| left.min(piece));
         let mut got = [0; 2];
         for (index, side) in [Side::Source, Side::Sink].into_iter().enumerate() {
             let (file, start) = sides[index];

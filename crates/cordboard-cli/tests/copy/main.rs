@@ -11,6 +11,7 @@ mod common;
 mod devices;
 mod few;
 mod files;
+mod memory;
 mod paths;
 mod planted;
 mod several;

@@ -1,0 +1,81 @@
+//! Little address space: what needs much of it does with less, or is `ENOMEM`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::*;
+
+/// `cordboard copy` with so many KiB of addresses.
+fn within(kib: usize) -> Command {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--as={}", kib << 10));
+    command.args([env!("CARGO_BIN_EXE_cordboard"), "copy"]);
+    command
+}
+
+/// How many KiB a copy takes that does nothing but copy. `None`: it cannot be
+/// limited here.
+fn least(source: &Path, sink: &Path) -> Option<usize> {
+    let least = (4 << 10..64 << 10).step_by(128).find(|kib| {
+        let plain = run(within(*kib).args([source, sink]));
+        plain.code() == 0
+    });
+    if least.is_none_or(|kib| kib == 4 << 10) {
+        eprintln!("SKIPPED: no limit of address space here");
+        return None;
+    }
+    least
+}
+
+#[test]
+fn what_is_read_back_needs_no_large_buffer() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(5_000_001));
+    let sink = dir.path().join("d");
+    let Some(least) = least(&source, &sink) else {
+        return;
+    };
+    for more in (256..4096).step_by(256) {
+        for route in ["read/write", "copy_file_range"] {
+            let mut command = within(least + more);
+            command.args(["--verify", "--json", "--route", route]);
+            let run = run(command.args([&source, &sink]));
+            // Ended by itself, and by no signal.
+            let done = match run.code() {
+                0 => run.json()["verified"] == 5_000_001,
+                _ => run.json()["errno"] == "ENOMEM",
+            };
+            assert!(done, "{least} + {more}, {route}: {:?}", run.0);
+        }
+    }
+}
+
+/// As many threads as there is room for beside all the rest.
+#[test]
+fn many_jobs_and_little_memory() {
+    let dir = dir();
+    let source = dir.path().join("s");
+    std::fs::create_dir(&source).unwrap();
+    for i in 0..300 {
+        file(&dir, &format!("s/{i}"), &bytes(3000 + i));
+    }
+    // Those are the engine's.
+    for name in ["large", "larger"] {
+        file(&dir, &format!("s/{name}"), &bytes(9 << 20));
+    }
+    let one = file(&dir, "one", b"1");
+    let Some(least) = least(&one, &dir.path().join("d")) else {
+        return;
+    };
+    for mib in (4..72).step_by(4) {
+        let sink = dir.path().join(format!("d{mib}"));
+        let mut command = within(least + (mib << 10));
+        let run = run(command.args(["-r", "-j", "32"]).args([&source, &sink]));
+        assert_eq!(run.code(), 0, "{least} + {mib} MiB: {:?}", run.0);
+        for i in 0..300 {
+            assert!(read(sink.join(i.to_string())) == bytes(3000 + i));
+        }
+        assert_eq!(read(sink.join("larger")).len(), 9 << 20);
+        std::fs::remove_dir_all(&sink).unwrap();
+    }
+}
