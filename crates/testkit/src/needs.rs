@@ -22,18 +22,8 @@ pub enum Need {
     NoAppend,
     /// `cachestat(2)`, since Linux 6.5.
     Cachestat,
-    /// `statx(2)` with `STATX_DIOALIGN`, since Linux 6.1.
-    DirectAlignment,
-    /// `openat2(2)`, since Linux 5.6.
-    Openat2,
-    /// `pidfd_open(2)`, since Linux 5.3.
-    Pidfd,
     /// `eventfd2(2)`, since Linux 2.6.27.
     Eventfd,
-    /// `bpf(2)` with socket maps, since Linux 4.14.
-    Bpf,
-    /// `F_DUPFD_QUERY`, since Linux 6.10, or `kcmp(2)`.
-    SameDescription,
 }
 
 impl Need {
@@ -47,12 +37,7 @@ impl Need {
             Need::NowaitPipes => "no RWF_NOWAIT on pipes here (Linux 6.4)",
             Need::NoAppend => "no RWF_NOAPPEND here (Linux 6.9)",
             Need::Cachestat => "no cachestat(2) here (Linux 6.5)",
-            Need::DirectAlignment => "no STATX_DIOALIGN here (Linux 6.1)",
-            Need::Openat2 => "no openat2(2) here (Linux 5.6)",
-            Need::Pidfd => "no pidfd_open(2) here (Linux 5.3)",
             Need::Eventfd => "no eventfd2(2) here",
-            Need::Bpf => "no bpf(2) here",
-            Need::SameDescription => "no F_DUPFD_QUERY (Linux 6.10) nor kcmp(2) here",
         }
     }
 
@@ -66,18 +51,9 @@ impl Need {
             Need::NowaitPipes => nowait_pipes(),
             Need::NoAppend => no_append(),
             Need::Cachestat => cachestat(),
-            Need::DirectAlignment => direct_alignment(),
-            Need::Openat2 => openat2(),
-            Need::Pidfd => rustix::process::pidfd_open(
-                rustix::process::getpid(),
-                rustix::process::PidfdFlags::empty(),
-            )
-            .map(drop),
             Need::Eventfd => {
                 rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(drop)
             }
-            Need::Bpf => bpf(),
-            Need::SameDescription => same_description(),
         };
         tried.is_ok()
     }
@@ -169,43 +145,6 @@ fn cachestat() -> Result<(), Errno> {
     call(CACHESTAT, [fd, pointers[0], pointers[1], 0, 0]).map(drop)
 }
 
-fn direct_alignment() -> Result<(), Errno> {
-    use rustix::fs::{AtFlags, StatxFlags};
-    const DIOALIGN: u32 = 0x2000;
-    let flags = StatxFlags::from_bits_retain(DIOALIGN);
-    let found = rustix::fs::statx(&file()?, c"", AtFlags::EMPTY_PATH, flags)?;
-    match found.stx_mask & DIOALIGN {
-        0 => Err(Errno::NOSYS),
-        _ => Ok(()),
-    }
-}
-
-fn openat2() -> Result<(), Errno> {
-    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-    let (flags, resolve) = (OFlags::RDONLY | OFlags::CLOEXEC, ResolveFlags::BENEATH);
-    rustix::fs::openat2(CWD, c".", flags, Mode::empty(), resolve).map(drop)
-}
-
-/// A map of sockets with one place, `BPF_MAP_CREATE`.
-fn bpf() -> Result<(), Errno> {
-    const SOCKMAP: u32 = 15;
-    let attributes = [SOCKMAP, 4, 4, 1, 0];
-    let (at, size) = (attributes.as_ptr() as usize, size_of_val(&attributes));
-    call(libc::SYS_bpf, [0, at, size, 0, 0]).map(close)
-}
-
-fn same_description() -> Result<(), Errno> {
-    use std::os::fd::AsRawFd;
-    const DUPFD_QUERY: usize = 1027;
-    const KCMP_FILE: usize = 0;
-    let file = file()?;
-    let fd = file.as_raw_fd() as usize;
-    let this = rustix::process::getpid().as_raw_nonzero().get() as usize;
-    call(libc::SYS_fcntl, [fd, DUPFD_QUERY, fd, 0, 0])
-        .or_else(|_| call(libc::SYS_kcmp, [this, this, KCMP_FILE, fd, fd]))
-        .map(drop)
-}
-
 /// A call that has no safe wrapper; what it is given lives in its caller.
 fn call(number: libc::c_long, arguments: [usize; 5]) -> Result<usize, Errno> {
     let [a, b, c, d, e] = arguments;
@@ -238,11 +177,7 @@ mod tests {
             (Need::NowaitPipes, libc::SYS_preadv2),
             (Need::NoAppend, libc::SYS_pwritev2),
             (Need::Cachestat, 451),
-            (Need::DirectAlignment, libc::SYS_statx),
-            (Need::Openat2, libc::SYS_openat2),
-            (Need::Pidfd, libc::SYS_pidfd_open),
             (Need::Eventfd, libc::SYS_eventfd2),
-            (Need::Bpf, libc::SYS_bpf),
         ] {
             for errno in [libc::EPERM, libc::ENOSYS] {
                 crate::refuse::apart(|| {
