@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::step::note_use;
 use super::turn::Turn;
 use super::wait::{Interest, Waiter};
 use super::{Ended, Outcome, Report, Stranded, Transfer};
@@ -122,10 +123,7 @@ impl Transfer<'_> {
         {
             let before = self.flow.read;
             self.quiesced = Some(path.quiesce(&mut self.flow));
-            let moved = self.flow.read > before;
-            if moved && !self.used.contains(name) {
-                self.used.push(*name);
-            }
+            note_use(&mut self.used, *name, self.flow.read > before);
         }
     }
 
@@ -137,9 +135,7 @@ impl Transfer<'_> {
         };
         let before = self.flow.read;
         let more = path.wind_down(&mut self.flow) == path::Verdict::Pending;
-        if self.flow.read > before && !self.used.contains(name) {
-            self.used.push(*name);
-        }
+        note_use(&mut self.used, *name, self.flow.read > before);
         more
     }
 

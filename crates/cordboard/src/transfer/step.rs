@@ -32,6 +32,13 @@ struct NotHere;
 /// waited for is a call on a dead connection, which returns at once.
 const DOUBTS: u32 = 232;
 
+/// Adds a path to those that were used, if it has moved anything.
+pub(super) fn note_use(used: &mut Vec<PathName>, name: PathName, moved: bool) {
+    if moved && !used.contains(&name) {
+        used.push(name);
+    }
+}
+
 impl Transfer<'_> {
     /// One step of the current path; of the next one, where it declines.
     pub(crate) fn step(&mut self) -> Turn {
@@ -65,9 +72,7 @@ impl Transfer<'_> {
                 ahead.advance(&self.flow);
             }
             let verdict = path.step(&mut self.flow);
-            if self.flow.read > before && !self.used.contains(&name) {
-                self.used.push(name);
-            }
+            note_use(&mut self.used, name, self.flow.read > before);
             match verdict {
                 Verdict::Moved(n) => return Turn::Moved(n),
                 Verdict::Blocked(side) => return Turn::Blocked(side),
