@@ -1,7 +1,6 @@
 //! The audio: spliced by the library's engine while the video is shown.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cordboard::{Control, Ended, Report, Request, Running, Side};
@@ -16,7 +15,6 @@ pub struct Audio {
     /// As people know source and sink.
     shown: [String; 2],
     rest: Arc<Mutex<Option<Opened>>>,
-    over: Arc<AtomicBool>,
 }
 
 /// The audio at its end.
@@ -50,8 +48,7 @@ impl Audio {
             Problem::refused(shown[0].as_str(), Side::Source, errno, text)
         })?;
         let rest = Arc::new(Mutex::new(None));
-        let over = Arc::new(AtomicBool::new(false));
-        let (slot, done, control) = (Arc::clone(&rest), Arc::clone(&over), control.clone());
+        let (slot, control) = (Arc::clone(&rest), control.clone());
         // On the engine's thread, and not when the video next has time for it:
         // whoever waits for the end of the audio may be who reads the video.
         running.on_end(move |report| {
@@ -64,13 +61,11 @@ impl Audio {
             }
             let left = sink.end();
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = left;
-            done.store(true, Ordering::Release);
         });
         Ok(Audio {
             running,
             shown,
             rest,
-            over,
         })
     }
 
@@ -79,9 +74,9 @@ impl Audio {
         self.running.status().written
     }
 
-    /// Whether it has ended.
+    /// Whether it has ended, and its sink is done with.
     pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+        self.running.status().ended
     }
 
     /// Readable once it has ended.
