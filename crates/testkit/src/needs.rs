@@ -137,12 +137,15 @@ fn no_append() -> Result<(), Errno> {
 
 fn cachestat() -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
-    const CACHESTAT: libc::c_long = 451;
     let file = file()?;
     let (range, mut found) = ([0u64, 0], [0u64; 5]);
     let pointers = [range.as_ptr() as usize, found.as_mut_ptr() as usize];
     let fd = file.as_fd().as_raw_fd() as usize;
-    call(CACHESTAT, [fd, pointers[0], pointers[1], 0, 0]).map(drop)
+    call(
+        crate::refuse::CACHESTAT,
+        [fd, pointers[0], pointers[1], 0, 0],
+    )
+    .map(drop)
 }
 
 /// A call that has no safe wrapper; what it is given lives in its caller.
@@ -176,7 +179,7 @@ mod tests {
             (Need::IoUring, libc::SYS_io_uring_setup),
             (Need::NowaitPipes, libc::SYS_preadv2),
             (Need::NoAppend, libc::SYS_pwritev2),
-            (Need::Cachestat, 451),
+            (Need::Cachestat, crate::refuse::CACHESTAT),
             (Need::Eventfd, libc::SYS_eventfd2),
         ] {
             for errno in [libc::EPERM, libc::ENOSYS] {

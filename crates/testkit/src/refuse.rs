@@ -4,6 +4,10 @@
 
 use std::io;
 
+/// `cachestat(2)`: the same number on every architecture; the libc crate has it
+/// on some.
+pub const CACHESTAT: libc::c_long = 451;
+
 /// The calls that open a file by its name.
 pub const OPEN: &[libc::c_long] = &[
     // Newer architectures do without it.

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 /// The calls that the library can do without, or that it has a fallback for.
 const CALLS: &[(&str, libc::c_long)] = &[
     ("bpf", libc::SYS_bpf),
-    ("cachestat", CACHESTAT),
+    ("cachestat", testkit::refuse::CACHESTAT),
     ("close_range", libc::SYS_close_range),
     ("copy_file_range", libc::SYS_copy_file_range),
     ("epoll_pwait2", libc::SYS_epoll_pwait2),
@@ -34,9 +34,6 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("timerfd_create", libc::SYS_timerfd_create),
     ("vmsplice", libc::SYS_vmsplice),
 ];
-
-/// The same on every architecture; the libc crate has it on some.
-const CACHESTAT: libc::c_long = 451;
 
 const ERRNOS: &[(&str, i32)] = &[
     ("EACCES", libc::EACCES),
