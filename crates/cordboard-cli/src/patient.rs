@@ -1,7 +1,7 @@
 //! Writing to standard output and standard error, which may have no room for
 //! long: another program may have left them with `O_NONBLOCK` (the flag belongs
 //! to the open description, and a terminal's is shared by all that was started
-//! there), and whoever reads them may read nothing.
+//! there), and their readers may read nothing.
 //!
 //! Results are waited for until a signal to stop comes; from then on only for a
 //! reader that takes something within a second. Status lines are not waited for.
@@ -66,7 +66,7 @@ pub fn write_all(out: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
                 match room(out, None) {
                     Ok(_) => was_ready = true,
                     Err(Errno::INTR) => was_ready = false,
-                    // Where nobody may be asked (RLIMIT_NOFILE, a filter).
+                    // poll(2) fails (RLIMIT_NOFILE, a filter).
                     Err(_) => return Err(Errno::AGAIN.into()),
                 }
             }
@@ -108,7 +108,7 @@ pub fn within(out: BorrowedFd<'_>, mut bytes: &[u8], grace: Duration) -> Result<
     let mut last = now();
     while !bytes.is_empty() {
         let left = grace.saturating_sub(now().saturating_sub(last));
-        // Where nobody may be asked, the write itself is the question.
+        // If poll(2) fails, the write itself finds out.
         let ready = room(out, Some(left));
         if !matches!(ready, Ok(false) | Err(Errno::INTR)) {
             match write(out, &bytes[..bytes.len().min(PIECE)]) {

@@ -86,7 +86,7 @@ pub(super) fn synchronous(
     let outcome = Transfer::new(source, sink, request)?.run();
     let written = outcome.report.written;
     if outcome.report.ended == Ended::Idle {
-        // Nobody's failure, be anything stranded or not.
+        // No side has failed, whether or not bytes are stranded.
         keep(Finished::from(outcome));
     } else {
         keep(Finished::new(outcome.into_result()?, None));

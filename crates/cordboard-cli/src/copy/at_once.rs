@@ -33,8 +33,8 @@ const ADDRESSES: u64 = 4 << 20;
 const OTHER_ADDRESSES: u64 = 16 << 20;
 
 /// As many as were asked for, or as there are processors, but two to four; and
-/// no more than there are descriptors and addresses for. One is always to be had: one
-/// after the other.
+/// no more than there are descriptors and addresses for. There is always one:
+/// files are then copied one after the other.
 pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let wanted = asked.map_or(processors.clamp(2, 4), usize::from);

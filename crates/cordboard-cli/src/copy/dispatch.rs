@@ -101,7 +101,7 @@ impl<'s> Dispatch<'s> {
         }
         self.pool.push(batch);
         // This one is one of them. Another starts with each batch, and none
-        // once there was none to be had.
+        // once one could not be started.
         if self.files > FEW && self.threads.len() + 1 < self.slots {
             match self.pool.thread() {
                 Some(thread) => self.threads.push(thread),

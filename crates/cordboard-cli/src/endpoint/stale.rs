@@ -55,7 +55,7 @@ pub fn bind(
         }
         // bind(2) makes the file before it enters the socket for its inode, with
         // the directory locked all along (`unix_bind_bsd`, since Linux 5.14). This
-        // one waits for the lock: whoever has made the file is done then.
+        // one waits for the lock: the other bind(2) is done then.
         match rustix::net::bind(ours, address) {
             Err(Errno::ADDRINUSE) => {}
             done => return done.map_err(problem),

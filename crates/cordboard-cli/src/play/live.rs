@@ -28,7 +28,7 @@ const UNHEARD: Duration = Duration::from_millis(10);
 
 /// What goes on while frames are shown.
 pub struct Live {
-    /// `None`: there is none to be had, and `poll(2)` counts the time.
+    /// `None`: none is available, and `poll(2)` counts the time.
     timer: Option<OwnedFd>,
     audio: Audio,
     audio_over: bool,

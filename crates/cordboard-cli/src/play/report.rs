@@ -171,7 +171,7 @@ impl Playbill {
             Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
-            // Nobody has asked for the end.
+            // The end was not asked for.
             None => u8::from(unwritten || ended == Ended::Error || cut),
         }
     }

@@ -123,7 +123,7 @@ fn what_was_asked_for_and_could_not_be_written() {
 }
 
 /// A descriptor that is open for reading only takes nothing, and one that was
-/// closed neither: what was asked for is lost, whoever swallows the EBADF.
+/// closed neither: what was asked for is lost, and EBADF is not ignored.
 #[test]
 fn what_was_asked_for_goes_to_a_descriptor_that_takes_nothing() {
     let dir = dir();

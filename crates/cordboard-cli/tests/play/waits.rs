@@ -116,7 +116,7 @@ mod no_poll {
     }
 }
 
-/// Whoever reads the list may have stopped reading: a signal ends it.
+/// The reader of the list may have stopped reading: a signal ends it.
 #[test]
 fn a_list_that_nobody_reads() {
     let film = Film::new(3000 * FRAME);

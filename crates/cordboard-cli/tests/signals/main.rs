@@ -434,7 +434,7 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
     );
     let socket = dir.path().join("s");
     let script = r#"mount --bind "$0" /etc/resolv.conf && exec "$@""#;
-    // Nobody may read what it says.
+    // Its output may not be read.
     let (_reader, unread) = unread::Full::Pipe.make();
     for stderr in [Stdio::piped(), unread.into()] {
         let child = Command::new("unshare")

@@ -1,4 +1,4 @@
-//! Standard error that nobody reads: a pipe or a terminal without room. A
+//! Standard error that is not read: a pipe or a terminal without room. A
 //! signal ends the command all the same, and no status line stops the bytes.
 
 use std::fs::File;
@@ -110,7 +110,7 @@ fn one_signal_ends_it_whatever_it_has_to_say() {
     }
 }
 
-/// Whoever reads gets the report, as long as it is.
+/// A reader gets the report, as long as it is.
 #[test]
 fn a_reader_gets_the_report_after_a_signal() {
     for full in Full::ALL {

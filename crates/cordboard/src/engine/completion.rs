@@ -102,7 +102,7 @@ impl<O: Ending> Completion<O> {
             bell.ring();
         }
         drop(state);
-        // Not under the lock: whoever wakes up may want it next.
+        // Not under the lock: a thread that wakes up may want it next.
         self.ended.happen();
         if let Some(waker) = waker {
             let _ = guarded(|| waker.wake());
@@ -126,7 +126,7 @@ impl<O: Ending> Completion<O> {
         take(&mut self.lock())
     }
 
-    /// Waits for the end, and leaves it to whoever takes it. `most` says before
+    /// Waits for the end, and leaves it to be taken. `most` says before
     /// each sleep how long that may be; it is asked again after a signal's
     /// handler. `false`: it has said `None`. No lock is taken.
     pub(crate) fn wait_for_end(&self, mut most: impl FnMut() -> Option<Duration>) -> bool {

@@ -18,7 +18,7 @@ struct Queue<T> {
     items: Vec<T>,
     /// The reader found nothing and goes to sleep: the next message rings.
     asleep: bool,
-    /// The reader waits for a message, and for nothing else.
+    /// The reader waits for messages only.
     waits: bool,
     closed: bool,
 }

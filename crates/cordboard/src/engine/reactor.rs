@@ -403,7 +403,7 @@ impl Reactor {
             return Some((self, heard));
         }
         if self.jobs.is_empty() && self.timers.next().is_none() {
-            // Without a descriptor: nobody can take this wake-up away.
+            // Without a descriptor: no close can take this wake-up away.
             self.station.inbox().wait(timeout);
             let heard = self.hear(true, &[]);
             return Some((self, heard));

@@ -36,8 +36,8 @@ pub(super) struct Shared {
     pub(super) completion: Completion<Outcome>,
     inbox: Arc<Inbox<Message>>,
     seat: Arc<Seat<Box<Reactor>>>,
-    /// When the engine's descriptors were last checked by whoever has the handle,
-    /// in milliseconds since the start.
+    /// When the engine's descriptors were last checked through this handle, in
+    /// milliseconds since the start.
     checked: AtomicU64,
 }
 

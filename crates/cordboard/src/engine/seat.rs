@@ -19,7 +19,8 @@ struct State<T> {
     rests: bool,
     /// Steps and sleeps that have begun.
     steps: u64,
-    /// Somebody has noticed that the sleeping thread's descriptors are gone.
+    /// Another thread has noticed that the sleeping thread's descriptors are
+    /// gone.
     doubted: bool,
     /// No step has begun since the watch's last check, and it sleeps: the next
     /// step wakes it.
@@ -94,8 +95,8 @@ impl<T> Seat<T> {
         self.watch.notify_one();
     }
 
-    /// Ends the step, or the sleep. `None`: another thread has taken the state over, and may
-    /// have put it here for a step of its own.
+    /// Ends the step, or the sleep. `None`: another thread has taken the state
+    /// over, and may have put it here for a step of its own.
     pub(crate) fn come_back(&self, step: Step) -> Option<T> {
         let mut state = self.lock();
         match state.steps == step.0 {

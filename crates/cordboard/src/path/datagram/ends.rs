@@ -41,9 +41,9 @@ pub(in crate::path) fn is_end(flow: &Flow<'_>, message: &Received) -> bool {
 
 /// Nothing but the end is still to come; empty messages aside, of which nothing
 /// tells where there are no credentials: a filter refuses `SO_PASSCRED`, or
-/// somebody who shares the socket has taken it off.
+/// another process that shares the socket has taken it off.
 fn nothing_follows(flow: &Flow<'_>) -> bool {
-    // Where nobody may be asked (RLIMIT_NOFILE), no bytes are the end.
+    // If poll(2) fails (RLIMIT_NOFILE), no bytes are the end.
     reading_was_shut_down(flow) != Some(false)
         && matches!(sys::unsent(flow.source_fd()), Ok(0) | Err(_))
 }
