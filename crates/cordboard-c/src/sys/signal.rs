@@ -31,14 +31,14 @@ pub(crate) struct Target {
 ///
 /// # Errors
 ///
-/// `ESRCH`: nobody is there any more. `EPERM`: they are somebody else's.
+/// `ESRCH`: nobody is there any more; or it is group 1, and another than the
+/// caller's. `EPERM`: they are somebody else's.
 pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
     let info = info(target);
     let here = std::process::id() as libc::pid_t;
     let sent = match target.owner {
         // A group can only be told without the rest.
-        // SAFETY: takes integers only.
-        Owner::Group(group) => return done(unsafe { libc::kill(-group, target.signal) }).map(drop),
+        Owner::Group(group) => return to_group(group, target.signal),
         Owner::Process(process) => queue(&[libc::SYS_rt_sigqueueinfo, process.into()], &info),
         Owner::Thread(thread) => queue(
             &[libc::SYS_rt_tgsigqueueinfo, here.into(), thread.into()],
@@ -55,6 +55,20 @@ pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
         (Err(Errno::ESRCH), Owner::Thread(thread)) => direct(thread, target.signal),
         (sent, _) => sent,
     }
+}
+
+/// `kill(2)` takes -1 for every process that may be signalled, and so has no
+/// name for group 1, which is a container's first, but to those in it.
+fn to_group(group: libc::pid_t, signal: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: takes nothing and returns an integer.
+    let own = unsafe { libc::getpgrp() };
+    let whom = match group {
+        _ if group == own => 0,
+        2.. => -group,
+        _ => return Err(Errno::ESRCH),
+    };
+    // SAFETY: takes integers only.
+    done(unsafe { libc::kill(whom, signal) }).map(drop)
 }
 
 fn direct(thread: libc::pid_t, signal: libc::c_int) -> Result<(), Errno> {

@@ -62,6 +62,83 @@ static void group(void)
     close(ready.out);
 }
 
+/* Neither in the group nor to be told: SIGIO would end it. */
+static pid_t bystander(int *life)
+{
+    struct channel ends = make_pipe(), ready = make_pipe();
+    pid_t child = fork();
+    if (child == 0) {
+        watchdog();
+        sigset_t none;
+        sigemptyset(&none);
+        CHECK(setpgid(0, 0) == 0);
+        CHECK(sigprocmask(SIG_SETMASK, &none, NULL) == 0);
+        close(ends.in);
+        put(ready.in, "r");
+        char byte;
+        _exit(read(ends.out, &byte, 1) == 0 ? 0 : 1);
+    }
+    expect(ready.out, "r");
+    close(ends.out);
+    close(ready.in);
+    close(ready.out);
+    *life = ends.in;
+    return child;
+}
+
+/* The first process of a container: its group is number 1. */
+static void first_of_all(void)
+{
+    CHECK(getpid() == 1);
+    CHECK(setpgid(0, 0) == 0 && getpgrp() == 1);
+    int life, status;
+    pid_t other = bystander(&life);
+    pid_t child = fork();
+    if (child == 0) {
+        watchdog();
+        struct channel a = make_pipe(), b = make_pipe();
+        set_fasync(a.out);
+        CHECK(fcntl(a.out, F_SETOWN, -getpgrp()) == 0);
+        CHECK(cord_splice(a.out, b.in, CORD_EOF) == 0);
+        cord_transfer t = cord_last(a.out);
+        close(a.in);
+        CHECK(cord_wait(t, NULL) == 0);
+        /* Whoever was to be told has been. */
+        struct timespec now = {0, 0};
+        CHECK(sigtimedwait(&told, NULL, &now) == SIGIO);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(next_signal().si_signo == SIGIO);
+    close(life);
+    CHECK(waitpid(other, &status, 0) == other && status == 0);
+}
+
+/* The owner is group 1: kill(2) takes -1 for every process there is. */
+static void group_one(void)
+{
+    pid_t outside = fork();
+    if (outside == 0) {
+        watchdog();
+        if (unshare(CLONE_NEWPID) != 0) {
+            fprintf(stderr, "SKIPPED: the group of number 1: "
+                            "a PID namespace takes root\n");
+            _exit(0);
+        }
+        pid_t first = fork();
+        if (first == 0) {
+            watchdog();
+            first_of_all();
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(first, &status, 0) == first && status == 0);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(outside, &status, 0) == outside && status == 0);
+}
+
 /* The owner is another process, and nobody here is told. */
 static void another_process(void)
 {
@@ -124,6 +201,7 @@ int main(void)
     listen_to_signals();
     one_thread();
     group();
+    group_one();
     another_process();
     an_owner_that_has_gone(1);
     an_owner_that_has_gone(0);
