@@ -275,6 +275,37 @@ fn what_was_opened_since_is_left_alone() {
     }
 }
 
+/// A terminal is opened a second time, so as not to block on it: the number that
+/// this had is the program's by now too.
+#[test]
+fn what_was_opened_in_the_place_of_a_terminal_is_left_alone() {
+    let _dog = watchdog("what_was_opened_in_the_place_of_a_terminal_is_left_alone");
+    if !common::alone("what_was_opened_in_the_place_of_a_terminal_is_left_alone") {
+        return;
+    }
+    use std::fs::File;
+    let (terminal, _master) = testkit::obstacle::terminal().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    assert!(testkit::child::in_a_child(|| {
+        let running = cordboard::start(&terminal, &sink, any()).unwrap();
+        asleep(&[reactor()]);
+        let last = numbers().into_iter().max().unwrap();
+        testkit::child::close_from(3);
+        let one = |_| File::open("/dev/null").unwrap();
+        let own: Vec<File> = (3..=last).map(one).collect();
+        running.cancel();
+        let errno = running.wait().report.errno;
+        let open = numbers();
+        let gone: Vec<i32> = own
+            .into_iter()
+            .map(std::os::fd::IntoRawFd::into_raw_fd)
+            .filter(|number| !open.contains(number))
+            .collect();
+        assert!(gone.is_empty(), "{gone:?}");
+        errno == Some(Errno::EBADF)
+    }));
+}
+
 /// The numbers of the open descriptors.
 fn numbers() -> Vec<i32> {
     let open = |number: &i32| {

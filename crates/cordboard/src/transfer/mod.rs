@@ -216,9 +216,16 @@ impl<'a> Transfer<'a> {
             step.let_go();
         }
         let ids = [self.source(), self.sink()].map(|side| side.facts().id);
-        for (fd, id) in self.owned.take().into_iter().flatten().zip(ids) {
+        let ids = ids.map(|id| id.map(|id| (id.device, id.inode)));
+        let walks = self.walk.take().and_then(holes::Walk::into_own);
+        let again = std::mem::take(&mut self.reopened).into_iter().chain(walks);
+        // Opened again, it is one of the two files.
+        let again = again.map(|fd| (fd, &ids[..]));
+        let owned = self.owned.take().into_iter().flatten();
+        let owned = owned.zip(ids.iter().map(std::slice::from_ref));
+        for (fd, ids) in owned.chain(again) {
             let now = crate::sys::identity(&fd);
-            if id.is_none() || id.map(|id| (id.device, id.inode)) != now {
+            if now.is_none() || !ids.contains(&now) {
                 std::mem::forget(fd);
             }
         }

@@ -196,3 +196,40 @@ fn only_an_error_that_shows_is_doubted() {
         assert_eq!(shows(true), (true, !unclear));
     }
 }
+
+/// The host has closed all that a transfer has, and opened files of its own
+/// under the numbers: none is closed, not that of what was opened again to look
+/// for holes either.
+#[test]
+fn what_is_let_go_of_closes_nothing_of_others() {
+    use crate::sys::at;
+    fn numbers() -> Vec<i32> {
+        (0..200).filter(|number| at(*number).is_some()).collect()
+    }
+    assert!(testkit::child::in_a_child(|| {
+        let (mut source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        source.write_all(b"data").unwrap();
+        source.set_len(1 << 20).unwrap();
+        let host = tempfile::tempfile().unwrap();
+        let before = numbers();
+        let request = Request {
+            source_offset: Some(0),
+            sink_offset: Some(0),
+            switches: Some(crate::Switches::only(&[crate::PathName::ReadWrite])),
+            ..Request::default()
+        };
+        let copies = [&source, &sink].map(|file| file.try_clone().unwrap().into());
+        let [from, to] = copies;
+        let mut transfer = Transfer::owning(from, to, request).unwrap();
+        assert!(matches!(transfer.step(), Turn::Moved(_)));
+        let own: Vec<i32> = (numbers().into_iter())
+            .filter(|number| !before.contains(number))
+            .collect();
+        assert_eq!(own.len(), 3, "{own:?}");
+        for number in &own {
+            testkit::child::replace(at(*number).unwrap(), host.as_fd());
+        }
+        transfer.let_go();
+        own.iter().all(|number| at(*number).is_some())
+    }));
+}
