@@ -154,14 +154,57 @@ fn a_socket_whose_reading_was_shut_down_has_ended() {
     let _dog = watchdog("a_socket_whose_reading_was_shut_down_has_ended");
     for sort in SORTS {
         for path in BOTH {
-            let ((a, source), (sink, b)) = (pair(sort), pair(Sort::Unix));
-            put(&a, b"last words");
-            shutdown(&source, Shutdown::Read).unwrap();
-            let report = run(&source, &sink, only(&[path])).report;
-            assert_eq!(report.ended, Ended::Eof, "{sort:?} by {path}: {report:?}");
-            let got = all(&b);
-            assert!(got.len() <= 1, "{sort:?} by {path}: {got:?}");
-            assert_eq!(got.concat().len() as u64, report.written);
+            for engine in [false, true] {
+                let ((a, source), (sink, b)) = (pair(sort), pair(Sort::Unix));
+                put(&a, b"last words");
+                shutdown(&source, Shutdown::Read).unwrap();
+                let report = moved(&source, &sink, only(&[path]), false, engine).report;
+                let case = format!("{sort:?} by {path}, engine {engine}: {report:?}");
+                assert_eq!(report.ended, Ended::Eof, "{case}");
+                let got = all(&b);
+                assert!(got.len() <= 1, "{case}: {got:?}");
+                assert_eq!(got.concat().len() as u64, report.written, "{case}");
+            }
+        }
+    }
+}
+
+/// An empty message that comes first, where reading was shut down meanwhile and
+/// nothing tells it from the end, takes none of those behind it along.
+#[test]
+fn what_is_behind_an_empty_message_is_not_lost_at_the_end() {
+    use testkit::refuse::{apart, refuse};
+    let _dog = watchdog("what_is_behind_an_empty_message_is_not_lost_at_the_end");
+    let messages = [&b"one"[..], b"", b"two", b"", b"three"];
+    for sort in SORTS {
+        for path in BOTH {
+            for stream in [false, true] {
+                let (a, source) = pair(sort);
+                messages.iter().for_each(|bytes| put(&a, bytes));
+                match sort {
+                    Sort::Seqpacket => drop(a),
+                    _ => shutdown(&source, Shutdown::Read).unwrap(),
+                }
+                let (sink, b) = match stream {
+                    true => UnixStream::pair()
+                        .map(|(a, b)| (a.into(), b.into()))
+                        .unwrap(),
+                    false => pair(Sort::Unix),
+                };
+                let report = apart(|| {
+                    // No credentials.
+                    refuse(&[libc::SYS_setsockopt], libc::EPERM);
+                    moved(&source, &sink, only(&[path]), false, false).report
+                });
+                drop(sink);
+                let case = format!("{sort:?} by {path}, stream {stream}: {report:?}");
+                assert_eq!(report.ended, Ended::Eof, "{case}");
+                assert_eq!((report.read, report.written), (11, 11), "{case}");
+                match stream {
+                    true => assert_eq!(pieces(&b).concat(), b"onetwothree", "{case}"),
+                    false => assert_eq!(all(&b), messages, "{case}"),
+                }
+            }
         }
     }
 }

@@ -30,22 +30,34 @@ impl Credentials {
     }
 }
 
-/// Whether a message of no bytes is the end: elsewhere than on a
-/// sequenced-packet socket, when reading was shut down.
+/// Whether a message of no bytes is the end: reading was shut down, and nothing
+/// but the end is still to come; empty messages aside, of which nothing tells
+/// where there are no credentials: on other than sequenced-packet sockets,
+/// where a filter refuses `SO_PASSCRED`, and where another process that shares
+/// the socket has taken it off.
 pub(in crate::path) fn is_end(flow: &Flow<'_>, message: &Received) -> bool {
     match flow.source.kind() {
-        Kind::UnixSeqpacket => !message.credentials && nothing_follows(flow),
-        _ => matches!(reading_was_shut_down(flow), Some(true)),
+        // If poll(2) fails (RLIMIT_NOFILE), no bytes are the end.
+        Kind::UnixSeqpacket => {
+            !message.credentials && reading_was_shut_down(flow) != Some(false) && is_empty(flow)
+        }
+        _ => reading_was_shut_down(flow) == Some(true) && is_empty(flow),
     }
 }
 
-/// Nothing but the end is still to come; empty messages aside, of which nothing
-/// tells where there are no credentials: a filter refuses `SO_PASSCRED`, or
-/// another process that shares the socket has taken it off.
-fn nothing_follows(flow: &Flow<'_>) -> bool {
-    // If poll(2) fails (RLIMIT_NOFILE), no bytes are the end.
-    reading_was_shut_down(flow) != Some(false)
-        && matches!(sys::unsent(flow.source_fd()), Ok(0) | Err(_))
+/// Whether a source that gives nothing without waiting has ended. Once reading
+/// was shut down, a call that waits returns 0, one that does not is `EAGAIN`
+/// still (`__skb_recv_udp`, net/ipv4/udp.c; `__unix_dgram_recvmsg`,
+/// net/unix/af_unix.c), and `poll(2)` finds it readable: to be asked of a source
+/// that polled so.
+pub(in crate::path) fn has_ended(flow: &Flow<'_>) -> bool {
+    let datagrams = flow.source.kind().is_datagram();
+    datagrams && reading_was_shut_down(flow) == Some(true) && is_empty(flow)
+}
+
+/// No bytes are in it, as far as is known.
+fn is_empty(flow: &Flow<'_>) -> bool {
+    matches!(sys::unsent(flow.source_fd()), Ok(0) | Err(_))
 }
 
 fn reading_was_shut_down(flow: &Flow<'_>) -> Option<bool> {

@@ -39,8 +39,11 @@ impl Datagram {
         self.buffer = Some(buffer);
         self.forget();
         done.map_err(failed)?;
+        let last = self.received.iter().rposition(|r| r.length > 0);
         for (index, received) in self.received.iter().enumerate() {
-            if received.length == 0 && is_end(flow, received) {
+            // What was received with it is behind it, and shows no more.
+            let behind = last.is_none_or(|last| index > last);
+            if received.length == 0 && behind && is_end(flow, received) {
                 self.ended = true;
                 break;
             }

@@ -13,7 +13,7 @@ mod fill;
 mod one;
 mod size;
 
-pub(super) use ends::{Credentials, is_end};
+pub(super) use ends::{Credentials, has_ended, is_end};
 pub(super) use one::{One, receive_one};
 pub(super) use size::{largest, size_for};
 
@@ -141,12 +141,15 @@ impl Datagram {
     }
 
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        if flow.sink.kind().is_datagram() && flow.source.kind().is_datagram() {
+        if !flow.source.kind().is_datagram() {
+            return self.cut(flow);
+        }
+        // Its calls have a flag against waiting, and use it up as well.
+        flow.may_read(true);
+        if flow.sink.kind().is_datagram() {
             self.receive(flow)
-        } else if flow.source.kind().is_datagram() {
-            self.join(flow)
         } else {
-            self.cut(flow)
+            self.join(flow)
         }
     }
 
@@ -165,8 +168,13 @@ impl Step for Datagram {
             if let Some(errno) = self.failed.take() {
                 return Verdict::Failed(Side::Source, errno);
             }
-            if let Err(verdict) = self.fill(flow) {
-                return verdict;
+            let polled = flow.source_ready.marked;
+            match self.fill(flow) {
+                Ok(()) => {}
+                Err(Verdict::Blocked(Side::Source)) if polled && has_ended(flow) => {
+                    self.ended = true;
+                }
+                Err(verdict) => return verdict,
             }
             if self.queue.is_empty() {
                 return if self.ended {

@@ -193,6 +193,7 @@ impl ReadWrite {
     /// One read, behind what is held.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
+        let polled = flow.source_ready.marked;
         if !flow.may_read(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
@@ -220,7 +221,13 @@ impl ReadWrite {
             self.read(flow, room)
         };
         self.buffer = Some(buffer);
-        done
+        match done {
+            Err(Verdict::Blocked(Side::Source)) if polled && datagram::has_ended(flow) => {
+                self.ended = true;
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     fn read(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
