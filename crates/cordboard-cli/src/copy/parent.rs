@@ -1,6 +1,8 @@
 //! The directory that something new goes into.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use cordboard::{Errno, Side};
@@ -46,6 +48,16 @@ fn parent(path: &Path) -> PathBuf {
         Some(parent) => parent.to_owned(),
         None => PathBuf::from("/"),
     }
+}
+
+/// A path without the slashes at its end, which would have a symlink followed.
+pub fn without_slash(path: &Path) -> &Path {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'/');
+    // The root has nothing else.
+    Path::new(OsStr::from_bytes(
+        &bytes[..end.map_or(bytes.len(), |end| end + 1)],
+    ))
 }
 
 /// Opens a directory that names are looked up and made in. One that may be

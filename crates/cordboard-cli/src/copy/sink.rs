@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use cordboard::{Errno, Side, Transfer};
+use cordboard::{Errno, PathName, Side, Switches, Transfer};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::retry_on_intr;
 
@@ -120,11 +120,10 @@ impl Job {
                 }
                 Some(done) => done.map_err(|e| Hitch::of(e, manner, writing))?,
             };
-            if kind(&stat) == FileType::RegularFile
-                && (linked || stat.st_nlink > 1)
-                && id(&stat) != id(from)
-            {
-                self.sources.admit(source.0, to, &stat, &self.spares)?;
+            if kind(&stat) == FileType::RegularFile && id(&stat) != id(from) {
+                let other = linked || stat.st_nlink > 1;
+                let sink = (&stat, other);
+                self.sources.admit(source.0, to, sink, &self.spares)?;
             }
             return self.replace(to, (fd, stat), from, source, told);
         }
@@ -205,8 +204,10 @@ impl Job {
             self.written.replace(source, to, &stat)?;
         }
         if file && stat.st_size > 0 && !self.append {
-            // What is refused of one file is refused of all.
-            if !self.checked.load(Ordering::Relaxed) {
+            // What is refused of one regular file is refused of all, if there is
+            // the path that takes every pair.
+            let alike = kind(from) == FileType::RegularFile && self.reads_and_writes();
+            if !(alike && self.checked.load(Ordering::Relaxed)) {
                 let request = self.request.clone();
                 let transfer = Transfer::new(source_fd, fd.as_fd(), request);
                 let refused = self.staging.onto(transfer, source, to).err();
@@ -227,6 +228,13 @@ impl Job {
             fresh: false,
             before,
         })
+    }
+
+    /// Whether the path that takes every pair may be used.
+    fn reads_and_writes(&self) -> bool {
+        let switches = self.request.switches;
+        let switches = switches.or_else(|| Switches::from_env().ok());
+        switches.is_none_or(|switches| switches.allows(PathName::ReadWrite))
     }
 }
 

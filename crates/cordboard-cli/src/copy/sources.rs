@@ -1,8 +1,11 @@
 //! The files that one command copies from, as far as one of them may be a sink
-//! too: by another of its names, or by a symlink that was there.
+//! too: by another of its names, by a symlink that was there, or because the
+//! destination has one of the operands in it.
 //!
-//! Such a sink has several names, or was reached by a symlink, which is rare.
-//! The first of them is reason enough to look at all sources once.
+//! A sink of the first two sorts has several names, or was reached by a symlink,
+//! which is rare. The first of them is reason enough to look at all sources once.
+//! Of the third sort it is an operand, or in the tree of one: no name below the
+//! destination leads there past the operand itself.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
@@ -29,6 +32,7 @@ pub struct Sources {
     operands: Vec<PathBuf>,
     recursive: bool,
     found: OnceLock<BTreeSet<Id>>,
+    given: OnceLock<BTreeSet<Id>>,
 }
 
 impl Sources {
@@ -41,36 +45,65 @@ impl Sources {
             },
             recursive,
             found: OnceLock::new(),
+            given: OnceLock::new(),
         }
     }
 
-    /// Refuses a sink that is one of them.
+    /// Refuses a sink that is one of them; `other`: it may be so by a hard link
+    /// or a symlink.
     pub fn admit(
         &self,
         from: &Place<'_>,
         to: &Place<'_>,
-        stat: &Stat,
+        (stat, other): (&Stat, bool),
         spares: &Arc<Spares>,
     ) -> Result<(), Problem> {
-        if !self.found(spares).contains(&id(stat)) {
+        let sink = id(stat);
+        let is_source =
+            self.given().contains(&sink) || (other && self.found(spares).contains(&sink));
+        if !is_source {
             return Ok(());
         }
         let text = format!("it is a file of the source too, which {from} would overwrite");
         Err(
             Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text)
-                .help("nothing was written: remove this name, a hard link or a symlink, first"),
+                .help("nothing was written: copy it elsewhere, or remove this name first"),
         )
+    }
+
+    /// Refuses a directory of the destination that is one of the operands.
+    pub fn admit_directory(&self, from: &Path, to: &Path, there: Id) -> Result<(), Problem> {
+        if !self.given().contains(&there) {
+            return Ok(());
+        }
+        let from = from.display();
+        let text = format!("it is a directory of the source too, into which {from} would go");
+        let shown = to.to_string_lossy();
+        Err(Problem::refused(shown, Side::Sink, Errno::EINVAL, text)
+            .help("nothing was written there: copy it elsewhere first"))
+    }
+
+    /// The operands themselves.
+    fn given(&self) -> &BTreeSet<Id> {
+        self.given.get_or_init(|| {
+            let looks = self.operands.iter().filter_map(|path| self.look(path).ok());
+            looks.map(|stat| id(&stat)).collect()
+        })
+    }
+
+    /// As the walk looks at an operand.
+    fn look(&self, operand: &Path) -> rustix::io::Result<Stat> {
+        match self.recursive {
+            true => rustix::fs::lstat(operand),
+            false => rustix::fs::stat(operand),
+        }
     }
 
     fn found(&self, spares: &Arc<Spares>) -> &BTreeSet<Id> {
         self.found.get_or_init(|| {
             let mut found = BTreeSet::new();
             for operand in &self.operands {
-                let look = match self.recursive {
-                    true => rustix::fs::lstat(operand),
-                    false => rustix::fs::stat(operand),
-                };
-                match look {
+                match self.look(operand) {
                     Ok(stat) if kind(&stat) == FileType::RegularFile => {
                         found.insert(id(&stat));
                     }

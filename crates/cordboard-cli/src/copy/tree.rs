@@ -18,6 +18,7 @@ use super::chain::{Chain, Id, id};
 use super::dispatch::Dispatch;
 use super::parent::{
     DIRECTORY, is_base, let_us_in, not_into_itself, open_base, sync_directory, sync_parent,
+    without_slash,
 };
 use super::place::Place;
 use super::told::{Said, Told};
@@ -174,6 +175,10 @@ impl Walk {
         }
         let made = made?;
         let fresh = made.owner.is_some();
+        if !fresh {
+            let sources = &dispatch.job().sources;
+            sources.admit_directory(&self.from, &self.to, made.id)?;
+        }
         if top {
             self.root = made.id;
         }
@@ -446,16 +451,6 @@ impl Walk {
             owner,
         })
     }
-}
-
-/// A path without the slashes at its end, which would have a symlink followed.
-fn without_slash(path: &Path) -> &Path {
-    let bytes = path.as_os_str().as_bytes();
-    let end = bytes.iter().rposition(|byte| *byte != b'/');
-    // The root has nothing else.
-    Path::new(OsStr::from_bytes(
-        &bytes[..end.map_or(bytes.len(), |end| end + 1)],
-    ))
 }
 
 impl Job {

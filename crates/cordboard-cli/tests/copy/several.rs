@@ -249,6 +249,75 @@ fn nor_is_one_of_several_operands() {
     }
 }
 
+/// The names of the destination lead into the source: its files would be
+/// overwritten by those of a directory below.
+#[test]
+fn nor_are_those_of_a_directory_of_the_source() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = dir();
+        std::fs::create_dir_all(dir.path().join("d/d/d")).unwrap();
+        for name in ["d/d/f", "d/d/d/f"] {
+            file(&dir, name, name.as_bytes());
+        }
+        let mut copy = cordboard();
+        copy.current_dir(&dir)
+            .args(["copy", "-r", "--json", jobs, "d/d", "."]);
+        let run = run(&mut copy);
+        run.fails(1, &["./d/d: it is a directory of the source too"]);
+        for name in ["d/d/f", "d/d/d/f"] {
+            assert_eq!(read(dir.path().join(name)), name.as_bytes());
+        }
+        assert_eq!(read(dir.path().join("d/f")), b"d/d/f");
+        let files = serde_json::json!({"copied": 1, "failed": 1, "left_out": false});
+        assert_eq!(run.json()["files"], files);
+    }
+}
+
+/// A file of that name in another directory would replace it first.
+#[test]
+fn nor_is_an_operand_in_the_destination() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = dir();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        let [a, other] = ["a", "sub/a"].map(|name| file(&dir, name, name.as_bytes()));
+        let mut copy = cordboard();
+        let run = run(copy.args(["copy", jobs]).args([&other, &a]).arg(dir.path()));
+        let stderr = run.stderr();
+        assert_eq!(run.code(), 1, "{stderr}");
+        assert!(
+            stderr.contains("/a: it is a file of the source too"),
+            "{stderr}"
+        );
+        assert_eq!(read(&a), b"a");
+    }
+}
+
+/// That a file is refused is known before the contents of its sink are gone, of
+/// each file.
+#[test]
+fn a_file_that_no_path_takes_leaves_its_sink_alone() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = dir();
+        let a = file(&dir, "a", b"new");
+        let into = dir.path().join("into");
+        std::fs::create_dir(&into).unwrap();
+        for name in ["a", "null"] {
+            std::fs::write(into.join(name), b"old contents").unwrap();
+        }
+        let run = run(cordboard()
+            .args(["copy", jobs, "--without", "read/write,splice,sendfile"])
+            .arg(&a)
+            .args([Path::new("/dev/null"), &into]));
+        let stderr = run.stderr();
+        assert_eq!(run.code(), 1, "{stderr}");
+        assert!(
+            stderr.contains("into/null: no path is left for this pair"),
+            "{stderr}"
+        );
+        assert_eq!(read(into.join("null")), b"old contents");
+    }
+}
+
 #[test]
 fn many_into_what_is_no_directory() {
     let dir = dir();
