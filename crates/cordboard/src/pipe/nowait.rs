@@ -181,7 +181,8 @@ impl Aside {
     /// Reads what is there.
     ///
     /// Without `may_wait`, a pipe whose bytes another reader has taken since is
-    /// `EAGAIN`, blocking or not.
+    /// `EAGAIN`, blocking or not. An empty pipe is `EAGAIN` in any case if there
+    /// is room for less than the largest packet.
     ///
     /// # Errors
     ///
@@ -202,7 +203,7 @@ impl Aside {
         }
         match self.splice(fd, into) {
             Some(done) => done,
-            None if packets::first_is_longer(fd, into.len()) => Err(Errno::EMSGSIZE),
+            None if packets::first_is_longer(fd, into.len())? => Err(Errno::EMSGSIZE),
             None if may_wait => Ok(rustix::io::read(fd, into)?),
             None => self.nowait.read(fd, into),
         }
@@ -340,6 +341,36 @@ mod tests {
                 assert_eq!(rustix::io::read(&reader, &mut [0; 16]), Ok(3), "{means:?}");
             }
             assert_eq!(nowait.means, means);
+        }
+    }
+
+    /// A packet that comes only after the pipe was found empty.
+    #[test]
+    fn no_short_read_waits_for_a_packet() {
+        use testkit::{midst, refuse};
+        let _dog = testkit::watchdog::watch("no_short_read_waits_for_a_packet");
+        let flags = rustix::pipe::PipeFlags::DIRECT;
+        // What is found out once a process is read before the calls are held.
+        drop(acquire(DEFAULT));
+        for may_wait in [true, false] {
+            let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
+            let mut told = None;
+            let body = || {
+                refuse::refuse(&[libc::SYS_splice], libc::EPERM);
+                told = Some(Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait));
+            };
+            let calls = [libc::SYS_read, libc::SYS_preadv2];
+            let come = || _ = rustix::io::write(&writer, &[7; 100]).unwrap();
+            let Some(reads) = midst::at_each(&calls, body, come) else {
+                return testkit::skip::report("nowait", "calls of another thread cannot be held");
+            };
+            assert_eq!((told, reads), (Some(Err(Errno::EAGAIN)), 0), "{may_wait}");
+            come();
+            let told = testkit::refuse::apart(|| {
+                refuse::refuse(&[libc::SYS_splice], libc::EPERM);
+                Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait)
+            });
+            assert_eq!(told, Err(Errno::EMSGSIZE), "{may_wait}");
         }
     }
 

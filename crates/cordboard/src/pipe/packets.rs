@@ -85,19 +85,30 @@ pub(crate) fn first(source: BorrowedFd<'_>) -> Result<First, Errno> {
 
 /// Whether the first buffer is a packet of more bytes than this; `false` also
 /// if that is unknown.
-pub(super) fn first_is_longer(source: BorrowedFd<'_>, than: usize) -> bool {
-    if first(source) != Ok(First::Packet) {
-        return false;
+///
+/// # Errors
+///
+/// `EAGAIN`: the pipe is empty. Whatever comes next, a read that waits for it
+/// may be too short.
+pub(super) fn first_is_longer(source: BorrowedFd<'_>, than: usize) -> Result<bool, Errno> {
+    use rustix::io::Errno as Refused;
+    match first(source) {
+        Ok(First::Packet) => {}
+        Ok(First::Nothing) => return Err(Errno::EAGAIN),
+        Ok(First::Stream | First::End) | Err(_) => return Ok(false),
     }
     let Ok(mut own) = acquire(DEFAULT) else {
-        return false;
+        return Ok(false);
     };
     match tee(source, own.writer(), LARGEST, SpliceFlags::NONBLOCK) {
         // The pipe is closed with what is left in it.
         Ok(copied @ 1..) => own.filled(copied),
-        _ => return false,
+        // Another reader has taken the packet.
+        Ok(0) | Err(Refused::AGAIN | Refused::INTR) => return Err(Errno::EAGAIN),
+        Err(_) => return Ok(false),
     }
-    rustix::io::read(own.reader(), &mut [0; LARGEST][..]).is_ok_and(|length| length > than)
+    let length = rustix::io::read(own.reader(), &mut [0; LARGEST][..]);
+    Ok(length.is_ok_and(|length| length > than))
 }
 
 /// How long a stream counts as one.
@@ -208,14 +219,15 @@ mod tests {
             rustix::io::write(&feed, &[8; 4096]).unwrap();
             for than in [1, 999, 1000, 4095, 4096] {
                 let longer = first_is_longer(source.as_fd(), than);
-                assert_eq!(longer, length > than, "{length} {than}");
+                assert_eq!(longer, Ok(length > than), "{length} {than}");
             }
             for length in [length, 4096] {
                 assert_eq!(rustix::io::read(&source, &mut [0; 4096]), Ok(length));
             }
         }
-        assert!(!first_is_longer(source.as_fd(), 1));
+        assert_eq!(first_is_longer(source.as_fd(), 1), Err(Errno::EAGAIN));
         drop(feed);
+        assert_eq!(first_is_longer(source.as_fd(), 1), Ok(false));
         assert_eq!(first(source.as_fd()), Ok(First::End));
         let file = tempfile::tempfile().unwrap();
         assert_eq!(first(file.as_fd()), Err(Errno::EINVAL));
