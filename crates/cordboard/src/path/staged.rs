@@ -158,6 +158,8 @@ impl Step for Staged {
         match (self.failed, self.chain.fault()) {
             (None, Some(Errno::ENOMEM)) => Verdict::StageFailed(Errno::ENOMEM),
             (Some(errno), _) | (None, Some(errno)) => Verdict::Failed(Side::Source, errno),
+            // The size, and nothing is left to be made of it.
+            (None, None) if flow.left == 0 => Verdict::Moved(flow.read - before),
             (None, None) => Verdict::Ended,
         }
     }

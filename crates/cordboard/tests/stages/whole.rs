@@ -191,3 +191,41 @@ fn on_an_engine() {
         assert!(unpacked(&got) == data);
     }
 }
+
+/// A stage that has nothing more to say at the end of its bytes leaves the end
+/// of the transfer what it is.
+#[test]
+fn a_size_that_is_reached_is_the_end() {
+    let _dog = watchdog("a_size_that_is_reached_is_the_end");
+    // What is made fills the buffer for the sink, and then nothing is left.
+    for length in [200_000, 256 << 10, 512 << 10] {
+        ends_at_its_size(&vec![7; length]);
+    }
+}
+
+fn ends_at_its_size(data: &[u8]) {
+    let frame = packed(data);
+    let two = [&frame[..], &frame].concat();
+    for stages in [&["zstd"][..], &["unzstd"], &["unzstd", "zstd"]] {
+        for from in SOURCES {
+            let source = Source::new(from, &two);
+            let sink = Sink::new(To::File, 0);
+            let request = Request {
+                size: Size::Bytes(frame.len() as u64),
+                ..any()
+            };
+            let report = run(&source.fd, &sink.fd, request, stages).report;
+            let case = format!("{stages:?} {from:?}: {report:?}");
+            assert_eq!(report.ended, Ended::Size, "{case}");
+            let counts = (report.read, report.stranded, report.failed);
+            assert_eq!(counts, (frame.len() as u64, 0, None), "{case}");
+            let got = match stages[stages.len() - 1] {
+                "zstd" => unpacked(&sink.got()),
+                _ => sink.got(),
+            };
+            let whole = if stages == ["zstd"] { &frame } else { data };
+            assert!(got == whole, "{case}");
+            assert!(source.rest() == frame, "{case}");
+        }
+    }
+}
