@@ -13,7 +13,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ use super::workers::{Work, glance};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys;
-use crate::transfer::{self, Awake, Clock, Need, Next, Place, Turn, What};
+use crate::transfer::{Awake, Clock, Need, Next, Place, Turn, What};
 
 /// How long a thread that sleeps with transfers under way goes without checking
 /// that its descriptors are still its own.
@@ -54,11 +53,7 @@ pub(super) struct Reactor {
 impl Reactor {
     pub(super) fn new(core: Arc<Core>, station: Arc<Station>) -> Result<Reactor, Errno> {
         // A filter may allow all else: better told here than found out there.
-        fetch(
-            station.epoll(),
-            &mut [MaybeUninit::uninit()],
-            Some(Duration::ZERO),
-        )?;
+        station.fetch(&mut [MaybeUninit::uninit()], Some(Duration::ZERO))?;
         Ok(Reactor {
             core,
             station,
@@ -113,10 +108,15 @@ impl Reactor {
     }
 
     /// Does something that may hold up this thread. `Err`: it has, and another
-    /// one is in charge by now.
-    fn aside<T>(self: Box<Self>, core: &Core, what: impl FnOnce() -> T) -> Result<Charge<T>, T> {
-        // A ring belongs to the disk's thread: no other may take over.
-        if self.station.place == Place::Disk {
+    /// one is in charge by now. `stays`: no other may be, because a ring belongs
+    /// to its thread.
+    fn aside<T>(
+        self: Box<Self>,
+        core: &Core,
+        stays: bool,
+        what: impl FnOnce() -> T,
+    ) -> Result<Charge<T>, T> {
+        if stays || self.station.place == Place::Disk {
             return Ok((self, what()));
         }
         let seat = core.main().seat();
@@ -227,7 +227,7 @@ impl Reactor {
                 if matches!(home, Place::Worker | Place::Anywhere) {
                     this.timers.forget(id, &mut job.alarm);
                     // If no worker is available, it is done here.
-                    let done = this.aside(core, || core.submit(Work::Piece(job)));
+                    let done = this.aside(core, false, || core.submit(Work::Piece(job)));
                     return done.ok().map(|(this, ())| this);
                 }
                 match this.send_home(job, home) {
@@ -235,7 +235,8 @@ impl Reactor {
                     None => return Some(this),
                 }
             }
-            let next = match this.aside(core, || core.advance(&mut job)) {
+            let stays = home == Place::Disk;
+            let next = match this.aside(core, stays, || core.advance(&mut job)) {
                 Ok((back, next)) => {
                     this = back;
                     next
@@ -292,7 +293,8 @@ impl Reactor {
             self.enqueue(job);
             return Some(self);
         }
-        match self.aside(core, || job.transfer.rest()) {
+        let stays = job.transfer.home() == Place::Disk;
+        match self.aside(core, stays, || job.transfer.rest()) {
             Ok((mut this, ())) => {
                 this.sleep(job, need);
                 Some(this)
@@ -385,7 +387,7 @@ impl Reactor {
                 return Some(self);
             }
         }
-        let settled = self.aside(core, || core.settle(job));
+        let settled = self.aside(core, false, || core.settle(job));
         settled.ok().map(|(this, ())| this)
     }
 
@@ -398,7 +400,7 @@ impl Reactor {
         events: &mut [MaybeUninit<Event>],
     ) -> Option<Charge<Result<(), Errno>>> {
         if timeout == Some(Duration::ZERO) {
-            let events = fetch(self.station.epoll(), events, timeout);
+            let events = self.station.fetch(events, timeout);
             let heard = events.and_then(|events| self.hear(false, events));
             return Some((self, heard));
         }
@@ -410,7 +412,7 @@ impl Reactor {
         }
         let station = Arc::clone(&self.station);
         let step = station.seat().rest(self);
-        let events = fetch(station.epoll(), events, timeout);
+        let events = station.fetch(events, timeout);
         let mut this = station.seat().come_back(step)?;
         let heard = events.and_then(|events| this.hear(true, events));
         Some((this, heard))
@@ -476,19 +478,6 @@ fn at_once(job: &mut Job, need: &Need) -> Option<Awake> {
     match job.transfer.tells_by_itself(need) {
         true => None,
         false => glance(job, need),
-    }
-}
-
-/// The events that have come by then; none where a signal has, of which only a
-/// debugger's comes here.
-fn fetch<'a>(
-    epoll: BorrowedFd<'_>,
-    events: &'a mut [MaybeUninit<Event>],
-    timeout: Option<Duration>,
-) -> Result<&'a [Event], Errno> {
-    match transfer::fetch(epoll, events, timeout) {
-        Err(Errno::EINTR) => Ok(&[]),
-        done => done,
     }
 }
 

@@ -1,16 +1,18 @@
 //! Where one thread of an engine waits for transfers.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
 use super::inbox::Inbox;
 use super::message::Message;
 use super::reactor::Reactor;
 use super::seat::Seat;
 use crate::errno::Errno;
-use crate::transfer::Place;
+use crate::transfer::{self, Place};
 
 /// The token of the inbox's bell: transfers' numbers do not reach it.
 pub(super) const BELL: EventData = EventData::new_u64(u64::MAX);
@@ -41,6 +43,19 @@ impl Station {
 
     pub(super) fn epoll(&self) -> BorrowedFd<'_> {
         self.epoll.as_ref().expect("it is not dropped yet").as_fd()
+    }
+
+    /// The events that have come by then; none where a signal has, of which only
+    /// a debugger's comes here.
+    pub(super) fn fetch<'a>(
+        &self,
+        events: &'a mut [MaybeUninit<Event>],
+        timeout: Option<Duration>,
+    ) -> Result<&'a [Event], Errno> {
+        match transfer::fetch(self.epoll(), events, timeout) {
+            Err(Errno::EINTR) => Ok(&[]),
+            done => done,
+        }
     }
 
     pub(super) fn inbox(&self) -> &Arc<Inbox<Message>> {

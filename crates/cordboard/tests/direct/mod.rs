@@ -3,6 +3,7 @@
 mod bad_sectors;
 mod endings;
 mod flow;
+mod no_thread;
 mod own_table;
 mod places;
 mod random;
