@@ -399,41 +399,47 @@ impl Reactor {
         timeout: Option<Duration>,
         events: &mut [MaybeUninit<Event>],
     ) -> Option<Charge<Result<(), Errno>>> {
+        // A busy thread never sleeps, and would take the events of another's epoll.
+        if !self.is_here() {
+            return Some((self, Err(Errno::EBADF)));
+        }
         if timeout == Some(Duration::ZERO) {
             let events = self.station.fetch(events, timeout);
-            let heard = events.and_then(|events| self.hear(false, events));
+            let heard = events.and_then(|events| self.hear(events));
             return Some((self, heard));
         }
         if self.jobs.is_empty() && self.timers.next().is_none() {
             // Without a descriptor: no close can take this wake-up away.
             self.station.inbox().wait(timeout);
-            let heard = self.hear(true, &[]);
+            let heard = self.hear(&[]);
             return Some((self, heard));
         }
         let station = Arc::clone(&self.station);
         let step = station.seat().rest(self);
         let events = station.fetch(events, timeout);
         let mut this = station.seat().come_back(step)?;
-        let heard = events.and_then(|events| this.hear(true, events));
+        let heard = events.and_then(|events| this.hear(events));
         Some((this, heard))
     }
 
-    fn hear(&mut self, slept: bool, events: &[Event]) -> Result<(), Errno> {
-        let rung = events.iter().any(|event| { event.data } == BELL);
-        if slept || rung {
-            let now = self.core.clock().now();
-            if now.saturating_sub(self.looked) >= FRESH {
-                self.looked = now;
-                if !self.station.inbox().bell().is_here() {
-                    return Err(Errno::EBADF);
-                }
-            }
+    /// Its descriptors are its own, as of the last millisecond.
+    fn is_here(&mut self) -> bool {
+        let now = self.core.clock().now();
+        let known = now.saturating_sub(self.looked) < FRESH;
+        known || {
+            self.looked = now;
+            self.station.inbox().bell().is_here()
+        }
+    }
+
+    fn hear(&mut self, events: &[Event]) -> Result<(), Errno> {
+        if !self.is_here() {
+            return Err(Errno::EBADF);
         }
         let mut roused: Vec<u64> = Vec::new();
         for event in events.iter() {
             let (data, flags) = (event.data, event.flags);
             if data == BELL {
-                // It was looked at within `FRESH`.
                 self.station.inbox().bell().clear_known();
                 continue;
             }
@@ -488,3 +494,6 @@ impl Drop for Reactor {
         self.station.seat().close();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+use std::os::fd::AsFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use testkit::child;
+
+use super::*;
+
+/// The host has closed the engine's descriptors while a transfer keeps the
+/// thread busy, and has an epoll instance of its own under the old one's
+/// number: no event is taken from it.
+#[test]
+fn a_busy_thread_takes_no_event_of_the_hosts() {
+    assert!(child::in_a_child(|| {
+        let core = Arc::new(Core::new(1).unwrap());
+        let reactor = Reactor::new(Arc::clone(&core), Arc::clone(core.main())).unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        rustix::io::write(&writer, b"x").unwrap();
+        let own = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let flags = EventFlags::IN | EventFlags::ONESHOT;
+        epoll::add(&own, &reader, EventData::new_u64(7), flags).unwrap();
+        let station = Arc::clone(core.main());
+        child::replace(station.epoll(), own.as_fd());
+        child::replace(station.inbox().bell().as_fd(), reader.as_fd());
+        // As it is after the first millisecond.
+        while core.clock().now() < FRESH {
+            std::thread::yield_now();
+        }
+        let mut events = [const { MaybeUninit::uninit() }; 4];
+        let paused = Box::new(reactor).pause(Some(Duration::ZERO), &mut events);
+        let heard = paused.map(|(_, heard)| heard);
+        let now = rustix::event::Timespec::default();
+        let (left, _) = epoll::wait(&own, &mut events, Some(&now)).unwrap();
+        heard == Some(Err(Errno::EBADF)) && left.len() == 1
+    }));
+}
