@@ -149,3 +149,29 @@ fn into_a_stream_in_order() {
         }
     }
 }
+
+/// `ENOBUFS` of a packet socket, or of one that asked for it (`IP_RECVERR`): the
+/// device's queue has no room for the moment, and nothing was sent.
+#[test]
+fn a_full_queue_of_a_device_is_waited_for() {
+    let _dog = watchdog("a_full_queue_of_a_device_is_waited_for");
+    for path in BOTH {
+        for refused in 0..3 {
+            let ((a, source), (sink, b)) = (pair(Sort::Seqpacket), pair(Sort::Udp));
+            let sent = [1, 300, 7].map(pattern);
+            sent.iter().for_each(|bytes| put(&a, bytes));
+            drop(a);
+            let mut report = None;
+            let body = || report = Some(run(&source, &sink, only(&[path])).report);
+            let calls = [libc::SYS_sendto, libc::SYS_sendmmsg];
+            let full = |before| (before == refused).then_some(libc::ENOBUFS);
+            if testkit::midst::refusing(&calls, body, full).is_none() {
+                return testkit::skip::report("ENOBUFS", "calls of another thread cannot be held");
+            }
+            let report = report.unwrap();
+            assert_eq!(report.ended, Ended::Eof, "{path} {refused}: {report:?}");
+            assert_eq!((report.read, report.written), (308, 308), "{path}");
+            assert_eq!(all(&b), sent, "{path} {refused}");
+        }
+    }
+}

@@ -50,8 +50,9 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     })
 }
 
-/// Every errno but `EAGAIN` (blocked) and `EINTR` (nothing moved) is a
-/// failure of the side whose call it was: there is no path after this one.
+/// Every errno but `EAGAIN` (blocked; so is a datagram sink's `ENOBUFS`) and
+/// `EINTR` (nothing moved) is a failure of the side whose call it was: there is
+/// no path after this one.
 pub(crate) struct ReadWrite {
     buffer: Option<Buffer>,
     /// How long the buffer is to be, when there is none.

@@ -72,6 +72,10 @@ impl Outlet {
             }
             Err(Errno::EINTR) => Err(Verdict::Moved(0)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Sink)),
+            // A device's queue is full for the moment: `send(2)`.
+            Err(Errno::ENOBUFS) if flow.sink.kind().is_datagram() => {
+                Err(Verdict::Blocked(Side::Sink))
+            }
             Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
         }
     }
