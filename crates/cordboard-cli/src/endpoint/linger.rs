@@ -8,7 +8,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-use super::interrupt::wait;
+use super::interrupt::{pause, wait};
 use crate::problem::Problem;
 use crate::sys::unsent;
 
@@ -39,8 +39,12 @@ pub fn finish(
     ended: Ended,
     idle: Option<Duration>,
 ) -> Result<Sent, Problem> {
-    let look = |time| {
+    let look = |time, says_more: bool| {
         let start = Instant::now();
+        if !says_more {
+            pause(time)?;
+            return Ok(Ok(start.elapsed()));
+        }
         let looked = wait(socket.as_fd(), PollFlags::IN, Some(time))?;
         Ok(looked.map(|_| start.elapsed()))
     };
@@ -55,43 +59,61 @@ fn patience(ended: Ended, idle: Option<Duration>) -> Duration {
     }
 }
 
-/// `look` waits for so long at most, and returns how long it was.
+/// `look` waits for so long at most, and returns how long it was; there is
+/// nothing to poll for once the peer has said all.
 fn until_taken(
     socket: BorrowedFd<'_>,
     tcp: bool,
     full: Duration,
-    mut look: impl FnMut(Duration) -> Result<Result<Duration, Errno>, Problem>,
+    mut look: impl FnMut(Duration, bool) -> Result<Result<Duration, Errno>, Problem>,
 ) -> Result<Sent, Problem> {
-    if shutdown(socket, Shutdown::Write).is_err() {
+    // `ENOTCONN`: it broke before (`inet_shutdown`, net/ipv4/af_inet.c).
+    let ended = shutdown(socket, Shutdown::Write).is_ok();
+    if !tcp {
+        // A UNIX socket's bytes are with the peer as soon as they are sent.
+        discard(socket);
         return Ok(Sent::Taken);
     }
     let mut left = unsent(socket);
     let mut patience = full;
     loop {
-        match discard(socket) {
-            Discarded::Closed => return Ok(Sent::Taken),
-            // The end itself counts as one.
-            Discarded::Broken(errno) if left > 1 && tcp => return Ok(Sent::Broken(errno)),
-            Discarded::Broken(_) => return Ok(Sent::Taken),
-            // A UNIX socket's bytes are with the peer as soon as they are sent.
-            Discarded::Nothing if left == 0 || !tcp => return Ok(Sent::Taken),
-            Discarded::Nothing if patience.is_zero() => {
-                return Ok(match u64::try_from(left - 1) {
-                    Ok(bytes @ 1..) => Sent::Unacknowledged(bytes),
-                    _ => Sent::Taken,
-                });
-            }
-            Discarded::Nothing => {}
-        }
-        match look(LOOK.min(patience))? {
-            Ok(passed) => patience = patience.saturating_sub(passed),
-            Err(_) => return Ok(Sent::Taken),
-        }
+        let peer = discard(socket);
+        // Asked for before the bytes, which are those that are left for good then.
+        let broken = broken(socket);
         let now = unsent(socket);
         if now != left {
             (left, patience) = (now, full);
         }
+        // The end itself counts as one.
+        let bytes = u64::try_from(left - i32::from(ended)).unwrap_or(0);
+        match (&peer, broken) {
+            (Discarded::Nothing, _) if left == 0 => return Ok(Sent::Taken),
+            (Discarded::Closed | Discarded::Broken(_), _) if bytes == 0 => return Ok(Sent::Taken),
+            (Discarded::Broken(errno), _) => return Ok(Sent::Broken(*errno)),
+            // Where the peer's end has come, recv(2) does not tell of an error
+            // that came after it (`tcp_recvmsg_locked`, net/ipv4/tcp.c).
+            (Discarded::Closed, Some(errno)) => return Ok(Sent::Broken(errno)),
+            _ if patience.is_zero() && bytes == 0 => return Ok(Sent::Taken),
+            _ if patience.is_zero() => return Ok(Sent::Unacknowledged(bytes)),
+            _ => {}
+        }
+        let says_more = !matches!(peer, Discarded::Closed);
+        match look(LOOK.min(patience), says_more)? {
+            Ok(passed) => patience = patience.saturating_sub(passed),
+            Err(_) => return Ok(Sent::Taken),
+        }
     }
+}
+
+/// Why a connection is in no state any more (`TCP_CLOSE`): it broke, or both
+/// sides have ended it. `None`: it is in one.
+fn broken(socket: BorrowedFd<'_>) -> Option<Errno> {
+    if rustix::net::getpeername(socket) != Err(Errno::NOTCONN) {
+        return None;
+    }
+    let error = rustix::net::sockopt::socket_error(socket);
+    let errno = error.ok().and_then(Result::err);
+    Some(errno.unwrap_or(Errno::CONNRESET))
 }
 
 enum Discarded {
@@ -133,7 +155,7 @@ mod tests {
         while ours.write(&[0; 65536]).is_ok() {}
         // What is on its way may still be taken: not a matter of our time.
         let mut time = Duration::ZERO;
-        let done = until_taken(ours.as_fd(), true, patience(ended, idle), |most| {
+        let done = until_taken(ours.as_fd(), true, patience(ended, idle), |most, _| {
             peer.write_all(b"still here").unwrap();
             time += most;
             Ok(Ok(most))
@@ -142,6 +164,77 @@ mod tests {
         assert!(left > 0);
         assert_eq!(done.unwrap(), Sent::Unacknowledged(left));
         time
+    }
+
+    /// A connection of which the peer has taken nothing but what its buffer holds.
+    fn full() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+        let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        while ours.write(&[0; 65536]).is_ok() {}
+        (ours, peer)
+    }
+
+    /// Closes it with a reset, which is there on return.
+    fn reset(peer: TcpStream, ours: &TcpStream) {
+        let zero = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&peer, zero).unwrap();
+        drop(peer);
+        while rustix::net::getpeername(ours).is_ok() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn no_look(_: Duration, _: bool) -> Result<Result<Duration, Errno>, Problem> {
+        panic!("there is nothing to wait for");
+    }
+
+    #[test]
+    fn a_connection_that_was_reset_before_its_end_is_broken() {
+        let (ours, peer) = full();
+        reset(peer, &ours);
+        let done = until_taken(ours.as_fd(), true, PATIENCE, no_look);
+        assert_eq!(done.unwrap(), Sent::Broken(Errno::CONNRESET));
+        // All that was sent is acknowledged: that is all that can be told.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        ours.write_all(b"x").unwrap();
+        while unsent(ours.as_fd()) > 0 {
+            std::thread::yield_now();
+        }
+        reset(peer, &ours);
+        let done = until_taken(ours.as_fd(), true, PATIENCE, no_look);
+        assert_eq!(done.unwrap(), Sent::Taken);
+    }
+
+    /// Its end says nothing of what it has.
+    #[test]
+    fn a_peer_that_has_said_all_is_waited_for_too() {
+        for resets in [false, true] {
+            let (ours, peer) = full();
+            peer.shutdown(std::net::Shutdown::Write).unwrap();
+            wait(&ours, PollFlags::RDHUP, None).unwrap().unwrap();
+            let mut peer = Some(peer);
+            let mut looks = 0;
+            let full = Duration::from_millis(120);
+            let done = until_taken(ours.as_fd(), true, full, |most, says_more| {
+                assert!(!says_more);
+                looks += 1;
+                if let Some(peer) = peer.take_if(|_| resets) {
+                    reset(peer, &ours);
+                }
+                Ok(Ok(most))
+            });
+            let left = u64::try_from(unsent(ours.as_fd()) - 1).unwrap();
+            let (expected, times) = match resets {
+                true => (Sent::Broken(Errno::CONNRESET), 1),
+                false => (Sent::Unacknowledged(left), 3),
+            };
+            assert_eq!((done.unwrap(), looks), (expected, times));
+        }
     }
 
     #[test]

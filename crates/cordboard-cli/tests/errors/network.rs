@@ -136,3 +136,50 @@ fn a_peer_that_resets_before_it_has_acknowledged() {
     run.fails(1, &["(ECONNRESET) at the sink"]);
     assert_eq!(run.json()["failed"], "sink");
 }
+
+/// That it has said all it has to say tells nothing of what it has read.
+#[test]
+fn a_peer_that_has_ended_and_reads_nothing_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let address = listener.local_addr().unwrap();
+    let dir = dir();
+    // More than the peer's buffer holds, and less than ours.
+    let source = file(&dir, "s", &bytes(60_000));
+    let child = cordboard()
+        .args(["splice", "--json", "--idle", "0.2"])
+        .arg(source)
+        .arg(format!("tcp:{address}"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let run = end(child);
+    let says = ["warning", "the peer has not acknowledged", "bytes"];
+    let json = run.fails(0, &says).json();
+    assert_eq!(
+        (&json["ended"], &json["written"]),
+        (&"idle".into(), &60_000.into())
+    );
+    drop(stream);
+}
+
+#[test]
+fn a_peer_that_has_gone_before_anything_was_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut child = cordboard()
+        .args(["splice", "--json", "-"])
+        .arg(format!("tcp:{address}"))
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Nothing was sent, so that this is no reset, but an end.
+    drop(listener.accept().unwrap());
+    feed(&mut child, b"hello");
+    let run = end(child);
+    run.fails(1, &[" at the sink"]);
+    assert_eq!(run.json()["failed"], "sink");
+}
