@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use common::{any, content, file_with, meanwhile, only, pattern, position, run, watchdog};
 use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, PathName, Request, Sparse, Transfer};
+use rustix::fs::{Mode, OFlags};
 use testkit::needs::{self, Need::NoAppend};
 
 const COPYING: [PathName; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
@@ -47,6 +48,13 @@ fn holey(size: u64, data: &[(u64, usize)]) -> File {
     }
     file.set_len(size).unwrap();
     file
+}
+
+/// An empty file, opened so, and in the usual way.
+fn sinks(flags: OFlags) -> (File, File) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let open = rustix::fs::open(file.path(), OFlags::RDWR | flags, Mode::empty());
+    (open.unwrap().into(), file.into_file())
 }
 
 #[test]
@@ -126,9 +134,11 @@ fn looking_for_holes_does_not_move_what_others_share() {
 fn append_set_among_holes_keeps_every_byte_in_its_place() {
     let _dog = watchdog("append_set_among_holes_keeps_every_byte_in_its_place");
     let m = MIB as u64;
-    for path in COPYING {
-        let source = holey(9 * m, &[(m, 4096), (4 * m, 4096), (8 * m, 4096)]);
-        let sink = tempfile::tempfile().unwrap();
+    let plain = COPYING.map(|path| (path, OFlags::empty()));
+    for (path, flags) in plain.into_iter().chain([(ReadWrite, OFlags::DIRECT)]) {
+        // The last extent is no whole block.
+        let source = holey(9 * m, &[(m, 4096), (4 * m, 4096), (9 * m - 100, 100)]);
+        let (sink, cached) = sinks(flags);
         let mut append = meanwhile(|| {
             let flags = rustix::fs::fcntl_getfl(&sink).unwrap();
             rustix::fs::fcntl_setfl(&sink, flags | rustix::fs::OFlags::APPEND).unwrap();
@@ -141,7 +151,7 @@ fn append_set_among_holes_keeps_every_byte_in_its_place() {
             (Ended::Eof, 9 * m),
             "{path}"
         );
-        assert!(content(&sink) == content(&source), "{path}: {report:?}");
+        assert!(content(&cached) == content(&source), "{path}: {report:?}");
     }
 }
 
@@ -205,11 +215,18 @@ fn an_extent_takes_few_calls() {
     // Found by two calls, read and written; positions are moved along.
     // Without RWF_NOAPPEND the sink is made longer before each of them.
     let longer = if NoAppend.is_met() { 0 } else { 5 };
-    for (offset, each) in [(None, 6 + longer), (Some(0), 4 + longer)] {
+    let (plain, direct) = (OFlags::empty(), OFlags::DIRECT);
+    for (flags, offset, each) in [
+        (plain, None, 6 + longer),
+        (plain, Some(0), 4 + longer),
+        // Each write asks where it goes, to be aligned.
+        (direct, None, 7 + longer),
+        (direct, Some(0), 4 + longer),
+    ] {
         let calls = [500, 1000].map(|extents| {
             let data: Vec<_> = (0..extents).map(|n| (n * 8192 + 4096, 4096)).collect();
             let source = holey(extents * 8192, &data);
-            let sink = tempfile::tempfile().unwrap();
+            let (sink, cached) = sinks(flags);
             let request = Request {
                 source_offset: offset,
                 sink_offset: offset,
@@ -221,13 +238,14 @@ fn an_extent_takes_few_calls() {
             });
             // The map of so many takes blocks too, now or when they are written.
             assert!(map(&sink).0 == map(&source).0);
-            assert!(content(&sink) == content(&source));
+            assert!(content(&cached) == content(&source));
             counted
         });
         match calls {
             [Ok(some), Ok(more)] => {
                 let most = each * 500;
-                assert!(more - some <= most, "{offset:?}: {} of {most}", more - some);
+                let took = more - some;
+                assert!(took <= most, "{flags:?} {offset:?}: {took} of {most}");
             }
             [Err(error), _] | [_, Err(error)] => {
                 return testkit::skip::report(name, &error.to_string());

@@ -2,6 +2,7 @@
 //! before that offset, and the bytes do not belong at its end.
 
 use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 
 use super::lengthen::{NO_APPEND, lengthen};
 use super::{Cursor, Flow};
@@ -15,10 +16,21 @@ const HERE: u64 = u64::MAX;
 /// |---|---|---|
 /// | `EOPNOTSUPP`, `ENOSYS`, `EPERM`, `EACCES` | the sink is lengthened up to that offset | a filter that was installed since, or one of another thread |
 pub(super) fn write(flow: &Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
-    let (sink, offset) = match flow.to {
-        Cursor::At(offset) => (flow.sink_fd(), Some(offset)),
-        _ => (flow.sink_fd(), None),
+    let offset = match flow.to {
+        Cursor::At(offset) => Some(offset),
+        _ => None,
     };
+    write_by(flow, flow.sink_fd(), bytes, offset)
+}
+
+/// The same by another descriptor of the sink, which is a second description
+/// too, at that offset; `None`: at the descriptor's position.
+pub(super) fn write_by(
+    flow: &Flow<'_>,
+    sink: BorrowedFd<'_>,
+    bytes: &[u8],
+    offset: Option<u64>,
+) -> rustix::io::Result<usize> {
     let parts = [IoSlice::new(bytes)];
     match rustix::io::pwritev2(sink, &parts, offset.unwrap_or(HERE), NO_APPEND) {
         Err(

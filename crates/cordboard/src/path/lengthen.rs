@@ -36,12 +36,17 @@ const PAGE: u64 = 4096;
 /// | `EOPNOTSUPP`, `EINVAL`, `ENOSYS`, `ENODEV` | the next way | an older kernel, a file system without it, direct I/O |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EAGAIN`, `ETXTBSY`, `EROFS` | the next way | a filter, a seal; what [`reopen`] gives |
 /// | anything else (`ENOSPC`, `EDQUOT`, `EFBIG`, `EIO`) | an error | it is the same by any way |
-pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Way, Errno> {
+pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Lengthened, Errno> {
     let last = end.saturating_sub(1);
     let mut refused = Errno::EOPNOTSUPP;
+    let mut no_append = false;
     for way in ways(end) {
-        match rustix::io::retry_on_intr(|| way.take(fd, last)).map_err(Errno::from) {
-            Ok(()) => return Ok(way),
+        let done = rustix::io::retry_on_intr(|| way.take(fd, last)).map_err(Errno::from);
+        // A kernel without the flag says EOPNOTSUPP, before it looks at the
+        // byte (kiocb_set_rw_flags). EINVAL is of direct I/O: one byte is too few.
+        no_append |= way == Way::Write && matches!(done, Ok(()) | Err(Errno::EINVAL));
+        match done {
+            Ok(()) => return Ok(Lengthened { no_append }),
             Err(
                 errno @ (Errno::EOPNOTSUPP
                 | Errno::EINVAL
@@ -60,9 +65,16 @@ pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Way, Errno> {
     Err(refused)
 }
 
-/// How a file was made longer.
+/// A file was made longer, or is long enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) struct Lengthened {
+    /// The kernel is known to take `RWF_NOAPPEND` here.
+    pub(crate) no_append: bool,
+}
+
+/// A call that makes a file longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
     /// By a byte at its offset, whatever `O_APPEND` says.
     Write,
     Reserve,

@@ -22,7 +22,7 @@ mod stream;
 mod surplus;
 
 pub(crate) use flow::{Cursor, Flow, Ready};
-pub(crate) use lengthen::{Way, lengthen};
+pub(crate) use lengthen::lengthen;
 pub(crate) use surplus::give_back;
 
 use std::os::fd::BorrowedFd;

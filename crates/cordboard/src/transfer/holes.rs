@@ -7,7 +7,7 @@ use rustix::io::retry_on_intr;
 
 use crate::endpoint::{Side, reopen};
 use crate::errno::Errno;
-use crate::path::{Cursor, Flow, Way, lengthen};
+use crate::path::{Cursor, Flow, lengthen};
 
 /// Bytes of a hole in one step where a stage looks at its zeros: few enough
 /// that cancelling comes through.
@@ -23,7 +23,7 @@ pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
     Ok(made(flow, length)?.is_some())
 }
 
-/// The same; how the sink was made longer, if it was.
+/// The same, and what is known of the sink then.
 fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let Some(offset) = flow.sink_offset() else {
         return Ok(None);
@@ -31,10 +31,10 @@ fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let sink = flow.sink_fd();
     let size = rustix::fs::fstat(sink)?.st_size as u64;
     let end = offset.saturating_add(length);
-    let mut how = None;
+    let mut no_append = false;
     if size < end {
         match lengthen(sink, end) {
-            Ok(way) => how = Some(way),
+            Ok(longer) => no_append = longer.no_append,
             // No file may be that long here: a disk full of zeros would not
             // change that.
             Err(Errno::EFBIG) if !is_past_the_limit(end) => return Err(Errno::EFBIG),
@@ -50,7 +50,7 @@ fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     }
     flow.move_sink(length as i64)?;
     Ok(Some(Made {
-        how,
+        no_append,
         behind_all: size <= offset,
     }))
 }
@@ -64,8 +64,8 @@ fn punch(sink: BorrowedFd<'_>, start: u64, end: u64) -> rustix::io::Result<()> {
 /// A hole in the sink.
 #[derive(Debug)]
 struct Made {
-    /// How the sink was made longer for it.
-    how: Option<Way>,
+    /// The sink is known to take `RWF_NOAPPEND`.
+    no_append: bool,
     /// The sink had nothing where it begins, nor behind.
     behind_all: bool,
 }
@@ -205,10 +205,8 @@ impl Walk {
             return Ok(false);
         };
         // Up to a limit, zeros are written: it has to be known how far it goes.
-        flow.in_place = made.behind_all
-            && made.how == Some(Way::Write)
-            && !flow.sink.facts().is_direct()
-            && crate::sys::file_size_limit() == Ok(None);
+        flow.in_place =
+            made.behind_all && made.no_append && crate::sys::file_size_limit() == Ok(None);
         Ok(true)
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use super::super::{Cursor, Flow};
+use super::super::{Cursor, Flow, in_place};
 use crate::endpoint::{Facts, reopen};
 use crate::errno::Errno;
 
@@ -77,6 +77,7 @@ pub(super) fn write(
     let whole = bytes.len() / unit * unit;
     if whole > 0 && off_boundary == 0 && (bytes.as_ptr() as usize).is_multiple_of(memory(&facts)) {
         let done = match flow.to {
+            _ if flow.in_place => in_place::write(flow, &bytes[..whole]),
             Cursor::At(offset) => rustix::io::pwrite(fd, &bytes[..whole], offset),
             _ => rustix::io::write(fd, &bytes[..whole]),
         };
@@ -97,8 +98,9 @@ pub(super) fn write(
     if facts.appends() {
         flags |= OFlags::APPEND;
     }
-    let n = cached(fd, flags, twin, |fd| {
-        Ok(rustix::io::pwrite(fd, part, offset)?)
+    let n = cached(fd, flags, twin, |fd| match flow.in_place {
+        true => Ok(in_place::write_by(flow, fd, part, Some(offset))?),
+        false => Ok(rustix::io::pwrite(fd, part, offset)?),
     })?;
     if facts.appends() {
         rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0))?;
