@@ -32,12 +32,13 @@ pub enum Sent {
 /// socket with something unread in it sends a reset instead of an end, which
 /// destroys what is in flight; so what the peer says is read, and discarded.
 ///
-/// The wait ends when the peer acknowledges nothing for `idle`.
+/// The wait ends when the peer acknowledges nothing for so long. `ended`: our
+/// direction was ended before.
 pub fn finish(
     socket: BorrowedFd<'_>,
     tcp: bool,
-    ended: Ended,
-    idle: Option<Duration>,
+    ended: bool,
+    patience: Duration,
 ) -> Result<Sent, Problem> {
     let look = |time, says_more: bool| {
         let start = Instant::now();
@@ -48,11 +49,11 @@ pub fn finish(
         let looked = wait(socket.as_fd(), PollFlags::IN, Some(time))?;
         Ok(looked.map(|_| start.elapsed()))
     };
-    until_taken(socket, tcp, patience(ended, idle), look)
+    until_taken(socket, tcp, ended, patience, look)
 }
 
 /// Whoever asked for an end when nothing moves has waited long enough.
-fn patience(ended: Ended, idle: Option<Duration>) -> Duration {
+pub fn patience(ended: Ended, idle: Option<Duration>) -> Duration {
     match ended {
         Ended::Idle => Duration::ZERO,
         _ => idle.unwrap_or(PATIENCE),
@@ -64,11 +65,12 @@ fn patience(ended: Ended, idle: Option<Duration>) -> Duration {
 fn until_taken(
     socket: BorrowedFd<'_>,
     tcp: bool,
+    ended: bool,
     full: Duration,
     mut look: impl FnMut(Duration, bool) -> Result<Result<Duration, Errno>, Problem>,
 ) -> Result<Sent, Problem> {
     // `ENOTCONN`: it broke before (`inet_shutdown`, net/ipv4/af_inet.c).
-    let ended = shutdown(socket, Shutdown::Write).is_ok();
+    let ended = shutdown(socket, Shutdown::Write).is_ok() || ended;
     if !tcp {
         // A UNIX socket's bytes are with the peer as soon as they are sent.
         discard(socket);
@@ -155,11 +157,17 @@ mod tests {
         while ours.write(&[0; 65536]).is_ok() {}
         // What is on its way may still be taken: not a matter of our time.
         let mut time = Duration::ZERO;
-        let done = until_taken(ours.as_fd(), true, patience(ended, idle), |most, _| {
-            peer.write_all(b"still here").unwrap();
-            time += most;
-            Ok(Ok(most))
-        });
+        let done = until_taken(
+            ours.as_fd(),
+            true,
+            false,
+            patience(ended, idle),
+            |most, _| {
+                peer.write_all(b"still here").unwrap();
+                time += most;
+                Ok(Ok(most))
+            },
+        );
         let left = u64::try_from(unsent(ours.as_fd()) - 1).unwrap();
         assert!(left > 0);
         assert_eq!(done.unwrap(), Sent::Unacknowledged(left));
@@ -195,7 +203,7 @@ mod tests {
     fn a_connection_that_was_reset_before_its_end_is_broken() {
         let (ours, peer) = full();
         reset(peer, &ours);
-        let done = until_taken(ours.as_fd(), true, PATIENCE, no_look);
+        let done = until_taken(ours.as_fd(), true, false, PATIENCE, no_look);
         assert_eq!(done.unwrap(), Sent::Broken(Errno::CONNRESET));
         // All that was sent is acknowledged: that is all that can be told.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -206,7 +214,7 @@ mod tests {
             std::thread::yield_now();
         }
         reset(peer, &ours);
-        let done = until_taken(ours.as_fd(), true, PATIENCE, no_look);
+        let done = until_taken(ours.as_fd(), true, false, PATIENCE, no_look);
         assert_eq!(done.unwrap(), Sent::Taken);
     }
 
@@ -220,7 +228,7 @@ mod tests {
             let mut peer = Some(peer);
             let mut looks = 0;
             let full = Duration::from_millis(120);
-            let done = until_taken(ours.as_fd(), true, full, |most, says_more| {
+            let done = until_taken(ours.as_fd(), true, false, full, |most, says_more| {
                 assert!(!says_more);
                 looks += 1;
                 if let Some(peer) = peer.take_if(|_| resets) {

@@ -31,6 +31,8 @@ pub struct Opened {
     /// A file with contents that are to be replaced.
     pub replace: bool,
     stream: Option<Way>,
+    /// Its direction was ended.
+    ended: bool,
 }
 
 /// A stream socket that we opened.
@@ -64,6 +66,7 @@ impl Opened {
             created: None,
             replace: false,
             stream: None,
+            ended: false,
             _file: None,
         }
     }
@@ -76,7 +79,8 @@ impl Opened {
         let Some(way) = self.stream else {
             return Ok(0);
         };
-        match linger::finish(self.as_fd(), way == Way::Tcp, ended, idle)? {
+        let patience = linger::patience(ended, idle);
+        match linger::finish(self.as_fd(), way == Way::Tcp, self.ended, patience)? {
             Sent::Taken => Ok(0),
             Sent::Broken(errno) => {
                 let mut problem = Problem::call(&self.shown, Side::Sink, errno, Doing::Moving);
@@ -89,34 +93,43 @@ impl Opened {
 
     /// Closes it. What a file system says of a file then counts: see [`close`].
     /// A descriptor that was lent stays open, and the file system is asked by a
-    /// second one (`filp_flush`, fs/open.c, is called for each).
+    /// second one.
     pub fn close(self) -> Result<(), Problem> {
+        let asked = match self.held {
+            Held::Ours(_) => Ok(()),
+            Held::Given(_) => self.ask(),
+        };
         let Opened {
             held, shown, _file, ..
         } = self;
         drop(_file);
-        let fd = match held {
-            Held::Ours(fd) => fd,
-            Held::Given(fd) => {
-                let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
-                let second = rustix::io::fcntl_dupfd_cloexec(fd, 3);
-                match second {
-                    Ok(second) if rustix::fs::fstat(fd).is_ok_and(file) => second,
-                    _ => return Ok(()),
-                }
-            }
+        let done = match held {
+            Held::Ours(fd) => close(fd),
+            Held::Given(_) => asked,
         };
-        close(fd).map_err(|errno| Problem::call(shown, Side::Sink, errno, Doing::Moving))
+        done.map_err(|errno| Problem::call(shown, Side::Sink, errno, Doing::Moving))
+    }
+
+    /// What the file system of a file says at a close, by a second descriptor,
+    /// where there is one (`filp_flush`, fs/open.c, is called for each).
+    pub fn ask(&self) -> Result<(), rustix::io::Errno> {
+        let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
+        match rustix::io::fcntl_dupfd_cloexec(self, 3) {
+            Ok(second) if rustix::fs::fstat(self).is_ok_and(file) => close(second),
+            _ => Ok(()),
+        }
     }
 
     /// Nothing more will be written: whoever reads it is told so now. What is
-    /// left is a connection that is still to be [finished](Opened::finish).
-    /// Never waits.
-    pub fn end(self) -> Option<Opened> {
-        self.stream?;
+    /// left is a connection that is still to be [finished](Opened::finish); all
+    /// else is [closed](Opened::close).
+    pub fn end(mut self) -> Result<Option<Opened>, Problem> {
+        if self.stream.is_none() {
+            return self.close().map(|()| None);
+        }
         // One that is broken has been told of by whoever wrote to it.
-        let _ = rustix::net::shutdown(&self, rustix::net::Shutdown::Write);
-        Some(self)
+        self.ended = rustix::net::shutdown(&self, rustix::net::Shutdown::Write).is_ok();
+        Ok(Some(self))
     }
 
     /// Throws the contents away that are to be replaced.

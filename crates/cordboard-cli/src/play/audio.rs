@@ -9,12 +9,15 @@ use crate::endpoint::Opened;
 use crate::failure::{failed, operand, refused};
 use crate::problem::Problem;
 
+/// What is left of the sink, or why it could not be closed.
+type Rest = Result<Option<Opened>, Problem>;
+
 /// The audio on its way.
 pub struct Audio {
     running: Running,
     /// As people know source and sink.
     shown: [String; 2],
-    rest: Arc<Mutex<Option<Opened>>>,
+    rest: Arc<Mutex<Rest>>,
 }
 
 /// The audio at its end.
@@ -47,7 +50,7 @@ impl Audio {
             let text = format!("{errno} making a descriptor to wait for its end");
             Problem::refused(shown[0].as_str(), Side::Source, errno, text)
         })?;
-        let rest = Arc::new(Mutex::new(None));
+        let rest = Arc::new(Mutex::new(Rest::Ok(None)));
         let (slot, control) = (Arc::clone(&rest), control.clone());
         // On the engine's thread, and not when the video next has time for it:
         // whoever waits for the end of the audio may be who reads the video.
@@ -60,6 +63,9 @@ impl Audio {
                 control.cancel();
             }
             let left = sink.end();
+            if left.is_err() {
+                control.cancel();
+            }
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = left;
         });
         Ok(Audio {
@@ -95,11 +101,15 @@ impl Audio {
         let [source, sink] = &self.shown;
         let problem = (report.ended == Ended::Error)
             .then(|| failed(operand(report.failed, source, sink), &report));
-        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let (rest, unclosed) = match std::mem::replace(&mut *slot, Ok(None)) {
+            Ok(rest) => (rest, None),
+            Err(problem) => (None, Some(problem)),
+        };
         Over {
-            rest: rest.take(),
+            rest,
             report,
-            problem,
+            problem: problem.or(unclosed),
         }
     }
 }

@@ -168,7 +168,8 @@ impl io::Write for Lines {
         }
     }
 
+    /// At the end of the list, which its file system may have no room for.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        Ok(self.0.ask()?)
     }
 }

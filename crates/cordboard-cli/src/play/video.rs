@@ -171,11 +171,17 @@ impl Video {
     /// Nothing more is shown: whoever reads the sink is told; a new file that
     /// got nothing before it came to that, by `close`, is removed. What of the
     /// sink is still to be [finished](Opened::finish).
-    pub fn end(self, close: Close) -> (Account, Option<Problem>, Option<Opened>) {
+    pub fn end(mut self, close: Close) -> (Account, Option<Problem>, Option<Opened>) {
         if close != Close::End {
             self.sink.unmake();
         }
-        (self.account, self.problem, self.sink.end())
+        match self.sink.end() {
+            Ok(rest) => (self.account, self.problem, rest),
+            Err(problem) => {
+                self.account.problem(&problem);
+                (self.account, self.problem.or(Some(problem)), None)
+            }
+        }
     }
 }
 

@@ -158,3 +158,41 @@ fn a_file_that_was_opened_by_the_shell_stands_behind_the_last_frame() {
     let expected = [b"0\n", &bytes(5 * FRAME)[4000..]].concat();
     assert!(run.ok().stdout() == expected);
 }
+
+/// NFS, CIFS and FUSE may find only at `close(2)` that the server has no room.
+#[test]
+fn what_only_close_tells_is_told() {
+    if !root("mounting") {
+        return;
+    }
+    let film = Film::new(3 * FRAME);
+    let full = testkit::fuse::Served {
+        close: libc::ENOSPC,
+        ..testkit::fuse::Served::default()
+    };
+    let mounted = testkit::fuse::with_file(full, |at| {
+        let at = at.to_str().unwrap();
+        let cases: [(&str, &str, &[&str], Value); 3] = [
+            (at, "/dev/null", &[], "audio".into()),
+            ("/dev/null", at, &[], "video".into()),
+            ("/dev/null", "/dev/null", &["--lateness", at], Value::Null),
+        ];
+        for (audio, video, more, failed) in cases {
+            let run = end(film.play(audio, video, more));
+            run.fails(1, &["No space left on device (ENOSPC) at the sink"]);
+            let json = run.json();
+            assert_eq!(json["ended"], "error", "{json}");
+            assert_eq!(
+                (&json["failed"], &json["errno"]),
+                (&failed, &"ENOSPC".into())
+            );
+            if let Some(which) = failed.as_str() {
+                assert_eq!(json[which]["ended"], "error", "{json}");
+                assert_eq!(json[which]["errno"], "ENOSPC", "{json}");
+            }
+        }
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
