@@ -183,13 +183,27 @@ pub(crate) fn spawn(call: Call) -> Result<(), Call> {
     const THREADS: usize = 8;
     static POOL: PerProcess<Arc<Pool<Call>>> = PerProcess::new();
     let Ok(pool) = POOL.get(|_| Ok::<_, std::convert::Infallible>(Pool::new(NOBODY, THREADS)));
-    let mut refused = pool.submit(call);
-    let last = refused.pop_back();
-    // Others' calls that the thread which could not be started was to do.
+    let own = address(&call);
+    settle(pool.submit(call), own)
+}
+
+/// Which one it is.
+fn address(call: &Call) -> *const () {
+    std::ptr::from_ref(&**call).cast()
+}
+
+/// Does what no thread can be had for, but for this caller's own call, which it
+/// gives back. Threads that could not be started may all have been others', and
+/// the last to be given up has everybody's.
+fn settle(refused: VecDeque<Call>, own: *const ()) -> Result<(), Call> {
+    let mut mine = None;
     for call in refused {
-        call();
+        match address(&call) == own {
+            true => mine = Some(call),
+            false => call(),
+        }
     }
-    last.map_or(Ok(()), Err)
+    mine.map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -228,5 +242,34 @@ mod tests {
         });
         assert_eq!(wanted, (true, true));
         assert_eq!(take(&mut threads[2]), Some(4));
+    }
+
+    /// Two ask for a thread each, and none can be had: who is told so last gets
+    /// its own call back, whoever came first, and does the other's.
+    #[test]
+    fn everybody_gets_their_own_call_back() {
+        for second_is_last in [false, true] {
+            let queue: Queue<Call> = Queue::new(2);
+            let (told, heard) = std::sync::mpsc::channel();
+            let call = |n: usize| -> Call {
+                let told = told.clone();
+                Box::new(move || told.send(n).unwrap())
+            };
+            let calls = [call(0), call(1)];
+            let owns = [&calls[0], &calls[1]].map(address);
+            for call in calls {
+                assert!(
+                    queue
+                        .push(call)
+                        .is_ok_and(|pushed| pushed == Pushed::StartOne)
+                );
+            }
+            let (first, last) = (usize::from(!second_is_last), usize::from(second_is_last));
+            assert!(settle(queue.not_started(), owns[first]).is_ok());
+            let back = settle(queue.not_started(), owns[last]).err();
+            assert_eq!(heard.try_iter().collect::<Vec<_>>(), [first]);
+            back.expect("its own")();
+            assert_eq!(heard.try_iter().collect::<Vec<_>>(), [last]);
+        }
     }
 }
