@@ -272,4 +272,42 @@ mod tests {
             assert_eq!(heard.try_iter().collect::<Vec<_>>(), [last]);
         }
     }
+
+    /// A thread was told of work and has not begun: it takes one piece, and may
+    /// block at it. Another one that was replaced does not leave the rest of
+    /// its own with nobody to come to it.
+    #[test]
+    fn a_replaced_thread_leaves_its_rest_to_somebody() {
+        const MOMENT: Duration = Duration::from_millis(10);
+        for overseen in [false, true] {
+            let queue: Queue<u8> = Queue::new(1);
+            let mut threads = [Since::default(); 3];
+            let take = |since: &mut Since| queue.next(Duration::ZERO, since);
+            assert_eq!(queue.push(1), Ok(Pushed::StartOne));
+            assert_eq!(take(&mut threads[0]), Some(1));
+            assert_eq!(queue.push(2), Ok(Pushed::Oversee));
+            assert!(queue.oversee(MOMENT, MOMENT), "the first takes long");
+            assert_eq!(take(&mut threads[1]), Some(2));
+            queue.has_a_slow_one();
+            let put_back = |since: &mut Since| {
+                assert_eq!(queue.push(3), Ok(Pushed::Queued));
+                queue.trade(10, since)
+            };
+            if !overseen {
+                assert!(!queue.oversee(MOMENT, Duration::ZERO));
+                assert_eq!(put_back(&mut threads[0]), Some(3), "it stays");
+                continue;
+            }
+            let wanted = std::thread::scope(|scope| {
+                let monitor = scope.spawn(|| queue.oversee(MOMENT, 100 * MOMENT));
+                while !queue.is_overseen_asleep() {
+                    std::thread::yield_now();
+                }
+                assert_eq!(put_back(&mut threads[0]), None);
+                monitor.join().unwrap()
+            });
+            assert!(wanted, "another thread");
+            assert_eq!(take(&mut threads[2]), Some(3));
+        }
+    }
 }

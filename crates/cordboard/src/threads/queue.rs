@@ -202,15 +202,21 @@ impl<T> Queue<T> {
 
     /// Puts work at the end of the queue, and takes the first; the same work
     /// again, if the queue is empty. `None`: the thread is to leave, because
-    /// another one has taken its place.
+    /// another one has taken its place, and somebody comes to the work.
     pub(crate) fn trade(&self, item: T, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
         if state.items.is_empty() {
             return Some(item);
         }
         state.items.push_back(item);
-        if state.was_replaced(since) {
+        let comes = state.items.len() <= state.idle || state.monitor != Monitor::None;
+        if state.was_replaced(since) && comes {
             state.threads -= 1;
+            if state.items.len() > state.idle {
+                state.wake_monitor(&self.waits);
+            }
+            drop(state);
+            self.work.notify_one();
             return None;
         }
         state.taken += 1;
@@ -222,6 +228,13 @@ impl<T> Queue<T> {
     #[allow(dead_code, reason = "the model has no use for it")]
     pub(super) fn is_overseen_asleep(&self) -> bool {
         self.lock().monitor == Monitor::Asleep
+    }
+
+    /// As if one more thread waited, which is slow to wake up.
+    #[cfg(test)]
+    #[allow(dead_code, reason = "the model has no use for it")]
+    pub(super) fn has_a_slow_one(&self) {
+        self.lock().idle += 1;
     }
 
     /// No more work: threads leave once they have done what there is.
