@@ -18,7 +18,7 @@ use super::{Job, just_copied, kind};
 use crate::failure::Refused;
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::signals::interruptible;
+use crate::signals::{go_on, interruptible};
 
 /// How many times the file at the sink's name may change while it is opened.
 const TRIES: usize = 16;
@@ -217,6 +217,9 @@ impl Job {
                 }
                 self.checked.store(true, Ordering::Relaxed);
             }
+            // Nothing comes in their place after a stop, which also ends the
+            // search for files of the source.
+            go_on()?;
             rustix::fs::ftruncate(&fd, 0).map_err(writing)?;
         }
         let before = match self.append && file {

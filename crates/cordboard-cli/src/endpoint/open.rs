@@ -16,7 +16,7 @@ use super::unix::{self, SocketFile};
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::removal::{id, remove};
-use crate::signals::interruptible;
+use crate::signals::{go_on, interruptible};
 use crate::sys::close;
 
 /// An endpoint that is open.
@@ -132,9 +132,11 @@ impl Opened {
         Ok(Some(self))
     }
 
-    /// Throws the contents away that are to be replaced.
+    /// Throws the contents away that are to be replaced, unless a signal says
+    /// that nothing will replace them.
     pub fn empty(&self) -> Result<(), Problem> {
         if self.replace {
+            go_on()?;
             rustix::fs::ftruncate(self, 0)
                 .map_err(|e| Problem::call(&self.shown, Side::Sink, e, Doing::Opening))?;
         }

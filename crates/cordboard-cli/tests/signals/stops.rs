@@ -1,7 +1,7 @@
 //! A stop that comes at a bad moment: what it leaves out is never called done.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
@@ -77,6 +77,79 @@ fn files_that_were_left_out_among_many() {
     run.fails(143, &["interrupted by SIGTERM: 0 bytes read, 0 written"]);
     assert_eq!(run.json()["ended"], "cancelled");
     assert_eq!(std::fs::read_dir(&into).unwrap().count(), 0);
+}
+
+/// The contents of a sink are thrown away for what is to come; of a command that
+/// is stopped before, nothing comes.
+#[test]
+fn a_sink_keeps_its_contents_where_the_signal_comes_first() {
+    let dir = dir();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["tree", "into", "tree/sub", "tree/sub/deep"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    let [a, linked] = ["tree/a", "tree/sub/deep/b"].map(|name| file(&dir, name, b"new contents"));
+    let sink = file(&dir, "into/a", b"old contents");
+    let (tree, into) = (at("tree/."), at("into"));
+    let null = || OsString::from("/dev/null");
+    let os = |path: &Path| path.as_os_str().to_owned();
+    let to = |option: &str, path: OsString| [OsString::from(option), path];
+    let tree = [os(&tree), os(&into)].to_vec();
+    let film = [
+        to("--audio-to", null()),
+        to("--video-to", os(&sink)),
+        to("--frame", "6".into()),
+    ];
+    let film = [
+        &[os(&a), null()][..],
+        &film.concat(),
+        &to("--fps", "9".into()),
+    ]
+    .concat();
+    // Which call is held: it opens the sink as the file that is there.
+    let cases = [
+        ("splice", [os(&a), os(&sink)].to_vec(), os(&sink), 2),
+        ("copy", [os(&a), os(&sink)].to_vec(), os(&sink), 2),
+        ("play", film, os(&sink), 2),
+        // The source, the sink as a new one, and the sink.
+        (
+            "copy",
+            [&["-rj1".into()][..], &tree].concat(),
+            "a".into(),
+            3,
+        ),
+        (
+            "copy",
+            [&["-rj4".into()][..], &tree].concat(),
+            "a".into(),
+            3,
+        ),
+    ];
+    let stops = |command: &mut Command, after: OsString, path: OsString, which: usize| {
+        let opened = Mutex::new((after.is_empty(), 0));
+        let stalling = stalling_where(command, move |made, at| {
+            let mut opened = opened.lock().unwrap();
+            opened.0 |= made == Call::Open && at == after;
+            opened.1 += usize::from(made == Call::Open && at == path && opened.0);
+            opened.1 == which
+        })?;
+        Some(stopped(stalling, Signal::TERM))
+    };
+    for (verb, args, path, which) in cases {
+        let Some(run) = stops(cordboard().arg(verb).args(&args), "".into(), path, which) else {
+            return;
+        };
+        assert_eq!(run.code(), 143, "{verb} {args:?}: {}", run.stderr());
+        assert!(read(&sink) == b"old contents", "{verb} {args:?}");
+    }
+    // It is a source too, which is to be found out while the signal comes.
+    std::fs::remove_file(&sink).unwrap();
+    std::fs::hard_link(&linked, &sink).unwrap();
+    let mut copy = cordboard();
+    copy.args(["copy", "-r", "-j1"]).args([&tree[0], &tree[1]]);
+    let run = stops(&mut copy, "a".into(), "sub".into(), 1).unwrap();
+    assert_eq!(run.code(), 143, "{}", run.stderr());
+    assert_eq!(read(&linked), b"new contents");
 }
 
 /// What is left out of a tree, or of the operands, is no less than a file: the
