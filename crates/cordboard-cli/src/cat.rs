@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 
-use cordboard::{Errno, Request, Side, Size, Sparse};
+use cordboard::{Ended, Errno, Request, Side, Size, Sparse};
 
 use crate::endpoint::{self, Name, Opened};
 use crate::flags::Cat;
@@ -51,17 +51,22 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
             size: left.map_or(Size::Eof, Size::Bytes),
             ..request.clone()
         };
-        if let Err((problem, over)) = one(session, &name, file, &sink, request) {
-            session.problem(&problem);
-            if over {
-                return Ok(());
+        match one(session, &name, file, &sink, request) {
+            // What follows would not be what follows in the file.
+            Ok(Ended::Idle) => break,
+            Ok(_) => {}
+            Err((problem, over)) => {
+                session.problem(&problem);
+                if over {
+                    return Ok(());
+                }
             }
         }
     }
     sink.close()
 }
 
-/// One file. With a problem comes whether it ends everything: a standard
+/// One file, and how it ended. With a problem comes whether it ends everything: a standard
 /// output that failed fails for the next one too.
 fn one(
     session: &mut Session,
@@ -69,7 +74,7 @@ fn one(
     shown: &OsStr,
     sink: &Opened,
     request: Request,
-) -> Result<(), (Problem, bool)> {
+) -> Result<Ended, (Problem, bool)> {
     let source = endpoint::source(name, &shown.to_string_lossy());
     let source = source.map_err(|problem| (elsewhere(problem, shown), false))?;
     let total = request::total(source.as_fd(), &request);
@@ -81,7 +86,7 @@ fn one(
         total,
     );
     match moved {
-        Ok(_) => Ok(()),
+        Ok(report) => Ok(report.ended),
         Err(problem) => {
             let over = problem.side == Some(Side::Sink);
             Err((problem, over))

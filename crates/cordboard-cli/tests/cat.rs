@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
@@ -284,4 +285,23 @@ fn a_size_of_nothing_or_that_is_used_up() {
         .spawn()
         .unwrap();
     end(child).fails(1, &["standard input: Bad file descriptor (EBADF)"]);
+}
+
+/// What is not read any more of one file is not followed by the next.
+#[test]
+fn an_idle_limit_ends_it_whatever_would_follow() {
+    let dir = dir();
+    let next = file(&dir, "next", b"next");
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"first").unwrap();
+    let mut command = cordboard();
+    command.args(["cat", "--json", "--idle", "0.05", "-"]);
+    let run = run(command.arg(&next).stdin(reader));
+    assert_eq!(run.ok().stdout(), b"first");
+    let json = run.json();
+    assert_eq!(
+        (&json["ended"], &json["written"]),
+        (&"idle".into(), &5.into())
+    );
+    drop(writer);
 }
