@@ -72,7 +72,7 @@ pub struct Opened {
     pub made: Made,
     /// What is asked for.
     pub request: Request,
-    /// The source's size, if that says anything.
+    /// How much of the source there is to copy, if that is known.
     pub size: Option<u64>,
 }
 
@@ -137,7 +137,12 @@ impl Job {
         }
         Ok(Opened {
             size: match file {
-                true => u64::try_from(stat.st_size).ok().filter(|n| *n > 0),
+                true => {
+                    let size = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
+                    let offset = request.source_offset.unwrap_or(0);
+                    let there = size.map(|size| size.saturating_sub(offset));
+                    request::at_most(there, &request)
+                }
                 false => request::total(source.as_fd(), &request),
             },
             source,

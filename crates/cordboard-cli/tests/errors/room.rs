@@ -55,6 +55,24 @@ fn a_failed_append_tells_what_this_copy_wrote() {
     assert!(read(&sink)[6..] == bytes(100_000)[..written as usize]);
 }
 
+/// Of a part of a file, it is the part that was to be copied.
+#[test]
+fn a_failed_part_tells_of_that_part() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(100_000));
+    for (offset, size, of) in [(0, 90_000, 90_000), (30_000, 90_000, 70_000)] {
+        let sink = dir.path().join(format!("d{offset}"));
+        let script = r#"ulimit -f 32; exec "$@""#;
+        let run = run(Command::new("sh")
+            .args(["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard"), "copy"])
+            .args(["--size", &size.to_string()])
+            .args(["--offset", &offset.to_string()])
+            .args([&source, &sink]));
+        let length = sink.metadata().unwrap().len();
+        run.fails(1, &[&format!("holds {length} of {of} bytes")]);
+    }
+}
+
 #[test]
 fn a_disk_that_is_full() {
     if !root("a file system of 1 MiB") {
