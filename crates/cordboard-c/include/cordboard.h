@@ -489,8 +489,6 @@ const char *cord_error(void);
 // cord_version - the version of the library, `"0.1.0"`
 const char *cord_version(void);
 
-extern int pthread_setcancelstate(int state, int *before);
-
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

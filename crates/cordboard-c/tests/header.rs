@@ -76,3 +76,16 @@ fn the_versions_are_those_of_the_header() {
     assert_eq!(versioned, declared);
     assert!(declared.len() > 15, "{declared:?}");
 }
+
+/// What the sources call of the C library is not the header's to declare.
+#[test]
+fn the_header_declares_nothing_of_others() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = std::fs::read_to_string(root.join("include/cordboard.h")).unwrap();
+    let others: Vec<&str> = header
+        .lines()
+        .filter(|line| line.contains('(') && line.ends_with(';') && !line.starts_with("//"))
+        .filter(|line| !line.contains("cord_"))
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+}
