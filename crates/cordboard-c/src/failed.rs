@@ -24,6 +24,11 @@ impl Failed {
         }
     }
 
+    /// The account, and what is said of it.
+    pub(crate) fn apart(self) -> (Finished, Option<Problem>) {
+        (*self.finished, Some(self.problem))
+    }
+
     /// Keeps the account for `CORD_LAST`; the rest is for the caller.
     pub(crate) fn keep(self) -> Problem {
         keep(*self.finished);

@@ -7,6 +7,7 @@ use cordboard::Request;
 use super::splice::{lend_both, synchronous};
 use crate::failed::Failed;
 use crate::guard::{Problem, guard};
+use crate::outcome::Finished;
 use crate::table::table;
 use crate::types::{cord_report, cord_request, cord_transfer};
 use crate::{convert, outcome, sys};
@@ -49,21 +50,25 @@ pub unsafe extern "C" fn cord_run(request: *const cord_request, report: *mut cor
             };
         }
         // SAFETY: as the caller promises.
-        let result = unsafe { run(request) }.map_err(Failed::keep);
+        let (finished, problem) = match unsafe { run(request) } {
+            Ok(finished) => (finished, None),
+            Err(failed) => failed.apart(),
+        };
         if !report.is_null() {
-            outcome::with_last(|last| {
-                // SAFETY: as the caller promises.
-                unsafe { sys::give(report, &convert::report(&last.report)) }.map_err(Problem::from)
-            })?;
+            // Not out of CORD_LAST, which a thread that ends has no more.
+            let account = convert::report(&finished.report);
+            // SAFETY: as the caller promises.
+            unsafe { sys::give(report, &account)? };
         }
-        result.map(|_| 0)
+        outcome::keep(finished);
+        problem.map_or(Ok(0), Err)
     })
 }
 
 /// # Safety
 ///
 /// As of `cord_run`.
-unsafe fn run(request: *const cord_request) -> Result<u64, Failed> {
+unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
     // SAFETY: as the caller promises.
     let (from, request) = unsafe { read(request)? };
     let (source, sink) = lend_both(from.source, from.sink)?;

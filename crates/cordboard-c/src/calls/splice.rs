@@ -65,7 +65,9 @@ fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
     let (source, sink) = lend_both(src, dst)?;
     match fasync::asked(source, sink)? {
         None => {
-            let written = synchronous(source, sink, request)?;
+            let finished = synchronous(source, sink, request)?;
+            let written = finished.report.written;
+            keep(finished);
             Ok(isize::try_from(written).unwrap_or(isize::MAX))
         }
         Some(asked) => {
@@ -77,21 +79,18 @@ fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
     }
 }
 
-/// Runs it on this thread, and keeps how it went for `CORD_LAST`.
+/// Runs it on this thread. The account is the caller's to keep.
 pub(super) fn synchronous(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
     request: Request,
-) -> Result<u64, Failed> {
+) -> Result<Finished, Failed> {
     let outcome = Transfer::new(source, sink, request)?.run();
-    let written = outcome.report.written;
     if outcome.report.ended == Ended::Idle {
         // No side has failed, whether or not bytes are stranded.
-        keep(Finished::from(outcome));
-    } else {
-        keep(Finished::new(outcome.into_result()?, None));
+        return Ok(Finished::from(outcome));
     }
-    Ok(written)
+    Ok(Finished::new(outcome.into_result()?, None))
 }
 
 /// The caller's descriptors, for the length of the call.

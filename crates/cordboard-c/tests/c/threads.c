@@ -1,4 +1,5 @@
-/* pthread_cancel(3): it takes effect once the call has returned. */
+/* pthread_cancel(3): it takes effect once the call has returned. And calls as a
+ * thread ends. */
 #include "check.h"
 
 #include <pthread.h>
@@ -94,10 +95,53 @@ static void in_the_midst(void)
     close(pair.to.out);
 }
 
+static pthread_key_t last_of_all;
+
+static void runs(void)
+{
+    int from = make_file("four"), to = make_file("");
+    struct cord_request request = CORD_REQUEST_INIT(from, to);
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_run(&request, &report) == 0);
+    CHECK(report.written == 4 && report.ended == CORD_ENDED_EOF);
+    request.sink = -1;
+    CHECK(cord_run(&request, &report) == -1 && errno == EBADF);
+    CHECK(report.written == 0 && report.error == EBADF);
+    close(from);
+    close(to);
+}
+
+/* As one that writes out what the thread has left. */
+static void at_the_threads_end(void *done)
+{
+    runs();
+    *(int *)done = 1;
+}
+
+/* It has a CORD_LAST, which is gone by then. */
+static void *ends(void *done)
+{
+    runs();
+    CHECK(pthread_setspecific(last_of_all, done) == 0);
+    return NULL;
+}
+
+/* A call that comes as the thread ends says what it has done. */
+static void as_the_thread_ends(void)
+{
+    int done = 0;
+    pthread_t thread;
+    CHECK(pthread_key_create(&last_of_all, at_the_threads_end) == 0);
+    CHECK(pthread_create(&thread, NULL, ends, &done) == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && done == 1);
+    CHECK(pthread_key_delete(last_of_all) == 0);
+}
+
 int main(void)
 {
     watchdog();
     every_call_returns();
     in_the_midst();
+    as_the_thread_ends();
     return 0;
 }
