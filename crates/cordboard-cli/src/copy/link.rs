@@ -1,6 +1,6 @@
 //! Symlinks stay symlinks.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cordboard::Side;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -31,8 +31,9 @@ impl Job {
             if to.new {
                 return Err(came_meanwhile(from, to));
             }
-            let there = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(writing)?;
+            // While it is open, no other file gets its inode.
+            let old = self.by_name(to).map_err(writing)?;
+            let there = rustix::fs::fstat(&old).map_err(writing)?;
             if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) {
                 let text = format!("it is the same symlink as the source, {from}");
                 return Err(Problem::refused(
@@ -55,10 +56,15 @@ impl Job {
             if self.written.has(&there) {
                 return Err(just_copied(from, to));
             }
-            match remove(to.directory, to.name, id(&there)).0 {
-                Removal::Removed => {}
-                Removal::Failed(errno) => return Err(writing(errno)),
-                Removal::Another | Removal::Displaced => return Err(replaced(to)),
+            match remove(to.directory, to.name, id(&there)) {
+                (Removal::Removed, _) => {}
+                (Removal::Failed(errno), _) => return Err(writing(errno)),
+                (Removal::Another, _) => return Err(replaced(to)),
+                (Removal::Displaced, private) => {
+                    let private = private.unwrap_or_default();
+                    let now = format!("the first replacement is now named {}", private.display());
+                    return Err(replaced(to).help(now));
+                }
             }
             made = rustix::fs::symlinkat(&points_to, to.directory, to.name);
         }
@@ -68,10 +74,7 @@ impl Job {
         }
         // The name may refer to another file from here on: all calls use the
         // descriptor.
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
-        let link = self.spares.relieve(|| retry_on_intr(open));
-        let link = link.map_err(writing)?;
+        let link = self.by_name(to).map_err(writing)?;
         let there = rustix::fs::fstat(&link).map_err(writing)?;
         if kind(&there) != FileType::Symlink {
             return Err(replaced(to));
@@ -87,6 +90,13 @@ impl Job {
         Ok(())
     }
 
+    /// A descriptor that only names what is there (`O_PATH`), be it a symlink.
+    fn by_name(&self, at: &Place<'_>) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(at.directory, at.name, flags, Mode::empty());
+        self.spares.relieve(|| retry_on_intr(open))
+    }
+
     /// `-p`: its extended attributes, of which a symlink has none of users.
     fn keep_extended(
         &self,
@@ -95,9 +105,7 @@ impl Job {
         to: &Place<'_>,
         told: &mut Told,
     ) -> Result<(), Errno> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
-        let source = self.spares.relieve(|| retry_on_intr(open))?;
+        let source = self.by_name(from)?;
         let passed = pass_on(Node::Link(source.as_fd()), Node::Link(link), to, told);
         match passed {
             // No procfs.

@@ -3,9 +3,11 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, renameat_with};
+use testkit::stall::{Call, Stall};
 
 use crate::common::*;
 use crate::few::{least, with};
@@ -375,4 +377,56 @@ fn a_lease_is_waited_for() {
         assert_eq!(read(at("into/f")), b"contents");
         assert_eq!(read(at("into/d/f")), b"below");
     }
+}
+
+/// Another process removes the symlink that is to be replaced, and a file of its
+/// own comes to the name, which the file system gives the same inode.
+#[test]
+fn a_file_with_the_inode_of_a_symlink_is_not_taken_for_it() {
+    let dir = dir();
+    for name in ["tree", "into"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let [from, link, own] = ["tree/link", "into/link", "own"].map(|name| dir.path().join(name));
+    let inode = |path: &Path| path.symlink_metadata().unwrap().ino();
+    let reused = |known: u64| {
+        let _ = std::fs::remove_file(&own);
+        (0..64).any(|number| {
+            std::fs::write(&own, b"theirs").unwrap();
+            let same = inode(&own) == known;
+            if !same {
+                let other = dir.path().join(format!("other{number}"));
+                std::fs::rename(&own, other).unwrap();
+            }
+            same
+        })
+    };
+    symlink("new", &from).unwrap();
+    symlink("old", &link).unwrap();
+    let known = inode(&link);
+    std::fs::remove_file(&link).unwrap();
+    if !reused(known) {
+        return testkit::skip::here("no inode is used again on this file system");
+    }
+    std::fs::remove_file(&own).unwrap();
+    symlink("old", &link).unwrap();
+    let known = inode(&link);
+    let mut copy = cordboard();
+    copy.args(["copy", "-r"])
+        .args(["tree/.", "into"].map(|name| dir.path().join(name)));
+    let command = copy.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = Stall::spawn(command, |call, path| call == Call::Rename && path == "link");
+    let (child, stall) = match started {
+        Ok(started) => started,
+        Err(error) => return testkit::skip::here(format!("a call that stalls: {error}")),
+    };
+    let held = stall.reached();
+    std::fs::remove_file(&link).unwrap();
+    if !reused(known) {
+        std::fs::write(&own, b"theirs").unwrap();
+    }
+    std::fs::rename(&own, &link).unwrap();
+    held.release();
+    end(child).fails(1, &["into/link: another process replaced it"]);
+    assert_eq!(read(&link), b"theirs");
 }
