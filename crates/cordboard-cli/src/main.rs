@@ -36,6 +36,8 @@ use problem::tell;
 use session::Session;
 
 fn main() -> ExitCode {
+    // A file that may not grow (`RLIMIT_FSIZE`) is an error to be told of.
+    sys::ignore(libc::SIGXFSZ);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return leave(misused(&error)),

@@ -124,6 +124,32 @@ fn what_was_asked_for_and_could_not_be_written() {
 
 /// A descriptor that is open for reading only takes nothing, and one that was
 /// closed neither: what was asked for is lost, and EBADF is not ignored.
+/// A limit on the size of files (`RLIMIT_FSIZE`) is an error of that file, and
+/// no signal that ends the command.
+#[test]
+fn what_was_asked_for_goes_to_a_file_that_may_not_grow() {
+    let dir = dir();
+    let source = file(&dir, "s", b"abc");
+    let full = file(&dir, "full", &bytes(4096));
+    let out = || File::options().append(true).open(&full).unwrap();
+    let limited = |args: &[&str]| {
+        let mut shell = std::process::Command::new("sh");
+        let script = r#"ulimit -f 1; exec "$@""#;
+        shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard")]);
+        shell.args(args);
+        shell
+    };
+    let sink = dir.path().join("d");
+    let names = [&source, &sink].map(|path| path.to_str().unwrap());
+    let mut copy = limited(&["copy", "--json", names[0], names[1]]);
+    assert_eq!(end(copy.stderr(out()).spawn().unwrap()).code(), 1);
+    assert_eq!(read(&sink), b"abc");
+    let mut man = limited(&["man", "copy"]);
+    let man = man.stdout(out()).stderr(Stdio::piped()).spawn().unwrap();
+    end(man).fails(1, &["standard output: File too large (EFBIG)"]);
+    assert_eq!(read(&full).len(), 4096);
+}
+
 #[test]
 fn what_was_asked_for_goes_to_a_descriptor_that_takes_nothing() {
     let dir = dir();

@@ -120,6 +120,26 @@ fn a_list_that_cannot_be_written_stops_nothing() {
     assert_eq!(json["errno"], "ENOSPC");
 }
 
+/// Nor does a limit on the size of files, which raises a signal.
+#[test]
+fn a_list_that_may_not_grow_stops_nothing() {
+    let film = Film::new(60 * FRAME);
+    let list = film.path("list");
+    let script = r#"ulimit -f 1; exec "$@""#;
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard"), "play"])
+        .args(film.names())
+        .args(["--audio-to", "/dev/null", "--video-to", "/dev/null"])
+        .args(["--fps", "1000", "--frame", &FRAME.to_string(), "--json"])
+        .arg("--lateness")
+        .arg(&list);
+    let run = run(&mut shell);
+    run.fails(1, &["--lateness: File too large (EFBIG)"]);
+    assert_eq!(run.json()["frames"], 60);
+    assert_eq!(run.json()["errno"], "EFBIG");
+}
+
 /// Who reads the audio to its end before looking at the video must not wait for
 /// ever, though the video's pipe is full meanwhile.
 #[test]
