@@ -185,6 +185,19 @@ pub fn interruptible<T>(
     }
 }
 
+/// Makes a call again that a signal has interrupted. A file system, such as one
+/// in user space, may say `EINTR` of any call, and does while a timer draws
+/// progress. Once a signal to stop has come, `EINTR` is the result: a problem that
+/// [is a stop](Problem::is_a_stop).
+pub fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) if stop().is_none() => {}
+            done => return done,
+        }
+    }
+}
+
 /// Runs something that cannot be interrupted; a signal then ends the process
 /// with the report of nothing.
 pub fn at_once<T>(call: impl FnOnce() -> T) -> Result<T, Problem> {

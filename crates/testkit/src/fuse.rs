@@ -37,6 +37,8 @@ pub struct Served<'a> {
     pub open: i32,
     /// The same of every other `fsync(2)`, from the first on.
     pub sync: i32,
+    /// The same of every other change of an attribute, which the size is too.
+    pub change: i32,
     /// As long as this is true, reads and writes are not answered.
     pub silent: Option<&'a AtomicBool>,
 }
@@ -72,7 +74,7 @@ fn attributes(size: u64) -> Vec<u8> {
 fn serve(mut device: &File, served: Served<'_>) {
     let data = served.holds;
     let mut request = vec![0; 2 << 20];
-    let mut syncs = 0;
+    let (mut syncs, mut changes) = (0, 0);
     while let Ok(n @ 40..) = device.read(&mut request) {
         let (opcode, unique, body) = (word(&request, 4), double(&request, 8), &request[40..n]);
         while matches!(opcode, READ | WRITE)
@@ -89,7 +91,15 @@ fn serve(mut device: &File, served: Served<'_>) {
                 out.resize(64, 0);
                 out
             }),
-            GETATTR | SETATTR => Ok(attributes(served.claims)),
+            SETATTR if served.change != 0 && changes % 2 == 0 => {
+                changes += 1;
+                Err(-served.change)
+            }
+            SETATTR => {
+                changes += 1;
+                Ok(attributes(served.claims))
+            }
+            GETATTR => Ok(attributes(served.claims)),
             OPEN if served.open != 0 => Err(-served.open),
             OPEN => Ok(words(&[
                 0,

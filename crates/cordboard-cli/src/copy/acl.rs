@@ -12,6 +12,7 @@ use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
 use super::extended::whole;
+use crate::signals::again;
 
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
@@ -59,21 +60,21 @@ fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Result<(), Errno> {
         },
         done => done.map(drop),
     };
-    done.and(gone(rustix::fs::fremovexattr(sink, DEFAULT)))
+    done.and(gone(again(|| rustix::fs::fremovexattr(sink, DEFAULT))))
 }
 
 /// Takes the list away without letting anybody in: what its mask was would be
 /// what the group may do.
 fn remove(sink: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut nothing = [0u8; 0];
-    let there = rustix::fs::fgetxattr(sink, ACCESS, &mut nothing[..]);
+    let there = again(|| rustix::fs::fgetxattr(sink, ACCESS, &mut nothing[..]));
     // What else is wrong, the calls below tell.
     if let Err(Errno::NODATA | Errno::OPNOTSUPP) = there {
         return Ok(());
     }
-    let now = rustix::fs::fstat(sink)?.st_mode;
-    rustix::fs::fchmod(sink, Mode::from_raw_mode(now & 0o700))?;
-    gone(rustix::fs::fremovexattr(sink, ACCESS))
+    let now = again(|| rustix::fs::fstat(sink))?.st_mode;
+    again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now & 0o700)))?;
+    gone(again(|| rustix::fs::fremovexattr(sink, ACCESS)))
 }
 
 /// There is none any more: xattr(7) and removexattr(2) have `ENODATA` where
@@ -95,7 +96,7 @@ fn read(source: BorrowedFd<'_>, name: &CStr) -> Result<Option<Vec<u8>>, Errno> {
 }
 
 fn set(sink: BorrowedFd<'_>, name: &CStr, list: &[u8]) -> Result<(), Errno> {
-    rustix::fs::fsetxattr(sink, name, list, XattrFlags::empty())
+    again(|| rustix::fs::fsetxattr(sink, name, list, XattrFlags::empty()))
 }
 
 /// The mode of a file that has to do without this list: its group may do what

@@ -13,6 +13,7 @@ use super::place::Place;
 use super::told::{Said, Told};
 use super::{Job, acl, kind};
 use crate::problem::Problem;
+use crate::signals::again;
 
 /// Owner and group of a file.
 pub fn owner(stat: &Stat) -> (Option<Uid>, Option<Gid>) {
@@ -64,10 +65,10 @@ impl Job {
         };
         let (uid, gid) = owner(stat);
         let mut mode = stat.st_mode & 0o7777;
-        if let Err(errno) = rustix::fs::fchown(sink, uid, gid) {
+        if let Err(errno) = again(|| rustix::fs::fchown(sink, uid, gid)) {
             // A group of one's own can be set. What runs as its owner must then
             // not run as another.
-            let _ = rustix::fs::fchown(sink, None, gid);
+            let _ = again(|| rustix::fs::fchown(sink, None, gid));
             let special = mode & !0o777;
             mode &= 0o777;
             match errno {
@@ -88,8 +89,11 @@ impl Job {
         let directory = kind(stat) == FileType::Directory;
         let (mode, listed) = acl::keep(source, sink, mode, directory);
         done("access control list", listed);
-        done("mode", rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)));
-        done("times", rustix::fs::futimens(sink, &times(stat)));
+        done(
+            "mode",
+            again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))),
+        );
+        done("times", again(|| rustix::fs::futimens(sink, &times(stat))));
         problem.map_or(Ok(()), Err)
     }
 }

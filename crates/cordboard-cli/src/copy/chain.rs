@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::parent::open_base;
 use super::spares::{self, Spares};
 pub use crate::removal::{Id, id};
+use crate::signals::again;
 
 /// Directories of a side that are open at a time: one where the walk is, its
 /// spares, and the top.
@@ -148,7 +149,7 @@ impl Chain {
 /// Opens a directory that is known.
 fn open(above: BorrowedFd<'_>, name: &Path, follow: OFlags, known: Id) -> Result<OwnedFd, Errno> {
     let fd = open_base(above, name, follow)?;
-    if id(&rustix::fs::fstat(&fd)?) == known {
+    if id(&again(|| rustix::fs::fstat(&fd))?) == known {
         Ok(fd)
     } else {
         Err(Errno::STALE)

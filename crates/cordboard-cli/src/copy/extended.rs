@@ -16,6 +16,7 @@ use super::acl;
 use super::place::Place;
 use super::told::{Said, Told};
 use crate::memory;
+use crate::signals::again;
 
 /// What has attributes.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +51,9 @@ impl Node<'_> {
     fn set(self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
         match self {
             Node::Open(fd) => set(fd, name, value),
-            Node::Link(fd) => rustix::fs::setxattr(name_of(fd), name, value, XattrFlags::empty()),
+            Node::Link(fd) => {
+                again(|| rustix::fs::setxattr(name_of(fd), name, value, XattrFlags::empty()))
+            }
         }
     }
 }
@@ -146,12 +149,12 @@ fn without(to: &Place<'_>, name: &CStr, errno: Errno) -> Said {
 /// Sets one attribute. That needs write permission on the file, not only on the
 /// descriptor (xattr(7)): a read-only file has it until its final mode is set.
 fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
-    let set = || rustix::fs::fsetxattr(sink, name, value, XattrFlags::empty());
+    let set = || again(|| rustix::fs::fsetxattr(sink, name, value, XattrFlags::empty()));
     match set() {
         Err(Errno::ACCESS) => {
-            let now = rustix::fs::fstat(sink)?.st_mode & 0o777;
+            let now = again(|| rustix::fs::fstat(sink))?.st_mode & 0o777;
             // A process that may not do this was refused the attribute.
-            rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200))
+            again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200)))
                 .map_err(|_| Errno::ACCESS)?;
             set()
         }
@@ -163,7 +166,7 @@ fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
 pub fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0; 256];
     loop {
-        match read(&mut buffer) {
+        match again(|| read(&mut buffer)) {
             Ok(length) => {
                 buffer.truncate(length);
                 return Ok(buffer);

@@ -4,12 +4,12 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 
 use super::kind;
 use super::place::Place;
 use crate::problem::Problem;
-use crate::signals::interruptible;
+use crate::signals::{again, interruptible};
 
 /// Opens it with `flags`, which have `O_NONBLOCK`. `EAGAIN` means a lease
 /// (`__break_lease`, fs/locks.c); only a blocking open waits until it is given
@@ -17,14 +17,14 @@ use crate::signals::interruptible;
 pub fn patiently(at: &Place<'_>, flags: OFlags) -> Result<Result<OwnedFd, Errno>, Problem> {
     let open = |flags| {
         let open = || rustix::fs::openat(at.directory, at.name, flags, Mode::empty());
-        retry_on_intr(open)
+        again(open)
     };
     match open(flags) {
         Err(Errno::AGAIN) => {}
         done => return Ok(done),
     }
     let base = OFlags::PATH | OFlags::CLOEXEC | flags & OFlags::NOFOLLOW;
-    let looked = open(base).and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd)));
+    let looked = open(base).and_then(|fd| Ok((again(|| rustix::fs::fstat(&fd))?, fd)));
     let base = match looked {
         Ok((stat, fd)) if kind(&stat) == FileType::RegularFile => fd,
         // It has changed: what an open would say of a FIFO that nobody reads.

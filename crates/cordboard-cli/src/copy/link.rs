@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cordboard::Side;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 
 use super::attributes::{owner, times};
 use super::extended::{Node, leave_out, pass_on};
@@ -15,6 +15,7 @@ use super::{Job, just_copied, kind};
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::removal::{Removal, id, remove};
+use crate::signals::again;
 
 impl Job {
     /// Makes the same symlink again; one that is there already is replaced, if
@@ -22,18 +23,19 @@ impl Job {
     pub fn link(&self, from: &Place<'_>, to: &Place<'_>, told: &mut Told) -> Result<(), Problem> {
         let reading = |e| Problem::call(from.shown(), Side::Source, e, Doing::Opening);
         let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
-        let points_to =
-            rustix::fs::readlinkat(from.directory, from.name, Vec::new()).map_err(reading)?;
-        let stat = rustix::fs::statat(from.directory, from.name, AtFlags::SYMLINK_NOFOLLOW)
+        let points_to = again(|| rustix::fs::readlinkat(from.directory, from.name, Vec::new()))
             .map_err(reading)?;
-        let mut made = rustix::fs::symlinkat(&points_to, to.directory, to.name);
+        let stat =
+            again(|| rustix::fs::statat(from.directory, from.name, AtFlags::SYMLINK_NOFOLLOW))
+                .map_err(reading)?;
+        let mut made = again(|| rustix::fs::symlinkat(&points_to, to.directory, to.name));
         if made == Err(Errno::EXIST) {
             if to.new {
                 return Err(came_meanwhile(from, to));
             }
             // While it is open, no other file gets its inode.
             let old = self.by_name(to).map_err(writing)?;
-            let there = rustix::fs::fstat(&old).map_err(writing)?;
+            let there = again(|| rustix::fs::fstat(&old)).map_err(writing)?;
             if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) {
                 let text = format!("it is the same symlink as the source, {from}");
                 return Err(Problem::refused(
@@ -66,7 +68,7 @@ impl Job {
                     return Err(replaced(to).help(now));
                 }
             }
-            made = rustix::fs::symlinkat(&points_to, to.directory, to.name);
+            made = again(|| rustix::fs::symlinkat(&points_to, to.directory, to.name));
         }
         made.map_err(writing)?;
         if !self.written.has_new(to) && !self.preserve {
@@ -75,7 +77,7 @@ impl Job {
         // The name may refer to another file from here on: all calls use the
         // descriptor.
         let link = self.by_name(to).map_err(writing)?;
-        let there = rustix::fs::fstat(&link).map_err(writing)?;
+        let there = again(|| rustix::fs::fstat(&link)).map_err(writing)?;
         if kind(&there) != FileType::Symlink {
             return Err(replaced(to));
         }
@@ -94,7 +96,7 @@ impl Job {
     fn by_name(&self, at: &Place<'_>) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(at.directory, at.name, flags, Mode::empty());
-        self.spares.relieve(|| retry_on_intr(open))
+        self.spares.relieve(|| again(open))
     }
 
     /// `-p`: its extended attributes, of which a symlink has none of users.
@@ -122,7 +124,7 @@ impl Job {
 fn keep(link: BorrowedFd<'_>, stat: &Stat, to: &Place<'_>, told: &mut Told) -> Result<(), Errno> {
     let (uid, gid) = owner(stat);
     // Since Linux 2.6.39 (openat(2), `O_PATH`).
-    let own = |uid| rustix::fs::chownat(link, c"", uid, gid, AtFlags::EMPTY_PATH);
+    let own = |uid| again(|| rustix::fs::chownat(link, c"", uid, gid, AtFlags::EMPTY_PATH));
     match own(uid) {
         Ok(()) => {}
         // As of files: `attributes.rs`.
@@ -133,12 +135,12 @@ fn keep(link: BorrowedFd<'_>, stat: &Stat, to: &Place<'_>, told: &mut Told) -> R
         Err(errno) => return Err(errno),
     }
     let times = times(stat);
-    match rustix::fs::utimensat(link, c"", &times, AtFlags::EMPTY_PATH) {
+    match again(|| rustix::fs::utimensat(link, c"", &times, AtFlags::EMPTY_PATH)) {
         // Since Linux 5.8 (`do_utimes_path`, fs/utimes.c). Before, what may have
         // come to the name is given these times, and nothing else.
         Err(Errno::INVAL) => {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
-            rustix::fs::utimensat(to.directory, to.name, &times, flags)
+            again(|| rustix::fs::utimensat(to.directory, to.name, &times, flags))
         }
         done => done,
     }

@@ -38,7 +38,7 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::request;
 use crate::session::Session;
-use crate::signals::go_on;
+use crate::signals::{again, go_on};
 use crate::stages::{self, Staging};
 use batch::Item;
 use dispatch::Dispatch;
@@ -141,7 +141,8 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         sources: Sources::new(&sources, flags.recursive),
         spares: Arc::default(),
     };
-    let into = rustix::fs::stat(sink).is_ok_and(|stat| kind(&stat) == FileType::Directory);
+    let into =
+        again(|| rustix::fs::stat(sink)).is_ok_and(|stat| kind(&stat) == FileType::Directory);
     // What a signal interrupted has said nothing of the sink.
     go_on()?;
     if !into && many {
@@ -223,7 +224,7 @@ fn target(directory: &Path, source: &Path) -> PathBuf {
 }
 
 fn is_directory(path: &Path) -> bool {
-    rustix::fs::lstat(path).is_ok_and(|stat| kind(&stat) == FileType::Directory)
+    again(|| rustix::fs::lstat(path)).is_ok_and(|stat| kind(&stat) == FileType::Directory)
 }
 
 /// Two sources go to one file.
@@ -261,7 +262,7 @@ fn operand(
     } else {
         rustix::fs::stat
     };
-    let stat = look(&source).map_err(|errno| {
+    let stat = again(|| look(&source)).map_err(|errno| {
         let shown = source.to_string_lossy();
         let problem = Problem::call(shown, Side::Source, errno, Doing::Opening);
         match crate::endpoint::parse(source.as_os_str(), Side::Source) {

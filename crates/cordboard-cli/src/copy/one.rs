@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cordboard::{Observer, PathName, Request, Side, Switches, Transfer};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
-use rustix::io::retry_on_intr;
 
 use super::lease::patiently;
 use super::parent::sync_parent;
@@ -18,7 +17,7 @@ use crate::problem::Problem;
 use crate::removal::{Removal, id, remove};
 use crate::request;
 use crate::session::Moved;
-use crate::signals::{interruptible, stop};
+use crate::signals::{again, interruptible, stop};
 use crate::sys::close;
 
 /// How a file is to be opened.
@@ -100,14 +99,14 @@ impl Job {
             flags |= OFlags::NOFOLLOW;
         }
         let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
-        let mut source = match self.spares.relieve(|| retry_on_intr(open)) {
+        let mut source = match self.spares.relieve(|| again(open)) {
             // Another process has a lease on it.
             Err(rustix::io::Errno::AGAIN) if manner == Manner::Beside => return Err(Hitch::Later),
             Err(rustix::io::Errno::AGAIN) => patiently(from, flags)?,
             done => done,
         }
         .map_err(|e| Hitch::of(e, manner, reading))?;
-        let stat = rustix::fs::fstat(&source).map_err(reading)?;
+        let stat = again(|| rustix::fs::fstat(&source)).map_err(reading)?;
         let file = kind(&stat) == FileType::RegularFile;
         if !file && !follow {
             return Err(special(&from.path(), kind(&stat), self.recursive).into());
@@ -250,7 +249,7 @@ fn in_earnest(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<OwnedFd, 
     let flags = flags - OFlags::NONBLOCK;
     let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
     let source = interruptible(open)?.map_err(reading)?;
-    let stat = rustix::fs::fstat(&source).map_err(reading)?;
+    let stat = again(|| rustix::fs::fstat(&source)).map_err(reading)?;
     match id(&stat) == id(known) {
         true => Ok(source),
         false => Err(reading(rustix::io::Errno::STALE)),
@@ -277,7 +276,7 @@ fn account(
     state: &State,
     told: &mut Told,
 ) -> Problem {
-    let Ok(stat) = rustix::fs::fstat(&made.fd) else {
+    let Ok(stat) = again(|| rustix::fs::fstat(&made.fd)) else {
         return problem;
     };
     if kind(&stat) != FileType::RegularFile {

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use cordboard::{Errno, Side};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::io::retry_on_intr;
 
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::signals::interruptible;
+use crate::signals::{again, interruptible};
 
 /// How directories are opened.
 pub const DIRECTORY: OFlags = OFlags::RDONLY
@@ -67,8 +66,7 @@ pub fn open_base(
     name: &Path,
     nofollow: OFlags,
 ) -> Result<OwnedFd, rustix::io::Errno> {
-    let open =
-        |flags| retry_on_intr(|| rustix::fs::openat(above, name, flags | nofollow, Mode::empty()));
+    let open = |flags| again(|| rustix::fs::openat(above, name, flags | nofollow, Mode::empty()));
     match open(DIRECTORY) {
         Err(rustix::io::Errno::ACCESS) => open(BASE),
         done => done,
@@ -78,15 +76,15 @@ pub fn open_base(
 /// Lets us do all in a directory of ours, until it has its final mode; returns
 /// it open for more than a base, if it was none.
 pub fn let_us_in(directory: BorrowedFd<'_>) -> Result<Option<OwnedFd>, rustix::io::Errno> {
-    let mode = rustix::fs::fstat(directory)?.st_mode & 0o7777 | 0o700;
+    let mode = again(|| rustix::fs::fstat(directory))?.st_mode & 0o7777 | 0o700;
     let mode = Mode::from_raw_mode(mode);
-    match rustix::fs::fchmod(directory, mode) {
+    match again(|| rustix::fs::fchmod(directory, mode)) {
         // Not by a descriptor that is a mere base (`O_PATH`, open(2)).
         Err(rustix::io::Errno::BADF) => {}
         done => return done.map(|()| None),
     }
-    rustix::fs::chmod(format!("/proc/self/fd/{}", directory.as_raw_fd()), mode)?;
-    retry_on_intr(|| rustix::fs::openat(directory, c".", DIRECTORY, Mode::empty())).map(Some)
+    again(|| rustix::fs::chmod(format!("/proc/self/fd/{}", directory.as_raw_fd()), mode))?;
+    again(|| rustix::fs::openat(directory, c".", DIRECTORY, Mode::empty())).map(Some)
 }
 
 /// Whether it is open as a base and no more.
@@ -117,7 +115,8 @@ pub fn sync_directory(
         return interruptible(|| rustix::fs::syncfs(file));
     }
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-    match rustix::fs::openat(directory, c".", flags, Mode::from_raw_mode(0o600)) {
+    let mode = Mode::from_raw_mode(0o600);
+    match again(|| rustix::fs::openat(directory, c".", flags, mode)) {
         Ok(file) => interruptible(|| rustix::fs::syncfs(&file)),
         // Not every file system has files without a name, nor may we make one
         // wherever we may be; Linux waits for all that there is to be written

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use cordboard::{Errno, PathName, Side, Switches, Transfer};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
-use rustix::io::retry_on_intr;
 
 use super::chain::id;
 use super::lease::patiently;
@@ -18,7 +17,7 @@ use super::{Job, just_copied, kind};
 use crate::failure::Refused;
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::signals::{go_on, interruptible};
+use crate::signals::{again, go_on, interruptible};
 
 /// How many times the file at the sink's name may change while it is opened.
 const TRIES: usize = 16;
@@ -69,10 +68,10 @@ impl Job {
         }
         let create = || rustix::fs::openat(to.directory, to.name, exclusive, mode);
         for _ in 0..TRIES {
-            match self.spares.relieve(|| retry_on_intr(create)) {
+            match self.spares.relieve(|| again(create)) {
                 Ok(fd) => {
                     if self.written.has_new(to) {
-                        let stat = rustix::fs::fstat(&fd).map_err(writing)?;
+                        let stat = again(|| rustix::fs::fstat(&fd)).map_err(writing)?;
                         self.written.add(&stat);
                     }
                     return Ok(Made {
@@ -144,11 +143,12 @@ impl Job {
         use rustix::io::Errno;
         // Checked first: an open can have side effects on a device, and a
         // FIFO's reader notices it.
-        let there = match rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) => there,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Ok(Some(Err(errno))),
-        };
+        let there =
+            match again(|| rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW)) {
+                Ok(there) => there,
+                Err(Errno::NOENT) => return Ok(None),
+                Err(errno) => return Ok(Some(Err(errno))),
+            };
         if kind(&there) != FileType::RegularFile {
             return Err(match self.written.has(&there) {
                 true => just_copied(from, to).into(),
@@ -163,7 +163,7 @@ impl Job {
         let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
         let opened = match manner {
             Manner::Alone => patiently(to, flags)?,
-            Manner::Beside => match retry_on_intr(open) {
+            Manner::Beside => match again(open) {
                 Err(Errno::AGAIN) => return Err(Hitch::Later),
                 opened => opened,
             },
@@ -220,7 +220,7 @@ impl Job {
             // Nothing comes in their place after a stop, which also ends the
             // search for files of the source.
             go_on()?;
-            rustix::fs::ftruncate(&fd, 0).map_err(writing)?;
+            again(|| rustix::fs::ftruncate(&fd, 0)).map_err(writing)?;
         }
         let before = match self.append && file {
             true => u64::try_from(stat.st_size).unwrap_or(0),
@@ -243,7 +243,7 @@ impl Job {
 
 /// What was opened, and what it is.
 fn looked_at(fd: OwnedFd) -> rustix::io::Result<(OwnedFd, Stat)> {
-    let stat = rustix::fs::fstat(&fd)?;
+    let stat = again(|| rustix::fs::fstat(&fd))?;
     Ok((fd, stat))
 }
 
@@ -271,13 +271,13 @@ fn in_the_way(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
 /// and to look at one by opening it would be seen by its reader.
 fn beside(to: &Place<'_>, flags: OFlags) -> Result<rustix::io::Result<(OwnedFd, Stat)>, Hitch> {
     let plain = |stat: &Stat| kind(stat) == FileType::RegularFile && stat.st_nlink == 1;
-    let there = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW);
+    let there = again(|| rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW));
     if !there.is_ok_and(|stat| plain(&stat)) {
         return Err(Hitch::Later);
     }
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
-    match retry_on_intr(open).and_then(looked_at) {
+    match again(open).and_then(looked_at) {
         Ok((_, stat)) if !plain(&stat) => Err(Hitch::Later),
         // It changed between the two, or somebody has a lease on it.
         Err(

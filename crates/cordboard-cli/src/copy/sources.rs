@@ -24,7 +24,7 @@ use super::parent::DIRECTORY;
 use super::place::Place;
 use super::spares::Spares;
 use crate::problem::Problem;
-use crate::signals::stop;
+use crate::signals::{again, stop};
 
 /// The sources of a command.
 #[derive(Debug, Default)]
@@ -94,8 +94,8 @@ impl Sources {
     /// As the walk looks at an operand.
     fn look(&self, operand: &Path) -> rustix::io::Result<Stat> {
         match self.recursive {
-            true => rustix::fs::lstat(operand),
-            false => rustix::fs::stat(operand),
+            true => again(|| rustix::fs::lstat(operand)),
+            false => again(|| rustix::fs::stat(operand)),
         }
     }
 
@@ -156,8 +156,9 @@ fn open(
     spares: &Spares,
 ) -> rustix::io::Result<(OwnedFd, Stat)> {
     let flags = DIRECTORY | OFlags::NOFOLLOW;
-    let fd = spares.relieve(|| rustix::fs::openat(above, name, flags, Mode::empty()))?;
-    let stat = rustix::fs::fstat(&fd)?;
+    let open = || rustix::fs::openat(above, name, flags, Mode::empty());
+    let fd = spares.relieve(|| again(open))?;
+    let stat = again(|| rustix::fs::fstat(&fd))?;
     Ok((fd, stat))
 }
 
@@ -170,7 +171,12 @@ fn directories(
 ) -> Vec<CString> {
     let mut inside = Vec::new();
     let mut listing = RawDir::new(fd, buffer);
-    while let Some(Ok(entry)) = listing.next() {
+    while let Some(entry) = listing.next() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(rustix::io::Errno::INTR) if stop().is_none() => continue,
+            Err(_) => break,
+        };
         let name = entry.file_name();
         let file_type = entry.file_type();
         let look = matches!(file_type, FileType::RegularFile | FileType::Unknown);
@@ -178,7 +184,7 @@ fn directories(
             continue;
         }
         let stat = match look {
-            true => rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).ok(),
+            true => again(|| rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)).ok(),
             false => None,
         };
         match stat.as_ref().map_or(file_type, kind) {

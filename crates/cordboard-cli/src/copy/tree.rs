@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use cordboard::{Errno, Side};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat};
-use rustix::io::retry_on_intr;
 
 use super::attributes::refused;
 use super::batch::{Directory, Item, Pending};
@@ -28,6 +27,7 @@ use super::{Given, Job, just_copied, kind, special};
 use crate::hints::Doing;
 use crate::memory;
 use crate::problem::Problem;
+use crate::signals::{again, go_on, stop};
 
 /// Directories at most that were left and wait for what is under way in them.
 pub const LEFT: usize = 4;
@@ -161,8 +161,8 @@ impl Walk {
         // It was found to be a directory: no symlink that came since is one.
         let flags = DIRECTORY | OFlags::NOFOLLOW;
         let open = || rustix::fs::openat(above, name, flags, Mode::empty());
-        let source = dispatch.relieve(|| retry_on_intr(open)).map_err(reading)?;
-        let stat = rustix::fs::fstat(&source).map_err(reading)?;
+        let source = dispatch.relieve(|| again(open)).map_err(reading)?;
+        let stat = again(|| rustix::fs::fstat(&source)).map_err(reading)?;
         if !top && id(&stat) == self.root {
             let text = "it is the directory that is copied into";
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
@@ -273,7 +273,10 @@ impl Walk {
         while let Some(entry) = listing.next() {
             let failed =
                 |e| Problem::call(self.from.to_string_lossy(), Side::Source, e, Doing::Opening);
-            let entry = entry.map_err(|e| failed(e.into()))?;
+            let entry = match entry {
+                Err(rustix::io::Errno::INTR) if stop().is_none() => continue,
+                entry => entry.map_err(|e| failed(e.into()))?,
+            };
             entries.try_reserve(1).map_err(|_| failed(Errno::ENOMEM))?;
             let name = entry.file_name();
             if name == c"." || name == c".." {
@@ -313,7 +316,7 @@ impl Walk {
         let to = Place::below(sink, &self.to, name).in_new(self.is_new());
         let to = to.as_twin(twin);
         if file_type == FileType::Unknown {
-            let stat = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)
+            let stat = again(|| rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW))
                 .map_err(|e| Problem::call(from.shown(), Side::Source, e, Doing::Opening))?;
             file_type = kind(&stat);
         }
@@ -388,6 +391,9 @@ impl Walk {
 
     /// The directory where the walk is was not to be found again.
     fn lost(&self) -> Problem {
+        if let Err(stopped) = go_on() {
+            return stopped;
+        }
         let (path, side) = match self.source.here() {
             Err(_) => (&self.from, Side::Source),
             Ok(_) => (&self.to, Side::Sink),
@@ -412,7 +418,7 @@ impl Walk {
         // We must be able to write into it until it is full. Who may remove
         // what is in it is mkdir(2)'s to say too, by the sticky bit.
         let mode = Mode::from_raw_mode(stat.st_mode & (self.others | 0o1000) | 0o700);
-        let fresh = match retry_on_intr(|| rustix::fs::mkdirat(target, name, mode)) {
+        let fresh = match again(|| rustix::fs::mkdirat(target, name, mode)) {
             Ok(()) => true,
             Err(rustix::io::Errno::EXIST) if self.is_new() => {
                 return Err(came_meanwhile(
@@ -437,7 +443,7 @@ impl Walk {
             }
             Err(errno) => return Err(self.writing(errno)),
         };
-        let there = rustix::fs::fstat(&fd).map_err(|e| self.writing(e))?;
+        let there = again(|| rustix::fs::fstat(&fd)).map_err(|e| self.writing(e))?;
         let owner = fresh.then_some(there.st_mode & stat.st_mode & 0o700);
         if fresh && there.st_mode & 0o700 != 0o700 {
             // The umask shuts it to its owner too, who is to fill it first.
@@ -480,9 +486,9 @@ impl Job {
                 self.keep(source.as_fd(), sink.as_fd(), stat, &place, told)
             });
         } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
-            let now = rustix::fs::fstat(sink).map_err(writing)?;
+            let now = again(|| rustix::fs::fstat(sink)).map_err(writing)?;
             let mode = now.st_mode & 0o7077 | bits;
-            rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)).map_err(writing)?;
+            again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(writing)?;
         }
         if self.sync {
             sync_directory(sink.as_fd(), None)?.map_err(writing)?;

@@ -20,14 +20,14 @@ use super::{Job, kind};
 use crate::hints::Doing;
 use crate::memory;
 use crate::problem::{Problem, errno};
-use crate::signals::go_on;
+use crate::signals::{again, go_on};
 
 /// Bytes of either file that are compared at a time.
 const PIECE: usize = 1 << 20;
 
 /// Refuses a sink that gives nothing back, before it is written to.
 pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Problem> {
-    let stat = rustix::fs::fstat(sink)
+    let stat = again(|| rustix::fs::fstat(sink))
         .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening))?;
     if kind(&stat) == FileType::RegularFile {
         return Ok(());
@@ -133,7 +133,7 @@ impl Job {
 /// The sink, which is open for reading too, with as little of it in memory as may be.
 fn read_back(sink: BorrowedFd<'_>) -> Result<File, rustix::io::Errno> {
     // What is not written yet cannot be let go of.
-    rustix::io::retry_on_intr(|| rustix::fs::fdatasync(sink))?;
+    again(|| rustix::fs::fdatasync(sink))?;
     let back = rustix::io::fcntl_dupfd_cloexec(sink, 3)?;
     // Only a hint: a file system in memory has nowhere else to read it from.
     let _ = rustix::fs::fadvise(&back, 0, None, Advice::DontNeed);

@@ -16,6 +16,7 @@ use super::chain::{Id, id};
 use super::place::Place;
 use super::{just_copied, kind};
 use crate::problem::Problem;
+use crate::signals::again;
 
 /// What helps with two names that differ in case alone.
 pub const ONE_NAME: &str =
@@ -73,7 +74,7 @@ impl Written {
         if !self.several {
             return Ok(false);
         }
-        let there = rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW);
+        let there = again(|| rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW));
         match there {
             Ok(stat) if self.has(&stat) => Err(just_copied(from, to)),
             // What else is wrong with it, is told by whoever opens it.

@@ -16,7 +16,7 @@ use super::unix::{self, SocketFile};
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::removal::{id, remove};
-use crate::signals::{go_on, interruptible};
+use crate::signals::{again, go_on, interruptible};
 use crate::sys::close;
 
 /// An endpoint that is open.
@@ -137,7 +137,7 @@ impl Opened {
     pub fn empty(&self) -> Result<(), Problem> {
         if self.replace {
             go_on()?;
-            rustix::fs::ftruncate(self, 0)
+            again(|| rustix::fs::ftruncate(self, 0))
                 .map_err(|e| Problem::call(&self.shown, Side::Sink, e, Doing::Opening))?;
         }
         Ok(())

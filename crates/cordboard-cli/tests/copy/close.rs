@@ -3,7 +3,7 @@
 
 use std::fs::File;
 
-use crate::common::{bytes, call, cordboard, dir, file, root, run};
+use crate::common::*;
 use testkit::fuse::{Served, with_file};
 
 #[test]
@@ -68,6 +68,58 @@ fn an_interrupted_sync_is_repeated() {
     let mounted = with_file(interrupted, |at| {
         for args in [&["--sync"][..], &["--sync", "--preserve"]] {
             run(cordboard().arg("copy").args(args).arg(&source).arg(at)).ok();
+        }
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
+/// The same of the size, the owner, the mode and the times.
+#[test]
+fn an_interrupted_change_of_attributes_is_repeated() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "source", &bytes(100_000));
+    let interrupted = Served {
+        claims: 7,
+        change: libc::EINTR,
+        ..Served::default()
+    };
+    let mounted = with_file(interrupted, |at| {
+        run(cordboard().args(["copy", "-p"]).arg(&source).arg(at)).ok();
+        run(cordboard().arg("splice").arg(&source).arg(at)).ok();
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
+/// A file system that answers each open with `EINTR`: a signal to stop ends it.
+#[test]
+fn a_signal_ends_an_open_that_is_interrupted_all_the_time() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    let interrupted = Served {
+        claims: 7,
+        open: libc::EINTR,
+        ..Served::default()
+    };
+    let mounted = with_file(interrupted, |at| {
+        for more in [&[][..], &["-r"]] {
+            let mut copy = cordboard();
+            copy.arg("copy")
+                .args(more)
+                .arg(at)
+                .arg(dir.path().join("d"));
+            let child = copy.stderr(std::process::Stdio::piped()).spawn().unwrap();
+            until("its handlers", || handles(child.id(), 15).then_some(()));
+            signal(child.id(), rustix::process::Signal::TERM);
+            assert_eq!(end(child).code(), 143);
         }
     });
     if !mounted {
