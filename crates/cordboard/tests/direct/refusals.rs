@@ -2,7 +2,7 @@
 //! path carries on.
 
 use super::direct;
-use crate::common::{MIB, any, content, file_with, pattern, position, run};
+use crate::common::{MIB, any, content, file_with, pattern, position, run, watchdog};
 use cordboard::PathName::{Direct, ReadWrite};
 use cordboard::{Ended, Report, Request, Switches};
 use testkit::needs::Need;
@@ -124,4 +124,36 @@ fn taken_for_what_is_large_cold_and_synced() {
     };
     let report = run(&source, &sink, unsynced).report;
     assert!(!report.path.contains(&Direct), "{report:?}");
+}
+
+/// Each call that asks for a position or moves one, refused once: what has moved
+/// one side alone does not count, and nothing goes on from there.
+#[test]
+fn a_position_that_cannot_be_moved_once() {
+    let _dog = watchdog("a_position_that_cannot_be_moved_once");
+    let data = pattern(300_001);
+    for request in [direct(), wished()] {
+        // The first two find out where both sides stand.
+        for refused in 2.. {
+            let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+            let mut report = None;
+            let body = || report = Some(run(&source, &sink, request.clone()).report);
+            let errno = |before| (before == refused).then_some(libc::EIO);
+            let Some(calls) = testkit::midst::refusing(&[libc::SYS_lseek], body, errno) else {
+                return testkit::skip::report("EIO", "calls of another thread cannot be held");
+            };
+            let report = report.unwrap();
+            let written = report.written as usize;
+            let case = format!("{refused}: {report:?}");
+            assert!(content(&sink)[..written] == data[..written], "{case}");
+            match report.ended {
+                Ended::Eof => assert_eq!(written, data.len(), "{case}"),
+                _ => assert_eq!(report.ended, Ended::Error, "{case}"),
+            }
+            assert_eq!(position(&source), report.read, "{case}");
+            if calls <= refused {
+                break;
+            }
+        }
+    }
 }

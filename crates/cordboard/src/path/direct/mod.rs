@@ -469,7 +469,11 @@ fn account(flow: &mut Flow<'_>, bytes: u64) -> Result<(), Verdict> {
     let failed = |side| move |errno| Verdict::Failed(side, errno);
     flow.move_source(bytes as i64)
         .map_err(failed(Side::Source))?;
-    flow.move_sink(bytes as i64).map_err(failed(Side::Sink))?;
+    if let Err(errno) = flow.move_sink(bytes as i64) {
+        // Nothing is counted, so nothing may be skipped.
+        let _ = flow.move_source(-(bytes as i64));
+        return Err(Verdict::Failed(Side::Sink, errno));
+    }
     flow.carried(bytes);
     Ok(())
 }
