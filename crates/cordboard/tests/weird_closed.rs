@@ -215,6 +215,32 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
     }
 }
 
+/// An engine that is shut down then ends what it has, without its thread.
+#[test]
+fn an_engine_that_is_closed_is_shut_down() {
+    let _dog = watchdog("an_engine_that_is_closed_is_shut_down");
+    if !common::alone("an_engine_that_is_closed_is_shut_down") {
+        return;
+    }
+    // This process keeps the other ends: they do not hang up.
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (mut end, sink) = std::io::pipe().unwrap();
+    assert!(testkit::child::in_a_child(|| {
+        let engine = Engine::new(Default::default()).unwrap();
+        let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
+        let running = engine.start(transfer).unwrap();
+        feed.write_all(b"one").unwrap();
+        end.read_exact(&mut [0; 3]).unwrap();
+        let ours = [reactor()];
+        asleep(&ours);
+        testkit::child::close_from(3);
+        engine.shutdown();
+        assert!(threads("cordboard").contains(&ours[0]), "it sleeps on");
+        let report = running.try_wait().unwrap().report;
+        (report.errno, report.written) == (Some(Errno::EBADF), 3)
+    }));
+}
+
 /// The program's own event counters, under the numbers of what an engine, a
 /// handle and a control had: neither read, nor written, nor closed.
 #[test]

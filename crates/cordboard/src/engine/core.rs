@@ -153,6 +153,15 @@ impl Core {
         disk.as_ref().map(|(station, _)| Arc::clone(station))
     }
 
+    /// The host has closed what would wake its threads: the watch ends what the
+    /// sleeping one has, and the others end what they have by themselves.
+    pub(super) fn end_without_waking(&self) {
+        while self.is_active() {
+            self.main.seat().doubt();
+            std::thread::sleep(HELD_UP);
+        }
+    }
+
     /// Waits for all threads but the first one, which has ended.
     pub(super) fn join(&self) {
         loop {

@@ -226,9 +226,9 @@ impl Engine {
         // Held until all is done: whoever comes second waits as well.
         let mut thread = (self.reactor.lock()).unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            if !self.core.is_active() && self.core.is_closed() {
+            if self.core.is_closed() {
                 // It sleeps, and nothing wakes it any more.
-                return;
+                return self.core.end_without_waking();
             }
             thread.join();
             self.core.join();
