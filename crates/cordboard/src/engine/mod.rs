@@ -77,8 +77,9 @@ impl Default for Options {
 /// one that is there for the whole process, from its first use on. A child of
 /// `fork(2)` gets a new one, and so does a host that has closed all descriptors
 /// but its own (`close_range(2)`): transfers that were running end with `EBADF`
-/// when they are cancelled, waited for or looked at, and within a minute
-/// otherwise, and do not touch files that have their numbers by then.
+/// when they are cancelled, waited for or looked at, when their engine is shut
+/// down, and within a minute otherwise, and do not touch files that have their
+/// numbers by then.
 ///
 /// Its threads have the descriptors of the thread that made it. A thread with
 /// a table of its own (`unshare(2)`, `CLONE_FILES`) can make itself an engine,

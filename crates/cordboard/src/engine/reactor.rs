@@ -23,7 +23,7 @@ use super::job::{Job, Role};
 use super::message::Message;
 use super::station::{BELL, Station};
 use super::timers::Timers;
-use super::workers::{Work, glance};
+use super::workers::{Work, at_once};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys;
@@ -32,6 +32,9 @@ use crate::transfer::{Awake, Clock, Need, Next, Place, Turn, What};
 /// How long a thread that sleeps with transfers under way goes without checking
 /// that its descriptors are still its own.
 const LONGEST: Duration = Duration::from_secs(60);
+/// The same of the thread for direct copies, which has no watch. A block takes
+/// less.
+const DISK: Duration = Duration::from_secs(1);
 /// How long the result of that check is trusted.
 const FRESH: Duration = Duration::from_millis(1);
 /// Events that are fetched at a time.
@@ -96,7 +99,9 @@ impl Reactor {
             } else {
                 let alarm = this.timers.next().map(|at| at.saturating_sub(now));
                 // Where the host closes the bell nothing else may wake it.
-                let look = core.is_active().then_some(LONGEST);
+                let disk = this.station.place == Place::Disk && !this.jobs.is_empty();
+                let most = if disk { DISK } else { LONGEST };
+                let look = core.is_active().then_some(most);
                 alarm.into_iter().chain(look).min()
             };
             match this.pause(timeout, &mut events) {
@@ -477,15 +482,6 @@ impl Reactor {
 
 /// The reactor again, and what was done aside.
 type Charge<T> = (Box<Reactor>, T);
-
-/// What there is already of what a transfer would wait for.
-fn at_once(job: &mut Job, need: &Need) -> Option<Awake> {
-    // A blocking descriptor is polled before each use, ready or not.
-    match job.transfer.tells_by_itself(need) {
-        true => None,
-        false => glance(job, need),
-    }
-}
 
 impl Drop for Reactor {
     /// Nobody waits for what comes too late: it is told so at once.

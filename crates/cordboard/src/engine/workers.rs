@@ -84,9 +84,18 @@ fn back(job: Box<Job>) -> Option<Work> {
     None
 }
 
-/// What is there already of what a transfer would wait for: a worker may look
+/// What there is already of what a transfer would wait for.
+pub(super) fn at_once(job: &mut Job, need: &Need) -> Option<Awake> {
+    // A blocking descriptor is polled before each use, ready or not.
+    match job.transfer.tells_by_itself(need) {
+        true => None,
+        false => glance(job, need),
+    }
+}
+
+/// The same, also of what would tell by itself: a worker may look
 /// for a short while before it gives the transfer back.
-pub(super) fn glance(job: &mut Job, need: &Need) -> Option<Awake> {
+fn glance(job: &mut Job, need: &Need) -> Option<Awake> {
     let What::Side(side) = need.what else {
         return None;
     };

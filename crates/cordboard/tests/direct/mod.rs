@@ -1,6 +1,7 @@
 //! The same for each of the two that carry blocks out.
 
 mod bad_sectors;
+mod closed;
 mod endings;
 mod flow;
 mod no_thread;
