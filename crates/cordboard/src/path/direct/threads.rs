@@ -6,15 +6,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::ring::{Block, Fate, Ring};
+use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::{Bell, Thread};
+use crate::sys::{Bell, Identity, Thread, identity};
 use crate::threads;
 
 struct Files {
     source: OwnedFd,
     sink: OwnedFd,
+    /// Of both; `None`: unknown.
+    ids: [Option<Identity>; 2],
     /// Readable when something has been told.
     bell: Bell,
+}
+
+impl Files {
+    /// The file, if its number is still its own: the host may have closed it
+    /// before a thread comes to the block (`close_range(2)`), and have another
+    /// there.
+    fn own(&self, side: Side) -> Result<&OwnedFd, Errno> {
+        let (fd, id) = match side {
+            Side::Source => (&self.source, self.ids[0]),
+            Side::Sink => (&self.sink, self.ids[1]),
+        };
+        match id.is_none() || identity(fd) == id {
+            true => Ok(fd),
+            false => Err(Errno::EBADF),
+        }
+    }
 }
 
 /// What a transfer and the threads that work for it share.
@@ -67,17 +86,20 @@ impl Shared {
 
     fn carry(&self, files: &Files, block: &mut Block) -> Fate {
         let length = block.memory.len();
-        let read = rustix::io::retry_on_intr(|| {
-            rustix::io::pread(&files.source, &mut block.memory[..], block.from)
+        let read = files.own(Side::Source).and_then(|source| {
+            let read = || rustix::io::pread(source, &mut block.memory[..], block.from);
+            Ok(rustix::io::retry_on_intr(read)?)
         });
-        let fate = Fate::of_read(read.map_err(Errno::from), length);
+        let fate = Fate::of_read(read, length);
         if fate != Fate::Read {
             return fate;
         }
         self.tell(block.slot, fate);
-        let written =
-            rustix::io::retry_on_intr(|| rustix::io::pwrite(&files.sink, &block.memory, block.to));
-        Fate::of_write(written.map_err(Errno::from), length)
+        let written = files.own(Side::Sink).and_then(|sink| {
+            let write = || rustix::io::pwrite(sink, &block.memory, block.to);
+            Ok(rustix::io::retry_on_intr(write)?)
+        });
+        Fate::of_write(written, length)
     }
 }
 
@@ -97,9 +119,11 @@ impl ByThreads {
     pub(super) fn new(files: [OwnedFd; 2]) -> Result<ByThreads, Errno> {
         let [source, sink] = files;
         let files = Arc::new(Files {
+            ids: [&source, &sink].map(identity),
             source,
             sink,
-            bell: Bell::new()?,
+            // Threads ring it that come late.
+            bell: Bell::distinct()?,
         });
         let shared = Shared::default();
         shared.state().files = Some(Arc::clone(&files));
@@ -178,5 +202,50 @@ impl Drop for ByThreads {
     fn drop(&mut self) {
         self.cancel();
         self.shared.state().files = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Arena;
+    use testkit::child;
+
+    /// The host has closed both files before a thread comes to the block, and
+    /// has its own under their numbers: they are neither read nor written, and
+    /// its counter is not rung.
+    #[test]
+    fn a_block_that_comes_late_touches_no_file_of_the_hosts() {
+        assert!(child::in_a_child(|| {
+            let file = || tempfile::tempfile().unwrap();
+            let (source, sink) = (file(), file());
+            let host = [file(), file()];
+            for (from, byte) in [(&source, b'x'), (&host[0], b'h')] {
+                rustix::io::pwrite(from, &[byte; 4096], 0).unwrap();
+            }
+            let mut ring = ByThreads::new([source.into(), sink.into()]).unwrap();
+            let memory = Arena::with_capacity(4096).unwrap().take(4096).unwrap();
+            let block = Block {
+                slot: 0,
+                memory,
+                from: 0,
+                to: 0,
+            };
+            ring.submit(block).unwrap();
+            child::replace(ring.files.source.as_fd(), host[0].as_fd());
+            child::replace(ring.files.sink.as_fd(), host[1].as_fd());
+            let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+            child::replace(ring.fd(), counter.as_fd());
+            // On this thread: it says so itself.
+            ring.alone = true;
+            let mut told = Vec::new();
+            ring.reap(false, &mut told).unwrap();
+            let length = rustix::fs::fstat(&host[1]).unwrap().st_size;
+            let rung = rustix::io::read(&counter, &mut [0; 8]) != Err(rustix::io::Errno::AGAIN);
+            let fate = (0, Fate::ReadFailed(Errno::EBADF));
+            std::mem::forget(ring);
+            assert_eq!((length, rung, &told[..]), (0, false, &[fate][..]));
+            true
+        }));
     }
 }
