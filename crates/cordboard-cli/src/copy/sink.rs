@@ -110,6 +110,9 @@ impl Job {
                 // It is gone again, or another's.
                 None => continue,
                 Some(Err(rustix::io::Errno::NOENT)) if !to.beneath => {
+                    if !is_symlink(to) {
+                        continue;
+                    }
                     let text = "it is a dangling symlink, which is not written through";
                     return Err(
                         Problem::refused(to.shown(), Side::Sink, Errno::ENOENT, text)
@@ -245,6 +248,11 @@ impl Job {
 fn looked_at(fd: OwnedFd) -> rustix::io::Result<(OwnedFd, Stat)> {
     let stat = again(|| rustix::fs::fstat(&fd))?;
     Ok((fd, stat))
+}
+
+fn is_symlink(to: &Place<'_>) -> bool {
+    let look = || rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW);
+    again(look).is_ok_and(|stat| kind(&stat) == FileType::Symlink)
 }
 
 /// Refuses what exists and is not a regular file.

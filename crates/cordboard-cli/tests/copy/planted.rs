@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, renameat_with};
 use testkit::stall::{Call, Stall};
@@ -429,4 +429,28 @@ fn a_file_with_the_inode_of_a_symlink_is_not_taken_for_it() {
     held.release();
     end(child).fails(1, &["into/link: another process replaced it"]);
     assert_eq!(read(&link), b"theirs");
+}
+
+/// A sink that is gone when it is to be opened as the file that was there, is a
+/// new one.
+#[test]
+fn what_is_removed_meanwhile_is_made_anew() {
+    let dir = dir();
+    let [from, to] = ["from", "to"].map(|name| file(&dir, name, name.as_bytes()));
+    let mut copy = cordboard();
+    copy.arg("copy").args([&from, &to]).stderr(Stdio::piped());
+    let (path, count) = (to.clone(), AtomicUsize::new(0));
+    let started = Stall::spawn(&mut copy, move |call, at| {
+        // The first makes it, and finds it there.
+        call == Call::Open && at == path && count.fetch_add(1, Ordering::Relaxed) == 1
+    });
+    let (child, stall) = match started {
+        Ok(started) => started,
+        Err(error) => return testkit::skip::here(format!("a call that stalls: {error}")),
+    };
+    let held = stall.reached();
+    std::fs::remove_file(&to).unwrap();
+    held.release();
+    end(child).ok();
+    assert_eq!(read(&to), b"from");
 }
