@@ -151,17 +151,18 @@ impl Table {
             told: OnceLock::new(),
             finished: Mutex::default(),
         });
-        lock(&self.slots).insert(id, Arc::clone(&slot));
-        if let Some(numbers) = numbers {
-            self.remember(numbers, id);
-        }
+        // Before anybody can find it: who waits for it is told.
         let told = Arc::downgrade(&slot);
         slot.running.on_end(move |report| {
             if let Some(slot) = told.upgrade() {
                 let _ = slot.told.set(report.clone());
             }
-            at_end(report);
         });
+        lock(&self.slots).insert(id, Arc::clone(&slot));
+        if let Some(numbers) = numbers {
+            self.remember(numbers, id);
+        }
+        slot.running.on_end(at_end);
         id
     }
 
@@ -280,5 +281,35 @@ mod tests {
             assert!(table().get(before).is_err(), "the one before is let go");
             before = id;
         }
+    }
+
+    /// Whoever finds a handle by its number and waits for it is told of the end,
+    /// also where that has come before the handle was there.
+    #[test]
+    fn who_waits_for_the_latest_is_told_of_its_end() {
+        use std::sync::atomic::AtomicBool;
+        let numbers = [1_000_003, 1_000_004];
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let (mut last, mut waited) = (0, 0);
+                while !over.load(Ordering::Relaxed) {
+                    if let Ok(id) = table().latest(numbers[0])
+                        && id > last
+                        && let Ok(slot) = table().get(id)
+                    {
+                        last = id;
+                        waited += 1;
+                        slot.wait()?;
+                    }
+                }
+                Ok::<_, Problem>(waited)
+            });
+            for _ in 0..2000 {
+                ended(numbers);
+            }
+            over.store(true, Ordering::Relaxed);
+            assert!(waits.join().unwrap().unwrap() > 0);
+        });
     }
 }
