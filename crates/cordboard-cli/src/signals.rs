@@ -172,17 +172,45 @@ pub fn polled() -> &'static Control {
 pub fn interruptible<T>(
     mut call: impl FnMut() -> Result<T, Errno>,
 ) -> Result<Result<T, Errno>, Problem> {
-    loop {
-        go_on()?;
-        match call() {
-            Err(Errno::INTR) if take_show() => {
-                status("0 bytes written: still waiting for an endpoint");
-                tick(Duration::ZERO);
-            }
-            Err(Errno::INTR) => {}
-            done => return Ok(done),
-        }
+    go_on()?;
+    match call() {
+        Err(Errno::INTR) => {}
+        done => return Ok(done),
     }
+    let done = undisturbed(|| {
+        go_on()?;
+        if take_show() {
+            briefly(|| status("0 bytes written: still waiting for an endpoint"));
+        }
+        Ok(call())
+    })?;
+    if matches!(done, Err(Errno::INTR)) {
+        go_on()?;
+    }
+    Ok(done)
+}
+
+/// Makes a call that was interrupted until it is done, or is an error: without
+/// the timer that draws progress, or it would never end if it takes longer than
+/// there is between two of its signals. Other signals have a timer of their own.
+fn undisturbed<T, E>(
+    mut call: impl FnMut() -> Result<Result<T, Errno>, E>,
+) -> Result<Result<T, Errno>, E> {
+    let before = sys::set_timer(Duration::ZERO);
+    let done = loop {
+        match call() {
+            Ok(Err(Errno::INTR)) if stop().is_none() => {}
+            done => break done,
+        }
+        // A line of progress was asked for, which has its time after the call.
+        sys::set_timer(Duration::ZERO);
+    };
+    if SHOW.load(Ordering::SeqCst) || stop().is_some() {
+        sys::set_timer(AGAIN);
+    } else if !before.is_zero() {
+        sys::set_timer(before);
+    }
+    done
 }
 
 /// Makes a call again that a signal has interrupted. A file system, such as one
@@ -190,12 +218,15 @@ pub fn interruptible<T>(
 /// progress. Once a signal to stop has come, `EINTR` is the result: a problem that
 /// [is a stop](Problem::is_a_stop).
 pub fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) if stop().is_none() => {}
-            done => return done,
-        }
+    match call() {
+        Err(Errno::INTR) if stop().is_none() => {}
+        done => return done,
     }
+    let done = undisturbed(|| match stop() {
+        None => Ok(call()),
+        Some(_) => Err(Errno::INTR),
+    });
+    done.unwrap_or_else(Err)
 }
 
 /// Runs something that cannot be interrupted; a signal then ends the process

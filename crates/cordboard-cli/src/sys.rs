@@ -9,9 +9,9 @@ use std::time::Duration;
 /// one, and bare system calls.
 pub type Handler = extern "C" fn(libc::c_int);
 
-/// Sends SIGALRM once every `interval`, beginning then; zero: no more. Fit for
-/// a signal handler.
-pub fn set_timer(interval: Duration) {
+/// Sends SIGALRM once every `interval`, beginning then; zero: no more. Returns
+/// the interval so far. Fit for a signal handler.
+pub fn set_timer(interval: Duration) -> Duration {
     let every = libc::timeval {
         tv_sec: interval.as_secs() as _,
         tv_usec: interval.subsec_micros() as _,
@@ -20,9 +20,13 @@ pub fn set_timer(interval: Duration) {
         it_interval: every,
         it_value: every,
     };
-    // SAFETY: setitimer(2) reads one itimerval, which is valid; it is a bare
-    // system call and so fit for a signal handler.
-    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    let mut before = timer;
+    // SAFETY: setitimer(2) reads one itimerval and writes another, which are
+    // valid; it is a bare system call and so fit for a signal handler.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, &raw mut before) };
+    let every = before.it_interval;
+    let micros = u32::try_from(every.tv_usec).unwrap_or(0);
+    Duration::new(u64::try_from(every.tv_sec).unwrap_or(0), micros * 1000)
 }
 
 #[cfg(target_env = "gnu")]

@@ -39,6 +39,9 @@ pub struct Served<'a> {
     pub sync: i32,
     /// The same of every other change of an attribute, which the size is too.
     pub change: i32,
+    /// Changes of attributes take half a second, and end with `EINTR` if the
+    /// kernel says that a signal has come.
+    pub slow: bool,
     /// As long as this is true, reads and writes are not answered.
     pub silent: Option<&'a AtomicBool>,
 }
@@ -70,6 +73,23 @@ fn attributes(size: u64) -> Vec<u8> {
     out
 }
 
+/// Whether the one call that is under way is interrupted within half a second.
+fn is_interrupted(mut device: &File) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let half = Timespec {
+        tv_sec: 0,
+        tv_nsec: 500_000_000,
+    };
+    let mut request = vec![0; 2 << 20];
+    while poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&half)).is_ok_and(|n| n > 0) {
+        match device.read(&mut request) {
+            Ok(40..) if word(&request, 4) == INTERRUPT => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
 /// Answers until the file system is unmounted.
 fn serve(mut device: &File, served: Served<'_>) {
     let data = served.holds;
@@ -95,6 +115,7 @@ fn serve(mut device: &File, served: Served<'_>) {
                 changes += 1;
                 Err(-served.change)
             }
+            SETATTR if served.slow && is_interrupted(device) => Err(-libc::EINTR),
             SETATTR => {
                 changes += 1;
                 Ok(attributes(served.claims))

@@ -97,6 +97,29 @@ fn an_interrupted_change_of_attributes_is_repeated() {
     }
 }
 
+/// A file system that takes longer for a call than there is between two signals
+/// of the timer that draws progress, and ends it with `EINTR` if one comes.
+#[test]
+fn progress_does_not_interrupt_a_call_again_and_again() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "source", &bytes(100_000));
+    let slow = Served {
+        slow: true,
+        ..Served::default()
+    };
+    let mounted = with_file(slow, |at| {
+        let mut copy = cordboard();
+        copy.args(["copy", "-p", "--progress", "always"]);
+        run(copy.arg(&source).arg(at)).ok();
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
 /// A file system that answers each open with `EINTR`: a signal to stop ends it.
 #[test]
 fn a_signal_ends_an_open_that_is_interrupted_all_the_time() {
