@@ -44,7 +44,7 @@ pub(super) struct Shared {
 /// How long a thread waits for an end before it checks that the engine's
 /// descriptors are still its own.
 const SOON: Duration = Duration::from_millis(20);
-/// The same from then on.
+/// The same at last; it doubles each time.
 const LATER: Duration = Duration::from_secs(60);
 
 impl Shared {
@@ -216,8 +216,11 @@ impl Running {
             if self.is_orphan() {
                 return None;
             }
-            let most = std::mem::replace(&mut next, LATER);
-            if most == LATER {
+            // A handler may fork behind that look and before the sleep: its child
+            // sleeps no longer than has been waited so far.
+            let most = next;
+            next = (2 * next).min(LATER);
+            if most > SOON {
                 self.shared.check();
             }
             Some(most)
