@@ -115,12 +115,12 @@ pub fn take_show() -> bool {
     SHOW.load(Ordering::Relaxed) && SHOW.swap(false, Ordering::Relaxed)
 }
 
-/// Interrupts this thread once every `interval`, beginning then; zero: no more,
-/// except for signals that were not handled yet.
+/// Interrupts this thread once every `interval`, beginning then; zero: no more;
+/// more often while there are signals that were not handled yet.
 pub fn tick(interval: Duration) {
     sys::set_timer(interval);
     // One that came just before has lost its timer by this.
-    if interval.is_zero() && (SHOW.load(Ordering::SeqCst) || stop().is_some()) {
+    if interval != AGAIN && (SHOW.load(Ordering::SeqCst) || stop().is_some()) {
         sys::set_timer(AGAIN);
     }
 }
@@ -205,10 +205,10 @@ fn undisturbed<T, E>(
         // A line of progress was asked for, which has its time after the call.
         sys::set_timer(Duration::ZERO);
     };
-    if SHOW.load(Ordering::SeqCst) || stop().is_some() {
+    if !before.is_zero() {
+        tick(before);
+    } else if SHOW.load(Ordering::SeqCst) || stop().is_some() {
         sys::set_timer(AGAIN);
-    } else if !before.is_zero() {
-        sys::set_timer(before);
     }
     done
 }

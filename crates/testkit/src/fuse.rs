@@ -39,7 +39,7 @@ pub struct Served<'a> {
     pub sync: i32,
     /// The same of every other change of an attribute, which the size is too.
     pub change: i32,
-    /// Changes of attributes take half a second, and end with `EINTR` if the
+    /// Writes and changes of attributes take half a second, and end with `EINTR` if the
     /// kernel says that a signal has come.
     pub slow: bool,
     /// As long as this is true, reads and writes are not answered.
@@ -134,6 +134,7 @@ fn serve(mut device: &File, served: Served<'_>) {
                 Ok(data[from..to].to_vec())
             }
             // struct fuse_write_out: all of it.
+            WRITE if served.slow && is_interrupted(device) => Err(-libc::EINTR),
             WRITE => Ok(words(&[word(body, 16), 0])),
             STATFS => Ok(vec![0; 80]),
             FLUSH if served.close != 0 => Err(-served.close),

@@ -13,6 +13,8 @@ use frame::{Frame, Rate, told};
 pub use screen::{Screen, is_on, width};
 
 const EVERY: Duration = Duration::from_millis(100);
+/// Between two signals of the timer where nothing moves for long.
+const SLOWEST: Duration = Duration::from_secs(60);
 /// Quick runs draw nothing.
 const QUIET: Duration = Duration::from_millis(300);
 /// Watches the transfers of one command, one after the other.
@@ -28,6 +30,8 @@ pub struct Watch {
     latest: u64,
     start: Option<Instant>,
     ticking: bool,
+    /// Between two signals of the timer, and when it was set so.
+    pace: (Duration, Duration),
 }
 
 impl Watch {
@@ -43,6 +47,7 @@ impl Watch {
             latest: 0,
             start: None,
             ticking: false,
+            pace: (EVERY, Duration::ZERO),
         }
     }
 
@@ -82,7 +87,24 @@ impl Watch {
     fn timer(&mut self) {
         if self.drawing && signals::stop().is_none() {
             self.ticking = true;
-            signals::tick(EVERY);
+            signals::tick(self.pace.0);
+        }
+    }
+
+    /// What moves nothing is left alone for twice as long each time: a file system
+    /// that ends a call where a signal comes would never get through with it.
+    fn slow_down(&mut self, moves: bool, elapsed: Duration) {
+        let (pace, since) = self.pace;
+        let next = match moves {
+            true => EVERY,
+            false if elapsed >= since.saturating_add(pace * 2) => (pace * 2).min(SLOWEST),
+            false => pace,
+        };
+        if moves || next != pace {
+            self.pace = (next, elapsed);
+        }
+        if next != pace {
+            self.timer();
         }
     }
 }
@@ -96,6 +118,7 @@ impl Watch {
     }
 
     fn at(&mut self, bytes: u64, elapsed: Duration, path: PathName, under_way: usize) {
+        self.slow_down(bytes != self.latest, elapsed);
         self.latest = bytes;
         if signals::take_show() {
             self.screen.tell(&told(bytes, elapsed, path));
@@ -117,7 +140,15 @@ impl Watch {
             path,
             under_way,
         };
+        let slow = self.pace.0 != EVERY;
+        if slow && signals::stop().is_none() {
+            // It ends a write that blocks.
+            signals::tick(EVERY);
+        }
         self.screen.draw(&frame.line(width()));
+        if slow {
+            self.timer();
+        }
     }
 }
 

@@ -105,7 +105,7 @@ fn progress_does_not_interrupt_a_call_again_and_again() {
         return;
     }
     let dir = dir();
-    let source = file(&dir, "source", &bytes(100_000));
+    let source = file(&dir, "source", &bytes(3000));
     let slow = Served {
         slow: true,
         ..Served::default()
