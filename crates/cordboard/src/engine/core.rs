@@ -231,10 +231,15 @@ impl Core {
     pub(super) fn is_lost(&self) -> bool {
         let now = self.start.elapsed().as_millis() as u64;
         // Once a millisecond: a look takes as long as a short step.
-        if self.looked.swap(now, Ordering::Relaxed) != now
-            && !self.lost.load(Ordering::Acquire)
-            && !self.main.inbox().bell().is_here()
-        {
+        match self.looked.swap(now, Ordering::Relaxed) == now {
+            true => self.lost.load(Ordering::Acquire),
+            false => self.is_lost_by_now(),
+        }
+    }
+
+    /// The same, looked at now: before descriptors are closed by number.
+    pub(super) fn is_lost_by_now(&self) -> bool {
+        if !self.lost.load(Ordering::Acquire) && !self.main.inbox().bell().is_here() {
             self.lose();
         }
         self.lost.load(Ordering::Acquire)

@@ -50,7 +50,7 @@ impl Job {
     /// Settles, closes the descriptors, and tells everyone: in this order, so
     /// that whoever has heard of the end can rely on the rest.
     pub(super) fn finish(self: Box<Self>) {
-        if self.ticket.core.is_lost() {
+        if self.ticket.core.is_lost_by_now() {
             return self.let_go();
         }
         self.unwatch();

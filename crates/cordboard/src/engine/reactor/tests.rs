@@ -33,3 +33,16 @@ fn a_busy_thread_takes_no_event_of_the_hosts() {
         heard == Some(Err(Errno::EBADF)) && left.len() == 1
     }));
 }
+
+/// The host closes the engine's descriptors in the same millisecond as they
+/// were looked at: who is about to close by number looks again.
+#[test]
+fn what_is_closed_by_number_is_looked_at_before() {
+    assert!(child::in_a_child(|| {
+        let core = Arc::new(Core::new(1).unwrap());
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let here = !core.is_lost();
+        child::replace(core.inbox().bell().as_fd(), reader.as_fd());
+        here && core.is_lost_by_now() && core.is_lost()
+    }));
+}
