@@ -4,17 +4,17 @@
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
 use super::lengthen::{NO_APPEND, lengthen};
 use super::{Cursor, Flow};
 
 /// The position, which moves along: -1 in `pwritev2(2)`.
 const HERE: u64 = u64::MAX;
 
-/// For a sink of which [`Flow::in_place`] says so.
-///
-/// | errno | what follows | evidence |
-/// |---|---|---|
-/// | `EOPNOTSUPP`, `ENOSYS`, `EPERM`, `EACCES` | the sink is lengthened up to that offset | a filter that was installed since, or one of another thread |
+/// For a sink of which [`Flow::in_place`] says so. Where the call is refused,
+/// the sink is lengthened up to that offset.
 pub(super) fn write(flow: &Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
     let offset = match flow.to {
         Cursor::At(offset) => Some(offset),
@@ -31,15 +31,8 @@ pub(super) fn write_by(
     bytes: &[u8],
     offset: Option<u64>,
 ) -> rustix::io::Result<usize> {
-    let parts = [IoSlice::new(bytes)];
-    match rustix::io::pwritev2(sink, &parts, offset.unwrap_or(HERE), NO_APPEND) {
-        Err(
-            rustix::io::Errno::OPNOTSUPP
-            | rustix::io::Errno::NOSYS
-            | rustix::io::Errno::PERM
-            | rustix::io::Errno::ACCESS,
-        ) => {}
-        done => return done,
+    if let Some(done) = call(sink, bytes, offset.unwrap_or(HERE)) {
+        return done;
     }
     if let Some(place) = flow.sink_offset() {
         // Where that fails, so does the write.
@@ -48,5 +41,41 @@ pub(super) fn write_by(
     match offset {
         Some(offset) => rustix::io::pwrite(sink, bytes, offset),
         None => rustix::io::write(sink, bytes),
+    }
+}
+
+/// At this offset of a sink that was found without `O_APPEND`, and may have it
+/// by now. Where the call is refused, that is looked for once more.
+///
+/// # Errors
+///
+/// `EBADF`: it has, and the kernel cannot be told (before Linux 6.9). Otherwise
+/// as `pwrite(2)`.
+pub(super) fn write_at(
+    sink: BorrowedFd<'_>,
+    bytes: &[u8],
+    offset: u64,
+) -> rustix::io::Result<usize> {
+    if let Some(done) = call(sink, bytes, offset) {
+        return done;
+    }
+    match appends(sink) {
+        true => Err(Errno::BADF),
+        false => rustix::io::pwrite(sink, bytes, offset),
+    }
+}
+
+/// `pwrite(2)` appends then, whatever the offset (its BUGS).
+pub(super) fn appends(sink: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_getfl(sink).is_ok_and(|flags| flags.contains(OFlags::APPEND))
+}
+
+/// | errno | what follows | evidence |
+/// |---|---|---|
+/// | `EOPNOTSUPP`, `ENOSYS`, `EPERM`, `EACCES` | `None`: refused | before Linux 6.9; a filter that was installed since, or one of another thread |
+fn call(sink: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Option<rustix::io::Result<usize>> {
+    match rustix::io::pwritev2(sink, &[IoSlice::new(bytes)], offset, NO_APPEND) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS) => None,
+        done => Some(done),
     }
 }

@@ -203,6 +203,50 @@ fn append_set_meanwhile_hands_over_without_a_gap() {
     audit(&report, &source, &sink, &data);
 }
 
+/// Set just before any call: the tail goes through the page cache, and the sink
+/// is as long as it will be by then.
+#[test]
+fn append_set_at_any_moment_puts_no_byte_elsewhere() {
+    let _dog = watchdog("append_set_at_any_moment_puts_no_byte_elsewhere");
+    let data = pattern(300_001);
+    let calls = [
+        libc::SYS_pread64,
+        libc::SYS_pwrite64,
+        libc::SYS_pwritev2,
+        libc::SYS_fcntl,
+    ];
+    let request = Request {
+        switches: Some(Switches::only(&[Direct, ReadWrite])),
+        direct: cordboard::Direct::Always,
+        ..direct()
+    };
+    for moment in 0.. {
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request.clone()).unwrap();
+        let (mut report, mut before) = (None, 0);
+        let body = || report = Some(transfer.run().report);
+        let append = || {
+            if before == moment {
+                rustix::fs::fcntl_setfl(&sink, rustix::fs::OFlags::APPEND).unwrap();
+            }
+            before += 1;
+        };
+        let Some(count) = testkit::midst::at_each(&calls, body, append) else {
+            return testkit::skip::report("O_APPEND", "calls of another thread cannot be held");
+        };
+        let report = report.unwrap();
+        let found = common::content(&sink);
+        // Without RWF_NOAPPEND one of these moments remains.
+        if testkit::needs::Need::NoAppend.is_met() {
+            assert!(found == data, "{moment}: {report:?}");
+        }
+        assert_eq!((report.ended, report.written), (Ended::Eof, 300_001));
+        if count <= moment {
+            break;
+        }
+    }
+}
+
 #[test]
 fn synced_and_asked_for_a_second_time() {
     let data = pattern(2 * MIB);

@@ -32,7 +32,7 @@ use self::ring::{Block, Fate, Ring};
 use self::room::Room;
 use self::twins::Cached;
 use self::window::Window;
-use super::{Flow, Step, Verdict};
+use super::{Flow, Step, Verdict, in_place};
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::route::Why;
@@ -273,9 +273,8 @@ impl Direct {
             Ok(offsets) => offsets,
             Err(errno) => return Verdict::Declined(errno.into()),
         };
-        // Set on the sink since: pwrite(2) then appends, whatever the offset
-        // (its BUGS).
-        if rustix::fs::fcntl_getfl(flow.sink_fd()).is_ok_and(|f| f.contains(OFlags::APPEND)) {
+        // Set on the sink since.
+        if in_place::appends(flow.sink_fd()) {
             return Verdict::Declined(Errno::EBADF.into());
         }
         let boundary = self.unit - from % self.unit;
@@ -303,7 +302,7 @@ impl Direct {
             Err(errno) => return Verdict::Failed(Side::Source, errno),
         };
         let sink = self.sink.fd(flow.sink_fd());
-        let mut written = rustix::io::pwrite(sink, &memory[..n], to).map_err(Errno::from);
+        let mut written = in_place::write_at(sink, &memory[..n], to).map_err(Errno::from);
         if careful && written.is_ok() {
             written = self.sync(flow).and(written);
         }
@@ -314,6 +313,8 @@ impl Direct {
                 Err(verdict) => verdict,
             },
             Err(Errno::EINTR) => Verdict::Moved(0),
+            // It was set while the source was read.
+            Err(Errno::EBADF) => Verdict::Declined(Errno::EBADF.into()),
             Err(_) if careful && self.halves(n) => Verdict::Moved(0),
             Err(errno) => Verdict::Failed(Side::Sink, errno),
         }
