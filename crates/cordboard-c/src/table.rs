@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -48,7 +49,7 @@ impl Slot {
     /// `EDEADLK` in a callback. `EBADF` in a child of `fork(2)`, which a handler
     /// may have made meanwhile.
     pub(crate) fn wait(&self) -> Result<(), Problem> {
-        if TELLING.get() {
+        if is_telling() {
             return Err(Problem::new(
                 Errno::EDEADLK,
                 "a callback cannot wait: the library's own thread runs it",
@@ -86,13 +87,18 @@ impl Slot {
 }
 
 thread_local! {
-    /// This thread is telling of an end.
-    static TELLING: Cell<bool> = const { Cell::new(false) };
+    /// This thread is telling of an end, in the process that has this table. In
+    /// a child that a callback forks, nobody waits for the thread.
+    static TELLING: Cell<*const Table> = const { Cell::new(ptr::null()) };
+}
+
+fn is_telling() -> bool {
+    ptr::eq(TELLING.get(), table())
 }
 
 /// Runs a callback, in which nothing can be waited for.
 pub(crate) fn telling(callback: impl FnOnce()) {
-    let before = TELLING.replace(true);
+    let before = TELLING.replace(table());
     callback();
     TELLING.set(before);
 }

@@ -94,6 +94,64 @@ static void in_a_handler(void)
     close(b.in);
 }
 
+static void wait_in_it(cord_transfer t, const struct cord_report *report, void *user)
+{
+    (void)report;
+    FAILS(EDEADLK, cord_wait(t, NULL));
+    *(pid_t *)user = 0;
+}
+
+/* In the child it is no callback any more: nobody waits for its thread. */
+static void fork_in_it(cord_transfer t, const struct cord_report *report, void *user)
+{
+    CHECK(report->written == 3);
+    FAILS(EDEADLK, cord_wait(t, NULL));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    *(pid_t *)user = child;
+    if (child > 0)
+        return;
+    watchdog();
+    FAILS(EBADF, cord_wait(t, NULL));
+    int from = make_file("child's"), to = make_file("");
+    struct cord_request request = CORD_REQUEST_INIT(from, to);
+    cord_transfer own = cord_start(&request);
+    CHECK(own > 0);
+    struct cord_report ends = CORD_REPORT_INIT;
+    CHECK(cord_wait(own, &ends) == 0);
+    CHECK(ends.written == 7 && ends.error == 0);
+    char line[512];
+    CHECK(cord_json(own, line, sizeof line) > 0);
+    FAILS(ENODATA, cord_stranded(own, line, sizeof line));
+    /* A callback of the child's own is one, and only while it runs. */
+    pid_t unset = -1;
+    CHECK(cord_on_end(own, wait_in_it, &unset) == 0);
+    CHECK(unset == 0);
+    CHECK(cord_wait(own, NULL) == 0);
+    CHECK(cord_close(own) == 0);
+    _exit(0);
+}
+
+static void in_a_callback(void)
+{
+    struct channel a = make_pipe();
+    int to = make_file("");
+    struct cord_request request = CORD_REQUEST_INIT(a.out, to);
+    cord_transfer t = cord_start(&request);
+    CHECK(t > 0);
+    pid_t child = 0;
+    CHECK(cord_on_end(t, fork_in_it, &child) == 0);
+    put(a.in, "abc");
+    close(a.in);
+    CHECK(cord_wait(t, NULL) == 0);
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(cord_close(t) == 0);
+    close(a.out);
+    close(to);
+}
+
 int main(void)
 {
     watchdog();
@@ -127,5 +185,6 @@ int main(void)
     close(b.out);
     close(marked);
     in_a_handler();
+    in_a_callback();
     return 0;
 }
