@@ -92,7 +92,9 @@ typedef int64_t cord_transfer;
 struct cord_request {
     // `sizeof(struct cord_request)`.
     size_t struct_size;
-    // Descriptor to read from. It is duplicated: the caller may close it.
+    // Descriptor to read from. `cord_start` duplicates it: the caller may close
+    // it as soon as that has returned. `cord_run` uses it as it is: it must stay
+    // open until that has returned.
     int source;
     // Descriptor to write to. The same.
     int sink;
@@ -209,13 +211,14 @@ extern "C" {
 // stands to where `dst` stands, by the fastest way this kernel has for the
 // pair. Fewer come where `src` ends before. Both positions move along. It
 // waits on descriptors with O_NONBLOCK too, and goes on after a signal's
-// handler. No SIGPIPE and no SIGXFSZ are raised.
+// handler. No SIGPIPE and no SIGXFSZ are raised. Both descriptors are used as
+// they are, and must stay open until it has returned.
 //
-// If either descriptor has FASYNC (O_ASYNC) set, it returns 0 as soon as the
-// transfer has started, and SIGIO tells of the end: the signal of F_SETSIG,
-// if one was set, to the owner of F_SETOWN, or to the calling process where
-// there is none. See docs/c.md, "The paper's way". `cord_last` tells how it
-// went.
+// If either descriptor has FASYNC (O_ASYNC) set, both are duplicated, it
+// returns 0 as soon as the transfer has started, and SIGIO tells of the end:
+// the signal of F_SETSIG, if one was set, to the owner of F_SETOWN, or to the
+// calling process where there is none. See docs/c.md, "The paper's way".
+// `cord_last` tells how it went.
 //
 // # Returns
 //

@@ -84,7 +84,9 @@ pub const CORD_SINK: c_int = 2;
 pub struct cord_request {
     /// `sizeof(struct cord_request)`.
     pub struct_size: usize,
-    /// Descriptor to read from. It is duplicated: the caller may close it.
+    /// Descriptor to read from. `cord_start` duplicates it: the caller may close
+    /// it as soon as that has returned. `cord_run` uses it as it is: it must stay
+    /// open until that has returned.
     pub source: c_int,
     /// Descriptor to write to. The same.
     pub sink: c_int,

@@ -19,13 +19,14 @@ use crate::{fasync, sys};
 /// stands to where `dst` stands, by the fastest way this kernel has for the
 /// pair. Fewer come where `src` ends before. Both positions move along. It
 /// waits on descriptors with O_NONBLOCK too, and goes on after a signal's
-/// handler. No SIGPIPE and no SIGXFSZ are raised.
+/// handler. No SIGPIPE and no SIGXFSZ are raised. Both descriptors are used as
+/// they are, and must stay open until it has returned.
 ///
-/// If either descriptor has FASYNC (O_ASYNC) set, it returns 0 as soon as the
-/// transfer has started, and SIGIO tells of the end: the signal of F_SETSIG,
-/// if one was set, to the owner of F_SETOWN, or to the calling process where
-/// there is none. See docs/c.md, "The paper's way". `cord_last` tells how it
-/// went.
+/// If either descriptor has FASYNC (O_ASYNC) set, both are duplicated, it
+/// returns 0 as soon as the transfer has started, and SIGIO tells of the end:
+/// the signal of F_SETSIG, if one was set, to the owner of F_SETOWN, or to the
+/// calling process where there is none. See docs/c.md, "The paper's way".
+/// `cord_last` tells how it went.
 ///
 /// # Returns
 ///
