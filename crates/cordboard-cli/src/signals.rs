@@ -145,15 +145,19 @@ pub fn install(zero: Vec<u8>) -> &'static Control {
         let _ = POLLED.set(control.clone());
         let _ = CONTROL.set(control.interrupting());
         let _ = LAST_WORDS.set(zero);
-        for signal in STOPPING {
-            handle_unless_ignored(signal, on_stop);
-        }
-        sys::handle(libc::SIGUSR1, on_show);
-        sys::handle(libc::SIGALRM, on_alarm);
+        // A handler starts the timer, whose signal needs a handler too: none
+        // comes before all are in place.
+        sys::without_signals(|| {
+            for signal in STOPPING {
+                handle_unless_ignored(signal, on_stop);
+            }
+            sys::handle(libc::SIGUSR1, on_show);
+            sys::handle(libc::SIGALRM, on_alarm);
+        });
         // Whoever started us may have blocked them, and a mask is inherited;
         // one that is pending shall find its handler.
-        sys::unblock(&STOPPING);
         sys::unblock(&[libc::SIGUSR1, libc::SIGALRM]);
+        sys::unblock(&STOPPING);
         let mut heeded = STOPPING.to_vec();
         heeded.retain(|signal| !sys::ignores(*signal));
         stuck::watch(&heeded, on_stop);

@@ -42,7 +42,7 @@ const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_USER_NOTIF: u32 = 0x7fc0_0000;
 
 /// The calls that are looked at, and which argument of each is the path.
-const CALLS: [(libc::c_long, Option<usize>, Call); 6] = [
+const CALLS: [(libc::c_long, Option<usize>, Call); 7] = [
     (libc::SYS_openat, Some(1), Call::Open),
     (libc::SYS_statx, Some(1), Call::Stat),
     #[cfg(target_pointer_width = "64")]
@@ -59,6 +59,7 @@ const CALLS: [(libc::c_long, Option<usize>, Call); 6] = [
     (libc::SYS_listen, None, Call::Listen),
     #[cfg(target_arch = "x86")]
     (libc::SYS_socketcall, None, Call::Listen),
+    (libc::SYS_rt_sigaction, None, Call::Handle),
 ];
 /// Which call it is of those that go through `socketcall(2)` on x86
 /// (linux/net.h).
@@ -75,6 +76,8 @@ pub enum Call {
     Rename,
     /// `listen(2)`, whose path is empty.
     Listen,
+    /// `sigaction(2)`, whose path is the signal's number.
+    Handle,
 }
 
 /// The call that stalls, or will.
@@ -167,7 +170,11 @@ fn serve(listener: &OwnedFd, held: &Sender<u64>, holds: &dyn Fn(Call, &OsStr) ->
             if cfg!(target_arch = "x86") && call == Call::Listen && notice[4] != SOCKETCALL_LISTEN {
                 return false;
             }
-            let path = argument.map_or(Vec::new(), |at| text(thread, notice[4 + at]));
+            let path = match (argument, call) {
+                (Some(at), _) => text(thread, notice[4 + at]),
+                (None, Call::Handle) => halves(notice[4])[LOW].to_string().into_bytes(),
+                (None, _) => Vec::new(),
+            };
             holds(call, OsStr::from_bytes(&path))
         };
         if !holding && made.is_some_and(is_it) {
@@ -185,6 +192,9 @@ fn go_on(listener: BorrowedFd<'_>, id: u64) {
     // the process is gone (ENOENT) is no matter.
     unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_SEND as _, &raw const answer) };
 }
+
+/// Which of the [`halves`] of an argument holds an integer.
+const LOW: usize = if cfg!(target_endian = "little") { 0 } else { 1 };
 
 /// The two integers in a word.
 fn halves(word: u64) -> [i32; 2] {

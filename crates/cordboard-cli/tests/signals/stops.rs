@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -44,6 +44,42 @@ fn stopped((child, stall): (Child, Stall), by: Signal) -> Run {
     signal(child.id(), by);
     held.release();
     end(child)
+}
+
+/// The handler of a signal to stop starts a timer, so SIGALRM may come as soon
+/// as that handler is in place, whatever holds the process up then.
+#[test]
+fn signals_while_their_handlers_are_installed() {
+    let play = ["play", "-", "/dev/null", "--frame", "1", "--fps", "1"];
+    let to = ["--audio-to", "/dev/null", "--video-to", "/dev/null"];
+    let commands = [
+        vec!["splice", "-", "/dev/null", "--json"],
+        vec!["cat", "--json"],
+        [&play[..], &to, &["--json"]].concat(),
+    ];
+    for by in [Signal::INT, Signal::TERM, Signal::HUP] {
+        for handler in [Signal::ALARM, Signal::USR1, by] {
+            for args in &commands {
+                let number = handler.as_raw().to_string();
+                let mut command = cordboard();
+                command.args(args);
+                let held = stalling(&mut command, Call::Handle, Path::new(&number));
+                let Some((child, stall)) = held else {
+                    return;
+                };
+                let held = stall.reached();
+                for sent in [Signal::ALARM, Signal::USR1, by] {
+                    signal(child.id(), sent);
+                }
+                held.release();
+                let run = end(child);
+                let died = run.0.status.signal();
+                assert_eq!(died, None, "{by:?} at the handler of {handler:?}: {args:?}");
+                assert_eq!(run.code(), 128 + by.as_raw());
+                assert_eq!(run.json()["ended"], "cancelled", "{}", run.stderr());
+            }
+        }
+    }
 }
 
 #[test]
