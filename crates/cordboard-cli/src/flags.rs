@@ -35,6 +35,8 @@ SIGINT ends with the report of what was moved; SIGUSR1 prints a line of progress
 A signal that arrives before that report is made means no success, whatever was
 moved; a second signal ends the command at once, without the report. After a
 signal, a reader of the report that takes nothing for a second is not waited for.
+The first signal does not end a call that waits for a file server that does not
+answer (NFS, FUSE); the second does.
 CORDBOARD_ROUTE and CORDBOARD_WITHOUT do as --route and --without.";
 
 const EXAMPLES: &str = "\

@@ -205,6 +205,20 @@ fn help_man_pages_and_completions() {
     }
     assert!(text(&call(["man"])).contains(".TH cordboard 1"));
     assert!(text(&call(["man", "splice"])).contains("unix\\-listen"));
+    // What the first signal leaves waiting is said with what signals do.
+    for page in [
+        &["man"][..],
+        &["man", "splice"],
+        &["man", "copy"],
+        &["man", "cat"],
+        &["man", "play"],
+    ] {
+        let page = text(&call(page)).replace('\n', " ");
+        assert!(
+            page.contains("does not answer (NFS, FUSE); the second does"),
+            "{page}"
+        );
+    }
     // How keys are said to be, in either.
     for page in [
         text(&call(["man", "play"])),
