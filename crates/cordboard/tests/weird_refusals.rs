@@ -9,6 +9,8 @@
 mod common;
 #[path = "refusals/interrupted.rs"]
 mod interrupted;
+#[path = "refusals/rings.rs"]
+mod rings;
 #[path = "refusals/room.rs"]
 mod room;
 #[path = "refusals/wakes.rs"]
@@ -330,101 +332,6 @@ fn a_sink_that_refuses_pages_once_they_are_in_hand() {
         assert_eq!(report.path, [PathName::Splice, PathName::ReadWrite]);
         assert!(declined(&report, PathName::Splice, Errno::EINVAL));
         assert!(content(&sink) == data, "{report:?}");
-    }
-}
-
-/// `io_uring_enter(2)` takes nothing on, for want of memory (`EAGAIN`), for
-/// want of room (`EBUSY`), or without a word: the transfer neither waits for
-/// ever nor turns in a circle, on its caller's thread and on an engine.
-#[test]
-fn a_ring_that_takes_nothing_on() {
-    let _dog = watchdog("a_ring_that_takes_nothing_on");
-    let paths = [PathName::Direct, PathName::ReadWrite];
-    let request = Request {
-        direct: cordboard::Direct::Always,
-        ..only(&paths)
-    };
-    // Threads, where there are no rings, hear nothing of it.
-    let taken = match common::has_rings() {
-        true => &paths[..],
-        false => &paths[..1],
-    };
-    for errno in [Errno::EAGAIN, Errno::EBUSY, Errno::from_raw(0)] {
-        let calls = [libc::SYS_io_uring_enter];
-        let report = into_a_file(From::File, request.clone(), &calls, errno);
-        assert_eq!(report.path, taken, "{errno}: {report:?}");
-        let data = pattern(SIZE);
-        let (source, sink) = (common::file_with(&data), tempfile::tempfile().unwrap());
-        let report = apart(|| {
-            // Its threads inherit the filter.
-            refuse(&calls, errno);
-            let engine = cordboard::Engine::new(Default::default()).unwrap();
-            let fds = [&source, &sink].map(|file| file.try_clone().unwrap().into());
-            let [from, to] = fds;
-            let transfer = Transfer::owning(from, to, request.clone()).unwrap();
-            engine.start(transfer).unwrap().wait().report
-        });
-        assert_eq!(report.path, taken, "{errno}: {report:?}");
-        assert!(content(&sink) == data, "{errno}: {report:?}");
-    }
-}
-
-/// Rings may be made, and not used: threads do it.
-#[test]
-fn a_ring_that_may_not_be_entered() {
-    let _dog = watchdog("a_ring_that_may_not_be_entered");
-    if !common::alone("a_ring_that_may_not_be_entered") {
-        return;
-    }
-    let request = Request {
-        direct: cordboard::Direct::Always,
-        ..only(&[PathName::Direct])
-    };
-    for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS] {
-        // What is remembered dies with the child.
-        assert!(testkit::child::in_a_child(|| {
-            let calls = [libc::SYS_io_uring_enter];
-            let report = into_a_file(From::File, request.clone(), &calls, errno);
-            report.path == [PathName::Direct]
-        }));
-    }
-}
-
-/// A filter of one thread's says nothing about the others: they have rings.
-#[test]
-fn rings_that_one_thread_is_refused() {
-    let _dog = watchdog("rings_that_one_thread_is_refused");
-    if !common::alone("rings_that_one_thread_is_refused") {
-        return;
-    }
-    let options = cordboard::engine::Options {
-        backend: cordboard::engine::Backend::Uring,
-        ..Default::default()
-    };
-    let engine = match cordboard::Engine::new(options) {
-        Ok(engine) => engine,
-        Err(errno) => return testkit::skip::here(format!("no io_uring here: {errno}")),
-    };
-    let request = Request {
-        direct: cordboard::Direct::Always,
-        ..only(&[PathName::Direct])
-    };
-    for errno in [Errno::EPERM, Errno::EACCES] {
-        for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
-            let report = into_a_file(From::File, request.clone(), &[call], errno);
-            assert_eq!(report.path, [PathName::Direct], "by threads: {report:?}");
-            let (source, sink) = (
-                common::file_with(&pattern(SIZE)),
-                tempfile::tempfile().unwrap(),
-            );
-            let fds = [&source, &sink].map(|file| file.try_clone().unwrap().into());
-            let [from, to] = fds;
-            let transfer = Transfer::owning(from, to, request.clone()).unwrap();
-            let report = engine.start(transfer).unwrap().wait().report;
-            // By a ring, or not at all.
-            assert_eq!(report.path, [PathName::Direct], "{errno}: {report:?}");
-            assert!(content(&sink) == pattern(SIZE), "{errno}: {report:?}");
-        }
     }
 }
 
