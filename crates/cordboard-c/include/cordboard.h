@@ -166,7 +166,9 @@ struct cord_report {
 struct cord_status {
     // `sizeof(struct cord_status)`.
     size_t struct_size;
-    // Bytes taken from the source so far.
+    // Bytes taken from the source so far. Past the page cache (`direct`), a
+    // block is neither read nor written before it and all before it are in the
+    // sink.
     uint64_t read;
     // Bytes that the sink accepted so far.
     uint64_t written;

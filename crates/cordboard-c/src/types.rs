@@ -162,7 +162,9 @@ pub struct cord_report {
 pub struct cord_status {
     /// `sizeof(struct cord_status)`.
     pub struct_size: usize,
-    /// Bytes taken from the source so far.
+    /// Bytes taken from the source so far. Past the page cache (`direct`), a
+    /// block is neither read nor written before it and all before it are in the
+    /// sink.
     pub read: u64,
     /// Bytes that the sink accepted so far.
     pub written: u64,

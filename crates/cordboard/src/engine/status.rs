@@ -10,12 +10,12 @@ use crate::transfer::Transfer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Bytes taken from the source so far.
+    /// Bytes taken from the source so far. Where blocks are carried in any order
+    /// ([`PathName::Direct`]), a block is neither read nor written before it and
+    /// all before it are in the sink.
     pub read: u64,
     /// Bytes the sink accepted so far.
     pub written: u64,
-    /// Bytes read that no count shows yet.
-    uncounted: u64,
     /// Reads that are on their way, or wait for their turn.
     pub pending_reads: u32,
     /// Writes that are on their way, or wait for the sink.
@@ -29,12 +29,11 @@ pub struct Status {
 }
 
 impl Status {
-    /// Bytes taken from the source that the sink has not accepted yet; none,
-    /// where a stage makes more bytes of fewer. The two are not the same bytes
-    /// then. Where blocks are carried in any order, also those behind the first
-    /// gap, which [`Status::read`] does not count yet.
+    /// Bytes taken from the source that the sink has not accepted yet: `read -
+    /// written`; none, where a stage makes more bytes of fewer. The two are not
+    /// the same bytes then.
     pub fn in_transit(&self) -> u64 {
-        self.read.saturating_sub(self.written) + self.uncounted
+        self.read.saturating_sub(self.written)
     }
 
     /// Bytes a second that the sink has accepted, from the start on.
@@ -56,7 +55,6 @@ pub(super) struct Live {
     transforms: bool,
     read: AtomicU64,
     written: AtomicU64,
-    uncounted: AtomicU64,
     pending_reads: AtomicU32,
     pending_writes: AtomicU32,
     path: AtomicU8,
@@ -71,7 +69,6 @@ impl Live {
             transforms: transfer.transforms(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
-            uncounted: AtomicU64::new(0),
             pending_reads: AtomicU32::new(0),
             pending_writes: AtomicU32::new(0),
             path: AtomicU8::new(0),
@@ -86,8 +83,6 @@ impl Live {
         let (reads, writes) = transfer.pending();
         self.pending_reads.store(reads, Ordering::Relaxed);
         self.pending_writes.store(writes, Ordering::Relaxed);
-        self.uncounted
-            .store(transfer.uncounted(), Ordering::Relaxed);
         self.path.store(transfer.path() as u8, Ordering::Relaxed);
         self.count(transfer.counts());
     }
@@ -103,7 +98,6 @@ impl Live {
     pub(super) fn end(&self, read: u64, written: u64, elapsed: Duration) {
         self.pending_reads.store(0, Ordering::Relaxed);
         self.pending_writes.store(0, Ordering::Relaxed);
-        self.uncounted.store(0, Ordering::Relaxed);
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         self.elapsed.store(nanos.max(1), Ordering::Relaxed);
         // What went back to the source counts as not read: fewer than before.
@@ -120,7 +114,6 @@ impl Live {
         Status {
             read,
             written,
-            uncounted: self.uncounted.load(Ordering::Relaxed),
             pending_reads: self.pending_reads.load(Ordering::Relaxed),
             pending_writes: self.pending_writes.load(Ordering::Relaxed),
             path: PathName::ALL

@@ -91,12 +91,6 @@ pub(crate) trait Step {
         (0, u32::from(self.holds()))
     }
 
-    /// Bytes that have been read and are not counted so yet, because some
-    /// before them are still on their way.
-    fn uncounted(&self) -> u64 {
-        0
-    }
-
     /// The transfer goes to sleep with nothing in hand: gives up what memory
     /// and descriptors can be had again.
     fn rest(&mut self) {}

@@ -134,7 +134,9 @@ impl Control {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes taken from the source so far.
+    /// Bytes taken from the source so far. Where blocks are carried in any order
+    /// ([`PathName::Direct`]), a block is neither read nor written before it and
+    /// all before it are in the sink.
     pub read: u64,
     /// Bytes the sink accepted so far.
     pub written: u64,
@@ -142,8 +144,6 @@ pub struct Progress {
     pub pending_reads: u32,
     /// Writes that are on their way.
     pub pending_writes: u32,
-    /// Bytes read that no count shows yet.
-    pub(crate) uncounted: u64,
     /// The path in use.
     pub path: PathName,
     /// Since the start.
@@ -151,12 +151,11 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes taken from the source that the sink has not accepted yet; none,
-    /// where a stage makes more bytes of fewer. The two are not the same bytes
-    /// then. Where blocks are carried in any order, also those behind the first
-    /// gap, which [`Progress::read`] does not count yet.
+    /// Bytes taken from the source that the sink has not accepted yet: `read -
+    /// written`; none, where a stage makes more bytes of fewer. The two are not
+    /// the same bytes then.
     pub fn in_transit(&self) -> u64 {
-        self.read.saturating_sub(self.written) + self.uncounted
+        self.read.saturating_sub(self.written)
     }
 }
 

@@ -240,11 +240,6 @@ impl Transfer<'_> {
         (self.current.as_ref()).map_or((0, 0), |(_, path)| path.pending())
     }
 
-    /// Bytes read that no count shows yet: see [`Step`](path::Step::uncounted).
-    pub(crate) fn uncounted(&self) -> u64 {
-        (self.current.as_ref()).map_or(0, |(_, path)| path.uncounted())
-    }
-
     /// It goes to sleep: with nothing in hand, it needs no memory meanwhile.
     pub(crate) fn rest(&mut self) {
         if let Some((_, path)) = &mut self.current

@@ -329,7 +329,6 @@ impl Transfer<'_> {
         Progress {
             pending_reads,
             pending_writes,
-            uncounted: self.uncounted(),
             read: self.flow.read,
             written: self.flow.written,
             path: self.path(),

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use super::{audit, direct};
 use crate::common::{MIB, file_with, has_rings, pattern, run, watchdog};
-use cordboard::{Control, Observer, Progress, Request, Transfer, Watermarks};
+use cordboard::{Control, Observer, Progress, Request, Transfer, Watermarks, start};
 
 /// The most that was pending at a time, and what the process had open.
 #[derive(Default)]
@@ -21,7 +21,8 @@ impl Observer for &mut Seen {
         self.writes = self.writes.max(progress.pending_writes);
         let pending = progress.pending_reads + progress.pending_writes;
         self.pending = self.pending.max(pending);
-        assert!(pending > 0 || progress.in_transit() == 0);
+        let held = progress.read.checked_sub(progress.written);
+        assert_eq!(Some(progress.in_transit()), held, "{progress:?}");
         if !self.ring {
             let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
             self.ring = open
@@ -50,6 +51,41 @@ fn the_engine_that_was_asked_for_is_the_one() {
     let by_ring = crate::engine() == "io_uring" && has_rings();
     assert_eq!(seen.ring, by_ring);
     assert!(seen.reads > 1, "several blocks in flight: {}", seen.reads);
+}
+
+/// Blocks on their way are counted on both sides once they are through, so the
+/// figures agree whenever somebody looks, and whoever else does.
+#[test]
+fn the_figures_agree_at_every_look() {
+    let _dog = watchdog("the_figures_agree_at_every_look");
+    let data = pattern(20 * MIB);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    let running = start(&source, &sink, direct()).unwrap();
+    let look = || {
+        let mut before = 0;
+        loop {
+            let status = running.status();
+            let held = status.read.checked_sub(status.written);
+            assert_eq!(Some(status.in_transit()), held, "{status:?}");
+            assert!(status.written >= before, "{status:?}");
+            before = status.written;
+            if status.ended {
+                break;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let looks = [(); 2].map(|()| scope.spawn(look));
+        for look in looks {
+            look.join().unwrap();
+        }
+    });
+    let report = running.wait().report;
+    assert_eq!(
+        (report.read, report.written),
+        (data.len() as u64, data.len() as u64)
+    );
+    audit(&report, &source, &sink, &data);
 }
 
 #[test]

@@ -411,10 +411,6 @@ impl Step for Direct {
         self.window.pending()
     }
 
-    fn uncounted(&self) -> u64 {
-        self.window.in_transit()
-    }
-
     fn wind_down(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
         match self.reap(flow, false) {

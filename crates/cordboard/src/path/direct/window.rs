@@ -110,12 +110,6 @@ impl Window {
         let count = |fate| self.entries.iter().filter(|e| e.fate == fate).count() as u32;
         (count(None), count(Some(Fate::Read)))
     }
-
-    /// Bytes that have been read, and that are not counted as written.
-    pub(super) fn in_transit(&self) -> u64 {
-        let read = |e: &&Entry| matches!(e.fate, Some(Fate::Read | Fate::Written));
-        self.entries.iter().filter(read).map(|e| e.length).sum()
-    }
 }
 
 #[cfg(test)]
@@ -129,11 +123,11 @@ mod tests {
         let slots: Vec<usize> = (1..=4).map(|n| window.open(n).unwrap()).collect();
         assert_eq!(window.pending(), (4, 0));
         window.learn(slots[1], Fate::Read);
-        assert_eq!((window.pending(), window.in_transit()), ((3, 1), 2));
+        assert_eq!(window.pending(), (3, 1));
         assert_eq!(window.learn(slots[1], Fate::Written), 2);
-        assert_eq!((window.advance(), window.in_transit()), (0, 2));
+        assert_eq!(window.advance(), 0);
         window.learn(slots[0], Fate::Written);
-        assert_eq!((window.advance(), window.in_transit()), (3, 0));
+        assert_eq!(window.advance(), 3);
         window.learn(slots[3], Fate::Written);
         assert!(!window.is_broken() && !window.is_idle());
         window.learn(slots[2], Fate::WriteFailed(Errno::ENOSPC));
