@@ -230,25 +230,30 @@ pub fn exit_at_once(status: libc::c_int) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// The flags of a descriptor's number, such as `FD_CLOEXEC`; `None` if it is
-/// not open.
-pub fn descriptor_flags(number: RawFd) -> Option<libc::c_int> {
+/// The flags of a descriptor's number, such as `FD_CLOEXEC`; `EBADF` if it is
+/// not open. A filter may refuse the question.
+pub fn descriptor_flags(number: RawFd) -> Result<libc::c_int, rustix::io::Errno> {
     // SAFETY: F_GETFD takes any number, and changes nothing.
     match unsafe { libc::fcntl(number, libc::F_GETFD) } {
-        flags if flags < 0 => None,
-        flags => Some(flags),
+        flags if flags < 0 => {
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            Err(rustix::io::Errno::from_raw_os_error(
+                errno.unwrap_or(libc::EBADF),
+            ))
+        }
+        flags => Ok(flags),
     }
 }
 
-/// A descriptor that we were started with; `None` for one that is not open, or
+/// A descriptor that we were started with; `EBADF` for one that is not open, or
 /// that this process opened itself.
-pub fn started_with(number: RawFd) -> Option<BorrowedFd<'static>> {
+pub fn started_with(number: RawFd) -> Result<BorrowedFd<'static>, rustix::io::Errno> {
     if descriptor_flags(number)? & libc::FD_CLOEXEC != 0 {
-        return None;
+        return Err(rustix::io::Errno::BADF);
     }
     // SAFETY: it is open, and as it survived the exec that started us, nothing
     // in this process owns it or will close it.
-    Some(unsafe { BorrowedFd::borrow_raw(number) })
+    Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 /// Closes a file that was written to, and returns the file system's error: NFS,

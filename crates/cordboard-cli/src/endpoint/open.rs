@@ -283,12 +283,13 @@ fn either(name: &Name, who: Who<'_>) -> Result<Opened, Problem> {
         Name::Standard => return standard_stream(who),
         Name::Fd(number) => {
             return match standard::inherited(*number) {
-                Some(fd) => Ok(Opened::new(Held::Given(fd), who.shown)),
-                None => Err(who
-                    .problem(rustix::io::Errno::BADF, Doing::Opening)
-                    .help(format!(
-                        "open it in the shell, such as {number}<FILE or {number}>FILE"
-                    ))),
+                Ok(fd) => Ok(Opened::new(Held::Given(fd), who.shown)),
+                Err(errno @ rustix::io::Errno::BADF) => {
+                    let help =
+                        format!("open it in the shell, such as {number}<FILE or {number}>FILE");
+                    Err(who.problem(errno, Doing::Opening).help(help))
+                }
+                Err(errno) => Err(who.problem(errno, Doing::Opening)),
             };
         }
         Name::Tcp(host) => (net::connect(host, SocketType::STREAM, who)?, Some(Way::Tcp)),

@@ -3,6 +3,8 @@
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use rustix::io::Errno;
+
 use crate::sys;
 
 /// Bits of the standard descriptors that were closed when we were started.
@@ -19,17 +21,17 @@ pub fn was_closed(number: u8) -> bool {
 /// alone.
 pub fn look() {
     for number in 0..3u8 {
-        if sys::descriptor_flags(RawFd::from(number)).is_none() {
+        if sys::descriptor_flags(RawFd::from(number)) == Err(Errno::BADF) {
             CLOSED.fetch_or(1 << number, Ordering::Relaxed);
         }
     }
 }
 
-/// A descriptor that was handed to us; `None` for one that is not open, or
+/// A descriptor that was handed to us; `EBADF` for one that is not open, or
 /// that this process opened itself.
-pub fn inherited(number: RawFd) -> Option<BorrowedFd<'static>> {
+pub fn inherited(number: RawFd) -> Result<BorrowedFd<'static>, Errno> {
     if u8::try_from(number).is_ok_and(|n| n < 3 && was_closed(n)) {
-        return None;
+        return Err(Errno::BADF);
     }
     sys::started_with(number)
 }

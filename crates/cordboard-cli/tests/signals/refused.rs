@@ -6,7 +6,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
-use testkit::refuse::{apart, refuse};
+use testkit::refuse::{apart, refuse, refuse_where};
 
 use super::common::*;
 use super::settled;
@@ -20,6 +20,11 @@ const REFUSED: [&[libc::c_long]; 4] = [
 ];
 /// A filter's words; and that no descriptor is to be had.
 const ERRNOS: [i32; 4] = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EMFILE];
+
+#[cfg(target_pointer_width = "64")]
+const FCNTL: libc::c_long = libc::SYS_fcntl;
+#[cfg(not(target_pointer_width = "64"))]
+const FCNTL: libc::c_long = libc::SYS_fcntl64;
 
 /// A run of the command without these calls, with a pipe at either end.
 fn start_without(
@@ -72,6 +77,33 @@ fn a_stream_is_moved_and_ended_by_a_signal() {
             assert_eq!((end(child).code(), none.len()), (0, 0));
         }
     });
+}
+
+/// A filter that refuses `F_GETFD` says nothing of whether standard error is open.
+#[test]
+fn the_account_comes_though_descriptors_cannot_be_asked() {
+    let start = |args: &[&str]| {
+        let child = apart(|| {
+            refuse_where(FCNTL, 1, libc::F_GETFD as u32, libc::EPERM);
+            let mut command = cordboard();
+            command.args(args).stdout(Stdio::piped());
+            command.stderr(Stdio::piped()).spawn().unwrap()
+        });
+        end(child)
+    };
+    let run = start(&["splice", "/dev/zero", "-", "--size", "9", "--json"]);
+    assert_eq!(run.ok().stdout(), [0; 9]);
+    assert_eq!(run.json()["written"], 9);
+    let run = start(&["splice", "-", "-", "--json"]);
+    assert_eq!(run.ok().json()["ended"], "eof");
+    // A descriptor that may be the command's own is not used, and not said to be
+    // closed.
+    let run = start(&["splice", "fd:0", "/dev/null", "--json"]);
+    run.fails(
+        1,
+        &["fd:0: Operation not permitted (EPERM) opening the source"],
+    );
+    assert_eq!(run.json()["errno"], "EPERM");
 }
 
 /// Small ones and large ones, by several threads and where there is no engine.
