@@ -175,6 +175,20 @@ fn one_file_on_both_sides() {
         matches!(endless, Some(Refusal::EndlessLoop { .. })),
         "{endless:?}"
     );
+    // A size that reaches beyond the end, which writing moves: it does not grow
+    // for ever, and another size helps.
+    let beyond = refusal(&read(), &write(), at(188_440, 1_237_016, 223_279));
+    let said = beyond.as_ref().map(Refusal::to_string).unwrap_or_default();
+    assert!(
+        said.contains("whose end moves") && said.contains("what is left before its end"),
+        "{said}"
+    );
+    assert!(!said.contains("for ever"), "{said}");
+    let left = refusal(&read(), &write(), at(188_440, 1_237_016, 111_560));
+    assert_eq!(left, None);
+    // Where no size would help.
+    let over = refusal(&read(), &write(), at(0, 1000, 400_000));
+    assert_eq!(over, Some(Refusal::Overlap));
     // Upwards over itself: refused, and the file is as it was.
     assert_eq!(
         refusal(&read(), &write(), at(0, 1000, 200_000)),

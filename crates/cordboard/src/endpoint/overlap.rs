@@ -123,9 +123,16 @@ fn within_file(
     // A block device has a fixed end; a file's end moves with the writing.
     let endless = source.kind != Kind::BlockDevice && !bounded && to.saturating_add(length) > end;
     if endless && to > from {
-        return Err(Refusal::EndlessLoop {
-            help: "give a size, or write to another file",
-        });
+        let help = match request.size {
+            Size::Eof => "which would grow for ever: give a size, or write to another file",
+            // The rest of the source would be what is written, or a hole before it.
+            Size::Bytes(_) if to >= from.saturating_add(length) => {
+                "whose end moves as it is written: give a size of no more than what is left \
+                 before its end, or write to another file"
+            }
+            Size::Bytes(_) => return Err(Refusal::Overlap),
+        };
+        return Err(Refusal::EndlessLoop { help });
     }
     if to >= from.saturating_add(length) || to.saturating_add(length) <= from {
         Ok(Within::Apart)

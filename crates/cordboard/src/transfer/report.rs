@@ -324,9 +324,9 @@ pub enum Refusal {
         side: Side,
     },
     /// Source and sink are one file, and writing would feed the reading.
-    #[error("source and sink are the same file, which would grow for ever: {help}")]
+    #[error("source and sink are the same file, {help}")]
     EndlessLoop {
-        /// What would make it end.
+        /// Why there is no end, or none that is known, and what helps.
         help: &'static str,
     },
     /// Source and sink are one pipe, and what is written would be read again.
