@@ -2,6 +2,8 @@
 //! of one user may hold together.
 
 mod common;
+#[path = "limits/slots.rs"]
+mod slots;
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;

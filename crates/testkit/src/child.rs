@@ -36,6 +36,13 @@ pub fn own_descriptors() {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
+/// From now on the calling thread, and those that it starts, have mounts of
+/// their own. `false` where that is not allowed: it takes root.
+pub fn own_mounts() -> bool {
+    // SAFETY: takes an integer.
+    unsafe { libc::unshare(libc::CLONE_NEWNS) == 0 }
+}
+
 /// This number is the other's file from now on: for the calling thread alone,
 /// if it has descriptors of its own. Whoever has the number must live with that.
 pub fn replace(number: BorrowedFd<'_>, by: BorrowedFd<'_>) {

@@ -296,20 +296,24 @@ impl Splice {
         }
     }
 
-    /// Whether the source's pages may not move into the sink's pipe, or there
-    /// are none; `None` if they may.
-    fn holds_no_stream(&mut self, flow: &Flow<'_>, waited: bool) -> Option<Verdict> {
+    /// How many bytes the next step may move from pipe to pipe, or why none.
+    fn step_of_a_stream(&mut self, flow: &Flow<'_>, waited: bool) -> Result<usize, Verdict> {
         if flow.sink.facts().is_packet_pipe() || !self.stream.is_stale(waited, Instant::now) {
-            return None;
+            return Ok(self.step);
         }
         // An idle transfer needs no pipe to look with; poll(2) tells of an end.
         if !waited && sys::unsent(flow.source_fd()) == Ok(0) {
-            return Some(Verdict::Blocked(Side::Source));
+            return Err(Verdict::Blocked(Side::Source));
         }
-        Some(match packets::first(flow.source_fd()) {
+        Err(match packets::first(flow.source_fd()) {
             Ok(First::Stream) => {
                 self.stream.is_a_stream(identity(flow), Instant::now());
-                return None;
+                return Ok(self.step);
+            }
+            Ok(First::Byte) => {
+                // What follows is still to be inspected.
+                self.stream = packets::Seen::default();
+                return Ok(1);
             }
             Ok(First::Packet) => {
                 Verdict::Declined("a reader of the sink would lose parts of packets".into())
@@ -337,13 +341,15 @@ impl Splice {
         if !flow.may_write(to_pipe) {
             return Verdict::Blocked(Side::Sink);
         }
-        if from_pipe
-            && to_pipe
-            && let Some(verdict) = self.holds_no_stream(flow, polled)
-        {
-            return verdict;
-        }
-        let length = flow.want(self.step);
+        let step = if from_pipe && to_pipe {
+            match self.step_of_a_stream(flow, polled) {
+                Ok(step) => step,
+                Err(verdict) => return verdict,
+            }
+        } else {
+            self.step
+        };
+        let length = flow.want(step);
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
         // Not through the private-pipe type: neither pipe is ours.
         let (mut from, mut to) = (flow.from, flow.to);

@@ -10,7 +10,11 @@
 //! write end, which can be another process's, and can change at any time; no
 //! call on the read end shows it. So the first buffer is inspected: its first
 //! byte is duplicated twice into a pipe of our own, where a read of two bytes
-//! stops after a packet.
+//! stops after a packet. A pipe of our own may have one slot only
+//! (`fs.pipe-max-size` of a page, or the user's share of pages before Linux
+//! 5.14), which the first copy fills. There the first two bytes are duplicated
+//! once, and a read of one of them drops the other if they are a packet; a
+//! buffer of a single byte may be either.
 //!
 //! An inspection takes as long as moving a few pages, and sees one buffer. So a
 //! pipe is inspected before anything is moved, and then at most once per
@@ -22,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::{SpliceFlags, tee};
 
-use super::{DEFAULT, acquire};
+use super::{DEFAULT, OwnedPipe, acquire};
 use crate::errno::Errno;
 use crate::sys::Identity;
 
@@ -36,6 +40,9 @@ pub(crate) enum First {
     Stream,
     /// A packet.
     Packet,
+    /// A single byte, of a stream or as a packet. Moved alone, it is the same:
+    /// no read drops a part of it.
+    Byte,
     /// The pipe is empty.
     Nothing,
     /// There will be none: the pipe has no writer.
@@ -51,6 +58,9 @@ pub(crate) enum First {
 pub(crate) fn first(source: BorrowedFd<'_>) -> Result<First, Errno> {
     use rustix::io::Errno as Refused;
     let mut own = acquire(DEFAULT)?;
+    if own.capacity() < 2 * rustix::param::page_size() {
+        return first_by_one_slot(source, own);
+    }
     for copies in 0..2 {
         match tee(source, own.writer(), 1, SpliceFlags::NONBLOCK) {
             Ok(1..) => own.filled(1),
@@ -83,6 +93,34 @@ pub(crate) fn first(source: BorrowedFd<'_>) -> Result<First, Errno> {
     Ok(First::Packet)
 }
 
+/// The same with a pipe that is full with one buffer in it.
+fn first_by_one_slot(source: BorrowedFd<'_>, mut own: OwnedPipe) -> Result<First, Errno> {
+    use rustix::io::Errno as Refused;
+    let found = match tee(source, own.writer(), 2, SpliceFlags::NONBLOCK) {
+        Ok(copied @ 1..) => {
+            own.filled(copied);
+            rustix::io::read(own.reader(), &mut [0; 1][..])?;
+            own.drained(copied);
+            match rustix::io::read(own.reader(), &mut [0; 1][..]) {
+                _ if copied == 1 => First::Byte,
+                Ok(_) => First::Stream,
+                // The first read has dropped the rest.
+                Err(Refused::AGAIN) => First::Packet,
+                // The pipe is closed with the second byte in it.
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(0) => First::End,
+        Err(Refused::AGAIN | Refused::INTR) => First::Nothing,
+        Err(errno) => {
+            own.release();
+            return Err(errno.into());
+        }
+    };
+    own.release();
+    Ok(found)
+}
+
 /// Whether the first buffer is a packet of more bytes than this; `false` also
 /// if that is unknown.
 ///
@@ -95,7 +133,7 @@ pub(super) fn first_is_longer(source: BorrowedFd<'_>, than: usize) -> Result<boo
     match first(source) {
         Ok(First::Packet) => {}
         Ok(First::Nothing) => return Err(Errno::EAGAIN),
-        Ok(First::Stream | First::End) | Err(_) => return Ok(false),
+        Ok(First::Stream | First::Byte | First::End) | Err(_) => return Ok(false),
     }
     let Ok(mut own) = acquire(DEFAULT) else {
         return Ok(false);
@@ -231,6 +269,35 @@ mod tests {
         assert_eq!(first(source.as_fd()), Ok(First::End));
         let file = tempfile::tempfile().unwrap();
         assert_eq!(first(file.as_fd()), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_pipe_of_one_slot_tells_as_much() {
+        let look = |source: &OwnedFd| {
+            let own = acquire(rustix::param::page_size()).unwrap();
+            assert_eq!(own.capacity(), rustix::param::page_size());
+            first_by_one_slot(source.as_fd(), own)
+        };
+        for length in [1, 2, 3, 4096] {
+            for ((source, feed), expected) in
+                [(pipe().unwrap(), First::Stream), (packets(), First::Packet)]
+            {
+                assert_eq!(look(&source), Ok(First::Nothing));
+                rustix::io::write(&feed, &vec![7; length]).unwrap();
+                let expected = if length == 1 { First::Byte } else { expected };
+                // The pipe is kept, and empty each time.
+                for _ in 0..3 {
+                    assert_eq!(look(&source), Ok(expected), "{length}");
+                }
+                let there = rustix::io::ioctl_fionread(&source);
+                assert_eq!(there, Ok(length as u64));
+                drop(feed);
+                rustix::io::read(&source, &mut vec![0; length]).unwrap();
+                assert_eq!(look(&source), Ok(First::End));
+            }
+        }
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(look(&file.into()), Err(Errno::EINVAL));
     }
 
     #[test]
