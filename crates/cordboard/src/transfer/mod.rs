@@ -10,6 +10,8 @@ mod edges;
 mod ending;
 mod express;
 pub(crate) mod holes;
+#[cfg(test)]
+mod idle_tests;
 mod patience;
 mod plan;
 mod refuse;

@@ -79,9 +79,12 @@ pub struct Request {
     /// Bytes moved by one step at most, and the size of each datagram where a
     /// stream is sent to a datagram sink. `None`: whatever suits the pair.
     pub block: Option<NonZeroUsize>,
-    /// End, without an error, when nothing has moved for this long. A call that
-    /// waits inside the kernel, where nothing can end it, is finished first:
-    /// [`Running::cancel`](crate::Running::cancel) says which do.
+    /// End, without an error, when nothing has moved for this long. If the source
+    /// falls silent, what was read of it still goes to the sink, which has as long
+    /// again to take each part; so does what stages make of it, to its very end. A
+    /// stage that finds it cut off fails the source's side, as at the source's end.
+    /// A call that waits inside the kernel, where nothing can end it, is finished
+    /// first: [`Running::cancel`](crate::Running::cancel) says which do.
     pub idle: Option<Duration>,
     /// Take a stable snapshot: exclude the paths that hand the page cache's
     /// own pages to a pipe or a socket, where later writes to the source file

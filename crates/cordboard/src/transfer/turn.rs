@@ -100,6 +100,8 @@ pub(crate) struct Course {
     pub(crate) start: Duration,
     last_progress: Duration,
     spurious: u32,
+    /// The source was silent for too long, and what is in hand goes on.
+    winds_up: bool,
 }
 
 impl Course {
@@ -108,6 +110,7 @@ impl Course {
             start: now,
             last_progress: now,
             spurious: 0,
+            winds_up: false,
         }
     }
 
@@ -116,7 +119,7 @@ impl Course {
         &mut self,
         transfer: &mut Transfer<'_>,
         cancelled: bool,
-        clock: &mut dyn Clock,
+        waiter: &mut dyn Waiter,
     ) -> Next {
         if cancelled || transfer.control.as_ref().is_some_and(Control::is_cancelled) {
             return Next::End(Turn::Done(Ended::Cancelled));
@@ -131,15 +134,16 @@ impl Course {
                         return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
                     }
                     if transfer.is_timed() {
-                        self.last_progress = clock.now();
+                        self.last_progress = waiter.now();
                     }
                 }
-                self.tell(transfer, clock);
+                self.tell(transfer, waiter);
                 Next::Step
             }
-            Turn::Blocked(side) => self.blocked(transfer, side, clock),
-            Turn::Pending => self.unless_idle(transfer, What::Completions, clock),
+            Turn::Blocked(side) => self.blocked(transfer, side, waiter),
+            Turn::Pending => self.unless_idle(transfer, What::Completions, waiter),
             Turn::Elsewhere => Next::Elsewhere,
+            Turn::Done(_) if self.winds_up => Next::End(Turn::Done(Ended::Idle)),
             end => Next::End(end),
         }
     }
@@ -147,8 +151,8 @@ impl Course {
     /// On an engine, before a step that may wait for the lock of the source: the
     /// wait for the source itself, where it has nothing yet.
     pub(crate) fn look_first(
-        &self,
-        transfer: &Transfer<'_>,
+        &mut self,
+        transfer: &mut Transfer<'_>,
         waiter: &mut dyn Waiter,
     ) -> Option<Next> {
         // The first step of a path asks how large the pipe is.
@@ -170,27 +174,51 @@ impl Course {
         }
     }
 
-    fn blocked(&self, transfer: &Transfer<'_>, side: Side, clock: &mut dyn Clock) -> Next {
-        match self.unless_idle(transfer, What::Side(side), clock) {
+    fn blocked(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        side: Side,
+        waiter: &mut dyn Waiter,
+    ) -> Next {
+        match self.unless_idle(transfer, What::Side(side), waiter) {
             Next::Wait(need) if self.spurious > SPURIOUS => Next::Wait(Need {
                 what: What::Rest(side),
                 timeout: Some(need.timeout.map_or(REST, |t| t.min(REST))),
             }),
+            // The sink was not asked to take what is in hand, and has as long
+            // for each part of it as the source had.
+            Next::End(Turn::Done(Ended::Idle))
+                if side == Side::Source && !self.winds_up && transfer.holds() =>
+            {
+                self.winds_up = true;
+                self.last_progress = waiter.now();
+                transfer.flow.left = 0;
+                Next::Step
+            }
             next => next,
         }
     }
 
     /// Waits for this, unless it has been waited long enough.
     pub(super) fn unless_idle(
-        &self,
-        transfer: &Transfer<'_>,
+        &mut self,
+        transfer: &mut Transfer<'_>,
         what: What,
-        clock: &mut dyn Clock,
+        waiter: &mut dyn Waiter,
     ) -> Next {
-        if transfer.request.idle.is_some() && self.idle_left(transfer, clock).is_zero() {
-            return Next::End(Turn::Done(Ended::Idle));
+        let need = self.ask(transfer, what, waiter);
+        if transfer.request.idle.is_none() || !self.idle_left(transfer, waiter).is_zero() {
+            return Next::Wait(need);
         }
-        Next::Wait(self.ask(transfer, what, clock))
+        // The process may have been stopped for all that time, and a step takes
+        // only what was found ready: what is ready now comes before the end.
+        if self.spurious <= SPURIOUS
+            && let Ok(awake) = waiter.wait(&need.interest(transfer), Some(Duration::ZERO))
+            && awake != Awake::default()
+        {
+            return self.resume(transfer, need, awake, waiter);
+        }
+        Next::End(Turn::Done(Ended::Idle))
     }
 
     pub(super) fn ask(&self, transfer: &Transfer<'_>, what: What, clock: &mut dyn Clock) -> Need {

@@ -291,3 +291,32 @@ fn an_idle_source_leaves_a_complete_frame() {
     assert_eq!((report.ended, report.read), (Ended::Idle, 5), "{report:?}");
     assert_eq!(unpacked(&all), b"hello");
 }
+
+/// The frame's end is more than the sink takes at once, and its reader lives:
+/// it begins once the sink is full.
+#[test]
+fn an_idle_source_leaves_a_complete_frame_to_a_slow_reader_on_an_engine() {
+    let _dog = watchdog("an_idle_source_leaves_a_complete_frame_to_a_slow_reader_on_an_engine");
+    let data = noise(120_000);
+    let (source, mut feed) = UnixStream::pair().unwrap();
+    feed.write_all(&data).unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let full = rustix::pipe::fcntl_getpipe_size(&writer).unwrap() as u64;
+    let request = Request {
+        idle: Some(std::time::Duration::from_millis(500)),
+        ..any()
+    };
+    let copies = (source.try_clone().unwrap().into(), writer.into());
+    let transfer = Transfer::owning(copies.0, copies.1, request).unwrap();
+    let running = transfer.stage(stage("zstd")).unwrap().start().unwrap();
+    while rustix::io::ioctl_fionread(&reader).unwrap() < full {
+        std::thread::yield_now();
+    }
+    let mut got = Vec::new();
+    reader.read_to_end(&mut got).unwrap();
+    let (report, all) = made("idle", running.wait(), &got);
+    let ended = (report.ended, report.read, report.stranded);
+    assert_eq!(ended, (Ended::Idle, 120_000, 0), "{report:?}");
+    by_user_space(&report, &["zstd"]);
+    assert!(unpacked(&all) == data);
+}

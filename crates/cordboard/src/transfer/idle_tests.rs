@@ -1,0 +1,235 @@
+//! What an idle limit leaves behind, with time that passes only in waits of
+//! which `poll(2)` says that nothing comes of them.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::time::Duration;
+
+use super::wait::{Awake, Clock, Interest, Poll, Waiter};
+use super::{Ended, Request, Transfer, drive};
+use crate::PathName;
+use crate::errno::Errno;
+#[cfg(feature = "zstd")]
+use crate::{Side, Stage, Stranded};
+
+const LIMIT: Duration = Duration::from_secs(7);
+
+/// The real `poll(2)`, without its waiting.
+struct Wakes<F> {
+    now: Duration,
+    poll: Poll,
+    waits: u32,
+    /// What others do while the transfer sleeps for want of this side (the
+    /// sink: `true`), and how much of the time until its end that takes.
+    meanwhile: F,
+}
+
+impl<F> Wakes<F> {
+    fn new(meanwhile: F) -> Wakes<F> {
+        Wakes {
+            now: Duration::from_secs(1000),
+            poll: Poll::new(),
+            waits: 0,
+            meanwhile,
+        }
+    }
+}
+
+impl<F> Clock for Wakes<F> {
+    fn now(&mut self) -> Duration {
+        self.now
+    }
+}
+
+impl<F: FnMut(bool) -> Duration> Waiter for Wakes<F> {
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+        self.waits += 1;
+        assert!(self.waits < 10_000, "it waits without end");
+        let awake = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
+            return Ok(awake);
+        }
+        let sink = interest.ready.is_some_and(|(_, sink)| sink);
+        self.now += (self.meanwhile)(sink);
+        self.poll.wait(interest, Some(Duration::ZERO))
+    }
+}
+
+fn request() -> Request {
+    Request {
+        idle: Some(LIMIT),
+        switches: Some(crate::Switches::all()),
+        ..Request::default()
+    }
+}
+
+/// Bytes that do not compress.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// A silent source with these bytes in it, and who keeps it open.
+fn silent(bytes: &[u8]) -> (UnixStream, UnixStream) {
+    let (source, mut feed) = UnixStream::pair().unwrap();
+    feed.write_all(bytes).unwrap();
+    (source, feed)
+}
+
+/// A frame's end of more than the sink takes at once goes on as long as the sink
+/// takes a part within the limit.
+#[cfg(feature = "zstd")]
+#[test]
+fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
+    let data = noise(120_000);
+    let (source, _feed) = silent(&data);
+    let (mut reader, sink) = std::io::pipe().unwrap();
+    let (mut got, mut parts) = (Vec::new(), 0);
+    let mut time = Wakes::new(|sink| {
+        if sink {
+            let mut part = [0; 16 << 10];
+            let n = reader.read(&mut part).unwrap();
+            got.extend_from_slice(&part[..n]);
+            parts += 1;
+            return LIMIT * 3 / 4;
+        }
+        LIMIT
+    });
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
+    let transfer = transfer.stage(Stage::zstd(1).unwrap()).unwrap();
+    let outcome = drive::run(transfer, &mut time);
+    let report = &outcome.report;
+    assert_eq!((report.ended, report.failed), (Ended::Idle, None));
+    assert_eq!((report.read, report.stranded), (120_000, 0), "{report:?}");
+    assert_eq!(report.path, [PathName::ReadWrite]);
+    assert!(parts > 2, "{parts}");
+    assert_eq!(report.elapsed, LIMIT + parts * LIMIT * 3 / 4);
+    drop(sink);
+    reader.read_to_end(&mut got).unwrap();
+    assert!(zstd::decode_all(&got[..]).unwrap() == data);
+}
+
+/// One that is stuck is waited for as long as the source was, and once.
+#[cfg(feature = "zstd")]
+#[test]
+fn a_reader_that_is_stuck_gets_one_more_limit() {
+    let data = noise(120_000);
+    let (source, _feed) = silent(&data);
+    let (mut reader, sink) = std::io::pipe().unwrap();
+    let mut time = Wakes::new(|_| LIMIT);
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
+    let transfer = transfer.stage(Stage::zstd(1).unwrap()).unwrap();
+    let outcome = drive::run(transfer, &mut time);
+    let report = &outcome.report;
+    assert_eq!((report.ended, report.failed), (Ended::Idle, None));
+    assert!(report.stranded > 0, "{report:?}");
+    assert_eq!(report.elapsed, LIMIT * 2);
+    drop(sink);
+    let mut all = Vec::new();
+    reader.read_to_end(&mut all).unwrap();
+    assert_eq!(all.len() as u64, report.written);
+    let Some(Stranded::Buffer(rest)) = outcome.stranded else {
+        panic!("{:?}", outcome.stranded);
+    };
+    all.extend(rest);
+    assert!(zstd::decode_all(&all[..]).unwrap() == data);
+}
+
+/// Part of a block is in hand, and no room for its message.
+#[test]
+fn a_part_of_a_block_waits_for_room_too() {
+    let data = noise(700);
+    let (source, _feed) = silent(&data);
+    let (sink, reader) = UnixDatagram::pair().unwrap();
+    sink.set_nonblocking(true).unwrap();
+    let mut before = 0;
+    while sink.send(b"before").is_ok() {
+        before += 1;
+    }
+    let mut told = 0;
+    let mut time = Wakes::new(|sink| {
+        if sink {
+            let mut message = [0; 6];
+            while told < before {
+                assert_eq!(reader.recv(&mut message).unwrap(), 6);
+                told += 1;
+            }
+        }
+        LIMIT / 2
+    });
+    let request = Request {
+        block: std::num::NonZeroUsize::new(1000),
+        ..request()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let report = drive::run(transfer, &mut time).report;
+    let counts = (report.ended, report.read, report.written, report.stranded);
+    assert_eq!(counts, (Ended::Idle, 700, 700, 0), "{report:?}");
+    let mut message = [0; 1000];
+    assert_eq!(reader.recv(&mut message).unwrap(), 700);
+    assert!(message[..700] == data);
+}
+
+/// What is unpacked and stops within a frame is not complete, as at the end of a
+/// file.
+#[cfg(feature = "zstd")]
+#[test]
+fn a_source_that_falls_silent_within_a_frame_has_failed() {
+    let data = noise(1000);
+    let frame = zstd::encode_all(&data[..], 1).unwrap();
+    for (length, errno) in [(frame.len(), None), (frame.len() - 1, Some(Errno::EBADMSG))] {
+        let (source, _feed) = silent(&frame[..length]);
+        let (_reader, sink) = std::io::pipe().unwrap();
+        let mut time = Wakes::new(|_| LIMIT);
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
+        let transfer = transfer.stage(Stage::unzstd().unwrap()).unwrap();
+        let report = drive::run(transfer, &mut time).report;
+        let ended = match errno {
+            None => (Ended::Idle, None, None),
+            Some(_) => (Ended::Error, Some(Side::Source), errno),
+        };
+        let got = (report.ended, report.failed, report.errno);
+        assert_eq!(got, ended, "{length}: {report:?}");
+        assert_eq!(report.stages[0].fault.is_some(), errno.is_some());
+        assert_eq!(report.elapsed, LIMIT);
+    }
+}
+
+/// The process was stopped for longer than the limit, and the sink was read
+/// meanwhile: both sides are ready.
+#[test]
+fn what_became_ready_while_the_process_was_stopped_is_moved() {
+    for nonblocking in [false, true] {
+        let data = noise(2000);
+        let (source, _feed) = silent(&data);
+        source.set_nonblocking(nonblocking).unwrap();
+        let (mut reader, mut sink) = std::io::pipe().unwrap();
+        sink.write_all(&[1; 64 << 10]).unwrap();
+        let mut stopped = false;
+        let mut time = Wakes::new(|sink| {
+            if sink && !stopped {
+                stopped = true;
+                reader.read_exact(&mut [0; 64 << 10]).unwrap();
+                return LIMIT * 3;
+            }
+            LIMIT
+        });
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
+        let report = drive::run(transfer, &mut time).report;
+        assert!(stopped);
+        let counts = (report.ended, report.read, report.written, report.stranded);
+        assert_eq!(counts, (Ended::Idle, 2000, 2000, 0), "{report:?}");
+        assert_eq!(report.elapsed, LIMIT * 4);
+        assert_eq!(report.path, [PathName::Splice]);
+        let mut got = vec![0; 2000];
+        reader.read_exact(&mut got).unwrap();
+        assert!(got == data);
+    }
+}
