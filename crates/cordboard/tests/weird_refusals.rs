@@ -335,7 +335,7 @@ fn a_sink_that_refuses_pages_once_they_are_in_hand() {
     }
 }
 
-/// `pwrite(2)` that says 0, in place of an error, is one.
+/// A write that says 0, in place of an error, is one.
 #[test]
 fn a_sink_that_takes_nothing_without_a_word() {
     let _dog = watchdog("a_sink_that_takes_nothing_without_a_word");
@@ -345,7 +345,10 @@ fn a_sink_that_takes_nothing_without_a_word() {
     };
     let (source, sink) = (common::file_with(b"a tail"), tempfile::tempfile().unwrap());
     let report = apart(|| {
-        refuse(&[libc::SYS_pwrite64], Errno::from_raw(0));
+        refuse(
+            &[libc::SYS_pwritev2, libc::SYS_pwrite64],
+            Errno::from_raw(0),
+        );
         run(&source, &sink, request).report
     });
     assert_eq!(

@@ -42,7 +42,7 @@ fn a_ring_that_takes_nothing_on() {
 #[test]
 fn a_ring_that_may_not_be_entered() {
     let _dog = watchdog("a_ring_that_may_not_be_entered");
-    if !common::alone("a_ring_that_may_not_be_entered") {
+    if !common::alone("rings::a_ring_that_may_not_be_entered") {
         return;
     }
     let request = Request {
@@ -63,7 +63,7 @@ fn a_ring_that_may_not_be_entered() {
 #[test]
 fn rings_that_one_thread_is_refused() {
     let _dog = watchdog("rings_that_one_thread_is_refused");
-    if !common::alone("rings_that_one_thread_is_refused") {
+    if !common::alone("rings::rings_that_one_thread_is_refused") {
         return;
     }
     let options = cordboard::engine::Options {
