@@ -109,7 +109,8 @@ struct cord_request {
     // stream goes to a datagram socket. 0: whatever suits.
     uint64_t block;
     // End, without an error, when nothing has moved for so many
-    // milliseconds. 0: never.
+    // milliseconds. What a source that falls silent has left in hand has as
+    // long again to go to the sink. 0: never.
     uint64_t idle_ms;
     // `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE` or `CORD_DENSE`, or'ed.
     uint64_t flags;

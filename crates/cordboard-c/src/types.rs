@@ -101,7 +101,8 @@ pub struct cord_request {
     /// stream goes to a datagram socket. 0: whatever suits.
     pub block: u64,
     /// End, without an error, when nothing has moved for so many
-    /// milliseconds. 0: never.
+    /// milliseconds. What a source that falls silent has left in hand has as
+    /// long again to go to the sink. 0: never.
     pub idle_ms: u64,
     /// `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE` or `CORD_DENSE`, or'ed.
     pub flags: u64,

@@ -40,11 +40,7 @@ pub fn failed(operand: String, report: &Report) -> Problem {
         None => format!("{meaning}, after {} bytes", report.written),
     };
     if report.stranded > 0 {
-        let came = match stages::make_others(report) {
-            true => "made of what was read",
-            false => "read",
-        };
-        text += &format!(" ({} more were {came}, and are lost)", report.stranded);
+        text += &format!(" ({})", lost(report));
     }
     if report.truncated > 0 {
         text += &format!(" ({} datagrams were cut)", report.truncated);
@@ -59,6 +55,27 @@ pub fn failed(operand: String, report: &Report) -> Problem {
             .map(str::to_owned),
         usage: false,
     }
+}
+
+fn lost(report: &Report) -> String {
+    let came = match stages::make_others(report) {
+        true => "made of what was read",
+        false => "read",
+    };
+    format!("{} more were {came}, and are lost", report.stranded)
+}
+
+/// What is told of an idle limit that was reached with bytes in hand: the sink
+/// is stuck, and they are gone from the source.
+pub fn lost_by_idling(report: &Report, sink: &dyn Display) -> Option<String> {
+    let lose = report.ended == Ended::Idle && report.stranded > 0;
+    lose.then(|| {
+        format!(
+            "cordboard: {sink}: nothing has moved for the idle limit at the sink, after {} bytes ({})",
+            report.written,
+            lost(report)
+        )
+    })
 }
 
 /// A transfer that was not begun.

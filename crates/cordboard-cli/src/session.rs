@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cordboard::{Control, Ended, PathName, Report, Request, Transfer};
 
-use crate::failure::{Refused, ended};
+use crate::failure::{Refused, ended, lost_by_idling};
 use crate::flags::{Common, When};
 use crate::problem::{Problem, give, one_line, tell};
 use crate::progress::{Watch, is_on};
@@ -41,6 +41,8 @@ pub struct Session {
     transfers: u64,
     /// Standard output has no reader any more.
     reader_left: bool,
+    /// An idle limit was reached with bytes in hand, which was told.
+    lost: bool,
     control: &'static Control,
     watch: Watch,
     account: Account,
@@ -79,6 +81,7 @@ impl Session {
             many: false,
             transfers: 0,
             reader_left: false,
+            lost: false,
             control,
             watch: Watch::new(drawing),
             account: Account::default(),
@@ -111,6 +114,11 @@ impl Session {
         done?;
         // An interrupt that goes to all of a pipeline may be why the source ended.
         signals::go_on()?;
+        if let Some(line) = lost_by_idling(&report, sink_name) {
+            self.lost = true;
+            self.say(&line);
+            return Ok(report);
+        }
         for line in self.staging.sums(&report, named) {
             self.give(&line);
         }
@@ -365,6 +373,7 @@ impl Session {
                 units::time(account.total.elapsed),
             ));
         } else if account.total.ended != Ended::Error
+            && !self.lost
             && self.watch.draws()
             && (self.always || (account.total.elapsed > QUICK && self.verb != CAT))
         {
@@ -380,7 +389,7 @@ impl Session {
             Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
-            None => u8::from(unwritten || account.total.ended == Ended::Error),
+            None => u8::from(unwritten || self.lost || account.total.ended == Ended::Error),
         }
     }
 }

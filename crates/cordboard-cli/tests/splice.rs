@@ -324,6 +324,115 @@ fn idle_ends_without_an_error() {
     assert_eq!(run.ok().json()["ended"], "idle");
 }
 
+/// A sink that is never read takes a part of what was read: the rest is lost,
+/// which is told, as by any other end. Nothing follows it.
+#[test]
+fn idle_with_bytes_that_are_lost_is_a_failure() {
+    let dir = dir();
+    let next = file(&dir, "next", b"next");
+    let data = bytes(200_000);
+    for (first, (flag, lost)) in [
+        (["splice", "-", "-"], ("--hash=crc32", "read")),
+        (["splice", "-", "-"], ("--zstd", "made of what was read")),
+        (
+            ["cat", "-", next.to_str().unwrap()],
+            ("--hash=crc32", "read"),
+        ),
+    ] {
+        let (stdin, mut feed) = std::io::pipe().unwrap();
+        let (mut reader, stdout) = std::io::pipe().unwrap();
+        let mut command = cordboard();
+        (command.args(first)).args([flag, "--json", "--idle", "0.05"]);
+        command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        // Its ends of the pipes, which the child has now.
+        drop(command);
+        let (fed, feed) = std::thread::scope(|scope| {
+            let feeder = scope.spawn(|| {
+                // It may end before it has all.
+                let fed = feed.write_all(&data).is_ok();
+                (fed, feed)
+            });
+            let run = end(child);
+            let says = [
+                "standard output: nothing has moved",
+                "more were",
+                "are lost",
+            ];
+            let json = run.fails(1, &says).json();
+            let all = format!("{} more were {lost}, and are lost", json["stranded"]);
+            assert!(run.stderr().contains(&all), "{}", run.stderr());
+            assert!(json["stranded"].as_u64() > Some(0), "{json}");
+            let ended = [&json["ended"], &json["failed"], &json["errno"]];
+            let expected = [
+                &"idle".into(),
+                &serde_json::Value::Null,
+                &serde_json::Value::Null,
+            ];
+            assert_eq!(ended, expected, "{first:?}");
+            let mut got = Vec::new();
+            reader.read_to_end(&mut got).unwrap();
+            assert_eq!(json["written"], got.len());
+            if flag != "--zstd" {
+                assert!(data.starts_with(&got), "{first:?}");
+            }
+            feeder.join().unwrap()
+        });
+        drop((fed, feed));
+    }
+}
+
+/// The frame's end is more than the pipe holds, and its reader begins once the
+/// pipe is full.
+#[test]
+fn idle_leaves_a_complete_frame_to_a_reader_that_is_late() {
+    let (stdin, mut feed) = std::io::pipe().unwrap();
+    let (mut reader, stdout) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&feed, 1 << 18).unwrap();
+    let full = rustix::pipe::fcntl_getpipe_size(&stdout).unwrap() as u64;
+    let data = bytes(120_000);
+    feed.write_all(&data).unwrap();
+    let mut command = cordboard();
+    command.args(["splice", "-", "-", "--zstd", "--json", "--idle", "0.5"]);
+    command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    drop(command);
+    until("a full pipe", || {
+        (rustix::io::ioctl_fionread(&reader).unwrap() >= full).then_some(())
+    });
+    let mut got = Vec::new();
+    reader.read_to_end(&mut got).unwrap();
+    let json = end(child).ok().json();
+    assert_eq!(
+        (&json["ended"], &json["read"], &json["stranded"]),
+        (&"idle".into(), &120_000.into(), &0.into())
+    );
+    let dir = dir();
+    let packed = file(&dir, "p", &got);
+    let unpacked = run(cordboard().args(["cat", "--unzstd"]).arg(packed));
+    assert!(unpacked.ok().stdout() == data);
+    drop(feed);
+}
+
+#[test]
+fn idle_within_a_frame_is_a_failure() {
+    let dir = dir();
+    let plain = file(&dir, "s", &bytes(1000));
+    let packed = run(cordboard().args(["cat", "--zstd"]).arg(plain));
+    let frame = packed.ok().stdout();
+    let mut child = start(&["-", "-", "--unzstd", "--json", "--idle", "0.05"]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&frame[..frame.len() - 1]).unwrap();
+    let run = end(child);
+    let json = run.fails(1, &["standard input: ", "cut off"]).json();
+    let ended = (&json["ended"], &json["failed"], &json["errno"]);
+    assert_eq!(
+        ended,
+        (&"error".into(), &"source".into(), &"EBADMSG".into())
+    );
+    drop(stdin);
+}
+
 #[test]
 fn options_of_size_and_offset() {
     let dir = dir();
