@@ -359,7 +359,8 @@ int cord_get_status(cord_transfer transfer, struct cord_status *status);
 //
 // # Errors
 //
-// * EBADF: no open handle of this process.
+// * EBADF: no open handle of this process; or this thread has descriptors of
+//   its own (`unshare(2)`), among which the handle's is not.
 // * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 int cord_fd(cord_transfer transfer);
 

@@ -4,7 +4,9 @@
 mod common;
 
 use std::future::Future;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -12,7 +14,11 @@ use std::time::{Duration, Instant};
 use common::{any, content, file_with, pattern, watchdog};
 use cordboard::engine::Options;
 use cordboard::stage::Inspect;
-use cordboard::{Direct, Ended, Engine, Errno, Request, Running, Stage, Stranded, Transfer, start};
+use cordboard::{
+    Control, Direct, Ended, Engine, Errno, Request, Running, Stage, Stranded, Transfer, start,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use testkit::child;
 
 /// More than an engine of one worker has threads.
 const MANY: usize = 6;
@@ -242,4 +248,93 @@ fn two_that_shut_it_down_at_once_both_see_the_end() {
         });
         assert_eq!(running.wait().report.ended, Ended::Cancelled);
     }
+}
+
+/// What is to tell of the end is not made where the engine cannot reach it. Made
+/// by a thread that has the engine's descriptors, it tells there, and in a table
+/// that is copied from there.
+#[test]
+fn what_tells_of_the_end_is_made_where_the_engine_has_it() {
+    let _dog = watchdog("what_tells_of_the_end_is_made_where_the_engine_has_it");
+    if !common::alone("what_tells_of_the_end_is_made_where_the_engine_has_it") {
+        return;
+    }
+    let (source, feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let running = start(&source, &sink, any()).unwrap();
+    let elsewhere = |look: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                child::own_descriptors();
+                look();
+            });
+        });
+    };
+    elsewhere(&|| assert_eq!(running.fd().err(), Some(Errno::EBADF)));
+    let tells = |timeout: Option<Timespec>| {
+        let fd = running.fd().unwrap();
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        poll(&mut fds, timeout.as_ref()).unwrap() == 1
+    };
+    assert!(!tells(Some(Timespec::default())));
+    drop(feed);
+    assert!(tells(None));
+    elsewhere(&|| assert!(tells(None)));
+    assert_eq!(running.wait().report.ended, Ended::Eof);
+}
+
+/// Waits until this thread sleeps.
+fn until_asleep(task: &Path) {
+    let asleep = || {
+        let stat = std::fs::read_to_string(task.join("stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('S')
+    };
+    while !asleep() {
+        std::thread::yield_now();
+    }
+}
+
+/// Its numbers are other files where the transfer runs.
+#[test]
+fn a_control_of_another_table_ends_a_transfer() {
+    let _dog = watchdog("a_control_of_another_table_ends_a_transfer");
+    if !common::alone("a_control_of_another_table_ends_a_transfer") {
+        return;
+    }
+    let elsewhere = || {
+        let made = std::thread::spawn(|| {
+            child::own_descriptors();
+            Control::new().unwrap()
+        });
+        // Its numbers are this one's here.
+        (made.join().unwrap(), std::io::pipe().unwrap())
+    };
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let (control, _silent) = elsewhere();
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| {
+            tell.send(rustix::thread::gettid()).unwrap();
+            transfer.control(&control).run()
+        });
+        let task = told.recv().unwrap().as_raw_nonzero();
+        feed.write_all(b"a").unwrap();
+        end.read_exact(&mut [0]).unwrap();
+        until_asleep(format!("/proc/self/task/{task}").as_ref());
+        control.cancel();
+        assert_eq!(runs.join().unwrap().report.ended, Ended::Cancelled);
+    });
+    let (control, _silent) = elsewhere();
+    let [source, sink] = [source.into(), sink.into()];
+    let transfer = Transfer::owning(source, sink, any()).unwrap();
+    let running = transfer.control(&control).start().unwrap();
+    feed.write_all(b"a").unwrap();
+    end.read_exact(&mut [0]).unwrap();
+    for task in testkit::locked::threads("cordboard") {
+        until_asleep(&task);
+    }
+    control.cancel();
+    assert_eq!(running.wait().report.ended, Ended::Cancelled);
 }

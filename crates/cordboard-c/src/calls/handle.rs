@@ -167,7 +167,8 @@ pub unsafe extern "C" fn cord_get_status(
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: no open handle of this process; or this thread has descriptors of
+///   its own (`unshare(2)`), among which the handle's is not.
 /// * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {

@@ -179,12 +179,14 @@ impl<O: Ending> Completion<O> {
         callback(&report);
     }
 
-    /// What is readable once it has ended.
-    pub(crate) fn bell(&self) -> Result<&Bell, Errno> {
+    /// What is readable once it has ended. `may` says whether it can be made
+    /// here, and rung by whoever ends the transfer.
+    pub(crate) fn bell(&self, may: impl FnOnce() -> Result<(), Errno>) -> Result<&Bell, Errno> {
         let state = self.lock();
         if let Some(bell) = self.bell.get() {
             return Ok(bell);
         }
+        may()?;
         // The program has its number, and may close it with all others.
         let bell = Bell::distinct()?;
         if !matches!(state.phase, Phase::Running) {

@@ -167,12 +167,13 @@ impl Engine {
         }
         let none_left = |errno| Refusal::NoDescriptor { errno };
         transfer.own().map_err(none_left)?;
+        transfer.listen();
         let wake = transfer.control.as_ref().and_then(Control::wake_fd);
         let wake = wake.map(duplicate).transpose().map_err(none_left)?;
         transfer.set_up(self.backend);
         let live = Live::new(&transfer);
         let id = self.core.next_id();
-        let shared = Shared::new(id, live, self.core.main());
+        let shared = Shared::new(id, live, &self.core);
         let job = Job {
             transfer,
             course: Course::begin(self.core.clock().now()),

@@ -3,17 +3,17 @@
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::completion::{Completion, Ending, Taken};
+use super::core::Core;
 use super::inbox::Inbox;
 use super::message::Message;
 use super::reactor::Reactor;
 use super::seat::Seat;
-use super::station::Station;
 use super::status::{Live, Status};
 use crate::errno::Errno;
 use crate::sys::Stamp;
@@ -36,6 +36,7 @@ pub(super) struct Shared {
     pub(super) completion: Completion<Outcome>,
     inbox: Arc<Inbox<Message>>,
     seat: Arc<Seat<Box<Reactor>>>,
+    core: Weak<Core>,
     /// When the engine's descriptors were last checked through this handle, in
     /// milliseconds since the start.
     checked: AtomicU64,
@@ -48,7 +49,8 @@ const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(60);
 
 impl Shared {
-    pub(super) fn new(id: u64, live: Live, station: &Station) -> Arc<Shared> {
+    pub(super) fn new(id: u64, live: Live, core: &Arc<Core>) -> Arc<Shared> {
+        let station = core.main();
         Arc::new(Shared {
             id,
             process: Stamp::here(),
@@ -56,8 +58,18 @@ impl Shared {
             completion: Completion::new(),
             inbox: Arc::clone(station.inbox()),
             seat: Arc::clone(station.seat()),
+            core: Arc::downgrade(core),
             checked: AtomicU64::new(0),
         })
+    }
+
+    /// What the calling thread opens, the engine can reach.
+    fn is_in_reach(&self) -> Result<(), Errno> {
+        let core = self.core.upgrade();
+        match core.is_some_and(|core| core.has_other_descriptors()) {
+            true => Err(Errno::EBADF),
+            false => Ok(()),
+        }
     }
 
     /// Has the engine find out where the host has closed its descriptors: the
@@ -234,12 +246,14 @@ impl Running {
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
-    /// `ECHILD`: it is the parent's. `EBADF`: the host has closed it.
+    /// `ECHILD`: it is the parent's. `EBADF`: the host has closed it; or it is
+    /// another file, or none, in this thread, which has descriptors of its own
+    /// (`unshare(2)`, `CLONE_FILES`).
     pub fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
         if self.is_orphan() {
             return Err(Errno::ECHILD);
         }
-        let bell = self.shared.completion.bell()?;
+        let bell = self.shared.completion.bell(|| self.shared.is_in_reach())?;
         match bell.is_here() {
             true => Ok(bell.as_fd()),
             false => Err(Errno::EBADF),

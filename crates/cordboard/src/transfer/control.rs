@@ -13,10 +13,18 @@ use crate::sys::Bell;
 ///
 /// Clones share one state. A transfer that waits is woken at once; one that
 /// is inside a system call on a file ends when that bounded piece is done.
+///
+/// The wake-up is a descriptor of the thread that makes the handle. A transfer
+/// that runs where its number is another file (`unshare(2)`, `CLONE_FILES`)
+/// checks every 20 ms. A thread that had descriptors of its own before the
+/// handle was made wakes nobody: what it cancels ends when it next moves or is
+/// woken.
 #[derive(Debug, Clone)]
 pub struct Control {
     shared: Arc<Shared>,
     interrupting: bool,
+    /// The wake-up's numbers are other files where the transfer runs.
+    deaf: bool,
 }
 
 #[derive(Debug)]
@@ -65,6 +73,7 @@ impl Control {
                 wake,
             }),
             interrupting: false,
+            deaf: false,
         }
     }
 
@@ -106,13 +115,20 @@ impl Control {
         }
     }
 
+    /// A transfer begins, on a thread with these descriptors.
+    pub(crate) fn listen(&mut self) {
+        self.deaf = !self.shared.wake.as_ref().is_some_and(Bell::is_here);
+    }
+
     pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.wake.as_ref().map(AsFd::as_fd)
+        let wake = self.shared.wake.as_ref();
+        wake.filter(|_| !self.deaf).map(AsFd::as_fd)
     }
 
     /// How often a transfer that waits looks at it, because nothing wakes it.
     pub(crate) fn interval(&self) -> Option<Duration> {
-        (self.shared.wake.is_none() && !self.interrupting).then_some(LOOK)
+        let hears = self.shared.wake.is_some() && !self.deaf;
+        (!hears && !self.interrupting).then_some(LOOK)
     }
 
     pub(crate) fn clear_wake(&self) {

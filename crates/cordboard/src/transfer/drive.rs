@@ -28,6 +28,13 @@ impl Transfer<'_> {
         (timed || self.control.is_some()) && self.source_may_be_locked()
     }
 
+    /// Finds out whether its control can wake it.
+    pub(crate) fn listen(&mut self) {
+        if let Some(control) = &mut self.control {
+            control.listen();
+        }
+    }
+
     /// The sink raises signals where it fails.
     fn needs_hold(&self) -> bool {
         let kind = self.flow.sink.kind();
@@ -43,6 +50,7 @@ impl Transfer<'_> {
 /// Runs to the end.
 pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcome {
     let mut course = Course::begin(waiter.now());
+    transfer.listen();
     let hold = if transfer.needs_hold() {
         Hold::start()
     } else {
