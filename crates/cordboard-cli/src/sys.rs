@@ -68,13 +68,20 @@ pub fn addresses_left() -> Option<u64> {
         return None;
     }
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let mut fields = statm.split_ascii_whitespace().map(str::parse::<u64>);
-    let mut pages = |field| fields.nth(field).and_then(Result::ok).unwrap_or(0);
-    // The first field, and the sixth.
-    let has = [pages(0), pages(4)];
-    let page = rustix::param::page_size() as u64;
-    let left = |(limit, has): (Option<u64>, u64)| Some(limit?.saturating_sub(has * page));
+    let has = addresses_and_data(&statm);
+    let left = |(limit, has): (Option<u64>, u64)| Some(limit?.saturating_sub(has));
     limits.into_iter().zip(has).filter_map(left).min()
+}
+
+/// The first field of `/proc/self/statm`, and the sixth, in bytes; 0 where it
+/// says something else.
+fn addresses_and_data(statm: &str) -> [u64; 2] {
+    let page = rustix::param::page_size() as u64;
+    let fields: Vec<&str> = statm.split_ascii_whitespace().collect();
+    [0, 5].map(|field| {
+        let pages = fields.get(field).and_then(|pages| pages.parse().ok());
+        pages.unwrap_or(0u64).saturating_mul(page)
+    })
 }
 
 /// Has the C library serve all threads from one heap. The GNU one gives each
@@ -295,4 +302,21 @@ static BEFORE_MAIN: extern "C" fn() = before_main;
 extern "C" fn before_main() {
     crate::endpoint::look_at_standard();
     crate::signals::look_at_sigpipe();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_told_oddly_is_none() {
+        let page = rustix::param::page_size() as u64;
+        let told = "1000 500 300 10 0 200 0\n";
+        assert_eq!(addresses_and_data(told), [1000 * page, 200 * page]);
+        assert_eq!(addresses_and_data(""), [0, 0]);
+        assert_eq!(addresses_and_data("x\n"), [0, 0]);
+        assert_eq!(addresses_and_data("7 -1"), [7 * page, 0]);
+        let large = format!("{} 0 0 0 0 99999999999999999999", u64::MAX);
+        assert_eq!(addresses_and_data(&large), [u64::MAX, 0]);
+    }
 }

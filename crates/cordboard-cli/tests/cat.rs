@@ -5,7 +5,7 @@ mod common;
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::*;
 
@@ -304,4 +304,54 @@ fn an_idle_limit_ends_it_whatever_would_follow() {
         (&"idle".into(), &5.into())
     );
     drop(writer);
+}
+
+/// What stands in the files that tell how large pipes may be can be mounted
+/// there by anybody (a container), or be cut short.
+#[test]
+fn odd_limits_of_pipes() {
+    if !root("other limits of pipes") {
+        return;
+    }
+    let dir = dir();
+    // Fits into a pipe that nobody reads yet.
+    let data = bytes(60_000);
+    let source = file(&dir, "s", &data);
+    let script = r#"mount --bind "$0" "$1" && shift && exec "$@""#;
+    let whole = ["0\n", "1\n", "4095\n", "18446744073709551615\n"];
+    let odd = [
+        "",
+        "\n",
+        "1",
+        "-1\n",
+        "1 2\n",
+        "none\n",
+        "99999999999999999999999\n",
+    ];
+    for limit in ["pipe-max-size", "pipe-user-pages-soft"] {
+        for text in whole.iter().chain(&odd) {
+            let says = file(&dir, "limit", text.as_bytes());
+            let mut child = Command::new("unshare")
+                .args(["--mount", "sh", "-c", script])
+                .arg(&says)
+                .arg(format!("/proc/sys/fs/{limit}"))
+                .arg(env!("CARGO_BIN_EXE_cordboard"))
+                .args(["cat", "--json", "-"])
+                .arg(&source)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            // A child that has ended by now says why.
+            let _ = child.stdin.take().unwrap().write_all(&data);
+            let run = end(child);
+            assert_eq!(run.code(), 0, "{limit}: {text:?}: {}", run.stderr());
+            assert_eq!(run.json()["written"], 120_000, "{limit}: {text:?}");
+            assert!(
+                run.stdout() == [&data[..], &data].concat(),
+                "{limit}: {text:?}"
+            );
+        }
+    }
 }

@@ -66,7 +66,9 @@ fn is_terminal(number: u64) -> bool {
 /// In bytes; sysfs has it in sectors of 512.
 fn size(number: u64) -> Option<u64> {
     let text = std::fs::read_to_string(sysfs("block", number).join("size")).ok()?;
-    text.trim().parse::<u64>().ok()?.checked_mul(512)
+    // Without its newline it is cut short, and another number.
+    let sectors = text.strip_suffix('\n')?.trim();
+    sectors.parse::<u64>().ok()?.checked_mul(512)
 }
 
 fn sysfs(kind: &str, number: u64) -> std::path::PathBuf {

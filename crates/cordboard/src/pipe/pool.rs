@@ -16,8 +16,10 @@ use std::time::Instant;
 use super::left::Left;
 use super::{DEFAULT, LARGEST, OwnedPipe};
 use crate::errno::Errno;
-use crate::sys::{Known, PerProcess, Thread};
+use crate::sys::{Known, PerProcess, Thread, number};
 
+/// The capacity of the smallest pipe there is.
+const LEAST: usize = 4096;
 /// Idle pipes that are kept.
 const KEPT: usize = 8;
 
@@ -107,7 +109,7 @@ fn had_these_descriptors(thread: Thread) -> bool {
 /// then the way.
 pub(crate) fn acquire(capacity: usize) -> Result<OwnedPipe, Errno> {
     let user = User::new();
-    let wanted = capacity.clamp(4096, LARGEST.min(max_size()));
+    let wanted = capacity.clamp(LEAST, LARGEST.min(max_size()));
     let capacity = wanted.min(fair());
     let mut pipe = match pool().take(capacity) {
         Some(pipe) => pipe,
@@ -205,7 +207,7 @@ impl Drop for Share {
 fn budget() -> usize {
     static BUDGET: Known = Known::not_yet();
     BUDGET.get(|| {
-        let pages = limit("/proc/sys/fs/pipe-user-pages-soft").unwrap_or(16384);
+        let pages = number("/proc/sys/fs/pipe-user-pages-soft").unwrap_or(16384);
         // 0 means no limit.
         if pages == 0 {
             256 << 20
@@ -217,11 +219,11 @@ fn budget() -> usize {
 
 fn max_size() -> usize {
     static MAX: Known = Known::not_yet();
-    MAX.get(|| limit("/proc/sys/fs/pipe-max-size").unwrap_or(LARGEST))
-}
-
-fn limit(path: &str) -> Option<usize> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    MAX.get(|| {
+        let told = number("/proc/sys/fs/pipe-max-size").unwrap_or(LARGEST);
+        // No pipe has less, whatever stands there (`round_pipe_size`, fs/pipe.c).
+        told.max(LEAST)
+    })
 }
 
 #[cfg(test)]

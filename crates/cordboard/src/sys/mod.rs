@@ -31,6 +31,7 @@ mod signal;
 mod socket;
 mod spawn;
 mod table;
+mod told;
 mod unreadable;
 
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
@@ -55,6 +56,7 @@ pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, tcp_is_clos
 pub(crate) use spawn::on_another;
 pub(crate) use spawn::{Spawned, spawn};
 pub(crate) use table::Thread;
+pub(crate) use told::{hexadecimal, number};
 pub(crate) use unreadable::write_unreadable;
 
 use crate::errno::Errno;

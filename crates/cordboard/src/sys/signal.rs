@@ -147,11 +147,8 @@ fn for_this_thread(pending: [bool; 2]) -> Option<[bool; 2]> {
         return Some(pending);
     }
     let thread = Thread::this().number();
-    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigPnd:"))?;
-    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    let status = format!("/proc/self/task/{thread}/status");
+    let mask = super::hexadecimal(&status, "SigPnd:")?;
     Some(HELD.map(|signal| mask >> (signal - 1) & 1 == 1))
 }
 

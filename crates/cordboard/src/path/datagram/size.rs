@@ -53,10 +53,7 @@ pub(in crate::path) fn size_for(flow: &Flow<'_>) -> usize {
 fn largest_local() -> usize {
     static LIMIT: Known = Known::not_yet();
     LIMIT.get(|| {
-        let max = std::fs::read_to_string("/proc/sys/net/core/wmem_max")
-            .ok()
-            .and_then(|text| text.trim().parse::<usize>().ok())
-            .unwrap_or(212_992);
+        let max = sys::number("/proc/sys/net/core/wmem_max").unwrap_or(212_992);
         (max.saturating_mul(2))
             .clamp(LARGEST, 1 << 20)
             .next_multiple_of(4096)

@@ -4,6 +4,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::numbers::NUMBER;
+use crate::sys;
 
 /// Whether a counter that polled writable takes the first of these numbers
 /// without waiting.
@@ -33,12 +34,8 @@ pub(super) fn takes(sink: BorrowedFd<'_>, numbers: &[u8]) -> bool {
 /// The value of a counter: `proc_pid_fdinfo(5)`, `eventfd-count`, since
 /// Linux 3.8.
 fn value(fd: BorrowedFd<'_>) -> Option<u64> {
-    let path = format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd());
-    let text = std::fs::read_to_string(path).ok()?;
-    let count = text
-        .lines()
-        .find_map(|l| l.strip_prefix("eventfd-count:"))?;
-    u64::from_str_radix(count.trim(), 16).ok()
+    let file = format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd());
+    sys::hexadecimal(&file, "eventfd-count:")
 }
 
 #[cfg(test)]

@@ -1,0 +1,64 @@
+//! What the kernel says in files of procfs.
+//!
+//! A file under `/proc/sys` has its number for the first read only
+//! (`do_proc_dointvec` in kernel/sysctl.c: nothing past offset 0), so what a
+//! short read leaves of it cannot be had by another. And the beginning of a
+//! number is another number. So only what ends with its newline counts.
+
+/// The number that is the whole of this file; `None` if it says anything else.
+pub(crate) fn number(file: &str) -> Option<usize> {
+    whole(&std::fs::read_to_string(file).ok()?)
+}
+
+fn whole(text: &str) -> Option<usize> {
+    text.strip_suffix('\n')?.trim().parse().ok()
+}
+
+/// The value of the line that begins with this name, as a hexadecimal number.
+pub(crate) fn hexadecimal(file: &str, name: &str) -> Option<u64> {
+    line(&std::fs::read_to_string(file).ok()?, name)
+}
+
+fn line(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.split_inclusive('\n');
+    let value = lines.find_map(|line| line.strip_prefix(name))?;
+    u64::from_str_radix(value.strip_suffix('\n')?.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_cut_short_is_none() {
+        assert_eq!(whole("1048576\n"), Some(1_048_576));
+        assert_eq!(whole(" 0 \n"), Some(0));
+        for length in 0.."1048576\n".len() {
+            assert_eq!(whole(&"1048576\n"[..length]), None);
+        }
+        for odd in ["\n", "-1\n", "1 2\n", "0x10\n", "99999999999999999999999\n"] {
+            assert_eq!(whole(odd), None, "{odd:?}");
+        }
+        assert_eq!(number("/nowhere"), None);
+        assert_eq!(number("/proc/self/exe"), None, "no text");
+    }
+
+    #[test]
+    fn a_line_that_is_cut_short_is_none() {
+        let text = "pos:\t0\neventfd-count:       1f\nSigPnd:\t0000000000002000\n";
+        assert_eq!(line(text, "eventfd-count:"), Some(31));
+        assert_eq!(line(text, "SigPnd:"), Some(1 << 13));
+        for length in 0..text.len() {
+            assert_eq!(line(&text[..length], "SigPnd:"), None);
+        }
+        for odd in [
+            "a:\n",
+            "a: x\n",
+            "a: -1\n",
+            "a: 1 2\n",
+            "b\na: fffffffffffffffff\n",
+        ] {
+            assert_eq!(line(odd, "a:"), None, "{odd:?}");
+        }
+    }
+}
