@@ -222,15 +222,17 @@ impl<'fd> Endpoint<'fd> {
         }
     }
 
-    /// A blocking terminal once more, by a descriptor that never waits; `None`
-    /// of anything else, and where it can't be had.
+    /// A terminal once more, by a descriptor that never waits; `None` of anything
+    /// else, and where it can't be had. Also of one that does not wait now:
+    /// whoever shares its description may change that between any look at the
+    /// flag and the call.
     pub(crate) fn without_waiting(&self, side: Side) -> Option<OwnedFd> {
         let flags = match side {
             Side::Source => OFlags::RDONLY,
             Side::Sink => OFlags::WRONLY,
         };
-        let waits = self.facts.kind == Kind::Tty && !self.facts.nonblocking;
-        waits.then(|| reopen::reopen_terminal(self.fd, flags))?
+        let is_terminal = self.facts.kind == Kind::Tty;
+        is_terminal.then(|| reopen::reopen_terminal(self.fd, flags))?
     }
 
     /// The same, which the caller knows by this number.

@@ -1,7 +1,7 @@
 //! Waiting, with time that passes only when somebody waits.
 
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::wait::{Awake, Clock, Interest, Waiter};
@@ -168,6 +168,74 @@ fn what_waits_since_is_polled_since() {
     assert!(matches!(transfer.step(), Turn::Blocked(Side::Source)));
     assert!(!transfer.flow.source_ready.never_waits);
     assert!(!transfer.flow.source.facts().nonblocking);
+}
+
+/// The two ends of a terminal, both with `O_NONBLOCK`: the terminal itself, of
+/// which a read without that flag waits for a tenth of a second, and its master.
+fn pty() -> [OwnedFd; 2] {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let terminal = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+    let mut modes = tcgetattr(&terminal).unwrap();
+    modes.make_raw();
+    modes.special_codes[SpecialCodeIndex::VMIN] = 0;
+    modes.special_codes[SpecialCodeIndex::VTIME] = 1;
+    tcsetattr(&terminal, OptionalActions::Now, &modes).unwrap();
+    rustix::fs::fcntl_setfl(&master, flags).unwrap();
+    [terminal, master]
+}
+
+fn nonblocking(fd: impl AsFd) -> bool {
+    let flags = rustix::fs::fcntl_getfl(fd).unwrap();
+    flags.contains(rustix::fs::OFlags::NONBLOCK)
+}
+
+/// Between the look at a terminal's `O_NONBLOCK` and the read, another process
+/// takes it off: as the caller has the terminal, the read would wait.
+#[test]
+fn a_terminal_that_waits_since_the_last_look_is_not_waited_for() {
+    let [terminal, _master] = pty();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let mut transfer = Transfer::new(terminal.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
+    transfer.flow.let_sleep(false);
+    transfer.reopen_terminals();
+    assert_eq!(transfer.step(), Turn::Blocked(Side::Source));
+    rustix::fs::fcntl_setfl(&terminal, rustix::fs::OFlags::RDWR).unwrap();
+    let (name, path) = transfer.current.as_mut().unwrap();
+    let verdict = path.step(&mut transfer.flow);
+    assert_eq!(
+        verdict,
+        crate::path::Verdict::Blocked(Side::Source),
+        "{name}"
+    );
+    assert!(nonblocking(transfer.flow.source_fd()) && !nonblocking(&terminal));
+}
+
+/// The same of one that is written to. The master of a pseudoterminal cannot be
+/// opened again, and is looked at before each step.
+#[test]
+fn a_terminal_that_does_not_wait_is_opened_again_too() {
+    let [terminal, master] = pty();
+    let (source, _feed) = std::io::pipe().unwrap();
+    for (sink, again) in [(&terminal, true), (&master, false)] {
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
+        transfer.flow.let_sleep(false);
+        transfer.reopen_terminals();
+        let own = transfer.flow.sink_fd().as_raw_fd() != sink.as_raw_fd();
+        assert_eq!((own, transfer.reopened.len()), (again, usize::from(again)));
+        assert!(transfer.flow.sink_ready.never_waits);
+        rustix::fs::fcntl_setfl(sink, rustix::fs::OFlags::RDWR).unwrap();
+        assert_eq!(transfer.step(), Turn::Blocked(Side::Source));
+        assert_eq!(nonblocking(transfer.flow.sink_fd()), again);
+        assert_eq!(transfer.flow.sink_ready.never_waits, again);
+    }
 }
 
 /// An error that shows is doubted; what `select(2)` says, which tells no error
