@@ -11,8 +11,16 @@ pub enum Doing {
     Connecting,
     /// Waiting for peers at an address of ours.
     Listening,
+    /// Throwing away what is in it.
+    Emptying,
     /// Moving bytes.
     Moving,
+    /// Reading what is in a directory.
+    Listing,
+    /// Waiting until it is on the disk.
+    Syncing,
+    /// Reading what was written.
+    ReadingBack,
 }
 
 /// One line of help, or nothing where the errno's meaning says it all.
@@ -82,10 +90,20 @@ mod tests {
 
     #[test]
     fn one_line_each() {
+        use Doing::*;
+        let all = [
+            Opening,
+            Connecting,
+            Listening,
+            Emptying,
+            Moving,
+            Listing,
+            Syncing,
+            ReadingBack,
+        ];
         for number in 1..134 {
             for side in [Side::Source, Side::Sink] {
-                use Doing::*;
-                for doing in [Opening, Connecting, Listening, Moving] {
+                for doing in all {
                     let text = hint(Errno::from_raw(number), side, doing).unwrap_or("");
                     assert!(!text.contains('\n') && text.len() < 90 && !text.ends_with('.'));
                 }

@@ -70,7 +70,11 @@ impl Problem {
             Doing::Opening => "opening",
             Doing::Connecting => "connecting",
             Doing::Listening => "listening as",
+            Doing::Emptying => "emptying",
             Doing::Moving => "at",
+            Doing::Listing => "listing",
+            Doing::Syncing => "syncing",
+            Doing::ReadingBack => "reading back",
         };
         Problem {
             operand: operand.into(),

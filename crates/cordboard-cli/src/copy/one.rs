@@ -236,7 +236,7 @@ impl Job {
         // Whatever it has of them: its contents are to be on the disk.
         if self.sync {
             interruptible(|| rustix::fs::fsync(sink))?
-                .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving))?;
+                .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Syncing))?;
         }
         kept
     }

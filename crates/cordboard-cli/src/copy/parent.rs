@@ -96,7 +96,7 @@ pub fn is_base(directory: BorrowedFd<'_>) -> bool {
 /// helps where the directory is not.
 pub fn sync_parent(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<(), Problem> {
     let parent = parent(path);
-    let failed = |e| Problem::call(parent.to_string_lossy(), Side::Sink, e, Doing::Moving);
+    let failed = |e| Problem::call(parent.to_string_lossy(), Side::Sink, e, Doing::Syncing);
     let fd = open_base(CWD, &parent, OFlags::empty()).map_err(failed)?;
     sync_directory(fd.as_fd(), file)?.map_err(failed)
 }

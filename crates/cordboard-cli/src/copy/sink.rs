@@ -190,7 +190,6 @@ impl Job {
         (source, source_fd): (&Place<'_>, BorrowedFd<'_>),
         told: &mut Told,
     ) -> Result<Made, Hitch> {
-        let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
         if id(&stat) == id(from) {
             let text = format!("it is the same file as the source, {source}");
             return Err(
@@ -223,7 +222,8 @@ impl Job {
             // Nothing comes in their place after a stop, which also ends the
             // search for files of the source.
             go_on()?;
-            again(|| rustix::fs::ftruncate(&fd, 0)).map_err(writing)?;
+            again(|| rustix::fs::ftruncate(&fd, 0))
+                .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Emptying))?;
         }
         let before = match self.append && file {
             true => u64::try_from(stat.st_size).unwrap_or(0),

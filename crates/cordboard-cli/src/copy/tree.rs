@@ -272,7 +272,7 @@ impl Walk {
         let mut listing = RawDir::new(fd, &mut self.buffer);
         while let Some(entry) = listing.next() {
             let failed =
-                |e| Problem::call(self.from.to_string_lossy(), Side::Source, e, Doing::Opening);
+                |e| Problem::call(self.from.to_string_lossy(), Side::Source, e, Doing::Listing);
             let entry = match entry {
                 Err(rustix::io::Errno::INTR) if stop().is_none() => continue,
                 entry => entry.map_err(|e| failed(e.into()))?,
@@ -471,7 +471,6 @@ impl Job {
             source, sink, to, ..
         } = left;
         let Level { stat, owner, .. } = &left.level;
-        let writing = |e| Problem::call(to.to_string_lossy(), Side::Sink, e, Doing::Opening);
         let mut done = Ok(());
         if self.preserve {
             let place = Place::top(to);
@@ -486,12 +485,14 @@ impl Job {
                 self.keep(source.as_fd(), sink.as_fd(), stat, &place, told)
             });
         } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
-            let now = again(|| rustix::fs::fstat(sink)).map_err(writing)?;
+            let failed = |e| refused(&Place::top(to), "mode", e);
+            let now = again(|| rustix::fs::fstat(sink)).map_err(failed)?;
             let mode = now.st_mode & 0o7077 | bits;
-            again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(writing)?;
+            again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(failed)?;
         }
         if self.sync {
-            sync_directory(sink.as_fd(), None)?.map_err(writing)?;
+            sync_directory(sink.as_fd(), None)?
+                .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Doing::Syncing))?;
         }
         done
     }

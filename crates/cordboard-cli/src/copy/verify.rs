@@ -46,7 +46,10 @@ impl Job {
         report: &Report,
     ) -> Result<(), Problem> {
         let (source, sink) = opened.ends();
-        let failed = |e: Errno| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
+        let failed = |e: Errno, doing| Problem::call(to.shown(), Side::Sink, e, doing);
+        // What is not written yet cannot be let go of.
+        again(|| rustix::fs::fdatasync(sink)).map_err(|e| failed(e.into(), Doing::Syncing))?;
+        let failed = |e| failed(e, Doing::ReadingBack);
         let back = self
             .spares
             .relieve(|| read_back(sink))
@@ -85,14 +88,15 @@ impl Job {
     fn hash(&self, file: &File, to: &Place<'_>, start: u64, size: u64) -> Result<String, Problem> {
         let mut hash = Xxh3Default::new();
         let mut buffer = memory::buffer(0, PIECE)
-            .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving))?;
+            .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::ReadingBack))?;
         let piece = buffer.len();
         let mut at = 0;
         while at < size {
             go_on()?;
             let want = usize::try_from(size - at).map_or(piece, |left| left.min(piece));
-            let got = fill(file, &mut buffer[..want], start + at)
-                .map_err(|e| Problem::call(to.shown(), Side::Sink, errno(&e), Doing::Moving))?;
+            let got = fill(file, &mut buffer[..want], start + at).map_err(|e| {
+                Problem::call(to.shown(), Side::Sink, errno(&e), Doing::ReadingBack)
+            })?;
             hash.update(&buffer[..got]);
             at += got as u64;
             if got < want {
@@ -115,7 +119,7 @@ impl Job {
                 Side::Source => from,
                 Side::Sink => to,
             };
-            Problem::call(place.shown(), side, e, Doing::Moving)
+            Problem::call(place.shown(), side, e, Doing::ReadingBack)
         };
         let source = source
             .try_clone_to_owned()
@@ -132,8 +136,6 @@ impl Job {
 
 /// The sink, which is open for reading too, with as little of it in memory as may be.
 fn read_back(sink: BorrowedFd<'_>) -> Result<File, rustix::io::Errno> {
-    // What is not written yet cannot be let go of.
-    again(|| rustix::fs::fdatasync(sink))?;
     let back = rustix::io::fcntl_dupfd_cloexec(sink, 3)?;
     // Only a hint: a file system in memory has nowhere else to read it from.
     let _ = rustix::fs::fadvise(&back, 0, None, Advice::DontNeed);

@@ -138,7 +138,7 @@ impl Opened {
         if self.replace {
             go_on()?;
             again(|| rustix::fs::ftruncate(self, 0))
-                .map_err(|e| Problem::call(&self.shown, Side::Sink, e, Doing::Opening))?;
+                .map_err(|e| Problem::call(&self.shown, Side::Sink, e, Doing::Emptying))?;
         }
         Ok(())
     }

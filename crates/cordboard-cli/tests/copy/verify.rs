@@ -1,10 +1,21 @@
 //! Reading back what was written, where that is not a matter of course.
 
 use std::os::unix::fs::chown;
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+use testkit::refuse::{apart, refuse, refuse_where};
 
 use crate::common::*;
 use crate::{chmod, mortal};
+
+#[cfg(target_pointer_width = "64")]
+const FCNTL: libc::c_long = libc::SYS_fcntl;
+#[cfg(not(target_pointer_width = "64"))]
+const FCNTL: libc::c_long = libc::SYS_fcntl64;
+#[cfg(target_pointer_width = "64")]
+const FTRUNCATE: libc::c_long = libc::SYS_ftruncate;
+#[cfg(not(target_pointer_width = "64"))]
+const FTRUNCATE: libc::c_long = libc::SYS_ftruncate64;
 
 #[test]
 fn a_new_file_that_its_owner_may_not_read() {
@@ -41,6 +52,76 @@ fn a_file_that_cannot_be_read_back_is_left_alone() {
     done.fails(1, &["EACCES", "it must be readable too"]);
     chmod(&sink, 0o666);
     assert_eq!(read(&sink), b"old and longer");
+}
+
+/// Has calls refused.
+type Refuses = dyn Fn() + Sync;
+
+/// Where a call fails that comes before the bytes or after them, the step is
+/// named.
+#[test]
+fn the_step_that_has_failed_is_named() {
+    let dir = dir();
+    std::fs::create_dir(dir.path().join("tree")).unwrap();
+    let source = file(&dir, "tree/s", b"new");
+    let tree = dir.path().join("tree");
+    let source = source.to_str().unwrap();
+    let tree = tree.to_str().unwrap();
+    let new = dir.path().join("new");
+    let new = new.to_str().unwrap();
+    const DUP: u32 = libc::F_DUPFD_CLOEXEC as u32;
+    let cases: [(&Refuses, &[&str], &str); 6] = [
+        (
+            &|| refuse(&[libc::SYS_fdatasync], libc::EIO),
+            &["--verify", source],
+            "syncing the sink",
+        ),
+        (
+            &|| refuse_where(FCNTL, 1, DUP, libc::EIO),
+            &["--verify", source],
+            "reading back the sink",
+        ),
+        (
+            &|| refuse(&[libc::SYS_fsync], libc::EIO),
+            &["--sync", "-p", source],
+            "syncing the sink",
+        ),
+        (
+            &|| refuse(&[libc::SYS_fsync], libc::EIO),
+            &["--sync", "-r", tree],
+            "syncing the sink",
+        ),
+        (
+            &|| refuse(&[FTRUNCATE], libc::EIO),
+            &[source],
+            "emptying the sink",
+        ),
+        (
+            &|| refuse(&[libc::SYS_getdents64], libc::EIO),
+            &["-r", tree],
+            "listing the source",
+        ),
+    ];
+    for (refuses, args, says) in cases {
+        if says.starts_with("emptying") {
+            std::fs::write(new, b"old").unwrap();
+        }
+        let child = apart(|| {
+            refuses();
+            let mut command = cordboard();
+            command.arg("copy").args(args).arg(new);
+            command.stderr(Stdio::piped()).spawn().unwrap()
+        });
+        let run = end(child);
+        let stderr = run.stderr();
+        assert_eq!(run.code(), 1, "{args:?}: {stderr}");
+        assert!(
+            stderr.contains(&format!("(EIO) {says}")),
+            "{args:?}: {stderr}"
+        );
+        let _ = std::fs::remove_file(new);
+        let _ = std::fs::remove_dir_all(new);
+    }
 }
 
 /// What has the name `/dev/null` can be anything, or nothing.
