@@ -1,6 +1,7 @@
 //! What a transfer's report says, as a problem for people.
 
 use std::fmt::Display;
+use std::os::fd::AsFd;
 
 use cordboard::{Ended, Errno, Failure, Refusal, Report, Side};
 
@@ -18,17 +19,40 @@ pub fn operand(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> 
 }
 
 /// How a transfer that has ended went.
-pub fn ended(report: &Report, source: &dyn Display, sink: &dyn Display) -> Result<(), Problem> {
+pub fn ended(
+    report: &Report,
+    (source, source_name): (impl AsFd, &dyn Display),
+    (sink, sink_name): (impl AsFd, &dyn Display),
+) -> Result<(), Problem> {
     match report.ended {
-        Ended::Error => Err(failed(operand(report.failed, source, sink), report)),
+        Ended::Error => {
+            let operand = operand(report.failed, source_name, sink_name);
+            Err(failed(operand, report, moving(report.failed, source, sink)))
+        }
         Ended::Cancelled => Err(Problem::interrupted()),
         _ => Ok(()),
     }
 }
 
-/// A failure in the midst of a transfer.
-pub fn failed(operand: String, report: &Report) -> Problem {
+/// Moving bytes of the side that has failed.
+pub fn moving(failed: Option<Side>, source: impl AsFd, sink: impl AsFd) -> Doing {
+    match failed {
+        Some(Side::Source) => Doing::moving(source),
+        Some(Side::Sink) => Doing::moving(sink),
+        None => Doing::Moving,
+    }
+}
+
+/// A failure in the midst of a transfer, by a descriptor of this kind.
+pub fn failed(operand: String, report: &Report, doing: Doing) -> Problem {
     let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
+    let hint = match (&fault, report.errno, report.failed) {
+        (Some(_), Some(Errno::EBADMSG), Some(Side::Source)) => {
+            Some("what was made of the bytes before it is written")
+        }
+        (_, Some(errno), Some(side)) => hint(errno, side, doing),
+        _ => None,
+    };
     let meaning = match (fault, report.errno) {
         (Some(fault), _) => fault,
         (None, Some(errno)) => errno.to_string(),
@@ -50,9 +74,7 @@ pub fn failed(operand: String, report: &Report) -> Problem {
         side: report.failed,
         errno: report.errno,
         text,
-        hint: (report.errno.zip(report.failed))
-            .and_then(|(errno, side)| hint(errno, side, Doing::Moving))
-            .map(str::to_owned),
+        hint: hint.map(str::to_owned),
         usage: false,
     }
 }
@@ -102,7 +124,7 @@ impl Refused {
 pub fn refused(operand: String, failure: &Failure) -> Problem {
     let report = &failure.report;
     let Some(refusal) = &failure.refusal else {
-        return failed(operand, report);
+        return failed(operand, report, Doing::Moving);
     };
     let help = match refusal {
         Refusal::Directory { side } => hint(Errno::EISDIR, *side, Doing::Moving),

@@ -71,7 +71,10 @@ impl Problem {
             Doing::Connecting => "connecting",
             Doing::Listening => "listening as",
             Doing::Emptying => "emptying",
-            Doing::Moving => "at",
+            Doing::Moving
+            | Doing::MovingBySocket
+            | Doing::MovingBlocks
+            | Doing::MovingCharacters => "at",
             Doing::Listing => "listing",
             Doing::Syncing => "syncing",
             Doing::ReadingBack => "reading back",

@@ -150,7 +150,7 @@ impl Session {
         self.watch.begin(total);
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;
-        let done = ended(&report, source_name, sink_name);
+        let done = ended(&report, (source, source_name), (sink, sink_name));
         let done = done.map_err(|problem| match cut_by_size(&report, &asked, there) {
             Some(help) => problem.help(help),
             None => problem,

@@ -172,24 +172,54 @@ pub fn with_file(served: Served<'_>, test: impl FnOnce(&Path)) -> bool {
         return false;
     };
     let at = dir.path().join("file");
+    if !mounted(&device, &at) {
+        return false;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| serve(&device, served));
+        unmounting(&at, test);
+    });
+    true
+}
+
+/// Mounts one whose server has ended: each call on it is `ENOTCONN`. What it
+/// returns is as of [`with_file`].
+///
+/// # Panics
+///
+/// As the test does.
+pub fn with_file_of_none(test: impl FnOnce(&Path)) -> bool {
+    let Ok(device) = File::options().read(true).write(true).open("/dev/fuse") else {
+        return false;
+    };
+    let Ok(dir) = tempfile::tempdir() else {
+        return false;
+    };
+    let at = dir.path().join("file");
+    if !mounted(&device, &at) {
+        return false;
+    }
+    drop(device);
+    unmounting(&at, test);
+    true
+}
+
+/// Runs the test, and unmounts it whatever becomes of that.
+fn unmounting(at: &Path, test: impl FnOnce(&Path)) {
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(at)));
+    let _ = rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH);
+    if let Err(panic) = done {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn mounted(device: &File, at: &Path) -> bool {
     let options = format!(
         "fd={},rootmode=100666,user_id=0,group_id=0",
         device.as_raw_fd()
     );
     let options = std::ffi::CString::new(options).unwrap_or_default();
     let flags = rustix::mount::MountFlags::NODEV | rustix::mount::MountFlags::NOSUID;
-    let mounted = File::create(&at).is_ok()
-        && rustix::mount::mount("cord", &at, "fuse", flags, Some(options.as_c_str())).is_ok();
-    if !mounted {
-        return false;
-    }
-    std::thread::scope(|scope| {
-        scope.spawn(|| serve(&device, served));
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&at)));
-        let _ = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH);
-        if let Err(panic) = done {
-            std::panic::resume_unwind(panic);
-        }
-    });
-    true
+    File::create(at).is_ok()
+        && rustix::mount::mount("cord", at, "fuse", flags, Some(options.as_c_str())).is_ok()
 }

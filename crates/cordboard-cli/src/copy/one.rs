@@ -163,7 +163,7 @@ impl Job {
         match self.staging.onto(transfer, from, to) {
             Ok(transfer) => {
                 let report = transfer.control(self.control).observe(watch).run().report;
-                let done = ended(&report, from, to);
+                let done = ended(&report, (source, from), (sink, to));
                 (Some(report), done)
             }
             Err(Refused { report, problem }) => (report.map(|r| *r), Err(*problem)),

@@ -285,7 +285,8 @@ impl Pool {
         let mut told = Told::default();
         let Flight { number, at, opened } = flight;
         let (from, to) = at.0.places(at.1);
-        let done = ended(&report, &from, &to);
+        let (source, sink) = opened.ends();
+        let done = ended(&report, (source, &from), (sink, &to));
         let moved = (Some(report), done);
         self.job
             .settle(*opened, (&from, &to), at.0.is_top(), moved, &mut told);

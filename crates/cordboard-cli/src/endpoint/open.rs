@@ -83,7 +83,8 @@ impl Opened {
         match linger::finish(self.as_fd(), way == Way::Tcp, self.ended, patience)? {
             Sent::Taken => Ok(0),
             Sent::Broken(errno) => {
-                let mut problem = Problem::call(&self.shown, Side::Sink, errno, Doing::Moving);
+                let doing = Doing::MovingBySocket;
+                let mut problem = Problem::call(&self.shown, Side::Sink, errno, doing);
                 problem.text += ", before it had acknowledged everything";
                 Err(problem)
             }

@@ -7,6 +7,7 @@ use cordboard::{Control, Ended, Report, Request, Running, Side};
 
 use crate::endpoint::Opened;
 use crate::failure::{failed, operand, refused};
+use crate::hints::Doing;
 use crate::problem::Problem;
 
 /// What is left of the sink, or why it could not be closed.
@@ -17,6 +18,8 @@ pub struct Audio {
     running: Running,
     /// As people know source and sink.
     shown: [String; 2],
+    /// What moving their bytes is.
+    kinds: [Doing; 2],
     rest: Arc<Mutex<Rest>>,
 }
 
@@ -39,6 +42,7 @@ impl Audio {
         control: &Control,
     ) -> Result<Audio, Problem> {
         let shown = [source.shown.clone(), sink.shown.clone()];
+        let kinds = [Doing::moving(&source), Doing::moving(&sink)];
         let started = cordboard::start(&source, &sink, request);
         let running = started.map_err(|failure| {
             sink.unmake();
@@ -71,6 +75,7 @@ impl Audio {
         Ok(Audio {
             running,
             shown,
+            kinds,
             rest,
         })
     }
@@ -99,8 +104,13 @@ impl Audio {
     pub fn wait(self) -> Over {
         let report = self.running.wait().report;
         let [source, sink] = &self.shown;
+        let [of_source, of_sink] = self.kinds;
+        let doing = match report.failed {
+            Some(Side::Source) => of_source,
+            _ => of_sink,
+        };
         let problem = (report.ended == Ended::Error)
-            .then(|| failed(operand(report.failed, source, sink), &report));
+            .then(|| failed(operand(report.failed, source, sink), &report, doing));
         let mut slot = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         let (rest, unclosed) = match std::mem::replace(&mut *slot, Ok(None)) {
             Ok(rest) => (rest, None),

@@ -7,7 +7,7 @@ use rustix::fs::{FileType, SeekFrom};
 
 use super::show::{Close, Step, Then};
 use crate::endpoint::{Opened, nowhere};
-use crate::failure::{failed, operand, refused};
+use crate::failure::{failed, moving, operand, refused};
 use crate::problem::Problem;
 use crate::report::Account;
 
@@ -134,7 +134,8 @@ impl Video {
         let then = match report.ended {
             Ended::Error => {
                 let who = self.operand(report.failed);
-                return self.fail(bytes, failed(who, report));
+                let doing = moving(report.failed, &self.source, &self.sink);
+                return self.fail(bytes, failed(who, report, doing));
             }
             _ if bytes == self.frame => Then::Next,
             Ended::Eof => Then::End,

@@ -71,7 +71,8 @@ fn a_connection_that_is_reset() {
         .unwrap();
     reset(stream);
     let run = end(child);
-    run.fails(1, &["Connection reset by peer (ECONNRESET) at the source"]);
+    let says = "Connection reset by peer (ECONNRESET) at the source";
+    run.fails(1, &[says, "; the peer broke the connection off"]);
     assert_eq!(run.json()["failed"], "source");
 }
 
@@ -133,8 +134,29 @@ fn a_peer_that_resets_before_it_has_acknowledged() {
     until("sleep", || sleeping(child.id()).then_some(()));
     reset(stream);
     let run = end(child);
-    run.fails(1, &["(ECONNRESET) at the sink"]);
+    let says = "; the peer broke the connection off";
+    run.fails(1, &["(ECONNRESET) at the sink", says]);
     assert_eq!(run.json()["failed"], "sink");
+}
+
+/// There is no socket then, but an error of sockets.
+#[test]
+fn a_file_server_that_has_ended() {
+    let mounted = testkit::fuse::with_file_of_none(|path| {
+        let path = path.to_str().unwrap();
+        let by_sink: [&[&str]; 2] = [&["splice", "/dev/null", path], &["cat", path]];
+        for (args, side) in by_sink.into_iter().zip(["sink", "source"]) {
+            let run = call(args);
+            let says = [
+                &format!("(ENOTCONN) opening the {side}; the server of its file system has ended"),
+                "unmount it, and mount it again",
+            ];
+            run.fails(1, &says);
+        }
+    });
+    if !mounted {
+        testkit::skip::here("a file system in user space");
+    }
 }
 
 /// That it has said all it has to say tells nothing of what it has read.
