@@ -190,10 +190,14 @@ pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: sigfillset(3) fills in the set, which is valid for writing.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     // SAFETY: reads the set filled in above, and fills in the one before.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    let blocked =
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     let done = body();
-    // SAFETY: reads the set that the call before filled in.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    // Where a filter refuses the call, nothing was blocked, and nothing filled in.
+    if blocked == 0 {
+        // SAFETY: reads the set that the call before filled in.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    }
     done
 }
 
