@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use cordboard::{Ended, Request, Side};
+use cordboard::{Ended, Report, Request, Side};
 
 use crate::copy::sync_parent;
 use crate::endpoint::{self, Opened};
@@ -41,7 +41,13 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         flags.writing.append,
     )?;
     let moved = move_all(session, &flags.source, (&source, &sink), request);
-    let ended = moved.inspect_err(|_| sink.unmake())?;
+    let report = moved.inspect_err(|_| sink.unmake())?;
+    let ended = match report.ended {
+        // What the stages held was sent only now; the peer, unless it has taken
+        // nothing, is waited for as at the source's end.
+        Ended::Idle if flags.common.stages.transform() && report.stranded == 0 => Ended::Eof,
+        ended => ended,
+    };
     match &sink.created {
         Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
         _ => see_through(session, &sink, ended, flags.idle)?,
@@ -78,7 +84,7 @@ fn move_all(
     named: &OsStr,
     (source, sink): (&Opened, &Opened),
     request: Request,
-) -> Result<Ended, Problem> {
+) -> Result<Report, Problem> {
     if sink.replace {
         // Nothing is thrown away before it is clear that the rest can be done.
         endpoint::same_file(source.as_fd(), &source.shown, sink.as_fd(), &sink.shown)?;
@@ -90,12 +96,11 @@ fn move_all(
         sink.empty()?;
     }
     let total = request::total(source.as_fd(), &request);
-    let report = session.transfer(
+    session.transfer(
         named,
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),
         request,
         total,
-    )?;
-    Ok(report.ended)
+    )
 }

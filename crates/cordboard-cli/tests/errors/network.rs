@@ -187,6 +187,35 @@ fn a_peer_that_has_ended_and_reads_nothing_is_waited_for() {
     drop(stream);
 }
 
+/// The frame's end is sent when the source has been silent for the limit, and
+/// is on its way then: the peer has as long to acknowledge it.
+#[test]
+fn a_frames_end_after_a_silent_source_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stdin, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(&bytes(60_000)).unwrap();
+    let child = cordboard()
+        .args(["splice", "--json", "--zstd", "--idle", "1", "-"])
+        .arg(format!("tcp:{address}"))
+        .stdin(stdin)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    // It reads only once the frame comes.
+    stream.peek(&mut [0]).unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    let run = end(child);
+    let json = run.ok().json();
+    assert_eq!(run.stderr().lines().count(), 1, "{}", run.stderr());
+    let counts = (&json["ended"], &json["read"], &json["written"]);
+    assert_eq!(counts, (&"idle".into(), &60_000.into(), &got.len().into()));
+    drop(feed);
+}
+
 #[test]
 fn a_peer_that_has_gone_before_anything_was_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
