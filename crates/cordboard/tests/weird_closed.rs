@@ -4,11 +4,12 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use common::{any, watchdog};
-use cordboard::{Control, Ended, Engine, Errno, Refusal, Transfer};
+use cordboard::{Control, Ended, Engine, Errno, Observer, Progress, Refusal, Transfer};
+use testkit::child;
 
 /// Pipe to pipe, with nothing in the first, of descriptors that stay open.
 fn silent() -> Transfer<'static> {
@@ -339,4 +340,49 @@ fn numbers() -> Vec<i32> {
         unsafe { libc::fcntl(*number, libc::F_GETFD) >= 0 }
     };
     (0..200).filter(open).collect()
+}
+
+/// Puts another file in the place of a transfer's source, once.
+struct Replaces {
+    number: i32,
+    by: Option<std::fs::File>,
+}
+
+impl Observer for Replaces {
+    fn progress(&mut self, _: &Progress) {
+        if let Some(file) = self.by.take() {
+            // SAFETY: the transfer still has the number.
+            let number = unsafe { BorrowedFd::borrow_raw(self.number) };
+            child::replace(number, file.as_fd());
+        }
+    }
+}
+
+/// The end of a file that has a source's number by now is not the source's, and
+/// the file stays open.
+#[test]
+fn the_end_of_a_file_in_the_sources_place_is_no_end() {
+    let _dog = watchdog("the_end_of_a_file_in_the_sources_place_is_no_end");
+    if !common::alone("the_end_of_a_file_in_the_sources_place_is_no_end") {
+        return;
+    }
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    feed.write_all(b"abc").unwrap();
+    let number = source.as_raw_fd();
+    let replaces = Replaces {
+        number,
+        by: Some(tempfile::tempfile().unwrap()),
+    };
+    let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
+    let running = transfer.observe(replaces).start().unwrap();
+    let report = running.wait().report;
+    assert_eq!(
+        (report.ended, report.errno),
+        (Ended::Error, Some(Errno::EBADF))
+    );
+    assert_eq!((report.read, report.written), (3, 3));
+    // SAFETY: takes any number, and changes nothing.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    assert!(flags >= 0, "it is the host's");
 }

@@ -230,11 +230,13 @@ impl Core {
     /// them: from then on transfers end, and what they have is not touched.
     pub(super) fn is_lost(&self) -> bool {
         let now = self.start.elapsed().as_millis() as u64;
-        // Once a millisecond: a look takes as long as a short step.
-        match self.looked.swap(now, Ordering::Relaxed) == now {
-            true => self.lost.load(Ordering::Acquire),
-            false => self.is_lost_by_now(),
+        // Once a millisecond: a look takes as long as a short step. Read first,
+        // since many threads ask.
+        if self.looked.load(Ordering::Relaxed) == now {
+            return self.lost.load(Ordering::Acquire);
         }
+        self.looked.store(now, Ordering::Relaxed);
+        self.is_lost_by_now()
     }
 
     /// The same, looked at now: before descriptors are closed by number.

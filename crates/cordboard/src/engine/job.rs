@@ -50,7 +50,9 @@ impl Job {
     /// Settles, closes the descriptors, and tells everyone: in this order, so
     /// that whoever has heard of the end can rely on the rest.
     pub(super) fn finish(self: Box<Self>) {
-        if self.ticket.core.is_lost_by_now() {
+        // An end that was found in another file is none, and no number of
+        // another's is closed.
+        if self.ticket.core.is_lost_by_now() || !self.transfer.has_its_own() {
             return self.let_go();
         }
         self.unwatch();

@@ -42,13 +42,14 @@ impl threads::Work for Work {
 fn piece(mut job: Box<Job>) -> Option<Work> {
     job.transfer.place = Place::Worker;
     let core = Arc::clone(&job.ticket.core);
-    if core.is_lost() {
-        job.let_go();
-        return None;
-    }
     let moved = |job: &Job| job.transfer.counts().0 + job.transfer.counts().1;
     let enough = moved(&job).saturating_add(2 * PIECE);
     for _ in 0..STEPS {
+        // Before each step: some take as long as a disk does.
+        if core.is_lost() {
+            job.let_go();
+            return None;
+        }
         match core.advance(&mut job) {
             Next::Step if moved(&job) >= enough => break,
             Next::Step => {}

@@ -211,6 +211,27 @@ impl<'a> Transfer<'a> {
         self
     }
 
+    /// The descriptors that it owns are still what they were, as far as that can
+    /// be told. An open file's inode number may change on an overlay (by a copy
+    /// up) and where a server gives it, and asking a server may take for ever.
+    pub(crate) fn has_its_own(&self) -> bool {
+        let owned = self.owned.iter().flatten();
+        owned.zip([self.source(), self.sink()]).all(|(fd, end)| {
+            let facts = end.facts();
+            let stays = match facts.filesystem {
+                Some(fs) => !fs.is_foreign() && !fs.is_pseudo() && fs.name() != Some("overlayfs"),
+                None => facts.kind == Kind::Pipe || facts.kind.is_socket(),
+            };
+            let known = facts.id.filter(|_| stays);
+            let now = known.and_then(|_| crate::sys::identity(fd));
+            match (known, now) {
+                (Some(id), Some(now)) => now == (id.device, id.inode),
+                // Closed, and nothing else has the number.
+                _ => rustix::io::fcntl_getfd(fd) != Err(rustix::io::Errno::BADF),
+            }
+        })
+    }
+
     /// Drops it, where somebody else may have closed its descriptors: what has
     /// their numbers by now is not touched.
     pub(crate) fn let_go(mut self) {
