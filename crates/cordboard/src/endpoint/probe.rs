@@ -269,14 +269,14 @@ pub(super) fn cached_percent(fd: BorrowedFd<'_>, start: u64, length: u64) -> Opt
         return None;
     }
     let cached = sys::cached_pages(fd, start, length).ok()?;
-    let pages = length.div_ceil(rustix::param::page_size() as u64);
+    let pages = length.div_ceil(sys::page_size() as u64);
     u8::try_from((cached * 100).div_ceil(pages).min(100)).ok()
 }
 
 pub(super) fn cached_share(fd: BorrowedFd<'_>, facts: &Facts) -> Option<f64> {
     let size = facts.size.filter(|size| *size > 0)?;
     let cached = sys::cached_pages(fd, 0, size).ok()?;
-    let pages = size.div_ceil(rustix::param::page_size() as u64);
+    let pages = size.div_ceil(sys::page_size() as u64);
     Some((cached as f64 / pages as f64).min(1.0))
 }
 

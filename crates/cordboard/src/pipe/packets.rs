@@ -58,7 +58,7 @@ pub(crate) enum First {
 pub(crate) fn first(source: BorrowedFd<'_>) -> Result<First, Errno> {
     use rustix::io::Errno as Refused;
     let mut own = acquire(DEFAULT)?;
-    if own.capacity() < 2 * rustix::param::page_size() {
+    if own.capacity() < 2 * crate::sys::page_size() {
         return first_by_one_slot(source, own);
     }
     for copies in 0..2 {
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn a_pipe_of_one_slot_tells_as_much() {
         let look = |source: &OwnedFd| {
-            let own = acquire(rustix::param::page_size()).unwrap();
-            assert_eq!(own.capacity(), rustix::param::page_size());
+            let own = acquire(crate::sys::page_size()).unwrap();
+            assert_eq!(own.capacity(), crate::sys::page_size());
             first_by_one_slot(source.as_fd(), own)
         };
         for length in [1, 2, 3, 4096] {

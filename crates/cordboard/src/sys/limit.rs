@@ -5,6 +5,14 @@ use std::ptr;
 use super::last;
 use crate::errno::Errno;
 
+/// Bytes of a page of memory: `sysconf(3)`. `rustix` has it from the auxiliary
+/// vector, whose address of the vDSO it reads: valgrind has nothing mapped there.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: takes and returns integers.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}
+
 /// The size past which files may not grow (`RLIMIT_FSIZE`), if there is one: a
 /// write that does raises `SIGXFSZ`. `prlimit64(2)`, since Linux 2.6.36.
 ///

@@ -45,7 +45,7 @@ pub(crate) use durable::start_writeback;
 pub(crate) use event::Event;
 pub(crate) use known::Known;
 pub(crate) use lend::{at, lend};
-pub(crate) use limit::file_size_limit;
+pub(crate) use limit::{file_size_limit, page_size};
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
 pub(crate) use ring::{Uring, try_io_uring};
