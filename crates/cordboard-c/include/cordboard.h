@@ -93,8 +93,8 @@ struct cord_request {
     // `sizeof(struct cord_request)`.
     size_t struct_size;
     // Descriptor to read from. `cord_start` duplicates it: the caller may close
-    // it as soon as that has returned. `cord_run` uses it as it is: it must stay
-    // open until that has returned.
+    // it once `cord_start` has returned. `cord_run` does not duplicate it: it must
+    // stay open until `cord_run` has returned.
     int source;
     // Descriptor to write to. The same.
     int sink;
@@ -109,8 +109,8 @@ struct cord_request {
     // stream goes to a datagram socket. 0: whatever suits.
     uint64_t block;
     // End, without an error, when nothing has moved for so many
-    // milliseconds. What a source that falls silent has left in hand has as
-    // long again to go to the sink. 0: never.
+    // milliseconds. If the source falls silent, bytes that were read have the
+    // same time again to go to the sink. 0: never.
     uint64_t idle_ms;
     // `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE` or `CORD_DENSE`, or'ed.
     uint64_t flags;
@@ -168,8 +168,8 @@ struct cord_status {
     // `sizeof(struct cord_status)`.
     size_t struct_size;
     // Bytes taken from the source so far. Past the page cache (`direct`), a
-    // block is neither read nor written before it and all before it are in the
-    // sink.
+    // block counts as read and as written once it and all blocks before it are
+    // in the sink.
     uint64_t read;
     // Bytes that the sink accepted so far.
     uint64_t written;
@@ -214,8 +214,8 @@ extern "C" {
 // stands to where `dst` stands, by the fastest way this kernel has for the
 // pair. Fewer come where `src` ends before. Both positions move along. It
 // waits on descriptors with O_NONBLOCK too, and goes on after a signal's
-// handler. No SIGPIPE and no SIGXFSZ are raised. Both descriptors are used as
-// they are, and must stay open until it has returned.
+// handler. No SIGPIPE and no SIGXFSZ are raised. The descriptors are not
+// duplicated, and must stay open until it has returned.
 //
 // If either descriptor has FASYNC (O_ASYNC) set, both are duplicated, it
 // returns 0 as soon as the transfer has started, and SIGIO tells of the end:

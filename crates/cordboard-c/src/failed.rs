@@ -24,7 +24,7 @@ impl Failed {
         }
     }
 
-    /// The account, and what is said of it.
+    /// The account, and the problem to report.
     pub(crate) fn apart(self) -> (Finished, Option<Problem>) {
         (*self.finished, Some(self.problem))
     }

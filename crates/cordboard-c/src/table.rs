@@ -87,8 +87,8 @@ impl Slot {
 }
 
 thread_local! {
-    /// This thread is telling of an end, in the process that has this table. In
-    /// a child that a callback forks, nobody waits for the thread.
+    /// This thread runs a callback, in the process that has this table. A child
+    /// that the callback forks has another table, and can wait.
     static TELLING: Cell<*const Table> = const { Cell::new(ptr::null()) };
 }
 
@@ -157,7 +157,7 @@ impl Table {
             told: OnceLock::new(),
             finished: Mutex::default(),
         });
-        // Before anybody can find it: who waits for it is told.
+        // Before the handle can be found: a wait for it needs the report.
         let told = Arc::downgrade(&slot);
         slot.running.on_end(move |report| {
             if let Some(slot) = told.upgrade() {
@@ -289,8 +289,8 @@ mod tests {
         }
     }
 
-    /// Whoever finds a handle by its number and waits for it is told of the end,
-    /// also where that has come before the handle was there.
+    /// A thread that finds a handle by its descriptor's number and waits for it
+    /// gets the report, also if the transfer ended before the handle was there.
     #[test]
     fn who_waits_for_the_latest_is_told_of_its_end() {
         use std::sync::atomic::AtomicBool;

@@ -85,8 +85,8 @@ pub struct cord_request {
     /// `sizeof(struct cord_request)`.
     pub struct_size: usize,
     /// Descriptor to read from. `cord_start` duplicates it: the caller may close
-    /// it as soon as that has returned. `cord_run` uses it as it is: it must stay
-    /// open until that has returned.
+    /// it once `cord_start` has returned. `cord_run` does not duplicate it: it must
+    /// stay open until `cord_run` has returned.
     pub source: c_int,
     /// Descriptor to write to. The same.
     pub sink: c_int,
@@ -101,8 +101,8 @@ pub struct cord_request {
     /// stream goes to a datagram socket. 0: whatever suits.
     pub block: u64,
     /// End, without an error, when nothing has moved for so many
-    /// milliseconds. What a source that falls silent has left in hand has as
-    /// long again to go to the sink. 0: never.
+    /// milliseconds. If the source falls silent, bytes that were read have the
+    /// same time again to go to the sink. 0: never.
     pub idle_ms: u64,
     /// `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE` or `CORD_DENSE`, or'ed.
     pub flags: u64,
@@ -164,8 +164,8 @@ pub struct cord_status {
     /// `sizeof(struct cord_status)`.
     pub struct_size: usize,
     /// Bytes taken from the source so far. Past the page cache (`direct`), a
-    /// block is neither read nor written before it and all before it are in the
-    /// sink.
+    /// block counts as read and as written once it and all blocks before it are
+    /// in the sink.
     pub read: u64,
     /// Bytes that the sink accepted so far.
     pub written: u64,

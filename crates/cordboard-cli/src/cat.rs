@@ -52,7 +52,7 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
             ..request.clone()
         };
         match one(session, &name, file, &sink, request) {
-            // What follows would not be what follows in the file.
+            // The rest of this file is missing: no other file follows it.
             Ok(Ended::Idle) => break,
             Ok(_) => {}
             Err((problem, over)) => {
@@ -66,8 +66,8 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
     sink.close()
 }
 
-/// One file, and how it ended. With a problem comes whether it ends everything: a standard
-/// output that failed fails for the next one too.
+/// One file, and how it ended. With a problem comes whether it ends everything:
+/// a standard output that failed fails for the next one too.
 fn one(
     session: &mut Session,
     name: &Name,

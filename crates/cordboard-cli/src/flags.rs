@@ -132,10 +132,10 @@ pub struct Splice {
     #[command(flatten)]
     pub writing: Writing,
     /// End, without an error, when nothing has moved for this long, or a TCP
-    /// peer has acknowledged nothing at the end; what a silent SRC has left
-    /// behind has as long again to go to DST. An error is what DST has not
-    /// taken by then, and a frame that stops in its midst (--unzstd). To wait
-    /// for a connection, or for a FIFO's other end, does not count
+    /// peer has acknowledged nothing at the end. If SRC falls silent, bytes that
+    /// were read have the same time again to go to DST; it is an error if DST
+    /// does not take them, or if a frame is incomplete (--unzstd). The wait for
+    /// a connection, or for a FIFO's other end, does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.
@@ -191,10 +191,10 @@ pub struct Cat {
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,
-    /// End, without an error, when nothing has moved for this long; what was
-    /// read by then has as long again to go to standard output. An error is what
-    /// was not taken, and a frame that stops in its midst (--unzstd). The wait
-    /// for a FIFO's other end does not count
+    /// End, without an error, when nothing has moved for this long. If a file
+    /// falls silent, bytes that were read have the same time again to go to
+    /// standard output; it is an error if it does not take them, or if a frame
+    /// is incomplete (--unzstd). The wait for a FIFO's other end does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.

@@ -33,8 +33,8 @@ pub enum Doing {
 }
 
 impl Doing {
-    /// Moving bytes of this descriptor. One that cannot be looked at is no
-    /// socket, but may be a file of a server that has ended.
+    /// Moving bytes of this descriptor. One for which `fstat(2)` fails is no
+    /// socket, but may be a file whose server has ended.
     pub fn moving(fd: impl AsFd) -> Doing {
         let kind = rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
         match kind {
@@ -103,7 +103,7 @@ pub fn hint(errno: Errno, side: Side, doing: Doing) -> Option<&'static str> {
     })
 }
 
-/// What means this only of a socket.
+/// Errors that mean this only for a socket.
 fn of_a_socket(errno: Errno, side: Side, doing: Doing) -> Option<&'static str> {
     use Doing::{Connecting, Listening, MovingBySocket};
     Some(match (errno, side, doing) {
@@ -134,8 +134,8 @@ fn of_a_socket(errno: Errno, side: Side, doing: Doing) -> Option<&'static str> {
     })
 }
 
-/// What the server of a file system means by it, in user space or on the
-/// network, or a disk on the network; there is no socket of the user's.
+/// Errors of sockets that a file or a device gives: its file system has a server,
+/// in user space or on the network, or the disk is on the network.
 fn of_a_file_server(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         // fuse_get_req, fs/fuse/dev.c.
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(hint(Errno::EDOM, Side::Sink, Doing::Moving), None);
     }
 
-    /// No socket is spoken of where there is none, and no device.
+    /// The help for one kind of descriptor does not mention another kind.
     #[test]
     fn the_kind_of_descriptor_decides_what_helps() {
         use Doing::*;
@@ -201,6 +201,9 @@ mod tests {
             Listening,
             Emptying,
             Moving,
+            MovingBySocket,
+            MovingBlocks,
+            MovingCharacters,
             Listing,
             Syncing,
             ReadingBack,

@@ -145,8 +145,8 @@ pub fn install(zero: Vec<u8>) -> &'static Control {
         let _ = POLLED.set(control.clone());
         let _ = CONTROL.set(control.interrupting());
         let _ = LAST_WORDS.set(zero);
-        // A handler starts the timer, whose signal needs a handler too: none
-        // comes before all are in place.
+        // A handler starts the timer, whose signal needs a handler too: no signal
+        // comes before all handlers are in place.
         sys::without_signals(|| {
             for signal in STOPPING {
                 handle_unless_ignored(signal, on_stop);
@@ -194,9 +194,10 @@ pub fn interruptible<T>(
     Ok(done)
 }
 
-/// Makes a call that was interrupted until it is done, or is an error: without
-/// the timer that draws progress, or it would never end if it takes longer than
-/// there is between two of its signals. Other signals have a timer of their own.
+/// Repeats a call that was interrupted until it succeeds or fails, with the timer
+/// that draws progress switched off: a call that takes longer than the timer's
+/// interval would be interrupted each time. Other signals have a timer of their
+/// own.
 fn undisturbed<T, E>(
     mut call: impl FnMut() -> Result<Result<T, Errno>, E>,
 ) -> Result<Result<T, Errno>, E> {
@@ -206,7 +207,7 @@ fn undisturbed<T, E>(
             Ok(Err(Errno::INTR)) if stop().is_none() => {}
             done => break done,
         }
-        // A line of progress was asked for, which has its time after the call.
+        // A line of progress that was asked for is printed after the call.
         sys::set_timer(Duration::ZERO);
     };
     if !before.is_zero() {
@@ -217,9 +218,9 @@ fn undisturbed<T, E>(
     done
 }
 
-/// Makes a call again that a signal has interrupted. A file system, such as one
-/// in user space, may say `EINTR` of any call, and does while a timer draws
-/// progress. Once a signal to stop has come, `EINTR` is the result: a problem that
+/// Repeats a call that a signal has interrupted. A file system, such as one in
+/// user space, may fail any call with `EINTR`, and does while a timer draws
+/// progress. Once a signal to stop has come, the result is `EINTR`: a problem that
 /// [is a stop](Problem::is_a_stop).
 pub fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     match call() {

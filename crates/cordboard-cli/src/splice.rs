@@ -43,8 +43,8 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let moved = move_all(session, &flags.source, (&source, &sink), request);
     let report = moved.inspect_err(|_| sink.unmake())?;
     let ended = match report.ended {
-        // What the stages held was sent only now; the peer, unless it has taken
-        // nothing, is waited for as at the source's end.
+        // The stages sent what they held only now: the peer has the same time
+        // to acknowledge it as at the source's end.
         Ended::Idle if flags.common.stages.transform() && report.stranded == 0 => Ended::Eof,
         ended => ended,
     };

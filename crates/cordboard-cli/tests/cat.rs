@@ -287,7 +287,7 @@ fn a_size_of_nothing_or_that_is_used_up() {
     end(child).fails(1, &["standard input: Bad file descriptor (EBADF)"]);
 }
 
-/// What is not read any more of one file is not followed by the next.
+/// After a file that ended by the limit, the next file is not read.
 #[test]
 fn an_idle_limit_ends_it_whatever_would_follow() {
     let dir = dir();
@@ -306,15 +306,15 @@ fn an_idle_limit_ends_it_whatever_would_follow() {
     drop(writer);
 }
 
-/// What stands in the files that tell how large pipes may be can be mounted
-/// there by anybody (a container), or be cut short.
+/// A container can mount any text over the files that say how large pipes may be,
+/// and a read of them may be cut short.
 #[test]
 fn odd_limits_of_pipes() {
     if !root("other limits of pipes") {
         return;
     }
     let dir = dir();
-    // Fits into a pipe that nobody reads yet.
+    // It fits into a pipe without a reader.
     let data = bytes(60_000);
     let source = file(&dir, "s", &data);
     let script = r#"mount --bind "$0" "$1" && shift && exec "$@""#;

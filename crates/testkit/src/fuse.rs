@@ -39,8 +39,8 @@ pub struct Served<'a> {
     pub sync: i32,
     /// The same of every other change of an attribute, which the size is too.
     pub change: i32,
-    /// Writes and changes of attributes take half a second, and end with `EINTR` if the
-    /// kernel says that a signal has come.
+    /// Writes and changes of attributes take half a second, and fail with `EINTR`
+    /// if the kernel says that a signal has come.
     pub slow: bool,
     /// As long as this is true, reads and writes are not answered.
     pub silent: Option<&'a AtomicBool>,
@@ -182,8 +182,8 @@ pub fn with_file(served: Served<'_>, test: impl FnOnce(&Path)) -> bool {
     true
 }
 
-/// Mounts one whose server has ended: each call on it is `ENOTCONN`. What it
-/// returns is as of [`with_file`].
+/// Mounts one whose server has ended: each call on it fails with `ENOTCONN`. The
+/// result is that of [`with_file`].
 ///
 /// # Panics
 ///
@@ -204,7 +204,7 @@ pub fn with_file_of_none(test: impl FnOnce(&Path)) -> bool {
     true
 }
 
-/// Runs the test, and unmounts it whatever becomes of that.
+/// Runs the test, and unmounts the file also if the test panics.
 fn unmounting(at: &Path, test: impl FnOnce(&Path)) {
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(at)));
     let _ = rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH);

@@ -8,6 +8,20 @@ use std::io;
 /// on some.
 pub const CACHESTAT: libc::c_long = 451;
 
+/// `fcntl(2)`, as the C library makes it.
+#[cfg(target_pointer_width = "64")]
+pub const FCNTL: libc::c_long = libc::SYS_fcntl;
+/// `fcntl(2)`, as the C library makes it.
+#[cfg(not(target_pointer_width = "64"))]
+pub const FCNTL: libc::c_long = libc::SYS_fcntl64;
+
+/// `ftruncate(2)`, as the C library makes it.
+#[cfg(target_pointer_width = "64")]
+pub const FTRUNCATE: libc::c_long = libc::SYS_ftruncate;
+/// `ftruncate(2)`, as the C library makes it.
+#[cfg(not(target_pointer_width = "64"))]
+pub const FTRUNCATE: libc::c_long = libc::SYS_ftruncate64;
+
 /// The calls that open a file by its name.
 pub const OPEN: &[libc::c_long] = &[
     // Newer architectures do without it.

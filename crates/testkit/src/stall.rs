@@ -76,7 +76,7 @@ pub enum Call {
     Rename,
     /// `listen(2)`, whose path is empty.
     Listen,
-    /// `sigaction(2)`, whose path is the signal's number.
+    /// `sigaction(2)`; the path is the signal's number.
     Handle,
 }
 

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn cord_run(request: *const cord_request, report: *mut cor
             Err(failed) => failed.apart(),
         };
         if !report.is_null() {
-            // Not out of CORD_LAST, which a thread that ends has no more.
+            // Not from CORD_LAST: a thread that is ending has none any more.
             let account = convert::report(&finished.report);
             // SAFETY: as the caller promises.
             unsafe { sys::give(report, &account)? };

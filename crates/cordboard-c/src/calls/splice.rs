@@ -19,8 +19,8 @@ use crate::{fasync, sys};
 /// stands to where `dst` stands, by the fastest way this kernel has for the
 /// pair. Fewer come where `src` ends before. Both positions move along. It
 /// waits on descriptors with O_NONBLOCK too, and goes on after a signal's
-/// handler. No SIGPIPE and no SIGXFSZ are raised. Both descriptors are used as
-/// they are, and must stay open until it has returned.
+/// handler. No SIGPIPE and no SIGXFSZ are raised. The descriptors are not
+/// duplicated, and must stay open until it has returned.
 ///
 /// If either descriptor has FASYNC (O_ASYNC) set, both are duplicated, it
 /// returns 0 as soon as the transfer has started, and SIGIO tells of the end:
@@ -80,7 +80,7 @@ fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
     }
 }
 
-/// Runs it on this thread. The account is the caller's to keep.
+/// Runs it on this thread. The caller keeps the account.
 pub(super) fn synchronous(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,

@@ -31,8 +31,8 @@ pub(crate) struct Target {
 ///
 /// # Errors
 ///
-/// `ESRCH`: nobody is there any more; or it is group 1, and another than the
-/// caller's. `EPERM`: they are somebody else's.
+/// `ESRCH`: the owner has exited; or the owner is group 1, and the caller is in
+/// another group. `EPERM`: the owner's processes are another user's.
 pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
     let info = info(target);
     let here = std::process::id() as libc::pid_t;
@@ -57,18 +57,18 @@ pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
     }
 }
 
-/// `kill(2)` takes -1 for every process that may be signalled, and so has no
-/// name for group 1, which is a container's first, but to those in it.
+/// To `kill(2)`, -1 is every process that may be signalled. So only a process in
+/// group 1, the first group of a container, can signal that group, as 0.
 fn to_group(group: libc::pid_t, signal: libc::c_int) -> Result<(), Errno> {
     // SAFETY: takes nothing and returns an integer.
     let own = unsafe { libc::getpgrp() };
-    let whom = match group {
+    let target = match group {
         _ if group == own => 0,
         2.. => -group,
         _ => return Err(Errno::ESRCH),
     };
     // SAFETY: takes integers only.
-    done(unsafe { libc::kill(whom, signal) }).map(drop)
+    done(unsafe { libc::kill(target, signal) }).map(drop)
 }
 
 fn direct(thread: libc::pid_t, signal: libc::c_int) -> Result<(), Errno> {

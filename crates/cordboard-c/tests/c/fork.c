@@ -101,7 +101,7 @@ static void wait_in_it(cord_transfer t, const struct cord_report *report, void *
     *(pid_t *)user = 0;
 }
 
-/* In the child it is no callback any more: nobody waits for its thread. */
+/* The child is in no callback, and can wait for transfers of its own. */
 static void fork_in_it(cord_transfer t, const struct cord_report *report, void *user)
 {
     CHECK(report->written == 3);
@@ -123,7 +123,7 @@ static void fork_in_it(cord_transfer t, const struct cord_report *report, void *
     char line[512];
     CHECK(cord_json(own, line, sizeof line) > 0);
     FAILS(ENODATA, cord_stranded(own, line, sizeof line));
-    /* A callback of the child's own is one, and only while it runs. */
+    /* A callback of the child's own cannot wait, while it runs. */
     pid_t unset = -1;
     CHECK(cord_on_end(own, wait_in_it, &unset) == 0);
     CHECK(unset == 0);

@@ -62,7 +62,7 @@ static void group(void)
     close(ready.out);
 }
 
-/* Neither in the group nor to be told: SIGIO would end it. */
+/* A process outside the group: SIGIO would end it. */
 static pid_t bystander(int *life)
 {
     struct channel ends = make_pipe(), ready = make_pipe();
@@ -103,7 +103,7 @@ static void first_of_all(void)
         cord_transfer t = cord_last(a.out);
         close(a.in);
         CHECK(cord_wait(t, NULL) == 0);
-        /* Whoever was to be told has been. */
+        /* The signal has been sent to the group. */
         struct timespec now = {0, 0};
         CHECK(sigtimedwait(&told, NULL, &now) == SIGIO);
         _exit(0);

@@ -33,7 +33,7 @@ impl Job {
             if to.new {
                 return Err(came_meanwhile(from, to));
             }
-            // While it is open, no other file gets its inode.
+            // While it is open, no other file can get its inode number.
             let old = self.by_name(to).map_err(writing)?;
             let there = again(|| rustix::fs::fstat(&old)).map_err(writing)?;
             if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) {

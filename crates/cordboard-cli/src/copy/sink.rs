@@ -206,8 +206,8 @@ impl Job {
             self.written.replace(source, to, &stat)?;
         }
         if file && stat.st_size > 0 && !self.append {
-            // What is refused of one regular file is refused of all, if there is
-            // the path that takes every pair.
+            // A request that is refused for one regular file is refused for all,
+            // if the path that takes every pair may be used.
             let alike = kind(from) == FileType::RegularFile && self.reads_and_writes();
             if !(alike && self.checked.load(Ordering::Relaxed)) {
                 let request = self.request.clone();
@@ -219,8 +219,8 @@ impl Job {
                 }
                 self.checked.store(true, Ordering::Relaxed);
             }
-            // Nothing comes in their place after a stop, which also ends the
-            // search for files of the source.
+            // After a stop no new contents would follow, and the search for files
+            // of the source is incomplete.
             go_on()?;
             again(|| rustix::fs::ftruncate(&fd, 0))
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Emptying))?;

@@ -2,10 +2,10 @@
 //! too: by another of its names, by a symlink that was there, or because the
 //! destination has one of the operands in it.
 //!
-//! A sink of the first two sorts has several names, or was reached by a symlink,
-//! which is rare. The first of them is reason enough to look at all sources once.
-//! Of the third sort it is an operand, or in the tree of one: no name below the
-//! destination leads there past the operand itself.
+//! A sink of the first two kinds has several names, or was reached by a symlink,
+//! which is rare. At the first such sink all sources are looked at once. A sink of
+//! the third kind is an operand, or is below one: each path from the destination
+//! to it goes through the operand.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};

@@ -60,8 +60,8 @@ pub fn patience(ended: Ended, idle: Option<Duration>) -> Duration {
     }
 }
 
-/// `look` waits for so long at most, and returns how long it was; there is
-/// nothing to poll for once the peer has said all.
+/// `look` waits for so long at most, and returns how long it waited. Once the
+/// peer has ended its direction there is nothing to poll for.
 fn until_taken(
     socket: BorrowedFd<'_>,
     tcp: bool,
@@ -80,7 +80,7 @@ fn until_taken(
     let mut patience = full;
     loop {
         let peer = discard(socket);
-        // Asked for before the bytes, which are those that are left for good then.
+        // Asked before `unsent`: of a broken connection that no longer changes.
         let broken = broken(socket);
         let now = unsent(socket);
         if now != left {
@@ -107,8 +107,8 @@ fn until_taken(
     }
 }
 
-/// Why a connection is in no state any more (`TCP_CLOSE`): it broke, or both
-/// sides have ended it. `None`: it is in one.
+/// Why a connection is closed (`TCP_CLOSE`): it broke, or both sides have ended
+/// it. `None`: it is not closed.
 fn broken(socket: BorrowedFd<'_>) -> Option<Errno> {
     if rustix::net::getpeername(socket) != Err(Errno::NOTCONN) {
         return None;
@@ -205,7 +205,7 @@ mod tests {
         reset(peer, &ours);
         let done = until_taken(ours.as_fd(), true, false, PATIENCE, no_look);
         assert_eq!(done.unwrap(), Sent::Broken(Errno::CONNRESET));
-        // All that was sent is acknowledged: that is all that can be told.
+        // All that was sent is acknowledged, and nothing more can be known.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(done.unwrap(), Sent::Taken);
     }
 
-    /// Its end says nothing of what it has.
+    /// The end of the peer's direction says nothing of what the peer has read.
     #[test]
     fn a_peer_that_has_said_all_is_waited_for_too() {
         for resets in [false, true] {

@@ -31,7 +31,7 @@ pub struct Opened {
     /// A file with contents that are to be replaced.
     pub replace: bool,
     stream: Option<Way>,
-    /// Its direction was ended.
+    /// Our direction was shut down.
     ended: bool,
 }
 
@@ -111,8 +111,8 @@ impl Opened {
         done.map_err(|errno| Problem::call(shown, Side::Sink, errno, Doing::Moving))
     }
 
-    /// What the file system of a file says at a close, by a second descriptor,
-    /// where there is one (`filp_flush`, fs/open.c, is called for each).
+    /// What the file system of a file says at the close of a second descriptor
+    /// (`filp_flush`, fs/open.c, is called for each); `Ok` if none can be made.
     pub fn ask(&self) -> Result<(), rustix::io::Errno> {
         let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
         match rustix::io::fcntl_dupfd_cloexec(self, 3) {
@@ -121,7 +121,7 @@ impl Opened {
         }
     }
 
-    /// Nothing more will be written: whoever reads it is told so now. What is
+    /// Nothing more will be written: its reader sees the end now. What is
     /// left is a connection that is still to be [finished](Opened::finish); all
     /// else is [closed](Opened::close).
     pub fn end(mut self) -> Result<Option<Opened>, Problem> {

@@ -169,7 +169,7 @@ impl Video {
         }
     }
 
-    /// Nothing more is shown: whoever reads the sink is told; a new file that
+    /// Nothing more is shown: the sink's reader sees the end; a new file that
     /// got nothing before it came to that, by `close`, is removed. What of the
     /// sink is still to be [finished](Opened::finish).
     pub fn end(mut self, close: Close) -> (Account, Option<Problem>, Option<Opened>) {

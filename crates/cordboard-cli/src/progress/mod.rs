@@ -91,8 +91,8 @@ impl Watch {
         }
     }
 
-    /// What moves nothing is left alone for twice as long each time: a file system
-    /// that ends a call where a signal comes would never get through with it.
+    /// The interval doubles each time nothing has moved: a file system that ends
+    /// a call at each signal would otherwise never complete it.
     fn slow_down(&mut self, moves: bool, elapsed: Duration) {
         let (pace, since) = self.pace;
         let next = match moves {
@@ -142,7 +142,7 @@ impl Watch {
         };
         let slow = self.pace.0 != EVERY;
         if slow && signals::stop().is_none() {
-            // It ends a write that blocks.
+            // Its signal ends a write that blocks.
             signals::tick(EVERY);
         }
         self.screen.draw(&frame.line(width()));

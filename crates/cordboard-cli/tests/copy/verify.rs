@@ -3,19 +3,10 @@
 use std::os::unix::fs::chown;
 use std::process::{Command, Stdio};
 
-use testkit::refuse::{apart, refuse, refuse_where};
+use testkit::refuse::{FCNTL, FTRUNCATE, apart, refuse, refuse_where};
 
 use crate::common::*;
 use crate::{chmod, mortal};
-
-#[cfg(target_pointer_width = "64")]
-const FCNTL: libc::c_long = libc::SYS_fcntl;
-#[cfg(not(target_pointer_width = "64"))]
-const FCNTL: libc::c_long = libc::SYS_fcntl64;
-#[cfg(target_pointer_width = "64")]
-const FTRUNCATE: libc::c_long = libc::SYS_ftruncate;
-#[cfg(not(target_pointer_width = "64"))]
-const FTRUNCATE: libc::c_long = libc::SYS_ftruncate64;
 
 #[test]
 fn a_new_file_that_its_owner_may_not_read() {

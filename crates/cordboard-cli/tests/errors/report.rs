@@ -122,8 +122,6 @@ fn what_was_asked_for_and_could_not_be_written() {
     assert_eq!((closed.code(), closed.stdout()), (1, &b"abcd"[..]));
 }
 
-/// A descriptor that is open for reading only takes nothing, and one that was
-/// closed neither: what was asked for is lost, and EBADF is not ignored.
 /// A limit on the size of files (`RLIMIT_FSIZE`) is an error of that file, and
 /// no signal that ends the command.
 #[test]
@@ -150,6 +148,8 @@ fn what_was_asked_for_goes_to_a_file_that_may_not_grow() {
     assert_eq!(read(&full).len(), 4096);
 }
 
+/// A descriptor that is open for reading only takes nothing, and one that was
+/// closed neither: what was asked for is lost, and EBADF is not ignored.
 #[test]
 fn what_was_asked_for_goes_to_a_descriptor_that_takes_nothing() {
     let dir = dir();

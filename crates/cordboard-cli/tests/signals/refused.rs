@@ -6,7 +6,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
-use testkit::refuse::{apart, refuse, refuse_where};
+use testkit::refuse::{FCNTL, apart, refuse, refuse_where};
 
 use super::common::*;
 use super::settled;
@@ -20,11 +20,6 @@ const REFUSED: [&[libc::c_long]; 4] = [
 ];
 /// A filter's words; and that no descriptor is to be had.
 const ERRNOS: [i32; 4] = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EMFILE];
-
-#[cfg(target_pointer_width = "64")]
-const FCNTL: libc::c_long = libc::SYS_fcntl;
-#[cfg(not(target_pointer_width = "64"))]
-const FCNTL: libc::c_long = libc::SYS_fcntl64;
 
 /// A run of the command without these calls, with a pipe at either end.
 fn start_without(

@@ -222,10 +222,10 @@ impl<'fd> Endpoint<'fd> {
         }
     }
 
-    /// A terminal once more, by a descriptor that never waits; `None` of anything
-    /// else, and where it can't be had. Also of one that does not wait now:
-    /// whoever shares its description may change that between any look at the
-    /// flag and the call.
+    /// Opens a terminal again with `O_NONBLOCK`; `None` for anything else, and
+    /// where that fails. A terminal that has the flag is opened again too: another
+    /// process that shares its description may clear the flag right before a
+    /// call.
     pub(crate) fn without_waiting(&self, side: Side) -> Option<OwnedFd> {
         let flags = match side {
             Side::Source => OFlags::RDONLY,

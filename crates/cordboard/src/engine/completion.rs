@@ -179,8 +179,8 @@ impl<O: Ending> Completion<O> {
         callback(&report);
     }
 
-    /// What is readable once it has ended. `may` says whether it can be made
-    /// here, and rung by whoever ends the transfer.
+    /// What is readable once it has ended. `may` says whether the calling thread
+    /// can make it so that the engine's threads can ring it.
     pub(crate) fn bell(&self, may: impl FnOnce() -> Result<(), Errno>) -> Result<&Bell, Errno> {
         let state = self.lock();
         if let Some(bell) = self.bell.get() {

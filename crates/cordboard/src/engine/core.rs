@@ -153,8 +153,9 @@ impl Core {
         disk.as_ref().map(|(station, _)| Arc::clone(station))
     }
 
-    /// The host has closed what would wake its threads: the watch ends what the
-    /// sleeping one has, and the others end what they have by themselves.
+    /// The host has closed the descriptors that wake the engine's threads. The
+    /// watch ends the transfers of the sleeping thread; the other threads end
+    /// theirs by themselves.
     pub(super) fn end_without_waking(&self) {
         while self.is_active() {
             self.main.seat().doubt();

@@ -50,8 +50,8 @@ impl Job {
     /// Settles, closes the descriptors, and tells everyone: in this order, so
     /// that whoever has heard of the end can rely on the rest.
     pub(super) fn finish(self: Box<Self>) {
-        // An end that was found in another file is none, and no number of
-        // another's is closed.
+        // The host may have other files under these numbers: an end that was
+        // found there does not count, and nothing is closed.
         if self.ticket.core.is_lost_by_now() || !self.transfer.has_its_own() {
             return self.let_go();
         }

@@ -32,8 +32,8 @@ use crate::transfer::{Awake, Clock, Need, Next, Place, Turn, What};
 /// How long a thread that sleeps with transfers under way goes without checking
 /// that its descriptors are still its own.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The same of the thread for direct copies, which has no watch. A block takes
-/// less.
+/// The same for the thread for direct copies, which has no watch. A block takes
+/// less time.
 const DISK: Duration = Duration::from_secs(1);
 /// How long the result of that check is trusted.
 const FRESH: Duration = Duration::from_millis(1);
@@ -404,7 +404,7 @@ impl Reactor {
         timeout: Option<Duration>,
         events: &mut [MaybeUninit<Event>],
     ) -> Option<Charge<Result<(), Errno>>> {
-        // A busy thread never sleeps, and would take the events of another's epoll.
+        // A busy thread never sleeps, and could take events of the host's epoll.
         if !self.is_here() {
             return Some((self, Err(Errno::EBADF)));
         }

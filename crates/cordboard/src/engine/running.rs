@@ -45,7 +45,7 @@ pub(super) struct Shared {
 /// How long a thread waits for an end before it checks that the engine's
 /// descriptors are still its own.
 const SOON: Duration = Duration::from_millis(20);
-/// The same at last; it doubles each time.
+/// The longest such time: it doubles with each check.
 const LATER: Duration = Duration::from_secs(60);
 
 impl Shared {
@@ -63,7 +63,7 @@ impl Shared {
         })
     }
 
-    /// What the calling thread opens, the engine can reach.
+    /// Whether the engine has the descriptors that the calling thread opens.
     fn is_in_reach(&self) -> Result<(), Errno> {
         let core = self.core.upgrade();
         match core.is_some_and(|core| core.has_other_descriptors()) {
@@ -228,8 +228,8 @@ impl Running {
             if self.is_orphan() {
                 return None;
             }
-            // A handler may fork behind that look and before the sleep: its child
-            // sleeps no longer than has been waited so far.
+            // A handler may fork between that look and the sleep: the child then
+            // sleeps no longer than the wait has taken so far.
             let most = next;
             next = (2 * next).min(LATER);
             if most > SOON {

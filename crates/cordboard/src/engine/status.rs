@@ -11,8 +11,8 @@ use crate::transfer::Transfer;
 #[non_exhaustive]
 pub struct Status {
     /// Bytes taken from the source so far. Where blocks are carried in any order
-    /// ([`PathName::Direct`]), a block is neither read nor written before it and
-    /// all before it are in the sink.
+    /// ([`PathName::Direct`]), a block counts as read and as written once it and
+    /// all blocks before it are in the sink.
     pub read: u64,
     /// Bytes the sink accepted so far.
     pub written: u64,

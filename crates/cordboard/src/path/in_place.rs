@@ -49,8 +49,8 @@ pub(super) fn write_by(
 ///
 /// # Errors
 ///
-/// `EBADF`: it has, and the kernel cannot be told (before Linux 6.9). Otherwise
-/// as `pwrite(2)`.
+/// `EBADF`: it has, and the kernel has no `RWF_NOAPPEND` (before Linux 6.9), or
+/// a filter refuses the call. Otherwise as `pwrite(2)`.
 pub(super) fn write_at(
     sink: BorrowedFd<'_>,
     bytes: &[u8],

@@ -158,7 +158,7 @@ impl Step for Staged {
         match (self.failed, self.chain.fault()) {
             (None, Some(Errno::ENOMEM)) => Verdict::StageFailed(Errno::ENOMEM),
             (Some(errno), _) | (None, Some(errno)) => Verdict::Failed(Side::Source, errno),
-            // The size, and nothing is left to be made of it.
+            // The size is reached, and the stages have nothing more to make.
             (None, None) if flow.left == 0 => Verdict::Moved(flow.read - before),
             (None, None) => Verdict::Ended,
         }

@@ -1,9 +1,9 @@
 //! What the kernel says in files of procfs.
 //!
-//! A file under `/proc/sys` has its number for the first read only
-//! (`do_proc_dointvec` in kernel/sysctl.c: nothing past offset 0), so what a
-//! short read leaves of it cannot be had by another. And the beginning of a
-//! number is another number. So only what ends with its newline counts.
+//! A file under `/proc/sys` gives its number to the first read only
+//! (`do_proc_dointvec` in kernel/sysctl.c: nothing past offset 0), so a second
+//! read cannot complete a short one. The first digits of a number are another
+//! number. So only text that ends with its newline counts.
 
 /// The number that is the whole of this file; `None` if it says anything else.
 pub(crate) fn number(file: &str) -> Option<usize> {

@@ -187,14 +187,14 @@ pub(crate) fn spawn(call: Call) -> Result<(), Call> {
     settle(pool.submit(call), own)
 }
 
-/// Which one it is.
+/// Tells one call from another, if it captures anything.
 fn address(call: &Call) -> *const () {
     std::ptr::from_ref(&**call).cast()
 }
 
-/// Does what no thread can be had for, but for this caller's own call, which it
-/// gives back. Threads that could not be started may all have been others', and
-/// the last to be given up has everybody's.
+/// Makes the calls that no thread can be had for, except this caller's own, which
+/// it gives back. The last caller whose thread could not be started gets the calls
+/// of all.
 fn settle(refused: VecDeque<Call>, own: *const ()) -> Result<(), Call> {
     let mut mine = None;
     for call in refused {
@@ -244,10 +244,10 @@ mod tests {
         assert_eq!(take(&mut threads[2]), Some(4));
     }
 
-    /// Two ask for a thread each, and none can be had: who is told so last gets
-    /// its own call back, whoever came first, and does the other's.
+    /// Two callers ask for a thread each, and none can be had: the one that
+    /// learns it last gets its own call back, and does the other's.
     #[test]
-    fn everybody_gets_their_own_call_back() {
+    fn each_caller_gets_its_own_call_back() {
         for second_is_last in [false, true] {
             let queue: Queue<Call> = Queue::new(2);
             let (told, heard) = std::sync::mpsc::channel();
@@ -274,10 +274,10 @@ mod tests {
     }
 
     /// A thread was told of work and has not begun: it takes one piece, and may
-    /// block at it. Another one that was replaced does not leave the rest of
-    /// its own with nobody to come to it.
+    /// block at it. Another thread that was replaced does not leave the rest of
+    /// its work if no thread would come to it.
     #[test]
-    fn a_replaced_thread_leaves_its_rest_to_somebody() {
+    fn a_replaced_thread_leaves_its_rest_to_another() {
         const MOMENT: Duration = Duration::from_millis(10);
         for overseen in [false, true] {
             let queue: Queue<u8> = Queue::new(1);

@@ -202,7 +202,7 @@ impl<T> Queue<T> {
 
     /// Puts work at the end of the queue, and takes the first; the same work
     /// again, if the queue is empty. `None`: the thread is to leave, because
-    /// another one has taken its place, and somebody comes to the work.
+    /// another one has taken its place, and a thread will come to the work.
     pub(crate) fn trade(&self, item: T, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
         if state.items.is_empty() {

@@ -17,8 +17,7 @@ use crate::sys::Bell;
 /// The wake-up is a descriptor of the thread that makes the handle. A transfer
 /// that runs where its number is another file (`unshare(2)`, `CLONE_FILES`)
 /// checks every 20 ms. A thread that had descriptors of its own before the
-/// handle was made wakes nobody: what it cancels ends when it next moves or is
-/// woken.
+/// handle was made cannot wake the transfer, which then ends at its next step.
 #[derive(Debug, Clone)]
 pub struct Control {
     shared: Arc<Shared>,
@@ -151,8 +150,8 @@ impl Control {
 #[non_exhaustive]
 pub struct Progress {
     /// Bytes taken from the source so far. Where blocks are carried in any order
-    /// ([`PathName::Direct`]), a block is neither read nor written before it and
-    /// all before it are in the sink.
+    /// ([`PathName::Direct`]), a block counts as read and as written once it and
+    /// all blocks before it are in the sink.
     pub read: u64,
     /// Bytes the sink accepted so far.
     pub written: u64,

@@ -111,7 +111,7 @@ impl Walk {
         }
     }
 
-    /// The descriptor that it has opened, for whoever closes it.
+    /// The descriptor that it has opened, for the caller to close.
     pub(crate) fn into_own(self) -> Option<OwnedFd> {
         self.own
     }

@@ -76,7 +76,7 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// A silent source with these bytes in it, and who keeps it open.
+/// A silent source with these bytes in it, and the end that keeps it open.
 fn silent(bytes: &[u8]) -> (UnixStream, UnixStream) {
     let (source, mut feed) = UnixStream::pair().unwrap();
     feed.write_all(bytes).unwrap();

@@ -242,7 +242,7 @@ impl<'a> Transfer<'a> {
         let ids = ids.map(|id| id.map(|id| (id.device, id.inode)));
         let walks = self.walk.take().and_then(holes::Walk::into_own);
         let again = std::mem::take(&mut self.reopened).into_iter().chain(walks);
-        // Opened again, it is one of the two files.
+        // What was opened again is one of the two files.
         let again = again.map(|fd| (fd, &ids[..]));
         let owned = self.owned.take().into_iter().flatten();
         let owned = owned.zip(ids.iter().map(std::slice::from_ref));

@@ -80,9 +80,9 @@ pub struct Request {
     /// stream is sent to a datagram sink. `None`: whatever suits the pair.
     pub block: Option<NonZeroUsize>,
     /// End, without an error, when nothing has moved for this long. If the source
-    /// falls silent, what was read of it still goes to the sink, which has as long
-    /// again to take each part; so does what stages make of it, to its very end. A
-    /// stage that finds it cut off fails the source's side, as at the source's end.
+    /// falls silent, the bytes that were read, and what the stages make of them, still
+    /// go to the sink, which has the same time again to take each part. A stage whose
+    /// input is incomplete then fails on the source's side, as at the source's end.
     /// A call that waits inside the kernel, where nothing can end it, is finished
     /// first: [`Running::cancel`](crate::Running::cancel) says which do.
     pub idle: Option<Duration>,

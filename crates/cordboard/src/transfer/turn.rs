@@ -185,8 +185,8 @@ impl Course {
                 what: What::Rest(side),
                 timeout: Some(need.timeout.map_or(REST, |t| t.min(REST))),
             }),
-            // The sink was not asked to take what is in hand, and has as long
-            // for each part of it as the source had.
+            // What is in hand was not offered to the sink yet, which has the same
+            // time for each part of it.
             Next::End(Turn::Done(Ended::Idle))
                 if side == Side::Source && !self.winds_up && transfer.holds() =>
             {

@@ -31,8 +31,8 @@ fn who_waits_for_a_block_finds_out_that_all_is_closed() {
         return;
     }
     if crate::engine() == "io_uring" {
-        // A read of this file system's does not return from the call that hands
-        // it over.
+        // A read from this file system does not return from the call that submits
+        // it.
         return;
     }
     let data = pattern(4 * MIB);
@@ -62,7 +62,7 @@ fn who_waits_for_a_block_finds_out_that_all_is_closed() {
                 while !sleeps("cordboard-disk") {
                     std::thread::yield_now();
                 }
-                // SAFETY: a number that nobody here uses.
+                // SAFETY: standard input, which nothing in this process uses.
                 let input = unsafe { std::os::fd::BorrowedFd::borrow_raw(0) };
                 child::replace(input, told.as_fd());
                 child::close_from(3);

@@ -53,8 +53,8 @@ fn the_engine_that_was_asked_for_is_the_one() {
     assert!(seen.reads > 1, "several blocks in flight: {}", seen.reads);
 }
 
-/// Blocks on their way are counted on both sides once they are through, so the
-/// figures agree whenever somebody looks, and whoever else does.
+/// A block is counted on both sides once it is in the sink, so the figures agree
+/// at each look, also if two threads look.
 #[test]
 fn the_figures_agree_at_every_look() {
     let _dog = watchdog("the_figures_agree_at_every_look");

@@ -35,7 +35,7 @@ fn no_private_pipe_above(size: usize, test: &'static str) -> bool {
     own
 }
 
-/// Somebody's pipe of this size; (read end, write end).
+/// A pipe of the caller's of this size; (read end, write end).
 fn pipe_of(size: usize, flags: PipeFlags) -> (OwnedFd, OwnedFd) {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | flags).unwrap();
     assert_eq!(fcntl_setpipe_size(&writer, size), Ok(size));
@@ -64,7 +64,7 @@ fn ends(kind: From, size: usize) -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// What gives these bytes and then ends, and who writes them.
+/// A source that gives these bytes and then ends, and the thread that writes them.
 fn source(kind: From, size: usize, data: &[u8]) -> (OwnedFd, Option<JoinHandle<()>>) {
     if kind == From::File {
         return (common::file_with(data).into(), None);

@@ -35,7 +35,7 @@ fn a_busy_thread_takes_no_event_of_the_hosts() {
 }
 
 /// The host closes the engine's descriptors in the same millisecond as they
-/// were looked at: who is about to close by number looks again.
+/// were checked: they are checked again before a close by number.
 #[test]
 fn what_is_closed_by_number_is_looked_at_before() {
     assert!(child::in_a_child(|| {

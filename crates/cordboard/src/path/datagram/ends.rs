@@ -30,11 +30,10 @@ impl Credentials {
     }
 }
 
-/// Whether a message of no bytes is the end: reading was shut down, and nothing
-/// but the end is still to come; empty messages aside, of which nothing tells
-/// where there are no credentials: on other than sequenced-packet sockets,
-/// where a filter refuses `SO_PASSCRED`, and where another process that shares
-/// the socket has taken it off.
+/// Whether a message of no bytes is the end: reading was shut down, and no bytes
+/// are left. Without credentials an empty message cannot be told from the end:
+/// on other than sequenced-packet sockets, where a filter refuses `SO_PASSCRED`,
+/// and where another process that shares the socket has cleared it.
 pub(in crate::path) fn is_end(flow: &Flow<'_>, message: &Received) -> bool {
     match flow.source.kind() {
         // If poll(2) fails (RLIMIT_NOFILE), no bytes are the end.
@@ -45,11 +44,10 @@ pub(in crate::path) fn is_end(flow: &Flow<'_>, message: &Received) -> bool {
     }
 }
 
-/// Whether a source that gives nothing without waiting has ended. Once reading
-/// was shut down, a call that waits returns 0, one that does not is `EAGAIN`
-/// still (`__skb_recv_udp`, net/ipv4/udp.c; `__unix_dgram_recvmsg`,
-/// net/unix/af_unix.c), and `poll(2)` finds it readable: to be asked of a source
-/// that polled so.
+/// Whether a source that polled readable, and then gave `EAGAIN`, has ended. Once
+/// reading was shut down, a call that waits returns 0, but a call that does not
+/// wait still fails with `EAGAIN` (`__skb_recv_udp`, net/ipv4/udp.c;
+/// `__unix_dgram_recvmsg`, net/unix/af_unix.c).
 pub(in crate::path) fn has_ended(flow: &Flow<'_>) -> bool {
     let datagrams = flow.source.kind().is_datagram();
     datagrams && reading_was_shut_down(flow) == Some(true) && is_empty(flow)

@@ -41,7 +41,7 @@ impl Datagram {
         done.map_err(failed)?;
         let last = self.received.iter().rposition(|r| r.length > 0);
         for (index, received) in self.received.iter().enumerate() {
-            // What was received with it is behind it, and shows no more.
+            // The socket no longer shows what was received in the same batch.
             let behind = last.is_none_or(|last| index > last);
             if received.length == 0 && behind && is_end(flow, received) {
                 self.ended = true;

@@ -144,7 +144,7 @@ impl Datagram {
         if !flow.source.kind().is_datagram() {
             return self.cut(flow);
         }
-        // Its calls have a flag against waiting, and use it up as well.
+        // Its calls can be told not to wait, but use up the readiness too.
         flow.may_read(true);
         if flow.sink.kind().is_datagram() {
             self.receive(flow)

@@ -467,7 +467,7 @@ fn account(flow: &mut Flow<'_>, bytes: u64) -> Result<(), Verdict> {
     flow.move_source(bytes as i64)
         .map_err(failed(Side::Source))?;
     if let Err(errno) = flow.move_sink(bytes as i64) {
-        // Nothing is counted, so nothing may be skipped.
+        // Nothing is counted, so the source goes back.
         let _ = flow.move_source(-(bytes as i64));
         return Err(Verdict::Failed(Side::Sink, errno));
     }

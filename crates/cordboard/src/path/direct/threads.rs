@@ -122,7 +122,7 @@ impl ByThreads {
             ids: [&source, &sink].map(identity),
             source,
             sink,
-            // Threads ring it that come late.
+            // A thread that comes late still rings it.
             bell: Bell::distinct()?,
         });
         let shared = Shared::default();
@@ -236,7 +236,7 @@ mod tests {
             child::replace(ring.files.sink.as_fd(), host[1].as_fd());
             let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
             child::replace(ring.fd(), counter.as_fd());
-            // On this thread: it says so itself.
+            // Done on this thread, without the bell.
             ring.alone = true;
             let mut told = Vec::new();
             ring.reap(false, &mut told).unwrap();
