@@ -91,6 +91,53 @@ fn a_clone_moves_both_positions_and_counts_exactly() {
     }
 }
 
+/// The source has another length by the time that it is cloned: what the sink
+/// has is what is counted, and what it had already is left alone.
+#[test]
+fn a_source_that_changes_its_length_at_a_clone() {
+    let _dog = watchdog("a_source_that_changes_its_length_at_a_clone");
+    let data = pattern(4 * MIB + 17);
+    for (kind, size) in [("xfs", 320 << 20), ("btrfs", 256 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        for (had, length, then) in [
+            (0, MIB + 17, 3 * MIB + 5),
+            (0, 3 * MIB + 5, MIB + 17),
+            (0, MIB + 17, 0),
+            (4 * MIB + 17, MIB + 17, 3 * MIB),
+        ] {
+            let what = format!("{kind}: {length}, then {then}, over {had}");
+            let (source, sink) = (mount.file("source"), mount.file("sink"));
+            source.write_all_at(&data[..length], 0).unwrap();
+            sink.write_all_at(&vec![b'x'; had], 0).unwrap();
+            let mut report = None;
+            let clones = testkit::midst::refusing(
+                &[libc::SYS_ioctl],
+                || report = Some(run(&source, &sink, only(&[Clone])).report),
+                |count| {
+                    if count == 0 {
+                        source.set_len(0).unwrap();
+                        source.write_all_at(&data[..then], 0).unwrap();
+                    }
+                    None
+                },
+            );
+            let (Some(report), Some(_)) = (report, clones) else {
+                return testkit::skip::here("calls cannot be held here");
+            };
+            let written = report.written as usize;
+            let there = content(&sink);
+            assert_eq!(there.len(), had.max(written), "{what}: {report:?}");
+            assert!(there[..written] == data[..written], "{what}: {report:?}");
+            let rest = there[written..].iter().all(|byte| *byte == b'x');
+            assert!(rest, "{what}: {report:?}");
+            let cloned = if had == 0 { then } else { 0 };
+            assert_eq!(written, cloned, "{what}: {report:?}");
+        }
+    }
+}
+
 /// Fills a file system but for about this much.
 fn fill(mount: &Mount, but: usize) {
     let ballast = mount.file("ballast");

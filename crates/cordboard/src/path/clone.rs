@@ -44,8 +44,8 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 }
 
 /// The one step. Every refusal declines: a clone that failed has moved no
-/// position and counts nothing, whatever part of the sink it may have mapped
-/// is written again by the next path.
+/// position and counts nothing. Whatever part of the sink it may have mapped
+/// (btrfs and xfs out of room) is written again by the next path.
 ///
 /// | errno | why | evidence |
 /// |---|---|---|
@@ -78,21 +78,24 @@ impl Step for Clone {
         if length == 0 {
             return Verdict::Declined("the source has no size to go by".into());
         }
+        let empty = rustix::fs::fstat(flow.sink_fd()).is_ok_and(|sink| sink.st_size == 0);
         // An exact length gives an exact count: a file that grows meanwhile
         // makes a length that ends off a block boundary EINVAL.
-        let mut cloned = sys::clone_range(flow.source_fd(), from, length, flow.sink_fd(), to);
-        let whole_file = from == 0 && to == 0 && length == size;
-        if cloned.is_err() && whole_file && flow.left == u64::MAX {
+        let ranged = sys::clone_range(flow.source_fd(), from, length, flow.sink_fd(), to);
+        let whole_file = from == 0 && to == 0 && length == size && flow.left == u64::MAX;
+        let cloned = match ranged {
+            Ok(()) => Ok(length),
             // OpenZFS has refused FICLONERANGE where it took FICLONE, and the
-            // other way round. Only where no size was given: what the source
-            // has grown by meanwhile would come along.
-            cloned = whole(flow, size);
-        }
-        match cloned {
-            Ok(()) => {}
+            // other way round. Only where no size was given, and the sink has
+            // nothing that the source's end could reach.
+            Err(_) if whole_file && empty => whole(flow, length),
+            Err(errno) => Err(errno),
+        };
+        let length = match cloned {
+            Ok(length) => length,
             Err(Errno::EINTR) => return Verdict::Moved(0),
             Err(errno) => return Verdict::Declined(errno.into()),
-        }
+        };
         // A clone moves neither position.
         if let Err(errno) = flow.move_source(length as i64) {
             return Verdict::Failed(Side::Source, errno);
@@ -109,15 +112,9 @@ impl Step for Clone {
     }
 }
 
-/// `FICLONE`, if what it made is as long as what was asked for.
-fn whole(flow: &Flow<'_>, size: u64) -> Result<(), Errno> {
+/// `FICLONE` into an empty sink: how many bytes that was. The source may have
+/// another length by then than before, and xfs says 0 for a part (out of room).
+fn whole(flow: &Flow<'_>, size: u64) -> Result<u64, Errno> {
     sys::clone_file(flow.source_fd(), flow.sink_fd())?;
-    let made = rustix::fs::fstat(flow.sink_fd())?.st_size as u64;
-    // Grown meanwhile, or the sink was longer before: written again by the
-    // next path, from the start, to the same effect.
-    if made == size {
-        Ok(())
-    } else {
-        Err(Errno::EINVAL)
-    }
+    Ok(rustix::fs::fstat(flow.sink_fd()).map_or(size, |made| made.st_size as u64))
 }
