@@ -341,44 +341,39 @@ fn idle_with_bytes_that_are_lost_is_a_failure() {
     ] {
         let (stdin, mut feed) = std::io::pipe().unwrap();
         let (mut reader, stdout) = std::io::pipe().unwrap();
+        // All is there before the limit begins.
+        rustix::pipe::fcntl_setpipe_size(&feed, 1 << 18).unwrap();
+        feed.write_all(&data).unwrap();
         let mut command = cordboard();
         (command.args(first)).args([flag, "--json", "--idle", "0.05"]);
         command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         // Its ends of the pipes, which the child has now.
         drop(command);
-        let (fed, feed) = std::thread::scope(|scope| {
-            let feeder = scope.spawn(|| {
-                // It may end before it has all.
-                let fed = feed.write_all(&data).is_ok();
-                (fed, feed)
-            });
-            let run = end(child);
-            let says = [
-                "standard output: nothing has moved",
-                "more were",
-                "are lost",
-            ];
-            let json = run.fails(1, &says).json();
-            let all = format!("{} more were {lost}, and are lost", json["stranded"]);
-            assert!(run.stderr().contains(&all), "{}", run.stderr());
-            assert!(json["stranded"].as_u64() > Some(0), "{json}");
-            let ended = [&json["ended"], &json["failed"], &json["errno"]];
-            let expected = [
-                &"idle".into(),
-                &serde_json::Value::Null,
-                &serde_json::Value::Null,
-            ];
-            assert_eq!(ended, expected, "{first:?}");
-            let mut got = Vec::new();
-            reader.read_to_end(&mut got).unwrap();
-            assert_eq!(json["written"], got.len());
-            if flag != "--zstd" {
-                assert!(data.starts_with(&got), "{first:?}");
-            }
-            feeder.join().unwrap()
-        });
-        drop((fed, feed));
+        let run = end(child);
+        let says = [
+            "standard output: nothing has moved",
+            "more were",
+            "are lost",
+        ];
+        let json = run.fails(1, &says).json();
+        let all = format!("{} more were {lost}, and are lost", json["stranded"]);
+        assert!(run.stderr().contains(&all), "{}", run.stderr());
+        assert!(json["stranded"].as_u64() > Some(0), "{json}");
+        let ended = [&json["ended"], &json["failed"], &json["errno"]];
+        let expected = [
+            &"idle".into(),
+            &serde_json::Value::Null,
+            &serde_json::Value::Null,
+        ];
+        assert_eq!(ended, expected, "{first:?}");
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        assert_eq!(json["written"], got.len());
+        if flag != "--zstd" {
+            assert!(data.starts_with(&got), "{first:?}");
+        }
+        drop(feed);
     }
 }
 
@@ -393,7 +388,7 @@ fn idle_leaves_a_complete_frame_to_a_reader_that_is_late() {
     let data = bytes(120_000);
     feed.write_all(&data).unwrap();
     let mut command = cordboard();
-    command.args(["splice", "-", "-", "--zstd", "--json", "--idle", "0.5"]);
+    command.args(["splice", "-", "-", "--zstd", "--json", "--idle", "2"]);
     command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     drop(command);
@@ -420,17 +415,18 @@ fn idle_within_a_frame_is_a_failure() {
     let plain = file(&dir, "s", &bytes(1000));
     let packed = run(cordboard().args(["cat", "--zstd"]).arg(plain));
     let frame = packed.ok().stdout();
-    let mut child = start(&["-", "-", "--unzstd", "--json", "--idle", "0.05"]);
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(&frame[..frame.len() - 1]).unwrap();
-    let run = end(child);
+    let (stdin, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(&frame[..frame.len() - 1]).unwrap();
+    let mut command = cordboard();
+    command.args(["splice", "-", "-", "--unzstd", "--json", "--idle", "0.05"]);
+    let run = run(command.stdin(stdin));
     let json = run.fails(1, &["standard input: ", "cut off"]).json();
     let ended = (&json["ended"], &json["failed"], &json["errno"]);
     assert_eq!(
         ended,
         (&"error".into(), &"source".into(), &"EBADMSG".into())
     );
-    drop(stdin);
+    drop(feed);
 }
 
 #[test]

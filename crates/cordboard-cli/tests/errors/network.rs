@@ -197,7 +197,7 @@ fn a_frames_end_after_a_silent_source_is_waited_for() {
     let (stdin, mut feed) = std::io::pipe().unwrap();
     feed.write_all(&bytes(60_000)).unwrap();
     let child = cordboard()
-        .args(["splice", "--json", "--zstd", "--idle", "1", "-"])
+        .args(["splice", "--json", "--zstd", "--idle", "2", "-"])
         .arg(format!("tcp:{address}"))
         .stdin(stdin)
         .stderr(Stdio::piped())

@@ -303,7 +303,7 @@ fn an_idle_source_leaves_a_complete_frame_to_a_slow_reader_on_an_engine() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let full = rustix::pipe::fcntl_getpipe_size(&writer).unwrap() as u64;
     let request = Request {
-        idle: Some(std::time::Duration::from_millis(500)),
+        idle: Some(std::time::Duration::from_secs(2)),
         ..any()
     };
     let copies = (source.try_clone().unwrap().into(), writer.into());
