@@ -1,6 +1,7 @@
 //! Telling an empty datagram from the end of the source.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
 
 use super::super::Flow;
 use crate::endpoint::Kind;
@@ -53,9 +54,18 @@ pub(in crate::path) fn has_ended(flow: &Flow<'_>) -> bool {
     datagrams && reading_was_shut_down(flow) == Some(true) && is_empty(flow)
 }
 
-/// No bytes are in it, as far as is known.
+/// No message is in it, as far as is known. `FIONREAD` tells the length of the
+/// next message only (`first_packet_length`, net/ipv4/udp.c; `unix_inq_len`,
+/// net/unix/af_unix.c), and 0 may be an empty one with others behind it: if there
+/// is one, a look at it is no error. A sequenced-packet socket tells the sum of
+/// all, and gives 0 for its end to a look as well.
 fn is_empty(flow: &Flow<'_>) -> bool {
-    matches!(sys::unsent(flow.source_fd()), Ok(0) | Err(_))
+    let fd = flow.source_fd();
+    if !matches!(sys::unsent(fd), Ok(0) | Err(_)) {
+        return false;
+    }
+    let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    flow.source.kind() == Kind::UnixSeqpacket || recv(fd, &mut [0; 1][..], look).is_err()
 }
 
 fn reading_was_shut_down(flow: &Flow<'_>) -> Option<bool> {
