@@ -175,8 +175,8 @@ enum Way {
     Look,
 }
 
-/// Whoever waits for a transfer, cancels it or looks at it finds out that the host
-/// has closed everything: the thread that sleeps is not woken for it.
+/// A wait, a cancel and a look each find out that the host has closed everything.
+/// The engine's sleeping thread is not woken for it.
 #[test]
 fn who_waits_finds_out_that_the_engine_is_closed() {
     let _dog = watchdog("who_waits_finds_out_that_the_engine_is_closed");

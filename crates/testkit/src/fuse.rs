@@ -4,8 +4,10 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use tempfile::TempDir;
 
 const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
@@ -159,22 +161,28 @@ fn serve(mut device: &File, served: Served<'_>) {
     }
 }
 
+/// Mounts a file in a directory of its own; `None` where that is not to be had.
+fn mount() -> Option<(File, TempDir)> {
+    let device = File::options().read(true).write(true).open("/dev/fuse");
+    let (device, dir) = (device.ok()?, tempfile::tempdir().ok()?);
+    mounted(&device, &file_in(&dir)).then_some((device, dir))
+}
+
+/// The file that is mounted in a directory.
+fn file_in(dir: &TempDir) -> PathBuf {
+    dir.path().join("file")
+}
+
 /// Mounts it for the length of a test; `false` where that is not to be had.
 ///
 /// # Panics
 ///
 /// As the test does.
 pub fn with_file(served: Served<'_>, test: impl FnOnce(&Path)) -> bool {
-    let Ok(device) = File::options().read(true).write(true).open("/dev/fuse") else {
+    let Some((device, dir)) = mount() else {
         return false;
     };
-    let Ok(dir) = tempfile::tempdir() else {
-        return false;
-    };
-    let at = dir.path().join("file");
-    if !mounted(&device, &at) {
-        return false;
-    }
+    let at = file_in(&dir);
     std::thread::scope(|scope| {
         scope.spawn(|| serve(&device, served));
         unmounting(&at, test);
@@ -189,16 +197,10 @@ pub fn with_file(served: Served<'_>, test: impl FnOnce(&Path)) -> bool {
 ///
 /// As the test does.
 pub fn with_file_of_none(test: impl FnOnce(&Path)) -> bool {
-    let Ok(device) = File::options().read(true).write(true).open("/dev/fuse") else {
+    let Some((device, dir)) = mount() else {
         return false;
     };
-    let Ok(dir) = tempfile::tempdir() else {
-        return false;
-    };
-    let at = dir.path().join("file");
-    if !mounted(&device, &at) {
-        return false;
-    }
+    let at = file_in(&dir);
     drop(device);
     unmounting(&at, test);
     true

@@ -29,6 +29,18 @@ pub fn split_mix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Bytes that do not compress.
+pub fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
 /// The pattern from `offset` on, as far as it lies in one piece; never empty.
 pub fn piece(offset: u64) -> &'static [u8] {
     let start = usize::try_from(offset % PERIOD as u64).unwrap_or(0);

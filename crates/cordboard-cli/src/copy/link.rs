@@ -92,7 +92,7 @@ impl Job {
         Ok(())
     }
 
-    /// A descriptor that only names what is there (`O_PATH`), be it a symlink.
+    /// A descriptor that only names the file (`O_PATH`). A symlink is not followed.
     fn by_name(&self, at: &Place<'_>) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(at.directory, at.name, flags, Mode::empty());

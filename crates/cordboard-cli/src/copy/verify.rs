@@ -47,7 +47,7 @@ impl Job {
     ) -> Result<(), Problem> {
         let (source, sink) = opened.ends();
         let failed = |e: Errno, doing| Problem::call(to.shown(), Side::Sink, e, doing);
-        // What is not written yet cannot be let go of.
+        // Dirty pages cannot be dropped from the page cache.
         again(|| rustix::fs::fdatasync(sink)).map_err(|e| failed(e.into(), Doing::Syncing))?;
         let failed = |e| failed(e, Doing::ReadingBack);
         let back = self

@@ -1,8 +1,8 @@
 //! Peers that are not there, or leave.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::Stdio;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Stdio};
 
 use crate::common::*;
 
@@ -82,11 +82,30 @@ fn reset(stream: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&stream, zero).unwrap();
 }
 
-#[test]
-fn a_peer_that_reads_nothing_is_waited_for_as_long_as_idle_says() {
+/// A listener whose connections take little that is not read.
+fn small_listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
     let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// The idle limit ends the command with all bytes written, and a warning that
+/// some are not acknowledged.
+fn ends_unacknowledged(child: Child, written: u64) -> serde_json::Value {
+    let run = end(child);
+    let says = ["warning", "the peer has not acknowledged", "bytes"];
+    let json = run.fails(0, &says).json();
+    assert_eq!(
+        (&json["ended"], &json["written"]),
+        (&"idle".into(), &written.into())
+    );
+    json
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_waited_for_as_long_as_idle_says() {
+    let (listener, address) = small_listener();
     let dir = dir();
     // More than the peer's buffer holds, and less than ours.
     let source = file(&dir, "s", &bytes(60_000));
@@ -103,13 +122,7 @@ fn a_peer_that_reads_nothing_is_waited_for_as_long_as_idle_says() {
         .spawn()
         .unwrap();
     let (stream, _) = listener.accept().unwrap();
-    let run = end(child);
-    let says = ["warning", "the peer has not acknowledged", "bytes"];
-    let json = run.fails(0, &says).json();
-    assert_eq!(
-        (&json["ended"], &json["written"]),
-        (&"idle".into(), &60_000.into())
-    );
+    let json = ends_unacknowledged(child, 60_000);
     // The wait is part of the time.
     assert!(json["seconds"].as_f64().unwrap() >= 0.2, "{json}");
     drop(stream);
@@ -117,9 +130,7 @@ fn a_peer_that_reads_nothing_is_waited_for_as_long_as_idle_says() {
 
 #[test]
 fn a_peer_that_resets_before_it_has_acknowledged() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = small_listener();
     let dir = dir();
     let source = file(&dir, "s", &bytes(300_000));
     let child = cordboard()
@@ -162,9 +173,7 @@ fn a_file_server_that_has_ended() {
 /// That it has said all it has to say tells nothing of what it has read.
 #[test]
 fn a_peer_that_has_ended_and_reads_nothing_is_waited_for() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = small_listener();
     let dir = dir();
     // More than the peer's buffer holds, and less than ours.
     let source = file(&dir, "s", &bytes(60_000));
@@ -177,13 +186,7 @@ fn a_peer_that_has_ended_and_reads_nothing_is_waited_for() {
         .unwrap();
     let (stream, _) = listener.accept().unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let run = end(child);
-    let says = ["warning", "the peer has not acknowledged", "bytes"];
-    let json = run.fails(0, &says).json();
-    assert_eq!(
-        (&json["ended"], &json["written"]),
-        (&"idle".into(), &60_000.into())
-    );
+    ends_unacknowledged(child, 60_000);
     drop(stream);
 }
 
@@ -191,9 +194,7 @@ fn a_peer_that_has_ended_and_reads_nothing_is_waited_for() {
 /// is on its way then: the peer has as long to acknowledge it.
 #[test]
 fn a_frames_end_after_a_silent_source_is_waited_for() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = small_listener();
     let (stdin, mut feed) = std::io::pipe().unwrap();
     feed.write_all(&bytes(60_000)).unwrap();
     let child = cordboard()

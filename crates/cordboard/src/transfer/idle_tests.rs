@@ -12,6 +12,7 @@ use crate::PathName;
 use crate::errno::Errno;
 #[cfg(feature = "zstd")]
 use crate::{Side, Stage, Stranded};
+use testkit::pattern::noise;
 
 const LIMIT: Duration = Duration::from_secs(7);
 
@@ -62,18 +63,6 @@ fn request() -> Request {
         switches: Some(crate::Switches::all()),
         ..Request::default()
     }
-}
-
-/// Bytes that do not compress.
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 /// A silent source with these bytes in it, and the end that keeps it open.

@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use cordboard::{Outcome, PathName, Report, Request, Stage, Transfer};
+use testkit::pattern::noise;
 
 /// Stages by their names, for tables of them.
 fn stage(name: &str) -> Stage {
@@ -120,18 +121,6 @@ impl Sink {
             }
         }
     }
-}
-
-/// Bytes that do not compress.
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 /// Bytes that compress in part.
