@@ -14,24 +14,24 @@
 //! thread must not block, it is not spliced to: another path sends, or this one
 //! copies out of the private pipe.
 //!
-//! From pipe to pipe a buffer keeps its flags, also that of a packet. A source
-//! with packets is left to read/write, unless the sink is in packet mode.
+//! From pipe to pipe a buffer keeps its flags, also that of a packet. So what is
+//! moved is inspected before, and a source with packets is left to read/write,
+//! unless the sink is in packet mode.
 
 mod apart;
 mod ask;
 mod takes;
 
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
 
 use self::apart::apart;
-use self::ask::{identity, probe, which_is_not_ready};
+use self::ask::{probe, which_is_not_ready};
 pub(crate) use self::takes::takes;
 use super::spill::Spill;
 use super::{COULD_WAIT, Flow, Step, Verdict, needs_room, stream};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::pipe::packets::{self, First};
+use crate::pipe::packets::{self, Front};
 use crate::pipe::{self, OwnedPipe};
 use crate::route::Why;
 use crate::sys;
@@ -73,8 +73,8 @@ pub(crate) struct Splice {
     announced: bool,
     /// Somebody's pipes, which may be larger for the length of the transfer.
     lent: [Option<pipe::Lent>; 2],
-    /// The source was seen to hold a stream and no packets.
-    stream: packets::Seen,
+    /// Bytes in the caller's source pipe that are known to be a stream.
+    inspected: usize,
     /// The private pipe is filled from the caller's.
     may_be_packets: bool,
 }
@@ -100,10 +100,7 @@ impl Splice {
             spill: Spill::default(),
             announced: false,
             lent: [None, None],
-            stream: match known <= WORTH_A_PIPE {
-                true => packets::Seen::of(identity(flow)),
-                false => packets::Seen::default(),
-            },
+            inspected: 0,
             may_be_packets: source.kind.is_pipe(),
         };
         // Whoever is at the other end of a pipe gains by a larger one.
@@ -298,28 +295,27 @@ impl Splice {
 
     /// How many bytes the next step may move from pipe to pipe, or why none.
     fn step_of_a_stream(&mut self, flow: &Flow<'_>, waited: bool) -> Result<usize, Verdict> {
-        if flow.sink.facts().is_packet_pipe() || !self.stream.is_stale(waited, Instant::now) {
-            return Ok(self.step);
+        let step = flow.want(self.step);
+        if flow.sink.facts().is_packet_pipe() {
+            return Ok(step);
+        }
+        if self.inspected > 0 {
+            return Ok(step.min(self.inspected));
         }
         // An idle transfer needs no pipe to look with; poll(2) tells of an end.
         if !waited && sys::unsent(flow.source_fd()) == Ok(0) {
             return Err(Verdict::Blocked(Side::Source));
         }
-        Err(match packets::first(flow.source_fd()) {
-            Ok(First::Stream) => {
-                self.stream.is_a_stream(identity(flow), Instant::now());
-                return Ok(self.step);
+        Err(match packets::front(flow.source_fd(), step) {
+            Ok(Front::Stream(bytes)) => {
+                self.inspected = bytes;
+                return Ok(bytes);
             }
-            Ok(First::Byte) => {
-                // What follows is still to be inspected.
-                self.stream = packets::Seen::default();
-                return Ok(1);
-            }
-            Ok(First::Packet) => {
+            Ok(Front::Packets) => {
                 Verdict::Declined("a reader of the sink would lose parts of packets".into())
             }
-            Ok(First::Nothing) => Verdict::Blocked(Side::Source),
-            Ok(First::End) => Verdict::Ended,
+            Ok(Front::Nothing) => Verdict::Blocked(Side::Source),
+            Ok(Front::End) => Verdict::Ended,
             // A buffer carries either.
             Err(errno) => Verdict::Declined(errno.into()),
         })
@@ -341,15 +337,14 @@ impl Splice {
         if !flow.may_write(to_pipe) {
             return Verdict::Blocked(Side::Sink);
         }
-        let step = if from_pipe && to_pipe {
+        let length = if from_pipe && to_pipe {
             match self.step_of_a_stream(flow, polled) {
-                Ok(step) => step,
+                Ok(length) => length,
                 Err(verdict) => return verdict,
             }
         } else {
-            self.step
+            flow.want(self.step)
         };
-        let length = flow.want(step);
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
         // Not through the private-pipe type: neither pipe is ours.
         let (mut from, mut to) = (flow.from, flow.to);
@@ -363,6 +358,7 @@ impl Splice {
             Ok(n) => {
                 self.moved = true;
                 self.doubts = 0;
+                self.inspected = self.inspected.saturating_sub(n);
                 self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
                 flow.carried(n as u64)
             }

@@ -45,9 +45,10 @@ pub(super) fn express(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64) -
 fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -> Option<u64> {
     // Not of a pipe: EBADF, at half the price of an fstat.
     fcntl_getpipe_size(sink).ok()?;
-    if !Switches::from_env().ok()?.allows(PathName::Splice) || !is_a_stream(source, now) {
+    if !Switches::from_env().ok()?.allows(PathName::Splice) {
         return None;
     }
+    let length = is_a_stream(source, size as usize, now)?;
     // Two calls less, or one more: it was so the last time.
     let hold = if IGNORED.load(Ordering::Relaxed) && sigpipe_is_ignored() {
         None
@@ -57,16 +58,9 @@ fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -
         }
         Some(Hold::start()?)
     };
-    let done = splice(
-        source,
-        None,
-        sink,
-        None,
-        size as usize,
-        SpliceFlags::NONBLOCK,
-    );
+    let done = splice(source, None, sink, None, length, SpliceFlags::NONBLOCK);
     if let Some(hold) = hold
-        && done == Ok(size as usize)
+        && done == Ok(length)
     {
         // Readers are looked for before each buffer is moved, and none was
         // missing (`splice_pipe_to_pipe`, fs/splice.c): nothing was raised.

@@ -7,7 +7,7 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::{self, OwnedPipe};
 use crate::route::Why;
-use crate::sys::{self, Identity};
+use crate::sys;
 
 /// Tests whether the sink takes pages at all, before anything is taken from a
 /// source that cannot be rewound: splicing from the empty private pipe gives
@@ -43,13 +43,4 @@ pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
         true => Side::Source,
         false => Side::Sink,
     }
-}
-
-/// Which pipe the source is.
-pub(super) fn identity(flow: &Flow<'_>) -> Option<Identity> {
-    let id = flow.source.facts().id?;
-    flow.source
-        .kind()
-        .is_pipe()
-        .then_some((id.device, id.inode))
 }

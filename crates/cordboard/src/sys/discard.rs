@@ -1,0 +1,61 @@
+//! A read that keeps nothing.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::last;
+use crate::errno::Errno;
+
+/// The buffer that all bytes go to, one after the other: it stays in the
+/// processor's first cache.
+const PIECE: usize = 16 << 10;
+/// Pieces of one call.
+const MOST: usize = 65;
+
+/// Reads up to so many bytes by one `readv(2)`, at most 1040 KiB, and keeps
+/// none of them.
+pub(crate) fn discard(fd: BorrowedFd<'_>, length: usize) -> Result<usize, Errno> {
+    let mut piece = [MaybeUninit::<u8>::uninit(); PIECE];
+    let each = libc::iovec {
+        iov_base: piece.as_mut_ptr().cast(),
+        iov_len: PIECE,
+    };
+    let mut all = [each; MOST];
+    let length = length.min(MOST * PIECE);
+    let used = length.div_ceil(PIECE);
+    if let Some(last) = used.checked_sub(1) {
+        all[last].iov_len = length - last * PIECE;
+    }
+    // SAFETY: each vector names the buffer, which lives until the call returns
+    // and is not read; the kernel writes to it in turn.
+    let done = unsafe { libc::readv(fd.as_raw_fd(), all.as_ptr(), used as libc::c_int) };
+    usize::try_from(done).map_err(|_| last())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn so_many_bytes_are_gone() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::pipe::fcntl_setpipe_size(&writer, 1 << 20).unwrap();
+        let there = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
+        let lengths = [1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE];
+        for length in lengths.into_iter().filter(|length| *length <= there) {
+            rustix::io::write(&writer, &vec![7; length]).unwrap();
+            assert_eq!(discard(reader.as_fd(), length - 1), Ok(length - 1));
+            // No more than there is.
+            assert_eq!(discard(reader.as_fd(), usize::MAX), Ok(1));
+        }
+        assert_eq!(discard(reader.as_fd(), 0), Ok(0));
+        rustix::io::write(&writer, &vec![7; there]).unwrap();
+        assert_eq!(discard(reader.as_fd(), there), Ok(there));
+        drop(writer);
+        assert_eq!(discard(reader.as_fd(), 1), Ok(0));
+        let writing = std::fs::File::create("/dev/null").unwrap();
+        assert_eq!(discard(writing.as_fd(), 1), Err(Errno::EBADF));
+    }
+}
