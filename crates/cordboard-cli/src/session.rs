@@ -328,6 +328,12 @@ impl Session {
         stopped
     }
 
+    /// What there is to tell at the end.
+    #[cfg(test)]
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
     /// Bytes read so far, in all.
     pub fn read(&self) -> u64 {
         self.account.total.read

@@ -11,7 +11,7 @@ use super::batch::{Batch, Directory, FULL, Item};
 use super::flights::At;
 use super::one::{Hitch, Manner};
 use super::over::ends_all;
-use super::pool::{Pool, State};
+use super::pool::{Pool, State, guarded};
 use super::told::{Ledger, Said, Told};
 use crate::problem::Problem;
 use crate::session::Session;
@@ -259,24 +259,27 @@ impl<'s> Dispatch<'s> {
     /// Copies a file here, with nothing else under way.
     fn alone(&mut self, at: &At) {
         let mut told = Told::default();
-        let (from, to) = at.0.places(at.1);
-        let job = &self.pool.job;
-        let top = at.0.is_top();
-        if let Some(left) = job.leaves_out() {
-            told.said.push(left);
-            return self.pool.end(at, told);
-        }
-        match job.open((&from, &to), top, Manner::Alone, &mut told) {
-            Ok(opened) => {
-                let (source, sink) = opened.ends();
-                let request = opened.request.clone();
-                let total = opened.size.filter(|_| self.only);
-                let moved = (self.session).carry((source, &from), (sink, &to), request, total);
-                job.settle(opened, (&from, &to), top, moved, &mut told);
+        let (job, session) = (&self.pool.job, &mut *self.session);
+        let only = self.only;
+        guarded(at, &mut told, |told| {
+            let (from, to) = at.0.places(at.1);
+            let top = at.0.is_top();
+            if let Some(left) = job.leaves_out() {
+                told.said.push(left);
+                return;
             }
-            Err(Hitch::Problem(problem)) => told.said.push(job.failed(problem)),
-            Err(Hitch::Later) => unreachable!("there is nothing later than this"),
-        }
+            match job.open((&from, &to), top, Manner::Alone, told) {
+                Ok(opened) => {
+                    let (source, sink) = opened.ends();
+                    let request = opened.request.clone();
+                    let total = opened.size.filter(|_| only);
+                    let moved = session.carry((source, &from), (sink, &to), request, total);
+                    job.settle(opened, (&from, &to), top, moved, told);
+                }
+                Err(Hitch::Problem(problem)) => told.said.push(job.failed(problem)),
+                Err(Hitch::Later) => unreachable!("there is nothing later than this"),
+            }
+        });
         self.pool.end(at, told);
     }
 }

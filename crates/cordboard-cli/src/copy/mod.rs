@@ -70,6 +70,17 @@ struct Job {
     sources: Sources,
     /// What is closed where no descriptor is left.
     spares: Arc<Spares>,
+    /// What a test does at these moments of a file.
+    #[cfg(test)]
+    fault: Option<fn(Moment, &Path)>,
+}
+
+/// When a [fault](Job::fault) may be had.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Opening,
+    Settling,
 }
 
 #[cfg(test)]
@@ -92,6 +103,7 @@ impl Job {
             written: Written::default(),
             sources: Sources::default(),
             spares: Arc::default(),
+            fault: None,
         }
     }
 }
@@ -140,6 +152,8 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         written: Written::new(many),
         sources: Sources::new(&sources, flags.recursive),
         spares: Arc::default(),
+        #[cfg(test)]
+        fault: None,
     };
     let into =
         again(|| rustix::fs::stat(sink)).is_ok_and(|stat| kind(&stat) == FileType::Directory);

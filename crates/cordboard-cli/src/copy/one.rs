@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use cordboard::{Observer, PathName, Request, Side, Switches, Transfer};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
+#[cfg(test)]
+use super::Moment;
 use super::lease::patiently;
 use super::parent::sync_parent;
 use super::place::Place;
@@ -91,6 +93,10 @@ impl Job {
         manner: Manner,
         told: &mut Told,
     ) -> Result<Opened, Hitch> {
+        #[cfg(test)]
+        self.fault
+            .iter()
+            .for_each(|fault| fault(Moment::Opening, from.name));
         let reading = |e| Problem::call(from.shown(), Side::Source, e, Doing::Opening);
         // Should it have become a FIFO meanwhile, the open must not wait.
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -180,6 +186,10 @@ impl Job {
         (report, moved): Moved,
         told: &mut Told,
     ) {
+        #[cfg(test)]
+        self.fault
+            .iter()
+            .for_each(|fault| fault(Moment::Settling, from.name));
         let sink = opened.made.fd.as_fd();
         let written = report.as_ref().map_or(0, |report| report.written);
         let complete = moved.is_ok();

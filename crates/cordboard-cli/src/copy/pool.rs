@@ -8,18 +8,20 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use cordboard::{Observer, Progress, Report};
+use cordboard::{Errno, Observer, Progress, Report};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::Job;
 use super::batch::Batch;
 use super::flights::{At, Flight, Flights};
 use super::one::{Hitch, Manner, Opened};
-use super::told::{Sum, Told};
+use super::told::{Said, Sum, Told};
 use crate::failure::ended;
+use crate::problem::Problem;
 use crate::sys;
 
 /// The walk's polling interval if it has no bell.
@@ -73,12 +75,42 @@ pub enum Work {
     Landed(Box<Flight>, Report),
 }
 
+/// What became of a file that a thread has taken.
+enum Fate {
+    /// It has ended.
+    Ended,
+    /// It is for the walk's own thread.
+    Later,
+    /// It is under way, in the slot.
+    Flies,
+}
+
 /// Who hears of the progress of what a thread without signals copies: the
 /// walk's thread asks for the sum.
 pub struct Nobody;
 
 impl Observer for Nobody {
     fn progress(&mut self, _: &Progress) {}
+}
+
+/// Does something for one file. A panic, which would be a mistake of ours,
+/// would take along the thread, the file and its slot, for which the walk would
+/// wait for ever: it is a failure of this file instead, and the result is
+/// `None`.
+pub fn guarded<T>(at: &At, told: &mut Told, work: impl FnOnce(&mut Told) -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(|| work(&mut *told)));
+    let (from, to) = at.0.places(at.1);
+    let mistake = |_| {
+        told.said.push(Said::Problem(Problem {
+            operand: from.shown().into(),
+            side: None,
+            errno: Some(Errno::ENOTRECOVERABLE),
+            text: format!("a mistake in cordboard itself; {to} is left as it is"),
+            hint: Some("please report it with what it printed".to_owned()),
+            usage: false,
+        }));
+    };
+    done.map_err(mistake).ok()
 }
 
 impl State {
@@ -227,69 +259,82 @@ impl Pool {
     /// One file. `true`: it is under way, in the slot.
     fn file(self: &Arc<Self>, at: At, watch: &mut (dyn Observer + Send)) -> bool {
         let mut told = Told::default();
+        match guarded(&at, &mut told, |told| self.begin(&at, watch, told)) {
+            None | Some(Fate::Ended) => self.end(&at, told),
+            Some(Fate::Flies) => return true,
+            Some(Fate::Later) => {
+                self.lock().later.push_back(at);
+                self.changed();
+            }
+        }
+        false
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        at: &At,
+        watch: &mut (dyn Observer + Send),
+        told: &mut Told,
+    ) -> Fate {
         let (from, to) = at.0.places(at.1);
         let top = at.0.is_top();
         if let Some(left) = self.job.leaves_out() {
             told.said.push(left);
-            self.end(&at, told);
-            return false;
+            return Fate::Ended;
         }
-        match self.job.open((&from, &to), top, Manner::Beside, &mut told) {
+        match self.job.open((&from, &to), top, Manner::Beside, told) {
             Ok(opened) if Flights::takes(&opened, &self.job.staging) => {
-                return self.start(Box::new(opened), at, watch);
+                return self.start(Box::new(opened), at, watch, told);
             }
             Ok(opened) => {
                 let moved = self.job.carry(&opened, (&from, &to), watch);
-                self.job.settle(opened, (&from, &to), top, moved, &mut told);
+                self.job.settle(opened, (&from, &to), top, moved, told);
             }
-            Err(Hitch::Later) => {
-                self.lock().later.push_back(at);
-                self.changed();
-                return false;
-            }
+            Err(Hitch::Later) => return Fate::Later,
             Err(Hitch::Problem(problem)) => told.said.push(self.job.failed(problem)),
         }
-        self.end(&at, told);
-        false
+        Fate::Ended
     }
 
-    /// Hands a large file over; `false`: it was copied here.
+    /// Hands a large file over, or copies it here.
     fn start(
         self: &Arc<Self>,
         opened: Box<Opened>,
-        at: At,
+        at: &At,
         watch: &mut (dyn Observer + Send),
-    ) -> bool {
+        told: &mut Told,
+    ) -> Fate {
         let pool = Arc::clone(self);
         let landed = move |flight, report| {
             pool.lock().landed.push_back((flight, report));
             pool.changed();
         };
+        let at = (Arc::clone(&at.0), at.1);
         let Err((opened, at)) =
             self.flights
                 .start((&self.job.staging, self.slots), opened, at, landed)
         else {
-            return true;
+            return Fate::Flies;
         };
         // Or it says what is wrong with it.
-        let mut told = Told::default();
         let (from, to) = at.0.places(at.1);
         let moved = self.job.carry(&opened, (&from, &to), watch);
-        (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, &mut told);
-        self.end(&at, told);
-        false
+        (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, told);
+        Fate::Ended
     }
 
     /// What comes after a large file's bytes.
     fn land(&self, flight: Flight, report: Report) {
         let mut told = Told::default();
         let Flight { number, at, opened } = flight;
-        let (from, to) = at.0.places(at.1);
-        let (source, sink) = opened.ends();
-        let done = ended(&report, (source, &from), (sink, &to));
-        let moved = (Some(report), done);
-        self.job
-            .settle(*opened, (&from, &to), at.0.is_top(), moved, &mut told);
+        guarded(&at, &mut told, |told| {
+            let (from, to) = at.0.places(at.1);
+            let (source, sink) = opened.ends();
+            let done = ended(&report, (source, &from), (sink, &to));
+            let moved = (Some(report), done);
+            self.job
+                .settle(*opened, (&from, &to), at.0.is_top(), moved, told);
+        });
         self.end(&at, told);
         self.flights.remove(number);
         self.free();
@@ -327,3 +372,6 @@ impl Pool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,6 +105,12 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// How many of them went how.
+    #[cfg(test)]
+    pub fn files(&self) -> Files {
+        self.files
+    }
+
     /// Adds one of them, by its number among them.
     pub fn add(&mut self, index: usize, told: Told) {
         let mut said = told.said;
