@@ -15,8 +15,8 @@
 //! third of what a read and a write of the bytes take.
 //!
 //! A pipe of our own may have one slot only (`fs.pipe-max-size` of a page, or
-//! the user's share of pages before Linux 5.14), which the first buffer fills.
-//! There a read of one byte drops the others if they are a packet.
+//! the user's share of pages before Linux 5.14). Where no byte can be put behind
+//! the others, they are duplicated a second time, and all but one are read.
 
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
@@ -55,10 +55,55 @@ pub(crate) enum Front {
 /// not a pipe. Any other errno: a filter refuses `tee(2)` or `readv(2)`.
 pub(crate) fn front(source: BorrowedFd<'_>, at_most: usize) -> Result<Front, Errno> {
     let own = acquire(at_most.saturating_mul(2).max(DEFAULT))?;
-    match own.capacity() / page_size() {
-        0 | 1 => in_one_slot(source, own, at_most),
-        _ => in_slots(source, own, at_most),
+    inspect(source, own, at_most)
+}
+
+/// With this pipe, which is closed, not given back, where something stays in it.
+fn inspect(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Front, Errno> {
+    // Whole pages leave a slot for the byte behind them.
+    let room = own.capacity().saturating_sub(page_size());
+    let length = at_most.min(room.max(page_size())).max(1);
+    let (mut own, copied) = match duplicate(source, own, length) {
+        Ok(done) => done,
+        Err(none) => return none,
+    };
+    let behind = match copied {
+        1 => 0,
+        // Smaller buffers may have taken every slot, and a filter may refuse.
+        _ => rustix::io::write(own.writer(), &[0]).unwrap_or(0),
+    };
+    own.filled(behind);
+    let all = copied + behind;
+    if discard(own.reader(), all)? < all {
+        return Ok(Front::Packets);
     }
+    own.drained(all);
+    if behind == 0 && copied > 1 {
+        return inspect_last(source, own, copied);
+    }
+    own.release();
+    Ok(Front::Stream(copied))
+}
+
+/// Where nothing stood behind so many bytes, the last buffer may still be a
+/// packet: a read of all but a byte then drops that byte.
+fn inspect_last(source: BorrowedFd<'_>, own: OwnedPipe, bytes: usize) -> Result<Front, Errno> {
+    let (mut own, copied) = match duplicate(source, own, bytes) {
+        Ok(done) => done,
+        Err(none) => return none,
+    };
+    if copied < bytes {
+        // Another reader has taken some since.
+        return Ok(Front::Nothing);
+    }
+    let before = discard(own.reader(), bytes - 1)?;
+    if before < bytes - 1 || sys::unsent(own.reader()) != Ok(1) {
+        return Ok(Front::Packets);
+    }
+    discard(own.reader(), 1)?;
+    own.drained(bytes);
+    own.release();
+    Ok(Front::Stream(bytes))
 }
 
 /// Duplicates up to so many bytes into an empty pipe; otherwise gives it back
@@ -80,66 +125,6 @@ fn duplicate(
     };
     own.release();
     Err(none)
-}
-
-/// With a pipe of two slots or more. It is closed, not given back, wherever
-/// something stays in it.
-fn in_slots(source: BorrowedFd<'_>, mut own: OwnedPipe, at_most: usize) -> Result<Front, Errno> {
-    // Whole pages leave a slot for the byte behind them.
-    let mut length = at_most.min(own.capacity() - page_size()).max(1);
-    loop {
-        let copied;
-        (own, copied) = match duplicate(source, own, length) {
-            Ok(done) => done,
-            Err(none) => return none,
-        };
-        let behind = match copied {
-            1 => 0,
-            _ => match rustix::io::write(own.writer(), &[0]) {
-                Ok(written) => written,
-                // Smaller buffers have taken every slot.
-                Err(rustix::io::Errno::AGAIN) => 0,
-                Err(errno) => return Err(errno.into()),
-            },
-        };
-        own.filled(behind);
-        let all = copied + behind;
-        if discard(own.reader(), all)? < all {
-            return Ok(Front::Packets);
-        }
-        own.drained(all);
-        if behind == 1 || copied == 1 {
-            own.release();
-            return Ok(Front::Stream(copied));
-        }
-        // The last of them may still be a packet.
-        length = copied / 2;
-    }
-}
-
-/// With a pipe that the first buffer fills.
-fn in_one_slot(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Front, Errno> {
-    let (mut own, copied) = match duplicate(source, own, at_most.max(1)) {
-        Ok(done) => done,
-        Err(none) => return none,
-    };
-    let first = rustix::io::read(own.reader(), &mut [0; 1][..])?;
-    own.drained(first);
-    let rest = match own.held() {
-        0 => 0,
-        _ => match discard(own.reader(), copied - first) {
-            // The first read has dropped them.
-            Err(Errno::EAGAIN) => 0,
-            done => done?,
-        },
-    };
-    let found = match own.held() == rest as u64 {
-        true => Front::Stream(copied),
-        false => Front::Packets,
-    };
-    own.drained(own.held() as usize);
-    own.release();
-    Ok(found)
 }
 
 /// Whether the first buffer is a packet of more bytes than this; `false` also
@@ -287,7 +272,7 @@ mod tests {
         }
     }
 
-    /// More small buffers than our own pipe has slots.
+    /// As many small buffers as our own pipe has slots, or more.
     #[test]
     fn small_buffers_take_several_inspections() {
         if testkit::needs::missing("small_buffers", &[testkit::needs::Need::Splice]) {
@@ -305,7 +290,7 @@ mod tests {
             };
             let mut left = all.len() * 8;
             loop {
-                match in_slots(source.as_fd(), own(), left).unwrap() {
+                match inspect(source.as_fd(), own(), left).unwrap() {
                     Front::Stream(bytes) => {
                         assert!((1..=16).contains(&bytes));
                         rustix::io::read(&source, &mut vec![0; bytes]).unwrap();
@@ -364,7 +349,7 @@ mod tests {
         let look = |source: &OwnedFd| {
             let own = acquire(page_size()).unwrap();
             assert_eq!(own.capacity(), page_size());
-            in_one_slot(source.as_fd(), own, 1 << 20)
+            inspect(source.as_fd(), own, 1 << 20)
         };
         for length in [1, 2, 3, 4096] {
             for ((source, feed), is_packet) in [(pipe().unwrap(), false), (packets(), true)] {
