@@ -1,5 +1,6 @@
 //! `cordboard`: bytes moved between any two endpoints, at the shell.
 
+#![cfg_attr(not(test), no_main)]
 #![deny(unsafe_code)]
 
 mod cat;
@@ -26,8 +27,7 @@ mod stages;
 mod sys;
 mod units;
 
-use std::ffi::OsStr;
-use std::process::ExitCode;
+use std::ffi::{OsStr, OsString};
 
 use clap::Parser;
 
@@ -35,12 +35,13 @@ use flags::{Cli, Command, Common};
 use problem::tell;
 use session::Session;
 
-fn main() -> ExitCode {
+/// Runs the command of these words, and returns its exit status.
+fn run(words: Vec<OsString>) -> u8 {
     // A file that may not grow (`RLIMIT_FSIZE`) is an error to be told of.
     sys::ignore(libc::SIGXFSZ);
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return leave(misused(&error)),
+        Err(error) => return leave(misused(&error, &words)),
     };
     let status = match cli.command {
         Command::Splice(flags) => moving(&flags.common, "moved", |s| splice::run(&flags, s)),
@@ -54,26 +55,28 @@ fn main() -> ExitCode {
     leave(status)
 }
 
-/// Exits with this status, or dies of the signal that it stands for, as a shell
-/// expects of a command in a pipeline whose reader has gone.
+/// The status to exit with; or the command dies of the signal that it stands
+/// for, as a shell expects of a command in a pipeline whose reader has gone.
 ///
 /// A signal to stop because of which something was left unwritten decides.
-fn leave(status: u8) -> ExitCode {
+fn leave(status: u8) -> u8 {
     if let Some(signal) = patient::given_up() {
-        return ExitCode::from(signals::status_of(signal));
+        return signals::status_of(signal);
     }
     if status == signals::READER_LEFT {
         signals::die_of_sigpipe();
     }
-    ExitCode::from(status)
+    status
 }
 
 /// Help that was asked for; or wrong usage, which has its report too where one
 /// was asked for.
-fn misused(error: &clap::Error) -> u8 {
+fn misused(error: &clap::Error, words: &[OsString]) -> u8 {
     // The standard library takes EBADF for success.
     let asked = pages::writable().map(|_| ());
-    let printed = error.print();
+    let printed = error
+        .print()
+        .and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
     if !error.use_stderr() {
         let unwritten = |failed| pages::unwritten("standard output", &failed);
         // What was asked for has not come.
@@ -81,7 +84,7 @@ fn misused(error: &clap::Error) -> u8 {
             return pages::failed(&problem);
         }
     }
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let words = words.get(1..).unwrap_or_default();
     let moves = ["splice", "copy", "cat", "play"].map(OsStr::new);
     let asked = words
         .first()

@@ -1,6 +1,8 @@
 //! The calls that have no safe wrapper elsewhere: the only room of the command
 //! with `unsafe`, each block with its SAFETY line.
 
+mod entry;
+
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -295,17 +297,6 @@ pub fn unsent(socket: BorrowedFd<'_>) -> libc::c_int {
         0 => bytes,
         _ => 0,
     }
-}
-
-// SAFETY: the loader calls what this section points to before `main`, with
-// the C library ready; the function uses atomics and fcntl(2) alone.
-#[unsafe(link_section = ".init_array")]
-#[used]
-static BEFORE_MAIN: extern "C" fn() = before_main;
-
-extern "C" fn before_main() {
-    crate::endpoint::look_at_standard();
-    crate::signals::look_at_sigpipe();
 }
 
 #[cfg(test)]

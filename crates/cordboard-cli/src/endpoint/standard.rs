@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use crate::sys;
 
 /// Bits of the standard descriptors that were closed when we were started.
-/// The runtime opens `/dev/null` in their place before `main`, so that what is
-/// written to a closed standard output would be lost in silence.
+/// `/dev/null` is opened in their place, where what is written to a closed
+/// standard output would be lost in silence.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 /// Whether this standard descriptor was closed when we were started.

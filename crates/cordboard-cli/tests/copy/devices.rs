@@ -171,3 +171,32 @@ fn what_a_failed_file_system_has_is_not_overstated() {
     };
     assert!(stderr.contains(&says), "{says}: {stderr}");
 }
+
+/// Standard descriptors that are closed, with and without a `/dev/null` to fill
+/// them: no file that is opened later is taken for one.
+#[test]
+fn closed_standard_descriptors_are_filled() {
+    let dir = dir();
+    file(&dir, "s", &bytes(70_000));
+    let copy = r#""$0" copy s f <&- >&- 2>&-; code=$?; cmp s f || exit 98
+        echo from a pipe | "$0" splice - f >&- 2>&- || exit 97
+        [ "$(cat f)" = "from a pipe" ] || exit 96; exit $code"#;
+    let run_in = |script: String, words: &[&str]| {
+        run(Command::new(words[0])
+            .args(&words[1..])
+            .args(["sh", "-c", &script])
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .current_dir(dir.path()))
+    };
+    let done = run_in(copy.to_owned(), &["env"]);
+    assert_eq!(done.code(), 0, "{}", done.stderr());
+    if !root("a mount over /dev") {
+        return;
+    }
+    let hidden = format!("mount -t tmpfs none /dev || exit 99\n{copy}");
+    let done = run_in(hidden, &["unshare", "--mount"]);
+    if done.code() == 99 {
+        return testkit::skip::here("no mount namespace");
+    }
+    assert_eq!(done.code(), 0, "{}", done.stderr());
+}
