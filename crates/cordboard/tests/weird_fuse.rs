@@ -1,16 +1,19 @@
-//! A file whose size is false, as a file system in user space can make it:
-//! every path reads what a read loop reads.
+//! What a file system in user space can make of a file: a false size, where
+//! every path reads what a read loop reads; and calls that would have to wait
+//! and do not.
 
 mod common;
 
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::thread::JoinHandle;
 
-use common::{content, only, pattern, run, watchdog};
-use cordboard::Ended;
-use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
+use common::{From, SOURCES, content, only, pattern, run, watchdog};
+use cordboard::PathName::{self, CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::stage::{Fault, Finished, Passed, Transform};
+use cordboard::{Ended, Errno, Report, Request, Side, Sparse, Stage, Transfer};
 use testkit::fuse::{Served, with_file};
 
 #[test]
@@ -92,4 +95,170 @@ fn a_false_size_ends_nothing_early() {
             }
         }
     }
+}
+
+/// What somebody has read of a sink, up to its end.
+enum Reader {
+    File(File),
+    Thread(JoinHandle<Vec<u8>>),
+}
+
+impl Reader {
+    fn all(self) -> Vec<u8> {
+        match self {
+            Reader::File(file) => content(&file),
+            Reader::Thread(thread) => thread.join().unwrap(),
+        }
+    }
+}
+
+/// A sink of each kind of stream, and who reads it.
+fn sink(kind: From) -> (OwnedFd, Reader) {
+    let (sink, peer): (OwnedFd, OwnedFd) = match kind {
+        From::File => {
+            let file = tempfile::tempfile().unwrap();
+            return (file.try_clone().unwrap().into(), Reader::File(file));
+        }
+        From::Pipe => {
+            let (reader, writer) = std::io::pipe().unwrap();
+            (writer.into(), reader.into())
+        }
+        From::Unix => {
+            let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+            (a.into(), b.into())
+        }
+        From::Tcp => {
+            let (a, b) = common::tcp_pair();
+            (a.into(), b.into())
+        }
+    };
+    let read = move || common::content_of(peer);
+    (sink, Reader::Thread(std::thread::spawn(read)))
+}
+
+/// Runs it on this thread, or on an engine.
+fn moved(source: OwnedFd, sink: OwnedFd, request: Request, engine: bool, staged: bool) -> Report {
+    let mut transfer = Transfer::owning(source, sink, request).unwrap();
+    if staged {
+        transfer = transfer.stage(Stage::transforming(Same)).unwrap();
+    }
+    match engine {
+        true => transfer.start().unwrap().wait().report,
+        false => transfer.run().report,
+    }
+}
+
+/// Makes of bytes the same.
+struct Same;
+
+impl Transform for Same {
+    fn name(&self) -> &'static str {
+        "same"
+    }
+
+    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+        let n = input.len().min(output.len());
+        output[..n].copy_from_slice(&input[..n]);
+        Ok(Passed { taken: n, made: n })
+    }
+
+    fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
+        Ok(Finished {
+            made: 0,
+            done: true,
+        })
+    }
+}
+
+/// Every way to move a file's bytes that can be forced here: by one path and
+/// what comes after it, past stages, along holes, on an engine.
+fn ways(paths: &[PathName]) -> Vec<(Request, bool, bool)> {
+    let mut all = Vec::new();
+    for engine in [false, true] {
+        for path in common::forcible(paths) {
+            all.push((only(&[path, ReadWrite]), engine, false));
+        }
+        for sparse in [Sparse::Auto, Sparse::Always, Sparse::Never] {
+            let request = Request {
+                sparse,
+                ..common::any()
+            };
+            all.push((request, engine, false));
+        }
+        all.push((common::any(), engine, true));
+    }
+    all
+}
+
+/// `EAGAIN` of a call that was free to wait, on what `poll(2)` always finds
+/// ready.
+#[test]
+fn a_file_that_answers_eagain_each_time_fails() {
+    let _dog = watchdog("a_file_that_answers_eagain_each_time_fails");
+    if !common::root() {
+        testkit::skip::here("mounting takes root");
+        return;
+    }
+    let data = pattern(1 << 20);
+    for (good, direct) in [(0, false), (0, true), (1 << 18, false), (1 << 18, true)] {
+        let served = Served {
+            holds: &data,
+            claims: data.len() as u64,
+            direct,
+            fails: (good, Errno::EAGAIN.raw()),
+            ..Served::default()
+        };
+        let check = |side, report: &Report, staged: bool, what: &str| {
+            let what = format!("{side} good up to {good}, direct {direct}, {what}: {report:?}");
+            assert_eq!(report.ended, Ended::Error, "{what}");
+            assert_eq!(report.failed, Some(side), "{what}");
+            assert_eq!(report.errno, Some(Errno::EAGAIN), "{what}");
+            assert!(report.written <= good, "{what}");
+            if !staged {
+                assert_eq!(report.read, report.written + report.stranded, "{what}");
+            }
+            what
+        };
+        let mounted = with_file(served, |at| {
+            let all = [CopyFileRange, Sendfile, Splice, ReadWrite];
+            for kind in SOURCES {
+                for (request, engine, staged) in ways(&all) {
+                    let what = format!("to {kind:?}, {request:?}, engine {engine}");
+                    let (sink, reader) = sink(kind);
+                    let source = File::open(at).unwrap().into();
+                    let report = moved(source, sink, request, engine, staged);
+                    let what = check(Side::Source, &report, staged, &what);
+                    assert!(reader.all() == data[..report.written as usize], "{what}");
+                }
+                for (request, engine, staged) in ways(&all) {
+                    let what = format!("from {kind:?}, {request:?}, engine {engine}");
+                    let source = common::Source::new(kind, &data);
+                    let sink = File::options().write(true).open(at).unwrap().into();
+                    let report = moved(source.fd, sink, request, engine, staged);
+                    check(Side::Sink, &report, staged, &what);
+                }
+            }
+        });
+        if !mounted {
+            testkit::skip::here("no FUSE here");
+            return;
+        }
+    }
+}
+
+/// The same of a made-up file, as some of sysfs are: here, of every read.
+#[test]
+fn a_made_up_file_that_answers_eagain_each_time_fails() {
+    let _dog = watchdog("a_made_up_file_that_answers_eagain_each_time_fails");
+    testkit::refuse::apart(|| {
+        let source = File::open("/proc/self/status").unwrap();
+        let sink = tempfile::tempfile().unwrap();
+        let calls = [libc::SYS_read, libc::SYS_pread64];
+        testkit::refuse::refuse(&calls, Errno::EAGAIN.raw());
+        let report = run(&source, &sink, common::any()).report;
+        assert_eq!(report.ended, Ended::Error, "{report:?}");
+        assert_eq!(report.failed, Some(Side::Source), "{report:?}");
+        assert_eq!(report.errno, Some(Errno::EAGAIN), "{report:?}");
+        assert_eq!((report.read, report.written), (0, 0), "{report:?}");
+    });
 }

@@ -44,6 +44,9 @@ pub struct Served<'a> {
     /// Writes and changes of attributes take half a second, and fail with `EINTR`
     /// if the kernel says that a signal has come.
     pub slow: bool,
+    /// Reads and writes of any byte at or after the first number fail with this
+    /// errno each time; 0: none.
+    pub fails: (u64, i32),
     /// As long as this is true, reads and writes are not answered.
     pub silent: Option<&'a AtomicBool>,
 }
@@ -130,6 +133,12 @@ fn serve(mut device: &File, served: Served<'_>) {
                 u32::from(served.direct) * FOPEN_DIRECT_IO,
                 0,
             ])),
+            READ | WRITE
+                if served.fails.1 != 0
+                    && double(body, 8) + u64::from(word(body, 16)) > served.fails.0 =>
+            {
+                Err(-served.fails.1)
+            }
             READ => {
                 let from = (double(body, 8) as usize).min(data.len());
                 let to = (from + word(body, 16) as usize).min(data.len());

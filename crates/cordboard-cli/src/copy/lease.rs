@@ -1,9 +1,10 @@
 //! Opening a file on which another process may hold a lease (`fcntl(2)`),
-//! without blocking on anything else that its name may refer to by then.
+//! without blocking on anything else that its name may refer to by then; and
+//! reading and writing it as a file.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::kind;
@@ -39,4 +40,12 @@ pub fn patiently(at: &Place<'_>, flags: OFlags) -> Result<Result<OwnedFd, Errno>
         Err(Errno::NOENT | Errno::NOTDIR) => Err(Errno::AGAIN),
         done => done,
     })
+}
+
+/// What was opened with `flags`, which have `O_NONBLOCK`, has turned out to be a
+/// regular file, whose calls may wait from now on: `poll(2)` always finds it
+/// ready. A server that knows the flag may answer `EAGAIN` as long as it is set.
+pub fn let_wait(file: impl AsFd, flags: OFlags) {
+    // Refused by a filter, it means nothing to other file systems.
+    let _ = fcntl_setfl(file, flags & OFlags::APPEND);
 }

@@ -7,7 +7,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 #[cfg(test)]
 use super::Moment;
-use super::lease::patiently;
+use super::lease::{let_wait, patiently};
 use super::parent::sync_parent;
 use super::place::Place;
 use super::sink::Made;
@@ -114,9 +114,11 @@ impl Job {
         .map_err(|e| Hitch::of(e, manner, reading))?;
         let stat = again(|| rustix::fs::fstat(&source)).map_err(reading)?;
         let file = kind(&stat) == FileType::RegularFile;
-        if !file && !follow {
+        if file {
+            let_wait(&source, flags);
+        } else if !follow {
             return Err(special(&from.path(), kind(&stat), self.recursive).into());
-        } else if !file {
+        } else {
             self.takes(&from.path(), &stat)?;
             if kind(&stat) == FileType::BlockDevice {
                 source = in_earnest(from, flags, &stat)?;

@@ -8,7 +8,7 @@ use cordboard::{Errno, PathName, Side, Switches, Transfer};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 use super::chain::id;
-use super::lease::patiently;
+use super::lease::{let_wait, patiently};
 use super::one::{Hitch, Manner};
 use super::place::Place;
 use super::told::Told;
@@ -174,7 +174,10 @@ impl Job {
         match opened.and_then(looked_at) {
             Ok((_, stat)) if kind(&stat) != FileType::RegularFile => Ok(None),
             Ok((_, stat)) if others(&stat) => Err(Hitch::Later),
-            Ok(found) => Ok(Some(Ok(found))),
+            Ok((fd, stat)) => {
+                let_wait(&fd, flags);
+                Ok(Some(Ok((fd, stat))))
+            }
             // open(2): a symlink by now, gone, a directory, a FIFO or a device.
             Err(Errno::LOOP | Errno::NOENT | Errno::ISDIR | Errno::NXIO | Errno::NODEV) => Ok(None),
             Err(errno) => Ok(Some(Err(errno))),
@@ -287,6 +290,10 @@ fn beside(to: &Place<'_>, flags: OFlags) -> Result<rustix::io::Result<(OwnedFd, 
     let open = || rustix::fs::openat(to.directory, to.name, flags, Mode::empty());
     match again(open).and_then(looked_at) {
         Ok((_, stat)) if !plain(&stat) => Err(Hitch::Later),
+        Ok((fd, stat)) => {
+            let_wait(&fd, flags);
+            Ok(Ok((fd, stat)))
+        }
         // It changed between the two, or somebody has a lease on it.
         Err(
             rustix::io::Errno::LOOP

@@ -149,3 +149,63 @@ fn a_signal_ends_an_open_that_is_interrupted_all_the_time() {
         testkit::skip::here("no FUSE here");
     }
 }
+
+/// A file server that answers each read and write with `EAGAIN`, though the
+/// call may wait: there is nothing to wait for.
+#[test]
+fn a_file_that_is_never_ready_is_a_failure() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    let data = bytes(8 << 20);
+    // By one thread, and by an engine's.
+    for length in [100_000, data.len()] {
+        let never = Served {
+            holds: &data,
+            claims: length as u64,
+            fails: (0, libc::EAGAIN),
+            ..Served::default()
+        };
+        let tree = dir.path().join(length.to_string());
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("file"), &data[..length]).unwrap();
+        let plain = tree.join("file");
+        let other = file(&dir, "other", b"other");
+        let mounted = with_file(never, |at| {
+            let above = at.parent().unwrap();
+            let to = |name: &str| dir.path().join(format!("{name}-{length}"));
+            let verified = ["--verify", "-r"];
+            let made = to("several");
+            std::fs::create_dir(&made).unwrap();
+            let inside = tree.join(".");
+            for (side, args, from, to) in [
+                ("source", &[][..], vec![at], to("one")),
+                ("source", &[], vec![at, &other], made),
+                ("source", &["-r"], vec![above], to("tree")),
+                ("source", &verified, vec![above], to("verified")),
+                ("sink", &[], vec![&plain], at.to_owned()),
+                ("sink", &[], vec![&other, &plain], above.to_owned()),
+                ("sink", &["-r"], vec![&inside], above.to_owned()),
+                ("sink", &verified, vec![&inside], above.to_owned()),
+            ] {
+                let mut copy = cordboard();
+                copy.args(["copy", "--json"]).args(args).args(&from);
+                let run = run(copy.arg(&to));
+                run.fails(1, &["(EAGAIN) at the ", side]);
+                let json = run.json();
+                let what = format!("{args:?} {from:?} {to:?}: {json}");
+                assert_eq!(json["ended"], "error", "{what}");
+                assert_eq!(json["failed"], side, "{what}");
+                assert_eq!(json["errno"], "EAGAIN", "{what}");
+                // What the other file has.
+                let others = from.len() as u64 - 1;
+                assert_eq!(json["written"], 5 * others, "{what}");
+            }
+        });
+        if !mounted {
+            testkit::skip::here("no FUSE here");
+            return;
+        }
+    }
+}

@@ -52,7 +52,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` | declined | no splice_read or splice_write there; `O_APPEND` set after open |
 /// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` | declined: of either side | `needs_room` in `path/mod.rs` |
-/// | `EAGAIN` | blocked on the sink | a file source never blocks |
+/// | `EAGAIN` | blocked on the sink; on the source, where the sink was ready and reading says the same | a FUSE server |
 /// | a blocking socket, and the thread must not block | declined | `Flow::sink_could_wait` |
 /// | anything else | failed | |
 #[derive(Default)]
@@ -69,6 +69,7 @@ impl Step for Sendfile {
         if flow.sink_could_wait() {
             return Verdict::Declined(COULD_WAIT.into());
         }
+        let polled = flow.sink_ready.marked || !flow.sink.kind().is_socket();
         if !flow.may_write(false) {
             return Verdict::Blocked(Side::Sink);
         }
@@ -87,6 +88,10 @@ impl Step for Sendfile {
                 flow.carried(n as u64)
             }
             Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EAGAIN) if polled => match flow.source_goes_on() {
+                Err(Errno::EAGAIN) => Verdict::Blocked(Side::Source),
+                _ => Verdict::Blocked(Side::Sink),
+            },
             Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
             Err(errno) => match refused(errno, self.moved) {
                 Some(why) => Verdict::Declined(why),

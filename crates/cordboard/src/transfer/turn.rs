@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::wait::{Awake, Clock, Interest, REST, Waiter};
 use super::{Control, Ended, Progress, Transfer};
-use crate::endpoint::Side;
+use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::route::PathName;
 
@@ -125,6 +125,7 @@ impl Course {
             return Next::End(Turn::Done(Ended::Cancelled));
         }
         let before = transfer.flow.read + transfer.flow.written;
+        let tries = [Side::Source, Side::Sink].map(|side| transfer.calls_at_once(side));
         match transfer.step() {
             Turn::Moved(_) => {
                 // Bytes that are only gathered so far are progress too.
@@ -139,6 +140,10 @@ impl Course {
                 }
                 self.tell(transfer, waiter);
                 Next::Step
+            }
+            // There is nothing to wait for.
+            Turn::Blocked(side) if self.spurious > SPURIOUS && tries[side as usize] => {
+                Next::End(Turn::Failed(Some(side), Some(Errno::EAGAIN)))
             }
             Turn::Blocked(side) => self.blocked(transfer, side, waiter),
             Turn::Pending => self.unless_idle(transfer, What::Completions, waiter),
@@ -311,6 +316,20 @@ impl Transfer<'_> {
             self.flow.readiness(side).marked = true;
         }
         Ok(())
+    }
+
+    /// A file whose next call may wait, and is not polled before: `EAGAIN` of it
+    /// is an error, as of a FUSE server or a sysfs attribute, and `poll(2)`
+    /// always finds the file ready. It may be one of the moment.
+    fn calls_at_once(&mut self, side: Side) -> bool {
+        let facts = match side {
+            Side::Source => self.flow.source.facts(),
+            Side::Sink => self.flow.sink.facts(),
+        };
+        let always_ready = facts.kind.is_cached() || facts.kind == Kind::Pseudo;
+        let ready = always_ready && !facts.nonblocking;
+        let known = self.flow.readiness(side);
+        ready && (known.marked || known.never_waits || known.may_sleep)
     }
 
     fn is_timed(&self) -> bool {
