@@ -23,6 +23,61 @@ fn option(fd: &OwnedFd, level: i32, name: i32, value: i32) -> Result<(), Errno> 
     }
 }
 
+/// Packets of a pipe stay apart, also where the rest of the size is shorter than
+/// the longest packet there is; the last may be cut.
+#[test]
+fn packets_of_a_pipe_are_datagrams_whatever_the_size() {
+    use rustix::pipe::{PipeFlags, pipe_with};
+    let _dog = watchdog("packets_of_a_pipe_are_datagrams_whatever_the_size");
+    let lengths = [1, 512, 10, 1500, 7];
+    let data = pattern(lengths.iter().sum());
+    let cases = [
+        (None, &lengths[..]),
+        (Some(100_000), &lengths),
+        (Some(2031), &lengths),
+        (Some(2030), &lengths),
+        (Some(1000), &[1, 512, 10, 477]),
+        (Some(513), &[1, 512]),
+        (Some(1), &[1]),
+    ];
+    let mut sinks: Vec<_> = (BOTH.into_iter())
+        .flat_map(|path| SORTS.map(|sort| (path, Some(sort))))
+        .collect();
+    sinks.push((PathName::ReadWrite, None));
+    for ((by, sort), (size, expected)) in
+        (sinks.into_iter()).flat_map(|sink| cases.map(|case| (sink, case)))
+    {
+        if size == Some(1000) && !common::is_open(PathName::Splice) {
+            continue;
+        }
+        let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
+        let mut at = 0;
+        for length in lengths {
+            rustix::io::write(&feed, &data[at..at + length]).unwrap();
+            at += length;
+        }
+        drop(feed);
+        let (sink, b) = match sort {
+            Some(sort) => pair(sort),
+            None => {
+                let (reader, writer) = pipe_with(PipeFlags::DIRECT | PipeFlags::NONBLOCK).unwrap();
+                (writer, reader)
+            }
+        };
+        let request = Request {
+            size: size.map_or(cordboard::Size::Eof, cordboard::Size::Bytes),
+            ..only(&[by])
+        };
+        let report = run(&source, &sink, request).report;
+        let got: Vec<usize> = match sort {
+            Some(_) => all(&b).iter().map(Vec::len).collect(),
+            None => std::iter::from_fn(|| rustix::io::read(&b, &mut [0; 4096]).ok()).collect(),
+        };
+        assert_eq!(got, expected, "{by} {sort:?} {size:?}: {report:?}");
+        assert_eq!(report.written, expected.iter().sum::<usize>() as u64);
+    }
+}
+
 #[test]
 fn only_the_last_one_is_short_whatever_the_writes() {
     let _dog = watchdog("only_the_last_one_is_short_whatever_the_writes");

@@ -79,7 +79,9 @@ pub(super) fn read(
     }
     if flow.source.kind().is_pipe() {
         let may_wait = flow.may_sleep || flow.source.facts().nonblocking;
-        return aside.read(fd, into, may_wait);
+        let sink = &flow.sink;
+        let whole = sink.kind().is_datagram() || sink.facts().is_packet_pipe();
+        return aside.read(fd, into, may_wait, whole);
     }
     match plain(flow, into) {
         Err(Errno::EIO) => end_of_pty(flow),

@@ -182,7 +182,8 @@ impl Aside {
     ///
     /// Without `may_wait`, a pipe whose bytes another reader has taken since is
     /// `EAGAIN`, blocking or not. An empty pipe is `EAGAIN` in any case if there
-    /// is room for less than the largest packet.
+    /// is room for less than the largest packet. `whole`: what is read ends with
+    /// a packet, as what `read(2)` gives does.
     ///
     /// # Errors
     ///
@@ -192,6 +193,7 @@ impl Aside {
         fd: BorrowedFd<'_>,
         into: &mut [u8],
         may_wait: bool,
+        whole: bool,
     ) -> Result<usize, Errno> {
         if into.len() >= PIECE {
             if may_wait {
@@ -201,6 +203,11 @@ impl Aside {
                 return done;
             }
         }
+        let length = into.len();
+        let into = match whole {
+            true => &mut into[..packets::one_read(fd, length)],
+            false => into,
+        };
         match self.splice(fd, into) {
             Some(done) => done,
             None if packets::first_is_longer(fd, into.len())? => Err(Errno::EMSGSIZE),
@@ -295,7 +302,7 @@ mod tests {
                         nowait: nowait(),
                     };
                     let into = &mut vec![0; length];
-                    let got = aside.read(reader.as_fd(), into, false);
+                    let got = aside.read(reader.as_fd(), into, false, false);
                     assert_eq!(got, Err(Errno::EAGAIN), "{means:?} {length}");
                     let got = nowait().read(reader.as_fd(), into);
                     assert_eq!(got, Err(Errno::EAGAIN), "{means:?} {length}");
@@ -357,7 +364,7 @@ mod tests {
             let mut told = None;
             let body = || {
                 refuse::refuse(&[libc::SYS_splice], libc::EPERM);
-                told = Some(Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait));
+                told = Some(Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait, false));
             };
             let calls = [libc::SYS_read, libc::SYS_preadv2];
             let come = || _ = rustix::io::write(&writer, &[7; 100]).unwrap();
@@ -368,7 +375,7 @@ mod tests {
             come();
             let told = testkit::refuse::apart(|| {
                 refuse::refuse(&[libc::SYS_splice], libc::EPERM);
-                Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait)
+                Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait, false)
             });
             assert_eq!(told, Err(Errno::EMSGSIZE), "{may_wait}");
         }

@@ -153,6 +153,28 @@ pub(super) fn first_is_longer(source: BorrowedFd<'_>, than: usize) -> Result<boo
     })
 }
 
+/// How many bytes one read of so many would take: no more than to the end of a
+/// packet. All of them if that is unknown.
+pub(super) fn one_read(source: BorrowedFd<'_>, at_most: usize) -> usize {
+    let Ok(own) = acquire(DEFAULT) else {
+        return at_most;
+    };
+    let Ok((mut own, copied)) = duplicate(source, own, at_most) else {
+        return at_most;
+    };
+    // The pipe is closed with what is left in it.
+    match discard(own.reader(), at_most) {
+        Ok(taken @ 1..) => {
+            own.drained(taken);
+            if taken == copied {
+                own.release();
+            }
+            taken
+        }
+        _ => at_most,
+    }
+}
+
 /// How long an inspection for [`is_a_stream`] counts.
 const FRESH: Duration = Duration::from_micros(200);
 
@@ -342,6 +364,22 @@ mod tests {
         assert_eq!(first_is_longer(stream.as_fd(), 1), Ok(false));
         let file = tempfile::tempfile().unwrap();
         assert_eq!(first_is_longer(file.as_fd(), 1), Ok(false));
+    }
+
+    #[test]
+    fn a_read_ends_with_a_packet() {
+        let (source, feed) = packets();
+        rustix::io::write(&feed, &[7; 500]).unwrap();
+        rustix::io::write(&feed, &[8; 10]).unwrap();
+        for (at_most, expected) in [(1, 1), (499, 499), (500, 500), (501, 500), (4000, 500)] {
+            assert_eq!(one_read(source.as_fd(), at_most), expected);
+        }
+        let (stream, feed) = pipe().unwrap();
+        assert_eq!(one_read(stream.as_fd(), 9), 9);
+        rustix::io::write(&feed, &[7; 500]).unwrap();
+        assert_eq!(one_read(stream.as_fd(), 4000), 500);
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(one_read(file.as_fd(), 9), 9);
     }
 
     #[test]

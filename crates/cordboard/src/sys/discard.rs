@@ -7,12 +7,12 @@ use super::last;
 use crate::errno::Errno;
 
 /// The buffer that all bytes go to, one after the other: it stays in the
-/// processor's first cache.
-const PIECE: usize = 16 << 10;
+/// processor's first cache, and is small enough for any stack.
+const PIECE: usize = 4 << 10;
 /// Pieces of one call.
-const MOST: usize = 65;
+const MOST: usize = 257;
 
-/// Reads up to so many bytes by one `readv(2)`, at most 1040 KiB, and keeps
+/// Reads up to so many bytes by one `readv(2)`, at most 1028 KiB, and keeps
 /// none of them.
 pub(crate) fn discard(fd: BorrowedFd<'_>, length: usize) -> Result<usize, Errno> {
     let mut piece = [MaybeUninit::<u8>::uninit(); PIECE];
