@@ -18,6 +18,8 @@ pub(crate) struct Buffer {
     mapped: usize,
     /// The one process that has it; `None`: so do those forked from it.
     home: Option<Stamp>,
+    /// Little of it is expected to be touched.
+    sparse: bool,
 }
 
 // SAFETY: the mapping belongs to this value alone, as a Box<[u8]> would.
@@ -25,6 +27,11 @@ unsafe impl Send for Buffer {}
 
 /// Bytes of a huge page on most machines; on others it is only an alignment.
 const HUGE: usize = 2 << 20;
+/// What is kept for the thread's next transfer. What a datagram batch needs is
+/// too much.
+const LARGEST_KEPT: usize = 2 << 20;
+/// The same of what is hardly touched: so many addresses, and less memory.
+const LARGEST_SPARSE: usize = 5 << 20;
 
 thread_local! {
     /// The last buffer this thread gave back: many small transfers in a row
@@ -43,14 +50,40 @@ impl Buffer {
         let length = length
             .filter(|length| *length <= isize::MAX as usize)
             .ok_or(Errno::ENOMEM)?;
-        let spare = SPARE.try_with(|spare| spare.take()).ok().flatten();
-        if let Some(mut spare) = spare.filter(|spare| spare.mapped >= length) {
+        if let Some(mut spare) =
+            spare(|spare| spare.mapped >= length && (!spare.sparse || length <= LARGEST_KEPT))
+        {
             // Not longer than asked for: how much is read at a time, and so
             // whether it stays in the processor's cache, goes by the length.
             spare.length = length;
             return Ok(spare);
         }
         Buffer::map(length)
+    }
+
+    /// Mostly for addresses: room for the longest message that there may be,
+    /// where nearly all are short. In small pages, of which only those that are
+    /// touched cost memory. Fewer bytes, `least`, where there are not so many.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::with_capacity`].
+    pub(crate) fn sparse(most: usize, least: usize) -> Result<Buffer, Errno> {
+        let whole = most.checked_next_multiple_of(4096).ok_or(Errno::ENOMEM)?;
+        if whole <= HUGE {
+            return Buffer::at_most(most, least);
+        }
+        if let Some(mut spare) = spare(|spare| spare.sparse && spare.mapped >= whole) {
+            spare.length = whole;
+            return Ok(spare);
+        }
+        let Ok(mut buffer) = Buffer::map(whole) else {
+            return Buffer::with_capacity(least);
+        };
+        buffer.sparse = true;
+        // SAFETY: the range is this mapping, and no byte of it changes.
+        let _ = unsafe { madvise(buffer.start.as_ptr().cast(), whole, Advice::LinuxNoHugepage) };
+        Ok(buffer)
     }
 
     /// For direct I/O: not given to a child of `fork(2)`, where it could not be
@@ -96,6 +129,7 @@ impl Buffer {
             length: 0,
             mapped: 0,
             home: None,
+            sparse: false,
         }
     }
 
@@ -115,6 +149,7 @@ impl Buffer {
                 length,
                 mapped: length,
                 home: None,
+                sparse: false,
             }),
             None => Err(Errno::ENOMEM),
         }
@@ -146,6 +181,7 @@ impl Buffer {
             length,
             mapped: length,
             home: None,
+            sparse: false,
         };
         (part(0, at), part(at, this.mapped - at))
     }
@@ -155,14 +191,23 @@ impl Buffer {
         self.start.as_ptr()
     }
 
+    /// More of it was touched than is to be kept.
+    pub(crate) fn is_not_sparse(&mut self) {
+        self.sparse = false;
+    }
+
     /// Gives it back for this thread's next transfer.
     pub(crate) fn recycle(self) {
-        // What a datagram batch needs is too much to keep for later.
-        const LARGEST_KEPT: usize = 2 << 20;
-        if self.mapped <= LARGEST_KEPT {
+        if self.mapped <= LARGEST_KEPT || self.sparse && self.mapped <= LARGEST_SPARSE {
             let _ = SPARE.try_with(|spare| spare.replace(Some(self)));
         }
     }
+}
+
+/// The thread's spare one, if it is like this; another is given up.
+fn spare(fits: impl FnOnce(&Buffer) -> bool) -> Option<Buffer> {
+    let spare = SPARE.try_with(|spare| spare.take()).ok().flatten();
+    spare.filter(fits)
 }
 
 impl Deref for Buffer {
@@ -209,6 +254,24 @@ mod tests {
         assert!(buffer.len() >= 8192 && buffer.len() < isize::MAX as usize);
         let none = Buffer::at_most(usize::MAX, isize::MAX as usize);
         assert_eq!(none.err(), Some(Errno::ENOMEM));
+    }
+
+    #[test]
+    fn what_is_hardly_touched_is_kept() {
+        let buffer = Buffer::sparse(4 << 20, 4096).unwrap();
+        assert_eq!(buffer.len(), 4 << 20);
+        let start = buffer.as_ptr();
+        buffer.recycle();
+        let mut again = Buffer::sparse(3 << 20, 4096).unwrap();
+        assert_eq!((again.as_ptr(), again.len()), (start, 3 << 20));
+        again.is_not_sparse();
+        again.recycle();
+        assert!(SPARE.take().is_none());
+        // Small pages are not for what is touched.
+        Buffer::sparse(4 << 20, 4096).unwrap().recycle();
+        assert!(!Buffer::with_capacity(3 << 20).unwrap().sparse);
+        let less = Buffer::sparse(isize::MAX as usize - 4095, 5000).unwrap();
+        assert_eq!(less.len(), 8192);
     }
 
     #[test]

@@ -22,7 +22,8 @@ impl Datagram {
             Errno::ENOSYS | Errno::EPERM => Verdict::Declined(errno.into()),
             _ => Verdict::Failed(Side::Source, errno),
         };
-        let mut at_most = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
+        let usual = usize::try_from(flow.left / self.usual as u64).unwrap_or(usize::MAX);
+        let mut at_most = usual.min(self.slots);
         if at_most == 0 {
             // A datagram goes whole or not at all.
             if next_length(flow, flow.may_sleep).map_err(failed)? as u64 > flow.left {
@@ -32,10 +33,15 @@ impl Datagram {
             at_most = 1;
         }
         let mut buffer = self.buffer()?;
+        // Together they do not exceed what is left.
+        let room = match usual {
+            0 => self.slot,
+            _ => usize::try_from(flow.left / at_most as u64).unwrap_or(usize::MAX),
+        };
         let wait = flow.may_sleep && !flow.source.facts().nonblocking;
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
         let received = &mut self.received;
-        let done = batch.receive(fd, &mut buffer, self.slot, at_most, wait, received);
+        let done = batch.receive(fd, &mut buffer, (self.slot, room), at_most, wait, received);
         self.buffer = Some(buffer);
         self.forget();
         done.map_err(failed)?;
@@ -88,6 +94,9 @@ impl Datagram {
                     flow.took(received.length as u64);
                     push_apart(&mut self.queue, end, &received);
                     end += received.length;
+                    if received.length > self.usual {
+                        buffer.is_not_sparse();
+                    }
                 }
                 // It will say so again.
                 Ok(One::TooLong) | Err(Errno::EAGAIN | Errno::EINTR) if !first => break,

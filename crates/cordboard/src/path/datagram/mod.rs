@@ -15,7 +15,7 @@ mod size;
 
 pub(super) use ends::{Credentials, has_ended, is_end};
 pub(super) use one::{One, receive_one};
-pub(super) use size::{largest, size_for};
+pub(super) use size::{largest, longest, size_for};
 
 use fill::JOINED;
 use size::LOCAL;
@@ -66,6 +66,8 @@ pub(crate) struct Datagram {
     slots: usize,
     length: usize,
     slot: usize,
+    /// Bytes of a slot that an ordinary datagram fills at most.
+    usual: usize,
     received: Vec<Received>,
     queue: Vec<Message>,
     /// The first of the queue that has not been sent.
@@ -99,7 +101,7 @@ impl Datagram {
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Datagram, Why> {
         let source = flow.source.kind();
         let joins = source.is_datagram() && !flow.sink.kind().is_datagram();
-        let (slot, slots) = if joins {
+        let (usual, slots) = if joins {
             (largest(source), 1)
         } else if !source.is_datagram() {
             let size = size_for(flow);
@@ -111,13 +113,18 @@ impl Datagram {
         } else {
             (largest(source), SLOTS / 2)
         };
-        let length = slot * slots + if joins { JOINED } else { 0 };
-        Ok(Datagram {
+        let slot = match source.is_datagram() {
+            true => longest(source).max(usual),
+            false => usual,
+        };
+        let behind = if joins { JOINED } else { 0 };
+        let mut datagram = Datagram {
             batch: None,
-            buffer: Some(Buffer::with_capacity(length)?),
+            buffer: None,
             slots,
-            length,
+            length: slot * slots + behind,
             slot,
+            usual,
             received: Vec::new(),
             queue: Vec::new(),
             next: 0,
@@ -127,16 +134,32 @@ impl Datagram {
             nowait: NoWait::default(),
             ended: false,
             failed: None,
-            credentials: Credentials::ask(flow),
-        })
+            credentials: Credentials::default(),
+        };
+        datagram.buffer = Some(datagram.room()?);
+        datagram.credentials = Credentials::ask(flow);
+        Ok(datagram)
+    }
+
+    /// Memory for the slots: for the longest datagrams, or the usual ones.
+    fn room(&mut self) -> Result<Buffer, Errno> {
+        if self.slot == self.usual {
+            return Buffer::with_capacity(self.length);
+        }
+        let behind = self.length - self.slot * self.slots;
+        let least = self.usual * self.slots + behind;
+        let buffer = Buffer::sparse(self.length, least)?;
+        if buffer.len() < self.length {
+            (self.slot, self.length) = (self.usual, least);
+        }
+        Ok(buffer)
     }
 
     /// The buffer; another one, where it was given up.
     fn buffer(&mut self) -> Result<Buffer, Verdict> {
         match self.buffer.take() {
             Some(buffer) => Ok(buffer),
-            None => Buffer::with_capacity(self.length)
-                .map_err(|errno| Verdict::Failed(Side::Source, errno)),
+            None => (self.room()).map_err(|errno| Verdict::Failed(Side::Source, errno)),
         }
     }
 

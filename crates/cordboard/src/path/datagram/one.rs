@@ -24,10 +24,14 @@ pub(in crate::path) fn receive_one(
     wait: bool,
     annotated: bool,
 ) -> Result<One, Errno> {
-    if flow.left < largest(flow.source.kind()).max(into.len()) as u64
-        && next_length(flow, wait)? as u64 > flow.left
-    {
-        return Ok(One::TooLong);
+    let mut into = into;
+    if flow.left < largest(flow.source.kind()) as u64 {
+        if next_length(flow, wait)? as u64 > flow.left {
+            return Ok(One::TooLong);
+        }
+    } else if let Ok(left) = usize::try_from(flow.left) {
+        let room = left.min(into.len());
+        into = &mut into[..room];
     }
     let received = if annotated {
         sys::receive_one(flow.source_fd(), into, wait)?

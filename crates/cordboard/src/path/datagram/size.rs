@@ -14,7 +14,29 @@ const LARGEST_BLOCK: usize = 16 << 20;
 /// What fits an Ethernet frame, where the path's MTU is not known.
 const UDP_PAYLOAD: usize = 1472;
 
-/// What a buffer for any datagram of this kind of socket needs.
+/// The longest message of a UNIX socket: what `kmalloc` gives at most in one
+/// piece, 4 MiB with pages of 4 KiB, and 17 pages (`unix_dgram_sendmsg`,
+/// net/unix/af_unix.c; `sock_alloc_send_pskb`, net/core/sock.c). A sender needs
+/// `SO_SNDBUFFORCE` for it, or a larger `wmem_max`. Slots of this length do not
+/// begin at the same places of a cache.
+#[cfg(target_pointer_width = "64")]
+const LONGEST_LOCAL: usize = (4 << 20) + (132 << 10);
+/// Addresses are few.
+#[cfg(not(target_pointer_width = "64"))]
+const LONGEST_LOCAL: usize = 1 << 20;
+
+/// What a buffer for any datagram of this kind of socket takes, where there are
+/// so many addresses.
+pub(in crate::path) fn longest(kind: Kind) -> usize {
+    if kind == Kind::Udp {
+        LARGEST
+    } else {
+        LONGEST_LOCAL
+    }
+}
+
+/// What a buffer for datagrams of this kind of socket needs: for all that an
+/// ordinary sender can make.
 pub(in crate::path) fn largest(kind: Kind) -> usize {
     if kind == Kind::Udp {
         LARGEST

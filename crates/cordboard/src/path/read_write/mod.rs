@@ -55,8 +55,9 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// no path after this one.
 pub(crate) struct ReadWrite {
     buffer: Option<Buffer>,
-    /// How long the buffer is to be, when there is none.
+    /// How long the buffer is to be, when there is none, and at least.
     length: usize,
+    least: usize,
     start: usize,
     end: usize,
     /// A read has returned 0: no further read, a terminal's end of file must
@@ -122,9 +123,16 @@ impl ReadWrite {
             least = least.max(message);
         }
         length = length.max(least);
+        let buffer = if source.kind.is_datagram() {
+            let longest = datagram::longest(source.kind) + joins - 1;
+            Buffer::sparse(length.max(longest), least)?
+        } else {
+            Buffer::at_most(length, least)?
+        };
         Ok(ReadWrite {
-            buffer: Some(Buffer::at_most(length, least)?),
-            length,
+            length: buffer.len(),
+            least,
+            buffer: Some(buffer),
             start: 0,
             end: 0,
             ended: false,
@@ -201,8 +209,11 @@ impl ReadWrite {
         let mut buffer = match self.buffer.take() {
             Some(buffer) => buffer,
             // It was given up while there was nothing to do.
-            None => Buffer::with_capacity(self.length)
-                .map_err(|errno| Verdict::Failed(Side::Source, errno))?,
+            None => match self.messages {
+                true => Buffer::sparse(self.length, self.least),
+                false => Buffer::with_capacity(self.length),
+            }
+            .map_err(|errno| Verdict::Failed(Side::Source, errno))?,
         };
         if self.pending() == 0 {
             (self.start, self.end) = (0, 0);
@@ -221,6 +232,9 @@ impl ReadWrite {
         } else {
             self.read(flow, room)
         };
+        if self.end > self.least {
+            buffer.is_not_sparse();
+        }
         self.buffer = Some(buffer);
         match done {
             Err(Verdict::Blocked(Side::Source)) if polled && datagram::has_ended(flow) => {
