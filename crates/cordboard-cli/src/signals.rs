@@ -183,7 +183,7 @@ pub fn interruptible<T>(
     }
     let done = undisturbed(|| {
         go_on()?;
-        if take_show() {
+        if is_interrupted() && take_show() {
             briefly(|| status("0 bytes written: still waiting for an endpoint"));
         }
         Ok(call())
@@ -194,13 +194,31 @@ pub fn interruptible<T>(
     Ok(done)
 }
 
+/// Whether signals reach this thread. It has the timer, and tells of progress.
+fn is_interrupted() -> bool {
+    !sys::blocks(libc::SIGALRM)
+}
+
 /// Repeats a call that was interrupted until it succeeds or fails, with the timer
 /// that draws progress switched off: a call that takes longer than the timer's
 /// interval would be interrupted each time. Other signals have a timer of their
 /// own.
+///
+/// The process has one timer, and only the main thread's calls are interrupted
+/// by it. The threads of `copy` block all signals, and here it is another who
+/// has answered `EINTR`, such as a file server. They leave the timer alone: two
+/// threads that saved it and set it back would lose it.
 fn undisturbed<T, E>(
     mut call: impl FnMut() -> Result<Result<T, Errno>, E>,
 ) -> Result<Result<T, Errno>, E> {
+    if !is_interrupted() {
+        loop {
+            match call() {
+                Ok(Err(Errno::INTR)) if stop().is_none() => {}
+                done => return done,
+            }
+        }
+    }
     let before = sys::set_timer(Duration::ZERO);
     let done = loop {
         match call() {
@@ -337,4 +355,54 @@ extern "C" fn on_alarm(_: libc::c_int) {
             control.wake();
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// Both are interrupted; the thread of `copy` ends between two calls of the
+    /// main thread's.
+    #[test]
+    fn a_thread_that_no_signal_reaches_leaves_the_timer_alone() {
+        let hour = Duration::from_secs(3600);
+        // The timer is the process's.
+        assert!(testkit::child::in_a_child(|| {
+            sys::set_timer(hour);
+            let ((begun, has_begun), (end, ends)) = (channel(), channel());
+            SHOW.store(true, Ordering::Relaxed);
+            let other = sys::without_signals(|| {
+                std::thread::spawn(move || {
+                    let mut calls = 0;
+                    let call = || {
+                        calls += 1;
+                        if calls == 1 {
+                            return Err(Errno::INTR);
+                        }
+                        begun.send(()).unwrap();
+                        ends.recv().unwrap();
+                        Ok(())
+                    };
+                    interruptible(call).is_ok_and(|done| done.is_ok())
+                })
+            });
+            has_begun.recv().unwrap();
+            // Nor does it tell of progress, which is for the main thread.
+            let untold = take_show();
+            let (mut calls, mut other) = (0, Some(other));
+            let done = again(|| {
+                calls += 1;
+                if calls == 2 {
+                    end.send(()).unwrap();
+                    let other = other.take().unwrap();
+                    assert!(other.join().unwrap());
+                }
+                if calls < 3 { Err(Errno::INTR) } else { Ok(()) }
+            });
+            let hour_left = sys::set_timer(Duration::ZERO) == hour;
+            untold && done == Ok(()) && calls == 3 && hour_left
+        }));
+    }
 }
