@@ -20,8 +20,8 @@ pub(crate) struct Finished {
 impl Finished {
     pub(crate) fn new(report: Report, stranded: Option<Stranded>) -> Finished {
         Finished {
+            remains: Remains::new(stranded, report.stranded),
             report,
-            remains: Remains::new(stranded),
         }
     }
 
@@ -46,15 +46,17 @@ impl From<Outcome> for Finished {
 #[derive(Debug)]
 enum Remains {
     Nothing,
-    Pipe(Kept),
+    /// With the number of bytes that are left in it. Its end is not to be
+    /// waited for: a child of `fork(2)` may have its write end.
+    Pipe(Kept, u64),
     Bytes(VecDeque<u8>),
     Datagrams(VecDeque<Vec<u8>>),
 }
 
 impl Remains {
-    fn new(stranded: Option<Stranded>) -> Remains {
+    fn new(stranded: Option<Stranded>, bytes: u64) -> Remains {
         match stranded {
-            Some(Stranded::Pipe(pipe)) => Remains::Pipe(Kept::new(pipe)),
+            Some(Stranded::Pipe(pipe)) => Remains::Pipe(Kept::new(pipe), bytes),
             Some(Stranded::Buffer(bytes)) => Remains::Bytes(bytes.into()),
             Some(Stranded::Datagrams(datagrams)) => Remains::Datagrams(datagrams.into()),
             _ => Remains::Nothing,
@@ -64,16 +66,24 @@ impl Remains {
     fn read(&mut self, room: &mut [MaybeUninit<u8>]) -> Result<usize, Problem> {
         let read = match self {
             Remains::Nothing => None,
-            // Its write end is closed: this never waits.
-            Remains::Pipe(_) if room.is_empty() => Some(0),
-            Remains::Pipe(pipe) => match pipe.fd() {
+            Remains::Pipe(_, 0) => None,
+            Remains::Pipe(..) if room.is_empty() => Some(0),
+            Remains::Pipe(pipe, left) => match pipe.fd() {
                 // The host has closed it, with what was in it.
                 None => None,
                 Some(pipe) => {
+                    let most = usize::try_from(*left).map_or(room.len(), |n| n.min(room.len()));
+                    let room = &mut room[..most];
                     let read = rustix::io::retry_on_intr(|| {
                         rustix::io::read(pipe, &mut *room).map(|(read, _)| read.len())
                     });
-                    Some(read.map_err(Errno::from)?).filter(|n| *n > 0)
+                    let read = match read {
+                        // A child has read some of them.
+                        Ok(0) | Err(rustix::io::Errno::AGAIN) => None,
+                        read => Some(read.map_err(Errno::from)?),
+                    };
+                    *left = read.map_or(0, |n| *left - n as u64);
+                    read
                 }
             },
             Remains::Bytes(bytes) if bytes.is_empty() => None,
@@ -164,7 +174,9 @@ mod tests {
     }
 
     fn finished(stranded: Stranded) -> Finished {
-        Finished::new(Report::default(), Some(stranded))
+        let mut report = Report::default();
+        report.stranded = 3;
+        Finished::new(report, Some(stranded))
     }
 
     #[test]
@@ -192,6 +204,24 @@ mod tests {
             assert_eq!(read(&mut datagrams, 8).as_deref(), Ok(expected));
         }
         assert_eq!(read(&mut datagrams, 8), Err(Errno::ENODATA));
+    }
+
+    /// As where a child of `fork(2)` has it: no end follows, and none is waited
+    /// for. What a child has read is gone.
+    #[test]
+    fn what_is_kept_in_a_pipe_ends_while_somebody_can_write() {
+        for (may_wait, stolen) in [(false, 0), (false, 1), (true, 0)] {
+            let (reader, writer) = rustix::pipe::pipe().unwrap();
+            rustix::io::ioctl_fionbio(&reader, !may_wait).unwrap();
+            rustix::io::write(&writer, b"abc").unwrap();
+            rustix::io::read(&reader, &mut vec![0; stolen]).unwrap();
+            let mut kept = finished(Stranded::Pipe(reader));
+            assert_eq!(read(&mut kept, 9).map(|b| b.len()), Ok(3 - stolen));
+            for _ in 0..2 {
+                assert_eq!(read(&mut kept, 9), Err(Errno::ENODATA));
+            }
+            drop(writer);
+        }
     }
 
     /// The host closes all descriptors while bytes are kept in a pipe, and has

@@ -21,6 +21,35 @@ pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
     status == 0
 }
 
+/// A child that does nothing, and has what it has inherited until this is
+/// dropped.
+pub struct Heir(libc::pid_t);
+
+impl Heir {
+    /// Makes it, of all that is open now.
+    pub fn fork() -> Heir {
+        // SAFETY: the child only sleeps.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            loop {
+                // SAFETY: returns after a signal at most.
+                unsafe { libc::pause() };
+            }
+        }
+        Heir(child)
+    }
+}
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        // SAFETY: the child is there until it is waited for.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+        // SAFETY: asks for no status.
+        unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+    }
+}
+
 /// The next child is the first process of a namespace of its own. `false`
 /// where that is not allowed: it takes root.
 pub fn next_is_first() -> bool {

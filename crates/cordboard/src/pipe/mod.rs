@@ -153,6 +153,12 @@ impl OwnedPipe {
     pub(crate) fn into_reader(mut self) -> OwnedFd {
         let fd = self.writer.as_fd();
         lent::shrink(fd, &mut self.capacity, DEFAULT, &mut self.share);
+        drop(self.writer);
+        if !has_no_writer(&self.reader)
+            && let Some(copy) = copied(&self.reader, self.held, self.capacity)
+        {
+            return copy.into_reader();
+        }
         let large = left::Large {
             id: self.id.unwrap_or_default(),
             number: self.reader.as_raw_fd(),
@@ -167,6 +173,31 @@ impl OwnedPipe {
     /// Gives it back. A pipe that is not empty is closed, never used again.
     pub(crate) fn release(self) {
         pool::release(self);
+    }
+}
+
+/// Whether no process has a write end of it any more. A child of `fork(2)` may
+/// have one: then no end follows what is in it. `poll(2)`; where a filter
+/// refuses that, nothing says otherwise.
+fn has_no_writer(reader: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(reader, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())) != Ok(1) || fds[0].revents().contains(PollFlags::HUP)
+}
+
+/// A pipe with all of these bytes, that no child has yet. `None`: none that
+/// takes so many is available.
+fn copied(reader: &OwnedFd, bytes: u64, capacity: usize) -> Option<OwnedPipe> {
+    use rustix::pipe::{SpliceFlags, tee};
+    let bytes = usize::try_from(bytes).ok()?;
+    let mut copy = acquire(capacity).ok()?;
+    match tee(reader, copy.writer(), bytes, SpliceFlags::NONBLOCK) {
+        Ok(n) if n == bytes => {
+            copy.filled(n);
+            Some(copy)
+        }
+        // Closed with what has come over.
+        _ => None,
     }
 }
 

@@ -148,7 +148,9 @@ impl serde::Serialize for Report {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Stranded {
-    /// They are in this pipe, whose write end is closed: read it to its end.
+    /// They are in this pipe, whose write end is closed: read
+    /// [`Report::stranded`] bytes of it. (Its end follows, unless a child that
+    /// was forked at the moment of the transfer's end still has the write end.)
     Pipe(OwnedFd),
     /// They are here.
     Buffer(Vec<u8>),
