@@ -25,9 +25,7 @@ impl Job {
         let writing = |e| Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
         let points_to = again(|| rustix::fs::readlinkat(from.directory, from.name, Vec::new()))
             .map_err(reading)?;
-        let stat =
-            again(|| rustix::fs::statat(from.directory, from.name, AtFlags::SYMLINK_NOFOLLOW))
-                .map_err(reading)?;
+        let stat = from.stat().map_err(reading)?;
         let mut made = again(|| rustix::fs::symlinkat(&points_to, to.directory, to.name));
         if made == Err(Errno::EXIST) {
             if to.new {

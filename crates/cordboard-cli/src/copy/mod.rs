@@ -10,6 +10,7 @@ mod extended;
 mod flights;
 mod lease;
 mod link;
+mod listing;
 mod one;
 mod over;
 mod parent;

@@ -6,7 +6,9 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
+use rustix::fs::{AtFlags, CWD, Stat, statat};
+
+use crate::signals::again;
 
 /// Where a file is.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +70,11 @@ impl<'a> Place<'a> {
     /// The same, as a [twin](Place::twin) or not.
     pub fn as_twin(self, twin: bool) -> Place<'a> {
         Place { twin, ..self }
+    }
+
+    /// What is there; a symlink is not followed.
+    pub fn stat(&self) -> rustix::io::Result<Stat> {
+        again(|| statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW))
     }
 
     /// The path, for people and for what has no other way.

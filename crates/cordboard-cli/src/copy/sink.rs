@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use cordboard::{Errno, PathName, Side, Switches, Transfer};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 use super::chain::id;
 use super::lease::{let_wait, patiently};
@@ -146,12 +146,11 @@ impl Job {
         use rustix::io::Errno;
         // Checked first: an open can have side effects on a device, and a
         // FIFO's reader notices it.
-        let there =
-            match again(|| rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW)) {
-                Ok(there) => there,
-                Err(Errno::NOENT) => return Ok(None),
-                Err(errno) => return Ok(Some(Err(errno))),
-            };
+        let there = match to.stat() {
+            Ok(there) => there,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Ok(Some(Err(errno))),
+        };
         if kind(&there) != FileType::RegularFile {
             return Err(match self.written.has(&there) {
                 true => just_copied(from, to).into(),
@@ -254,8 +253,7 @@ fn looked_at(fd: OwnedFd) -> rustix::io::Result<(OwnedFd, Stat)> {
 }
 
 fn is_symlink(to: &Place<'_>) -> bool {
-    let look = || rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW);
-    again(look).is_ok_and(|stat| kind(&stat) == FileType::Symlink)
+    to.stat().is_ok_and(|stat| kind(&stat) == FileType::Symlink)
 }
 
 /// Refuses what exists and is not a regular file.
@@ -282,8 +280,7 @@ fn in_the_way(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
 /// and to look at one by opening it would be seen by its reader.
 fn beside(to: &Place<'_>, flags: OFlags) -> Result<rustix::io::Result<(OwnedFd, Stat)>, Hitch> {
     let plain = |stat: &Stat| kind(stat) == FileType::RegularFile && stat.st_nlink == 1;
-    let there = again(|| rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW));
-    if !there.is_ok_and(|stat| plain(&stat)) {
+    if !to.stat().is_ok_and(|stat| plain(&stat)) {
         return Err(Hitch::Later);
     }
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;

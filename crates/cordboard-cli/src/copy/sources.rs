@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use cordboard::{Errno, Side};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 
 use super::chain::{Chain, Id, id};
 use super::kind;
+use super::listing::list;
 use super::parent::DIRECTORY;
 use super::place::Place;
 use super::spares::Spares;
@@ -170,21 +171,14 @@ fn directories(
     found: &mut BTreeSet<Id>,
 ) -> Vec<CString> {
     let mut inside = Vec::new();
-    let mut listing = RawDir::new(fd, buffer);
-    while let Some(entry) = listing.next() {
-        let entry = match entry {
-            Ok(entry) => entry,
-            Err(rustix::io::Errno::INTR) if stop().is_none() => continue,
-            Err(_) => break,
-        };
-        let name = entry.file_name();
-        let file_type = entry.file_type();
+    // Of one that cannot be listed, what was found counts.
+    let _ = list(fd, buffer, drop, |name, file_type| {
         let look = matches!(file_type, FileType::RegularFile | FileType::Unknown);
-        if name == c"." || name == c".." || !(look || file_type == FileType::Directory) {
-            continue;
-        }
         let stat = match look {
-            true => again(|| rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)).ok(),
+            true => {
+                let name = Path::new(OsStr::from_bytes(name.to_bytes()));
+                Place::below(fd, Path::new(""), name).stat().ok()
+            }
             false => None,
         };
         match stat.as_ref().map_or(file_type, kind) {
@@ -194,6 +188,7 @@ fn directories(
             }
             _ => {}
         }
-    }
+        Ok(())
+    });
     inside
 }

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cordboard::{Errno, Side};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 
 use super::attributes::refused;
 use super::batch::{Directory, Item, Pending};
 use super::chain::{Chain, Id, id};
 use super::dispatch::Dispatch;
+use super::listing::list;
 use super::parent::{
     DIRECTORY, is_base, let_us_in, not_into_itself, open_base, sync_directory, sync_parent,
     without_slash,
@@ -27,7 +28,7 @@ use super::{Given, Job, just_copied, kind, special};
 use crate::hints::Doing;
 use crate::memory;
 use crate::problem::Problem;
-use crate::signals::{again, go_on, stop};
+use crate::signals::{again, go_on};
 
 /// Directories at most that were left and wait for what is under way in them.
 pub const LEFT: usize = 4;
@@ -269,29 +270,26 @@ impl Walk {
     /// What is in a directory.
     fn entries(&mut self, fd: BorrowedFd<'_>) -> Result<Vec<(CString, FileType)>, Problem> {
         let mut entries = Vec::new();
-        let mut listing = RawDir::new(fd, &mut self.buffer);
-        while let Some(entry) = listing.next() {
-            let failed =
-                |e| Problem::call(self.from.to_string_lossy(), Side::Source, e, Doing::Listing);
-            let entry = match entry {
-                Err(rustix::io::Errno::INTR) if stop().is_none() => continue,
-                entry => entry.map_err(|e| failed(e.into()))?,
-            };
+        let shown = self.from.to_string_lossy();
+        let failed = |e| Problem::call(shown.as_ref(), Side::Source, e, Doing::Listing);
+        let unlisted = |e: rustix::io::Errno| failed(e.into());
+        list(fd, &mut self.buffer, unlisted, |name, file_type| {
             entries.try_reserve(1).map_err(|_| failed(Errno::ENOMEM))?;
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
             // Of a damaged file system, which could lead anywhere. Since Linux
             // 5.4 the listing itself fails so (`verify_dirent_name`,
             // fs/readdir.c).
             if name.to_bytes().contains(&b'/') {
-                let shown = self.from.to_string_lossy();
                 let text = "a name in it contains a slash: its file system is damaged";
-                return Err(Problem::refused(shown, Side::Source, Errno::EIO, text));
+                return Err(Problem::refused(
+                    shown.as_ref(),
+                    Side::Source,
+                    Errno::EIO,
+                    text,
+                ));
             }
-            entries.push((name.to_owned(), entry.file_type()));
-        }
+            entries.push((name.to_owned(), file_type));
+            Ok(())
+        })?;
         Ok(entries)
     }
 
@@ -316,7 +314,8 @@ impl Walk {
         let to = Place::below(sink, &self.to, name).in_new(self.is_new());
         let to = to.as_twin(twin);
         if file_type == FileType::Unknown {
-            let stat = again(|| rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW))
+            let stat = from
+                .stat()
                 .map_err(|e| Problem::call(from.shown(), Side::Source, e, Doing::Opening))?;
             file_type = kind(&stat);
         }

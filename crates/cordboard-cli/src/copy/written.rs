@@ -10,13 +10,12 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cordboard::{Errno, Side};
-use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::fs::{FileType, Stat};
 
 use super::chain::{Id, id};
 use super::place::Place;
 use super::{just_copied, kind};
 use crate::problem::Problem;
-use crate::signals::again;
 
 /// What helps with two names that differ in case alone.
 pub const ONE_NAME: &str =
@@ -74,7 +73,7 @@ impl Written {
         if !self.several {
             return Ok(false);
         }
-        let there = again(|| rustix::fs::statat(to.directory, to.name, AtFlags::SYMLINK_NOFOLLOW));
+        let there = to.stat();
         match there {
             Ok(stat) if self.has(&stat) => Err(just_copied(from, to)),
             // What else is wrong with it, is told by whoever opens it.
