@@ -1,14 +1,16 @@
-//! A file system in user space whose root is one file. It speaks the kernel's
+//! A file system in user space whose root is one file, or has it. It speaks the kernel's
 //! protocol itself (linux/fuse.h).
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
+const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
 const SETATTR: u32 = 4;
@@ -22,6 +24,11 @@ const FLUSH: u32 = 25;
 const INIT: u32 = 26;
 const INTERRUPT: u32 = 36;
 const FOPEN_DIRECT_IO: u32 = 1;
+const FOPEN_NONSEEKABLE: u32 = 4;
+const WRITEBACK_CACHE: u32 = 1 << 16;
+const INIT_EXT: u32 = 1 << 30;
+/// Of the second word of flags.
+const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;
 
 /// The file.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,8 +37,21 @@ pub struct Served<'a> {
     pub holds: &'a [u8],
     /// The size that it claims to have.
     pub claims: u64,
+    /// It is in a directory, which is what is mounted: then the kernel believes
+    /// the size that was claimed as it was looked up ([`Served::writeback`]).
+    pub inside: bool,
     /// Reads and writes go past the page cache.
     pub direct: bool,
+    /// It can be mapped all the same (`FUSE_DIRECT_IO_ALLOW_MMAP`, since Linux
+    /// 6.6).
+    pub mapped: bool,
+    /// It has no positions: `lseek(2)`, `pread(2)` and `pwrite(2)` are `ESPIPE`.
+    pub stream: bool,
+    /// The kernel keeps what is written, and believes its own sizes
+    /// (`FUSE_WRITEBACK_CACHE`).
+    pub writeback: bool,
+    /// The most bytes that one read or write moves; 0: all.
+    pub short: u32,
     /// The errno of each `close(2)`, as of a server that finds no room by then;
     /// 0: none.
     pub close: i32,
@@ -47,6 +67,8 @@ pub struct Served<'a> {
     /// Reads and writes of any byte at or after the first number fail with this
     /// errno each time; 0: none.
     pub fails: (u64, i32),
+    /// Gets what is written.
+    pub gets: Option<&'a Mutex<Vec<u8>>>,
     /// As long as this is true, reads and writes are not answered.
     pub silent: Option<&'a AtomicBool>,
 }
@@ -67,14 +89,26 @@ fn words(all: &[u32]) -> Vec<u8> {
     all.iter().flat_map(|w| w.to_ne_bytes()).collect()
 }
 
+const ROOT: u64 = 1;
+const FILE: u32 = 0o100_666;
+const DIRECTORY: u32 = 0o40_777;
+
+/// `struct fuse_entry_out`: the file, not to be kept.
+fn entry(size: u64) -> Vec<u8> {
+    let mut out = words(&[0; 10]);
+    out[..8].copy_from_slice(&(ROOT + 1).to_ne_bytes());
+    out.extend(&attributes(size, FILE)[16..]);
+    out
+}
+
 /// `struct fuse_attr_out`: not to be kept, then the attributes.
-fn attributes(size: u64) -> Vec<u8> {
+fn attributes(size: u64, mode: u32) -> Vec<u8> {
     let mut out = words(&[0, 0, 0, 0]);
     for number in [1, size, size.div_ceil(512), 0, 0, 0] {
         out.extend(number.to_ne_bytes());
     }
     // Three fractions of times, mode, links, owner, group, device, block, flags.
-    out.extend(words(&[0, 0, 0, 0o100_666, 1, 0, 0, 0, 4096, 0]));
+    out.extend(words(&[0, 0, 0, mode, 1, 0, 0, 0, 4096, 0]));
     out
 }
 
@@ -95,10 +129,23 @@ fn is_interrupted(mut device: &File) -> bool {
     false
 }
 
+/// Has the bytes in place.
+fn keep(file: &mut Vec<u8>, at: u64, bytes: &[u8]) {
+    let (from, to) = (at as usize, at as usize + bytes.len());
+    file.resize(file.len().max(to), 0);
+    file[from..to].copy_from_slice(bytes);
+}
+
 /// Answers until the file system is unmounted.
 fn serve(mut device: &File, served: Served<'_>) {
     let data = served.holds;
     let mut request = vec![0; 2 << 20];
+    let most = if served.short == 0 {
+        u32::MAX
+    } else {
+        served.short
+    };
+    let moved = |body: &[u8]| word(body, 16).min(most);
     let (mut syncs, mut changes) = (0, 0);
     while let Ok(n @ 40..) = device.read(&mut request) {
         let (opcode, unique, body) = (word(&request, 4), double(&request, 8), &request[40..n]);
@@ -112,7 +159,10 @@ fn serve(mut device: &File, served: Served<'_>) {
         let answer = match opcode {
             // struct fuse_init_out of protocol 7.31.
             INIT => Ok({
-                let mut out = words(&[7, 31, 0, 0, 0, 65_536, 1]);
+                let flags = u32::from(served.writeback) * WRITEBACK_CACHE
+                    + u32::from(served.mapped) * INIT_EXT;
+                let more = u32::from(served.mapped) * DIRECT_IO_ALLOW_MMAP;
+                let mut out = words(&[7, 31, 0, flags, 0, 65_536, 1, 0, more]);
                 out.resize(64, 0);
                 out
             }),
@@ -123,14 +173,19 @@ fn serve(mut device: &File, served: Served<'_>) {
             SETATTR if served.slow && is_interrupted(device) => Err(-libc::EINTR),
             SETATTR => {
                 changes += 1;
-                Ok(attributes(served.claims))
+                Ok(attributes(served.claims, FILE))
             }
-            GETATTR => Ok(attributes(served.claims)),
+            LOOKUP => Ok(entry(served.claims)),
+            GETATTR if served.inside && double(&request, 16) == ROOT => {
+                Ok(attributes(0, DIRECTORY))
+            }
+            GETATTR => Ok(attributes(served.claims, FILE)),
             OPEN if served.open != 0 => Err(-served.open),
             OPEN => Ok(words(&[
                 0,
                 0,
-                u32::from(served.direct) * FOPEN_DIRECT_IO,
+                u32::from(served.direct) * FOPEN_DIRECT_IO
+                    + u32::from(served.stream) * FOPEN_NONSEEKABLE,
                 0,
             ])),
             READ | WRITE
@@ -141,12 +196,22 @@ fn serve(mut device: &File, served: Served<'_>) {
             }
             READ => {
                 let from = (double(body, 8) as usize).min(data.len());
-                let to = (from + word(body, 16) as usize).min(data.len());
+                let to = (from + moved(body) as usize).min(data.len());
                 Ok(data[from..to].to_vec())
             }
-            // struct fuse_write_out: all of it.
             WRITE if served.slow && is_interrupted(device) => Err(-libc::EINTR),
-            WRITE => Ok(words(&[word(body, 16), 0])),
+            // struct fuse_write_out.
+            WRITE => {
+                let n = moved(body);
+                if let Some(gets) = served.gets {
+                    keep(
+                        &mut gets.lock().unwrap(),
+                        double(body, 8),
+                        &body[40..][..n as usize],
+                    );
+                }
+                Ok(words(&[n, 0]))
+            }
             STATFS => Ok(vec![0; 80]),
             FLUSH if served.close != 0 => Err(-served.close),
             FSYNC if served.sync != 0 && syncs % 2 == 0 => {
@@ -171,13 +236,13 @@ fn serve(mut device: &File, served: Served<'_>) {
 }
 
 /// Mounts a file in a directory of its own; `None` where that is not to be had.
-fn mount() -> Option<(File, TempDir)> {
+fn mount(mode: u32) -> Option<(File, TempDir)> {
     let device = File::options().read(true).write(true).open("/dev/fuse");
     let (device, dir) = (device.ok()?, tempfile::tempdir().ok()?);
-    mounted(&device, &file_in(&dir)).then_some((device, dir))
+    mounted(&device, &file_in(&dir), mode).then_some((device, dir))
 }
 
-/// The file that is mounted in a directory.
+/// What is mounted in a directory.
 fn file_in(dir: &TempDir) -> PathBuf {
     dir.path().join("file")
 }
@@ -188,13 +253,19 @@ fn file_in(dir: &TempDir) -> PathBuf {
 ///
 /// As the test does.
 pub fn with_file(served: Served<'_>, test: impl FnOnce(&Path)) -> bool {
-    let Some((device, dir)) = mount() else {
+    let mode = if served.inside { DIRECTORY } else { FILE };
+    let Some((device, dir)) = mount(mode) else {
         return false;
     };
     let at = file_in(&dir);
+    let file = if served.inside {
+        at.join("file")
+    } else {
+        at.clone()
+    };
     std::thread::scope(|scope| {
         scope.spawn(|| serve(&device, served));
-        unmounting(&at, test);
+        unmounting(&at, |_| test(&file));
     });
     true
 }
@@ -206,7 +277,7 @@ pub fn with_file(served: Served<'_>, test: impl FnOnce(&Path)) -> bool {
 ///
 /// As the test does.
 pub fn with_file_of_none(test: impl FnOnce(&Path)) -> bool {
-    let Some((device, dir)) = mount() else {
+    let Some((device, dir)) = mount(FILE) else {
         return false;
     };
     let at = file_in(&dir);
@@ -224,13 +295,17 @@ fn unmounting(at: &Path, test: impl FnOnce(&Path)) {
     }
 }
 
-fn mounted(device: &File, at: &Path) -> bool {
+fn mounted(device: &File, at: &Path, mode: u32) -> bool {
     let options = format!(
-        "fd={},rootmode=100666,user_id=0,group_id=0",
+        "fd={},rootmode={mode:o},user_id=0,group_id=0",
         device.as_raw_fd()
     );
     let options = std::ffi::CString::new(options).unwrap_or_default();
     let flags = rustix::mount::MountFlags::NODEV | rustix::mount::MountFlags::NOSUID;
-    File::create(at).is_ok()
+    let made = match mode {
+        DIRECTORY => std::fs::create_dir(at),
+        _ => File::create(at).map(drop),
+    };
+    made.is_ok()
         && rustix::mount::mount("cord", at, "fuse", flags, Some(options.as_c_str())).is_ok()
 }

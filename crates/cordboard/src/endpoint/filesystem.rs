@@ -116,6 +116,11 @@ impl Filesystem {
         plain || self.name() == Some("xfs")
     }
 
+    /// It is in user space: `fuse(4)`, of which virtiofs is one.
+    pub fn is_fuse(self) -> bool {
+        self.name() == Some("fuse")
+    }
+
     /// Its files are memory, and nothing else.
     pub fn is_in_memory(self) -> bool {
         matches!(self.name(), Some("tmpfs" | "ramfs" | "hugetlbfs"))

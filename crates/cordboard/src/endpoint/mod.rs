@@ -59,6 +59,10 @@ pub struct Facts {
     pub nonblocking: bool,
     /// `O_DIRECT`: past the page cache; on a pipe, packet mode.
     pub direct: bool,
+    /// A file of a FUSE server that has it read past the page cache
+    /// (`FOPEN_DIRECT_IO`). `read(2)` does that, and calls that take pages do
+    /// not: `splice(2)`, `sendfile(2)`, `copy_file_range(2)`.
+    pub unpaged: bool,
     /// A device of memory (`mem(4)`, `random(4)`): bytes without boundaries,
     /// for which nobody waits.
     pub memory: bool,
@@ -96,6 +100,7 @@ impl Facts {
             append: false,
             nonblocking: false,
             direct: false,
+            unpaged: false,
             memory: kind == Kind::CharDevice,
             listening: false,
             position: (cached || kind == Kind::Pseudo).then_some(0),

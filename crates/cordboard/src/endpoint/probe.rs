@@ -33,6 +33,7 @@ pub(super) fn facts(
         append: flags.contains(OFlags::APPEND),
         nonblocking: flags.contains(OFlags::NONBLOCK),
         direct: flags.contains(OFlags::DIRECT),
+        unpaged: false,
         memory: false,
         listening: false,
         position: None,
@@ -68,6 +69,9 @@ pub(super) fn facts(
             } else {
                 Kind::File
             };
+            facts.unpaged = facts.readable
+                && facts.filesystem.is_some_and(Filesystem::is_fuse)
+                && is_unpaged(fd);
             // Anonymous inodes are regular files to fstat since Linux 6.16.
             if (facts.position.is_none() || facts.filesystem.is_some_and(is_anonymous))
                 && let Some(kind) = link_name(fd).and_then(|l| anonymous_kind(&l))
@@ -205,6 +209,15 @@ fn is_unnamed(fd: BorrowedFd<'_>, device: u64) -> bool {
         PIPEFS.store(device, Ordering::Relaxed);
     }
     unnamed
+}
+
+/// `fuse_file_mmap` in fs/fuse/file.c refuses a shared mapping of a file whose
+/// server has set `FOPEN_DIRECT_IO`, while `splice(2)` from it reads the page
+/// cache (`filemap_splice_read`, and `generic_file_splice_read` before Linux
+/// 6.5). The mapping is allowed, and the file not found out, where the server
+/// has set `FUSE_DIRECT_IO_ALLOW_MMAP` (since Linux 6.6).
+fn is_unpaged(fd: BorrowedFd<'_>) -> bool {
+    sys::map_shared(fd) == Err(Errno::ENODEV)
 }
 
 fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {

@@ -2,7 +2,7 @@
 //! system, or lets the file system or its server do it. Used since Linux 5.3;
 //! before, it could give wrong results (its man page, BUGS).
 
-use super::{Flow, Step, Takes, Verdict, blame, both_files, needs_room};
+use super::{Flow, Step, Takes, UNPAGED, Verdict, blame, both_files, needs_room};
 use crate::endpoint::CloneAbility;
 use crate::errno::Errno;
 use crate::route::{Capabilities, Pair, PathName, Why, forget_for_ever};
@@ -30,6 +30,10 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
     }
     if source.is_direct() || sink.is_direct() {
         return Err("direct I/O wants aligned buffers".into());
+    }
+    if source.unpaged {
+        // Where its server cannot copy, the kernel splices.
+        return Err(UNPAGED.into());
     }
     if source.size == Some(0) && !source.has_true_size() {
         // Returns 0 on files that do not tell their size (procfs, FUSE).

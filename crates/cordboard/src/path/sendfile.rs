@@ -2,7 +2,7 @@
 //! (to sockets only before). The kernel splices through a pipe of its own of
 //! 16 pages.
 
-use super::{COULD_WAIT, Flow, Step, Takes, Verdict, blame, needs_room};
+use super::{COULD_WAIT, Flow, Step, Takes, UNPAGED, Verdict, blame, needs_room};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::route::{Pair, Why};
@@ -25,6 +25,9 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     }
     if source.is_direct() || sink.is_direct() {
         return Err("direct I/O wants aligned buffers".into());
+    }
+    if source.unpaged {
+        return Err(UNPAGED.into());
     }
     if pair.request.sink_offset.is_some() {
         return Err("it writes at the sink's own position only".into());

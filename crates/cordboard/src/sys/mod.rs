@@ -14,6 +14,7 @@ mod event;
 mod known;
 mod lend;
 mod limit;
+mod mapping;
 mod process;
 // The list is also in Cargo.toml, and is the crate's own (`src/sys/mod.rs`).
 #[cfg_attr(
@@ -48,6 +49,7 @@ pub(crate) use event::Event;
 pub(crate) use known::Known;
 pub(crate) use lend::{at, lend};
 pub(crate) use limit::{file_size_limit, page_size};
+pub(crate) use mapping::map_shared;
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
 pub(crate) use ring::{Uring, try_io_uring};

@@ -9,12 +9,20 @@ use crate::route::{Backend, Why};
 use crate::sys::Arena;
 
 /// A ring where the kernel gives one, threads elsewhere.
+///
+/// Threads for a FUSE file: where its server moves less than was asked for,
+/// `io_uring` tells of more than was moved, and bytes come twice (seen with Linux
+/// 6.18). `pread(2)` and `pwrite(2)` tell what they moved.
 pub(super) fn start(
     backend: Backend,
     files: [OwnedFd; 2],
+    by_fuse: bool,
     arena: &Arena,
 ) -> Result<Box<dyn Ring>, Why> {
-    if backend == Backend::Epoll {
+    if by_fuse && backend == Backend::Uring {
+        return Err("io_uring miscounts short reads and writes of FUSE".into());
+    }
+    if by_fuse || backend == Backend::Epoll {
         return Ok(Box::new(ByThreads::new(files)?));
     }
     match ByUring::new(files, arena) {

@@ -114,7 +114,7 @@ impl Direct {
             _ => None,
         };
         Ok(Direct {
-            ring: backend::start(flow.backend, files, &arena)?,
+            ring: backend::start(flow.backend, files, by_fuse(flow), &arena)?,
             arena,
             _share: share,
             pace,
@@ -451,6 +451,12 @@ impl Step for Direct {
             let _ = room.trim(flow.sink_fd(), to);
         }
     }
+}
+
+/// One side is a file of a file system in user space.
+fn by_fuse(flow: &Flow<'_>) -> bool {
+    let sides = [flow.source.facts(), flow.sink.facts()];
+    (sides.iter()).any(|facts| facts.filesystem.is_some_and(|fs| fs.is_fuse()))
 }
 
 /// Where both sides stand.

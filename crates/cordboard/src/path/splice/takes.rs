@@ -1,6 +1,6 @@
 //! Which pairs are spliced.
 
-use super::super::Takes;
+use super::super::{Takes, UNPAGED};
 use super::apart::apart;
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
@@ -40,6 +40,7 @@ fn readable(source: &Facts) -> Result<(), Why> {
         Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
             Err("a pipe keeps no boundaries between datagrams".into())
         }
+        _ if source.unpaged => Err(UNPAGED.into()),
         _ if source.is_direct() => Err("direct I/O wants aligned buffers".into()),
         _ => Ok(()),
     }
