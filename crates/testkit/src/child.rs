@@ -50,6 +50,35 @@ impl Drop for Heir {
     }
 }
 
+/// The calling thread ends, and the process goes on: for the first thread of a
+/// child, which stays known to the kernel (a zombie) until the child ends.
+pub fn end_this_thread() -> ! {
+    loop {
+        // SAFETY: nothing of this thread's is needed any more.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+}
+
+/// Waits until the first thread has ended, on another one of the same process.
+pub fn first_has_ended() {
+    let name = format!("/proc/{}/stat", std::process::id());
+    loop {
+        let stat = std::fs::read_to_string(&name).expect("it is there");
+        let state = stat.rsplit(") ").next().unwrap_or_default();
+        if state.starts_with('Z') {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Ends the process: a child of [`in_a_child`], on another thread than its
+/// first.
+pub fn end(fine: bool) -> ! {
+    // SAFETY: ends the child without the parent's exit handlers.
+    unsafe { libc::_exit(i32::from(!fine)) }
+}
+
 /// The next child is the first process of a namespace of its own. `false`
 /// where that is not allowed: it takes root.
 pub fn next_is_first() -> bool {

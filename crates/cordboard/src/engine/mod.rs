@@ -277,10 +277,21 @@ impl Transfer<'static> {
     ///
     /// As [`Engine::start`].
     pub fn start(self) -> Result<Running, Failure> {
-        let start = || match default_engine(|_| true)?.take_up(self)? {
-            // The host has closed all descriptors.
-            Err((Errno::EBADF, transfer)) => default_engine(Engine::is_usable)?.admit(*transfer),
-            done => done.map_err(|(errno, _)| Refusal::NoEngine { errno }),
+        let start = || {
+            let (mut engine, mut transfer) = (default_engine(|_| true)?, self);
+            loop {
+                transfer = match engine.take_up(transfer)? {
+                    // The host has closed all descriptors, perhaps once more.
+                    Err((Errno::EBADF, transfer)) => *transfer,
+                    done => return done.map_err(|(errno, _)| Refusal::NoEngine { errno }),
+                };
+                let next = default_engine(Engine::is_usable)?;
+                if std::ptr::eq(next, engine) {
+                    let errno = Errno::EBADF;
+                    return Err(Refusal::NoEngine { errno });
+                }
+                engine = next;
+            }
         };
         start().map_err(Failure::refused)
     }

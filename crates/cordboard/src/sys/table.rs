@@ -6,6 +6,10 @@ use std::cell::Cell;
 
 use super::Stamp;
 
+/// From `enum kcmp_type`.
+const KCMP_VM: libc::c_int = 1;
+const KCMP_FILES: libc::c_int = 2;
+
 /// A thread of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thread(libc::pid_t);
@@ -54,15 +58,24 @@ impl Thread {
     /// one: `kcmp(2)`, `KCMP_FILES`, since Linux 3.5. Not remembered: a thread
     /// may unshare its table at any time, and the call takes less than a
     /// microsecond. `None` where nobody can tell: it is not configured, a
-    /// filter refuses it, or that thread has ended.
+    /// filter refuses it, or that thread has ended, or is ending.
     pub(crate) fn shares_descriptors(self) -> Option<bool> {
-        const KCMP_FILES: libc::c_int = 2;
-        let this = Thread::this();
-        if this == self {
+        if Thread::this() == self {
             return Some(true);
         }
+        match self.has_the_same(KCMP_FILES)? {
+            true => Some(true),
+            // An ending thread has neither: it leaves its memory first
+            // (`do_exit`, kernel/exit.c), which all threads of a process share.
+            false => (self.has_the_same(KCMP_VM)?).then_some(false),
+        }
+    }
+
+    /// As the calling thread.
+    fn has_the_same(self, what: libc::c_int) -> Option<bool> {
+        let this = Thread::this();
         // SAFETY: takes and returns integers only.
-        let order = unsafe { libc::syscall(libc::SYS_kcmp, self.0, this.0, KCMP_FILES, 0, 0) };
+        let order = unsafe { libc::syscall(libc::SYS_kcmp, self.0, this.0, what, 0, 0) };
         (order >= 0).then_some(order == 0)
     }
 }
@@ -85,6 +98,21 @@ mod tests {
             return testkit::skip::here("no kcmp(2) here");
         }
         assert_eq!((before, after), (Some(true), Some(false)));
+    }
+
+    /// An ended thread has no descriptors at all, which are not other ones.
+    #[test]
+    fn a_thread_that_has_ended_is_not_told_of() {
+        use testkit::child;
+        assert!(child::in_a_child(|| {
+            let first = Thread::this();
+            let other = crate::sys::spawn(c"cordboard-test", move || {
+                child::first_has_ended();
+                child::end(first.shares_descriptors().is_none());
+            });
+            assert!(other.is_ok());
+            child::end_this_thread()
+        }));
     }
 
     #[test]

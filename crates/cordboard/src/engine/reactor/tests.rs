@@ -4,6 +4,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use testkit::child;
 
 use super::*;
+use crate::transfer::{Refusal, Request, Transfer};
 
 /// The host has closed the engine's descriptors while a transfer keeps the
 /// thread busy, and has an epoll instance of its own under the old one's
@@ -45,4 +46,39 @@ fn what_is_closed_by_number_is_looked_at_before() {
         child::replace(core.inbox().bell().as_fd(), reader.as_fd());
         here && core.is_lost_by_now() && core.is_lost()
     }));
+}
+
+/// The host has closed the engine's descriptors, and its thread is ending and has
+/// none at all. The engine is not taken for another table's, which it would be
+/// usable for: a new one is made.
+#[test]
+fn an_engine_whose_thread_is_ending_is_not_usable() {
+    use crate::engine::{Backend, Engine};
+    use std::sync::Mutex;
+    for is_lost in [false, true] {
+        assert!(child::in_a_child(|| {
+            let core = Arc::new(Core::new(1).unwrap());
+            core.begins();
+            let engine = Engine {
+                core,
+                backend: Backend::Auto,
+                reactor: Mutex::new(None),
+            };
+            child::close_from(3);
+            if is_lost {
+                engine.core.lose();
+            }
+            let other = sys::spawn(c"cordboard-test", move || {
+                child::first_has_ended();
+                let (source, _feed) = std::io::pipe().unwrap();
+                let (_end, sink) = std::io::pipe().unwrap();
+                let transfer = Transfer::owning(source.into(), sink.into(), Request::default());
+                let refused = engine.start(transfer.unwrap()).unwrap_err().refusal;
+                let errno = Errno::EBADF;
+                child::end(!engine.is_usable() && refused == Some(Refusal::NoEngine { errno }));
+            });
+            assert!(other.is_ok());
+            child::end_this_thread()
+        }));
+    }
 }
