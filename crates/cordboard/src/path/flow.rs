@@ -298,6 +298,16 @@ impl<'fd> Flow<'fd> {
         }
     }
 
+    /// A path has found an end that [`Flow::source_goes_on`] cannot confirm: of a
+    /// file without positions, as a FUSE server may have one
+    /// (`FOPEN_NONSEEKABLE`). The next path reads; where there is none, the size
+    /// decides, as far as it is one.
+    pub(crate) fn ends_unseen(&self) -> bool {
+        let facts = self.source.facts();
+        let short = || facts.size.is_some_and(|size| self.read < size);
+        facts.kind.is_file() && facts.position.is_none() && (self.has_next || short())
+    }
+
     /// Nothing will come of the source any more, as far as that can be seen
     /// without taking anything.
     ///

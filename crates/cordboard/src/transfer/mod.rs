@@ -405,6 +405,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         watermarks: request.watermarks,
         seek_zeros: request.sparse == Sparse::Always
             && sink.kind().is_file()
+            && sink.facts().is_seekable()
             && !sink.facts().append,
         in_place: false,
         backend: Backend::default(),

@@ -102,6 +102,9 @@ impl Transfer<'_> {
                 // A first 0 can mean "not by this path": on procfs, on FUSE.
                 Verdict::Ended => match self.flow.source_goes_on() {
                     Ok(Some(true)) => self.hand_over(name, "it ended before the source".into()),
+                    Ok(None) if self.flow.ends_unseen() => {
+                        self.hand_over(name, "it ended where nobody can look behind".into());
+                    }
                     Ok(_) => return self.end(name),
                     Err(errno) => return Turn::Failed(Some(Side::Source), Some(errno)),
                 },
