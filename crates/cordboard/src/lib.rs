@@ -34,6 +34,11 @@
 //! steps. Dependencies point one way; `route` does no I/O; `unsafe` is in
 //! `sys`, and once in `transfer`, which lends itself the descriptors it owns.
 //!
+//! # Stack
+//!
+//! A call needs a thread with a stack of 64 KiB or more. What observers and
+//! stages of the caller's need comes on top. Threads of an [`Engine`] have 2 MiB.
+//!
 //! # What it never does
 //!
 //! * It changes no status flag of a descriptor it was given: `O_NONBLOCK` set

@@ -68,6 +68,11 @@ fn threads() {
 }
 
 #[test]
+fn stack() {
+    passes("stack", false);
+}
+
+#[test]
 fn fork() {
     passes("fork", true);
 }

@@ -1,0 +1,135 @@
+/* A thread with the stack that docs/c.md asks for makes every call, by every
+ * path, from and to every kind. */
+#include "check.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+/* What docs/c.md says. */
+#ifndef STACK
+#define STACK (64 << 10)
+#endif
+
+enum kind { A_FILE, A_MEMFD, A_PIPE, A_STREAM, A_SEQPACKET, A_DATAGRAM, KINDS };
+
+static const int TYPES[KINDS] = {0, 0, 0, SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM};
+static const char TEXT[10000] = "number, please";
+
+/* One to write to, and to read from. */
+static struct channel make(enum kind kind)
+{
+    struct channel made = {-1, -1};
+    int ends[2];
+    switch (kind) {
+    case A_FILE:
+        made.in = made.out = make_file("");
+        break;
+    case A_MEMFD:
+        made.in = made.out = memfd_create("memory", MFD_CLOEXEC);
+        CHECK(made.in >= 0);
+        break;
+    case A_PIPE:
+        made = make_pipe();
+        break;
+    default:
+        CHECK(socketpair(AF_UNIX, TYPES[kind] | SOCK_CLOEXEC, 0, ends) == 0);
+        made.in = ends[0];
+        made.out = ends[1];
+    }
+    return made;
+}
+
+static void unmake(struct channel c)
+{
+    close(c.in);
+    if (c.out != c.in)
+        close(c.out);
+}
+
+/* By this path, or by all: true if it takes the pair. */
+static int one(enum kind from, enum kind to, const char *path, uint64_t flags)
+{
+    struct channel a = make(from), b = make(to);
+    CHECK(write(a.in, TEXT, sizeof TEXT) == sizeof TEXT);
+    if (a.in == a.out)
+        CHECK(lseek(a.out, 0, SEEK_SET) == 0);
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    request.size = sizeof TEXT;
+    request.paths = path;
+    request.flags = flags;
+    if (path && strcmp(path, "direct") == 0)
+        request.direct = CORD_DIRECT_ALWAYS;
+    struct cord_report report = CORD_REPORT_INIT;
+    int taken = cord_run(&request, &report) == 0;
+    CHECK(taken || path || flags);
+    CHECK(!taken || report.written == sizeof TEXT);
+    CHECK(taken || (report.written == 0 && cord_error()[0]));
+    char line[512];
+    CHECK(cord_json(CORD_LAST, line, sizeof line) > 0);
+    unmake(a);
+    unmake(b);
+    return taken;
+}
+
+static void others(void)
+{
+    struct channel a = make(A_STREAM), b = make(A_PIPE);
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    cord_transfer t = cord_start(&request);
+    CHECK(t > 0 && cord_fd(t) > 0);
+    CHECK(write(a.in, TEXT, sizeof TEXT) == sizeof TEXT);
+    char found[512];
+    CHECK(read(b.out, found, sizeof found) > 0);
+    struct cord_status status = CORD_STATUS_INIT;
+    CHECK(cord_get_status(t, &status) == 0);
+    CHECK(cord_cancel(t) == 0);
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_wait(t, &report) == 0 && report.ended == CORD_ENDED_CANCELLED);
+    CHECK(cord_json(t, found, sizeof found) > 0);
+    while (cord_stranded(t, found, sizeof found) > 0)
+        continue;
+    CHECK(cord_close(t) == 0);
+    FAILS(EBADF, cord_splice(-1, b.in, 1));
+    unmake(a);
+    unmake(b);
+    int from = make_file(TEXT), to = make_file("");
+    CHECK(cord_set_flags(from, O_ASYNC) == 0);
+    CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR);
+    CHECK(cord_splice(from, to, CORD_EOF) == 0);
+    t = cord_last(from);
+    CHECK(t > 0 && cord_wait(t, &report) == 0 && report.written == strlen(TEXT));
+    CHECK(cord_close(t) == 0);
+    close(from);
+    close(to);
+}
+
+static void *all(void *user)
+{
+    const char *paths[] = {NULL,     "clone",  "direct",   "copy_file_range",
+                           "sendfile", "splice", "datagram", "read/write"};
+    const uint64_t flags[] = {0, CORD_SPARSE, CORD_SYNC, CORD_STABLE};
+    int *taken = (int *)user;
+    for (size_t path = 0; path < sizeof paths / sizeof *paths; path++)
+        for (int pair = 0; pair < KINDS * KINDS; pair++)
+            for (size_t flag = 0; flag < sizeof flags / sizeof *flags; flag++)
+                *taken += one((enum kind)(pair / KINDS), (enum kind)(pair % KINDS),
+                              paths[path], flags[flag]);
+    others();
+    return NULL;
+}
+
+int main(void)
+{
+    watchdog();
+    int taken = 0;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    CHECK(pthread_attr_init(&attributes) == 0);
+    CHECK(pthread_attr_setstacksize(&attributes, STACK) == 0);
+    CHECK(pthread_create(&thread, &attributes, all, &taken) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pthread_attr_destroy(&attributes) == 0);
+    /* Each pair by the best path, and by that of last resort. */
+    CHECK(taken >= 2 * KINDS * KINDS);
+    return 0;
+}
