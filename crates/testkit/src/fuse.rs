@@ -14,6 +14,7 @@ const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
 const SETATTR: u32 = 4;
+const MKNOD: u32 = 8;
 const OPEN: u32 = 14;
 const READ: u32 = 15;
 const WRITE: u32 = 16;
@@ -40,6 +41,8 @@ pub struct Served<'a> {
     /// It is in a directory, which is what is mounted: then the kernel believes
     /// the size that was claimed as it was looked up ([`Served::writeback`]).
     pub inside: bool,
+    /// It is not there before it is made.
+    pub absent: bool,
     /// Reads and writes go past the page cache.
     pub direct: bool,
     /// It can be mapped all the same (`FUSE_DIRECT_IO_ALLOW_MMAP`, since Linux
@@ -147,6 +150,7 @@ fn serve(mut device: &File, served: Served<'_>) {
     };
     let moved = |body: &[u8]| word(body, 16).min(most);
     let (mut syncs, mut changes) = (0, 0);
+    let mut absent = served.absent;
     while let Ok(n @ 40..) = device.read(&mut request) {
         let (opcode, unique, body) = (word(&request, 4), double(&request, 8), &request[40..n]);
         while matches!(opcode, READ | WRITE)
@@ -174,6 +178,11 @@ fn serve(mut device: &File, served: Served<'_>) {
             SETATTR => {
                 changes += 1;
                 Ok(attributes(served.claims, FILE))
+            }
+            LOOKUP if absent => Err(-libc::ENOENT),
+            MKNOD => {
+                absent = false;
+                Ok(entry(served.claims))
             }
             LOOKUP => Ok(entry(served.claims)),
             GETATTR if served.inside && double(&request, 16) == ROOT => {

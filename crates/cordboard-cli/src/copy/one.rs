@@ -138,9 +138,12 @@ impl Job {
         // It writes at the sink's own position only.
         let sendfile = switches.and_then(Switches::forced) == Some(PathName::Sendfile);
         if file && made.fresh && dense && !self.append && !sendfile {
-            // Where both begin is known, and need not be asked.
-            request.source_offset.get_or_insert(0);
-            request.sink_offset = Some(0);
+            // Where both begin is known: no call moves a position, or asks for
+            // one. What has none has no offsets either.
+            if request.source_offset.is_none() && seeks(source.as_fd()) {
+                request.source_offset = Some(0);
+            }
+            request.sink_offset = seeks(made.fd.as_fd()).then_some(0);
         }
         Ok(Opened {
             size: match file {
@@ -252,6 +255,11 @@ impl Job {
         }
         kept
     }
+}
+
+/// Not so of a file of a FUSE server that says so (`FOPEN_NONSEEKABLE`).
+pub fn seeks(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::tell(file).is_ok()
 }
 
 /// Opens a block device that is there: with `O_NONBLOCK` one without a medium

@@ -7,20 +7,21 @@
 //! the file system lets go of that.
 
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 use cordboard::{Errno, Report, Side};
-use rustix::fs::{Advice, FileType};
+use rustix::fs::{Advice, FileType, Mode, OFlags};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::one::Opened;
+use super::one::{Opened, seeks};
 use super::place::Place;
 use super::{Job, kind};
 use crate::hints::Doing;
 use crate::memory;
 use crate::problem::{Problem, errno};
-use crate::signals::{again, go_on};
+use crate::signals::{again, go_on, stop};
 
 /// Bytes of either file that are compared at a time.
 const PIECE: usize = 1 << 20;
@@ -50,12 +51,13 @@ impl Job {
         // Dirty pages cannot be dropped from the page cache.
         again(|| rustix::fs::fdatasync(sink)).map_err(|e| failed(e.into(), Doing::Syncing))?;
         let failed = |e| failed(e, Doing::ReadingBack);
+        let start = opened.made.before;
         let back = self
             .spares
             .relieve(|| read_back(sink))
             .map_err(|e| failed(e.into()))?;
+        skip(&back, start).map_err(|e| failed(errno(&e)))?;
         let size = back.metadata().map_err(|e| failed(errno(&e)))?.len();
-        let start = opened.made.before;
         let whole = start + report.written;
         if size != whole {
             let text = format!("it holds {size} bytes, and {whole} are to be in it");
@@ -68,7 +70,8 @@ impl Job {
                 let found = self.hash(&back, to, start, report.written)?;
                 if found != expected {
                     let sums = format!("read back it has the xxh3 {found}, expected {expected}");
-                    let text = match plain {
+                    // What cannot seek has been read by now.
+                    let text = match plain && seeks(back.as_fd()) {
                         true => self.difference((source, from), (&back, to), start, report)?,
                         false => None,
                     };
@@ -121,11 +124,11 @@ impl Job {
             };
             Problem::call(place.shown(), side, e, Doing::ReadingBack)
         };
-        let source = source
-            .try_clone_to_owned()
-            .map_err(|e| reading(Side::Source, errno(&e)))?;
         let begin = self.request.source_offset.unwrap_or(0);
-        let sides = [(&File::from(source), begin), (back, start)];
+        let source = (self.spares)
+            .relieve(|| reopened(source))
+            .map_err(|e| reading(Side::Source, e.into()))?;
+        let sides = [(&source, begin), (back, start)];
         let found = first_difference(sides, report.written).map_err(|e| match e {
             Stop::Failed(side, e) => reading(side, e),
             Stop::Interrupted => Problem::interrupted(),
@@ -136,10 +139,39 @@ impl Job {
 
 /// The sink, which is open for reading too, with as little of it in memory as may be.
 fn read_back(sink: BorrowedFd<'_>) -> Result<File, rustix::io::Errno> {
-    let back = rustix::io::fcntl_dupfd_cloexec(sink, 3)?;
+    let back = reopened(sink)?;
     // Only a hint: a file system in memory has nowhere else to read it from.
     let _ = rustix::fs::fadvise(&back, 0, None, Advice::DontNeed);
-    Ok(File::from(back))
+    Ok(back)
+}
+
+/// A second descriptor of a file, to be read by offsets; of one that cannot
+/// seek, opened again, from its start on.
+fn reopened(file: BorrowedFd<'_>) -> Result<File, rustix::io::Errno> {
+    let fd = if seeks(file) {
+        rustix::io::fcntl_dupfd_cloexec(file, 3)?
+    } else {
+        let very = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        again(|| rustix::fs::open(&very, flags, Mode::empty()))?
+    };
+    Ok(File::from(fd))
+}
+
+/// Reads what comes before, where it cannot seek.
+fn skip(file: &File, mut bytes: u64) -> std::io::Result<()> {
+    if seeks(file.as_fd()) {
+        return Ok(());
+    }
+    let mut piece = vec![0; 64 << 10];
+    while bytes > 0 {
+        let most = usize::try_from(bytes).map_or(piece.len(), |n| n.min(piece.len()));
+        match fill(file, &mut piece[..most], 0)? {
+            0 => break,
+            n => bytes -= n as u64,
+        }
+    }
+    Ok(())
 }
 
 /// Where two files are not the same.
@@ -211,11 +243,21 @@ fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Diff
 /// Reads all of this, or up to the end.
 fn fill(file: &File, into: &mut [u8], offset: u64) -> std::io::Result<usize> {
     let mut done = 0;
+    let mut in_turn = false;
     while done < into.len() {
-        match file.read_at(&mut into[done..], offset + done as u64) {
+        let read = match in_turn {
+            false => file.read_at(&mut into[done..], offset + done as u64),
+            true => {
+                let mut file = file;
+                file.read(&mut into[done..])
+            }
+        };
+        match read {
+            // It has no positions, and stands there (`reopened`).
+            Err(e) if !in_turn && e.raw_os_error() == Some(libc::ESPIPE) => in_turn = true,
             Ok(0) => break,
             Ok(n) => done += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted && stop().is_none() => {}
             Err(e) => return Err(e),
         }
     }

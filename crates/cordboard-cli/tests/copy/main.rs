@@ -12,6 +12,7 @@ mod devices;
 mod few;
 mod files;
 mod memory;
+mod no_positions;
 mod paths;
 mod planted;
 mod several;

@@ -1,0 +1,144 @@
+//! Files that cannot seek, as a server of a file system in user space may have
+//! them.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Mutex;
+
+use crate::common::*;
+use testkit::fuse::{Served, with_file};
+
+/// A file that cannot seek: it is copied, hashed and compared as any other, since
+/// nobody asked for an offset.
+#[test]
+fn a_file_that_cannot_seek_is_copied_and_read_back() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    // By one thread, and by an engine's.
+    for length in [100_003, (5 << 20) + 3] {
+        let mut data = bytes(length);
+        data[8192..65_536].fill(0);
+        let plain = file(&dir, "plain", &data);
+        let gets = Mutex::default();
+        let served = Served {
+            holds: &data,
+            claims: length as u64,
+            inside: true,
+            stream: true,
+            gets: Some(&gets),
+            ..Served::default()
+        };
+        let mounted = with_file(served, |at| {
+            let (sink, made) = (dir.path().join("sink"), dir.path().join("made"));
+            for args in [
+                &[][..],
+                &["-r"],
+                &["-p"],
+                &["--verify"],
+                &["--hash", "crc32"],
+                &["--sparse", "always"],
+                &["--sparse", "always", "--verify"],
+            ] {
+                let copy = |from: &Path, to: &Path| {
+                    run(cordboard().arg("copy").args(args).args([from, to])).ok();
+                };
+                copy(at, &sink);
+                assert!(read(&sink) == data, "{args:?}");
+                // Over what is there.
+                copy(at, &sink);
+                assert!(read(&sink) == data, "{args:?}");
+                std::fs::remove_file(&sink).unwrap();
+                std::fs::create_dir(&made).unwrap();
+                run(cordboard().arg("copy").args(args).args([at, &plain, &made])).ok();
+                assert!(read(made.join("file")) == data, "{args:?}");
+                std::fs::remove_dir_all(&made).unwrap();
+                // What is written is not what the server has, which is the same.
+                gets.lock().unwrap().clear();
+                copy(&plain, at);
+                assert!(*gets.lock().unwrap() == data, "{args:?}");
+            }
+            // An offset is what it cannot have.
+            let mut offset = cordboard();
+            offset.args(["copy", "--offset", "5"]).args([at, &sink]);
+            run(&mut offset).fails(1, &["ESPIPE", "leave --offset out"]);
+            // From a pipe, nothing is lost.
+            gets.lock().unwrap().clear();
+            let mut splice = cordboard();
+            splice
+                .args(["splice", "-"])
+                .arg(at)
+                .args(["--sparse", "always"]);
+            splice.stdin(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = splice.spawn().unwrap();
+            child.stdin.take().unwrap().write_all(&data).unwrap();
+            end(child).ok();
+            assert!(*gets.lock().unwrap() == data);
+        });
+        if !mounted {
+            testkit::skip::here("no FUSE here");
+            return;
+        }
+    }
+}
+
+/// What is read back of a file that cannot seek differs.
+#[test]
+fn a_file_that_cannot_seek_and_differs_is_not_verified() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    let data = bytes(100_003);
+    let mut other = data.clone();
+    other[77_777] ^= 1;
+    let plain = file(&dir, "plain", &data);
+    let served = Served {
+        holds: &other,
+        claims: data.len() as u64,
+        stream: true,
+        ..Served::default()
+    };
+    let mounted = with_file(served, |at| {
+        let done = run(cordboard().args(["copy", "--verify"]).args([&plain, at]));
+        done.fails(1, &["not verified"]);
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
+/// A new file that cannot seek.
+#[test]
+fn a_new_file_that_cannot_seek_is_written() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    for length in [100_003, (5 << 20) + 3] {
+        let data = bytes(length);
+        let plain = file(&dir, "plain", &data);
+        for args in [&[][..], &["-r"], &["--verify"]] {
+            let gets = Mutex::default();
+            let served = Served {
+                holds: &data,
+                claims: length as u64,
+                inside: true,
+                absent: true,
+                stream: true,
+                gets: Some(&gets),
+                ..Served::default()
+            };
+            let mounted = with_file(served, |at| {
+                run(cordboard().arg("copy").args(args).args([&plain, at])).ok();
+                assert!(*gets.lock().unwrap() == data, "{args:?}");
+            });
+            if !mounted {
+                testkit::skip::here("no FUSE here");
+                return;
+            }
+        }
+    }
+}
