@@ -55,6 +55,8 @@ thread_local! {
 /// library, is `ENOTRECOVERABLE`. The thread is not cancelled meanwhile.
 pub(crate) fn guard<T>(failed: T, call: impl FnOnce() -> Result<T, Problem>) -> T {
     let _whole = sys::NotCancelled::begin();
+    // In a child of fork(2) the first call closes what it has inherited.
+    crate::table::table();
     let problem = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => return value,
         Ok(Err(problem)) => problem,

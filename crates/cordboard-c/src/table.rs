@@ -132,6 +132,9 @@ fn marks_of(parent: &'static Table) -> Marks {
 impl Table {
     /// A new one, in a child with what goes on there.
     fn after(parents: Option<&'static Table>) -> Table {
+        if parents.is_some() {
+            cordboard::close_inherited();
+        }
         Table {
             slots: Mutex::default(),
             detached: Mutex::default(),

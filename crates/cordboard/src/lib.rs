@@ -81,6 +81,8 @@ mod threads;
 pub mod transfer;
 
 pub use endpoint::{Endpoint, Kind, Side};
+#[doc(hidden)]
+pub use engine::close_inherited;
 pub use engine::{Engine, Running, Status, start};
 pub use errno::Errno;
 pub use route::{PathName, Route, Switches};

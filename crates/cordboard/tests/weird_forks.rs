@@ -3,6 +3,8 @@
 //! has not opened, as `closefrom(3)` and `close_range(2)` do.
 
 mod common;
+#[path = "forks/inherited.rs"]
+mod inherited;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,9 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{content, descriptors, only, pattern, run, watchdog};
 use cordboard::{
-    Control, Ended, Engine, Errno, PathName, Refusal, Request, Running, Stranded, Transfer, start,
+    Control, Ended, Engine, Errno, PathName, Refusal, Request, Running, Transfer, start,
 };
-use testkit::child::{Heir, in_a_child};
+use testkit::child::in_a_child;
 use testkit::needs::Need;
 
 #[global_allocator]
@@ -122,40 +124,6 @@ fn a_child_that_closes_everything_keeps_its_own_files() {
         fine && splices() && descriptors() == before
     }));
     assert!(splices(), "the parent has its pipes yet");
-}
-
-/// A child has the write end of the private pipe with the bytes that are handed
-/// back: their end comes all the same.
-#[test]
-fn what_is_handed_back_ends_beside_a_child() {
-    let _dog = watchdog("what_is_handed_back_ends_beside_a_child");
-    if testkit::needs::missing("what_is_handed_back_ends_beside_a_child", &[Need::Splice]) {
-        return;
-    }
-    let (source, mut feed) = UnixStream::pair().unwrap();
-    let (sink, _end) = UnixStream::pair().unwrap();
-    sink.set_nonblocking(true).unwrap();
-    while (&sink).write(&[0; 4096]).is_ok() {}
-    let data = pattern(10_000);
-    feed.write_all(&data).unwrap();
-    let running = start(&source, &sink, only(&[PathName::Splice])).unwrap();
-    while running.status().read < data.len() as u64 {
-        std::thread::yield_now();
-    }
-    let heir = Heir::fork();
-    running.cancel();
-    let outcome = running.wait();
-    let report = &outcome.report;
-    assert_eq!(report.ended, Ended::Cancelled, "{report:?}");
-    assert_eq!(report.path, [PathName::Splice]);
-    assert_eq!([report.written, report.stranded], [0, 10_000]);
-    let Some(Stranded::Pipe(pipe)) = outcome.stranded else {
-        panic!("{:?}", outcome.stranded);
-    };
-    let mut found = Vec::new();
-    File::from(pipe).read_to_end(&mut found).unwrap();
-    assert!(found == data);
-    drop(heir);
 }
 
 /// What is inherited and still there is closed in the child, and not leaked.

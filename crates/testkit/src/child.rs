@@ -1,6 +1,6 @@
 //! What is looked at in a child of `fork(2)`.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs this in a child: true if it was true there, and nothing panicked.
@@ -107,6 +107,28 @@ pub fn replace(number: BorrowedFd<'_>, by: BorrowedFd<'_>) {
     // SAFETY: takes integers; the number stays open, as its owner expects.
     let done = unsafe { libc::dup2(by.as_raw_fd(), number.as_raw_fd()) };
     assert_eq!(done, number.as_raw_fd());
+}
+
+/// Makes one number a copy of another one's file, as `dup3(2)` does. Whoever has
+/// the number must live with that.
+pub fn copy_to(from: RawFd, to: RawFd, close_on_exec: bool) {
+    let flags = if close_on_exec { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: takes integers.
+    let done = unsafe { libc::dup3(from, to, flags) };
+    assert_eq!(done, to, "{}", std::io::Error::last_os_error());
+}
+
+/// The file of this number, if it is open.
+pub fn inode(number: RawFd) -> Option<u64> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: takes any number, and fills the structure in where it is open.
+    if unsafe { libc::fstat(number, stat.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: filled in by the successful call above.
+    let stat = unsafe { stat.assume_init() };
+    #[allow(clippy::unnecessary_cast, reason = "its width is the architecture's")]
+    Some(stat.st_ino as u64)
 }
 
 /// Closes every descriptor from this number on, as a server does that detaches

@@ -2,10 +2,27 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 
-static void child(cord_transfer parents, struct channel b, int marked)
+/* How many numbers are ends of this pipe. */
+static int ends_of(int pipe)
+{
+    struct stat it, other;
+    CHECK(fstat(pipe, &it) == 0);
+    int count = 0;
+    for (int fd = 0; fd < 256; fd++)
+        count += fstat(fd, &other) == 0 && other.st_dev == it.st_dev &&
+                 other.st_ino == it.st_ino;
+    return count;
+}
+
+static void child(cord_transfer parents, struct channel a, struct channel b, int marked)
 {
     watchdog();
+    /* The first call closes what the parent's transfer has of both pipes. */
+    CHECK(ends_of(a.in) == 3 && ends_of(b.in) == 3);
+    FAILS(ENOENT, cord_last(a.out));
+    CHECK(ends_of(a.in) == 2 && ends_of(b.in) == 2);
     /* The flag of a file goes with its description. */
     CHECK((cord_get_flags(marked) & O_ASYNC) != 0);
     CHECK((cord_get_flags(b.in) & O_ASYNC) == 0);
@@ -164,7 +181,7 @@ int main(void)
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        child(t, b, marked);
+        child(t, a, b, marked);
         /* Without the parent's handlers at exit. */
         _exit(0);
     }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::ends::Ends;
 use super::inbox::Inbox;
 use super::job::Job;
 use super::message::Message;
@@ -38,6 +39,7 @@ pub(super) struct Core {
     /// and then for a disk.
     disk: Mutex<Disk>,
     pool: Arc<Pool<Work>>,
+    ends: Ends,
     start: Instant,
     ids: AtomicU64,
     /// Transfers whose end has not been told.
@@ -61,6 +63,7 @@ impl Core {
             watches: Mutex::new(Vec::new()),
             disk: Mutex::new(None),
             pool: Pool::new(number, workers),
+            ends: Ends::default(),
             start: Instant::now(),
             ids: AtomicU64::new(0),
             active: AtomicUsize::new(0),
@@ -190,6 +193,25 @@ impl Core {
         }
         if let Ok(mut watches) = self.watches.try_lock() {
             std::mem::forget(std::mem::take(&mut *watches));
+        }
+    }
+
+    /// What its transfers have, for a child of `fork(2)`.
+    pub(super) fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    /// In a child of `fork(2)`: closes what its transfers have. Not where the
+    /// child has closed all descriptors, since the numbers are its own then; nor
+    /// where it shares them with its parent (`clone(2)`, `CLONE_FILES`).
+    pub(super) fn close_inherited(&self) {
+        let known = self.thread.get().and_then(|thread| thread.try_lock().ok());
+        let Some(thread) = known.map(|thread| *thread) else {
+            return;
+        };
+        let shared = thread.shares_descriptors() == Some(true);
+        if self.is_inherited() && !shared && self.inbox().bell().is_here() {
+            self.ends.close();
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::core::Core;
+use super::ends::Listed;
 use super::running::Shared;
 use super::station::Station;
 use super::timers::Alarm;
@@ -16,6 +17,8 @@ use crate::transfer::{Awake, Course, Need, Outcome, Transfer, Turn, What};
 
 /// A transfer and all that its engine knows of it.
 pub(super) struct Job {
+    /// Dropped before the transfer is.
+    pub(super) listed: Listed,
     pub(super) transfer: Transfer<'static>,
     pub(super) course: Course,
     /// What it waits for.
@@ -57,6 +60,7 @@ impl Job {
         }
         self.unwatch();
         let job = *self;
+        drop(job.listed);
         let mut clock = job.ticket.core.clock();
         let turn = job
             .ending
@@ -76,6 +80,7 @@ impl Job {
     /// their numbers by now is not touched.
     pub(super) fn let_go(self: Box<Self>) {
         let job = *self;
+        drop(job.listed);
         std::mem::forget(job.wake);
         guarded(|| job.transfer.let_go());
         let lost = job.ticket.shared.lost(Errno::EBADF);

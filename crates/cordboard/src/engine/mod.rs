@@ -9,6 +9,7 @@
 
 mod completion;
 mod core;
+mod ends;
 mod inbox;
 mod job;
 mod message;
@@ -30,6 +31,7 @@ pub use status::Status;
 pub use crate::route::Backend;
 
 use self::core::Core;
+use self::ends::Listed;
 use self::job::{Job, Ticket, Watched};
 use self::message::Message;
 use self::reactor::Reactor;
@@ -157,6 +159,7 @@ impl Engine {
     /// Starts it, or gives it back if this engine starts nothing any more.
     fn take_up(&self, mut transfer: Transfer<'static>) -> Result<TakenUp, Refusal> {
         if self.core.is_inherited() {
+            self.core.close_inherited();
             return Ok(Err((Errno::ECHILD, Box::new(transfer))));
         }
         if self.core.is_stopping() {
@@ -180,6 +183,7 @@ impl Engine {
         let id = self.core.next_id();
         let shared = Shared::new(id, live, &self.core);
         let job = Job {
+            listed: Listed::new(&self.core, id, &transfer),
             transfer,
             course: Course::begin(self.core.clock().now()),
             need: None,
@@ -221,10 +225,10 @@ impl Engine {
     ///
     /// On one of this engine's own threads, as in an
     /// [`on_end`](Running::on_end), it returns without waiting. In a child of
-    /// `fork(2)` it does nothing.
+    /// `fork(2)` it only closes what the child has inherited.
     pub fn shutdown(&self) {
         if self.core.is_inherited() {
-            return;
+            return self.core.close_inherited();
         }
         self.core.stop();
         if threads::is_of(self.core.number) {
@@ -266,13 +270,28 @@ impl std::fmt::Debug for Engine {
 /// A transfer that runs, or has come back.
 type TakenUp = Result<Running, (Errno, Box<Transfer<'static>>)>;
 
-/// The process's own engine, if it is usable; another one, if not.
+/// The process's own.
+static ENGINE: PerProcess<Engine> = PerProcess::new();
+
+/// That one, if it is usable; another one, if not.
 fn default_engine(usable: impl Fn(&Engine) -> bool) -> Result<&'static Engine, Refusal> {
-    static ENGINE: PerProcess<Engine> = PerProcess::new();
     let fresh = || Engine::new(Options::default());
-    ENGINE.get_usable(usable, |_| {
+    ENGINE.get_usable(usable, |before| {
+        if let Some(before) = before {
+            before.core.close_inherited();
+        }
         fresh().map_err(|errno| Refusal::NoEngine { errno })
     })
+}
+
+/// In a child of `fork(2)`: closes what its parent's transfers have of pipes and
+/// sockets, as the first [`start`] does.
+///
+/// Public for the C library alone, and no part of the interface.
+pub fn close_inherited() {
+    if let Some(before) = ENGINE.inherited() {
+        before.core.close_inherited();
+    }
 }
 
 impl Transfer<'static> {

@@ -116,7 +116,11 @@ impl Shared {
 ///
 /// It belongs to the process that started it. In a child of `fork(2)` the
 /// transfer does not run (it goes on in the parent), and every way of waiting
-/// says so at once: `ECHILD`, with the counts at the moment of the fork.
+/// says so at once: `ECHILD`, with the counts at the moment of the fork. The
+/// child inherits the transfer's descriptors. While it has them, a reader in
+/// another process does not see the end. It closes those of pipes and sockets
+/// when it first starts a transfer on an engine or uses a handle or an engine of
+/// its parent's, and the others when it executes a program.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -153,13 +157,25 @@ impl Running {
         !self.shared.process.is_here()
     }
 
+    /// In a child of `fork(2)`.
+    fn close_inherited(&self) {
+        if let Some(core) = self.shared.core.upgrade() {
+            core.close_inherited();
+        }
+    }
+
     fn orphan(&self) -> Outcome {
+        self.close_inherited();
         self.shared.lost(Errno::ECHILD)
     }
 
     /// The transfer at this moment.
     pub fn status(&self) -> Status {
-        let ended = self.is_orphan() || self.shared.completion.has_ended();
+        let orphan = self.is_orphan();
+        if orphan {
+            self.close_inherited();
+        }
+        let ended = orphan || self.shared.completion.has_ended();
         let status = self.shared.live.look(ended);
         if !ended {
             self.shared.check_now_and_then(status.elapsed);

@@ -11,6 +11,7 @@ mod describe;
 mod discard;
 mod durable;
 mod event;
+mod inherited;
 mod known;
 mod lend;
 mod limit;
@@ -46,6 +47,7 @@ pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, sam
 pub(crate) use discard::discard;
 pub(crate) use durable::start_writeback;
 pub(crate) use event::Event;
+pub(crate) use inherited::close_inherited;
 pub(crate) use known::Known;
 pub(crate) use lend::{at, lend};
 pub(crate) use limit::{file_size_limit, page_size};

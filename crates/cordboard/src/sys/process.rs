@@ -125,6 +125,13 @@ impl<T: Send + Sync> PerProcess<T> {
         self.get_usable(|_| true, make)
     }
 
+    /// A parent's value, where this process has none of its own yet.
+    pub(crate) fn inherited(&self) -> Option<&'static T> {
+        // SAFETY: null, or a leaked box that is never changed or freed.
+        let found = unsafe { self.slot.load(Ordering::Acquire).as_ref() }?;
+        (!found.process.is_here()).then_some(&found.value)
+    }
+
     /// The same, made anew where it is not usable any more. What was there
     /// before stays for whoever has it.
     pub(crate) fn get_usable<E>(
