@@ -10,6 +10,13 @@
 //! If the file system has no such rename (NFS: `EINVAL`, renameat2(2)), or no
 //! space for the private name, the file is compared and removed, which leaves a
 //! race between those two calls.
+//!
+//! A regular file may be opened by another process as soon as it has a name. It
+//! is removed only if it is empty and nobody else has it open
+//! ([`remove_unused`]). Who opens it meanwhile waits, and gets it back under its
+//! name. Left is a race inside one open(2) of another process: it has found the
+//! file by its name before the rename, and enters it among the open ones after
+//! the lease was looked at.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,6 +25,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
+
+use crate::sys::WriteLease;
 
 /// What tells one file from another while either of them exists: its device and
 /// its inode.
@@ -36,9 +45,12 @@ pub enum Removal {
     Removed,
     /// The name is another file's, or no file's.
     Another,
-    /// Another file had come to the name, and a third before the name could be
-    /// given back. The file that was moved has the private name now.
+    /// Another file had come to the name, or another process has opened this
+    /// one, and a third came before the name could be given back. The file that
+    /// was moved has the private name now.
     Displaced,
+    /// It is where it was: another process has opened it.
+    Used,
     /// It could not be removed.
     Failed(Errno),
 }
@@ -57,6 +69,36 @@ const TRIES: usize = 16;
 /// file open, so that no other gets its inode meanwhile. Returns the path of
 /// what was [displaced](Removal::Displaced) with it.
 pub fn remove(directory: BorrowedFd<'_>, name: &Path, known: Id) -> (Removal, Option<PathBuf>) {
+    remove_if(directory, name, known, &|| true)
+}
+
+/// The same for a regular file that this process has made, if it is empty and
+/// nobody else has it open. Where the file system cannot tell, it stays:
+/// [`Removal::Failed`]. This is to be the only descriptor of ours.
+pub fn remove_unused(
+    directory: BorrowedFd<'_>,
+    name: &Path,
+    file: BorrowedFd<'_>,
+) -> (Removal, Option<PathBuf>) {
+    let lease = match WriteLease::take(file) {
+        Ok(lease) => lease,
+        Err(Errno::AGAIN) => return (Removal::Used, None),
+        Err(errno) => return (Removal::Failed(errno), None),
+    };
+    // From here on nobody writes to it.
+    match rustix::fs::fstat(file) {
+        Ok(stat) if stat.st_size > 0 => (Removal::Used, None),
+        Ok(stat) => remove_if(directory, name, id(&stat), &|| lease.is_whole()),
+        Err(errno) => (Removal::Failed(errno), None),
+    }
+}
+
+fn remove_if(
+    directory: BorrowedFd<'_>,
+    name: &Path,
+    known: Id,
+    unused: &dyn Fn() -> bool,
+) -> (Removal, Option<PathBuf>) {
     // A path is looked up once: its directory may be replaced meanwhile.
     let (above, name) = match split(name) {
         Some((parent, last)) => match open_parent(directory, parent) {
@@ -71,7 +113,7 @@ pub fn remove(directory: BorrowedFd<'_>, name: &Path, known: Id) -> (Removal, Op
     };
     for number in 0..TRIES {
         let private = private(OsStr::new(""), number);
-        match step(directory, &name, &private, known) {
+        match step(directory, &name, &private, (known, unused)) {
             Step::Taken => {}
             Step::Done(Removal::Displaced) => {
                 let private = OsStr::from_bytes(private.as_bytes());
@@ -86,7 +128,7 @@ pub fn remove(directory: BorrowedFd<'_>, name: &Path, known: Id) -> (Removal, Op
 /// The same for a signal handler, which may not allocate: by the whole path, and
 /// one private name beside it (see [`beside`]).
 pub fn remove_by_path(path: &CStr, private: &CStr, known: Id) -> Removal {
-    match step(CWD, path, private, known) {
+    match step(CWD, path, private, (known, &|| true)) {
         Step::Done(done) => done,
         Step::Taken => Removal::Failed(Errno::EXIST),
     }
@@ -120,7 +162,12 @@ fn open_parent(directory: BorrowedFd<'_>, parent: &Path) -> Result<OwnedFd, Errn
     rustix::fs::openat(directory, parent, flags, Mode::empty())
 }
 
-fn step(directory: BorrowedFd<'_>, name: &CStr, private: &CStr, known: Id) -> Step {
+fn step(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    private: &CStr,
+    (known, unused): (Id, &dyn Fn() -> bool),
+) -> Step {
     let names = |name: &CStr| {
         let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(id(&stat) == known)
@@ -136,17 +183,22 @@ fn step(directory: BorrowedFd<'_>, name: &CStr, private: &CStr, known: Id) -> St
     };
     Step::Done(match names(name) {
         Ok(true) => match rename(name, private) {
-            Ok(()) => match names(private) {
-                Ok(true) => unlink(private),
-                _ => match rename(private, name) {
-                    Ok(()) => Removal::Another,
-                    Err(_) => Removal::Displaced,
-                },
-            },
+            Ok(()) => {
+                let it_is = names(private) == Ok(true);
+                match it_is && unused() {
+                    true => unlink(private),
+                    false => match rename(private, name) {
+                        Ok(()) if it_is => Removal::Used,
+                        Ok(()) => Removal::Another,
+                        Err(_) => Removal::Displaced,
+                    },
+                }
+            }
             Err(Errno::EXIST) => return Step::Taken,
             Err(Errno::NOENT) => Removal::Another,
             // As the head of this file has it.
             Err(_) => match names(name) {
+                Ok(true) if !unused() => Removal::Used,
                 Ok(true) => unlink(name),
                 Ok(false) | Err(Errno::NOENT) => Removal::Another,
                 Err(errno) => Removal::Failed(errno),
@@ -216,6 +268,44 @@ mod tests {
         }
         assert_eq!(remove(CWD, &path, id_of(&path)), (Removal::Removed, None));
         assert_eq!(names(dir.path()).len(), 3);
+    }
+
+    /// Another descriptor of the same process is as good as another process.
+    #[test]
+    fn a_file_that_somebody_has_open_or_has_written_to_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = fs::File::create(&path).unwrap();
+        let theirs = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        let by = |file: &fs::File| remove_unused(CWD, &path, file.as_fd());
+        assert_eq!(by(&file), (Removal::Used, None));
+        drop(theirs);
+        let reads = fs::File::open(&path).unwrap();
+        assert_eq!(by(&file), (Removal::Used, None));
+        drop(reads);
+        fs::write(&path, b"theirs").unwrap();
+        assert_eq!(by(&file), (Removal::Used, None));
+        file.set_len(0).unwrap();
+        // Between the two renames.
+        let known = id_of(&path);
+        assert_eq!(
+            remove_if(CWD, &path, known, &|| false),
+            (Removal::Used, None)
+        );
+        assert_eq!(names(dir.path()), ["f"]);
+        let comes = || {
+            fs::write(&path, b"third").unwrap();
+            false
+        };
+        let (displaced, private) = remove_if(CWD, &path, known, &comes);
+        assert_eq!(displaced, Removal::Displaced);
+        let private = dir.path().join(private.unwrap());
+        assert_eq!(id_of(&private), known);
+        fs::rename(private, &path).unwrap();
+        // Nobody waits for it afterwards.
+        fs::write(&path, b"").unwrap();
+        assert_eq!(by(&file), (Removal::Removed, None));
+        assert_eq!(names(dir.path()), [""; 0]);
     }
 
     /// Another process renames files of its own to the name all the time: none

@@ -2,10 +2,13 @@
 //! with `unsafe`, each block with its SAFETY line.
 
 mod entry;
+mod lease;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
+
+pub use lease::WriteLease;
 
 /// A signal handler. It may only use atomics, what this module says is fit for
 /// one, and bare system calls.

@@ -16,7 +16,7 @@ use super::{Job, kind, special, verify};
 use crate::failure::{Refused, ended};
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::removal::{Removal, id, remove};
+use crate::removal::{Removal, id, remove_unused};
 use crate::request;
 use crate::session::Moved;
 use crate::signals::{again, interruptible, stop};
@@ -303,7 +303,7 @@ fn account(
         return problem;
     }
     if made.fresh && stat.st_size == 0 && !state.complete {
-        match remove(to.directory, to.name, id(&stat)) {
+        match remove_unused(to.directory, to.name, made.fd.as_fd()) {
             (Removal::Removed, _) => problem.text += &format!("; {to} was not made"),
             (Removal::Another, _) => {
                 problem.text += &format!("; {to} was moved or replaced, and is left as it is");
@@ -311,9 +311,12 @@ fn account(
             (Removal::Displaced, private) => {
                 let private = private.unwrap_or_default();
                 problem.text += &format!(
-                    "; {to} was replaced twice: the first replacement is now named {}",
+                    "; {to} was replaced meanwhile: the file that was there before is now named {}",
                     private.display()
                 );
+            }
+            (Removal::Used, _) => {
+                problem.text += &format!("; another process has opened {to}, which is left");
             }
             (Removal::Failed(_), _) => problem.text += &format!("; {to} is empty"),
         }
@@ -414,6 +417,15 @@ mod tests {
         let said = failing(dir.path(), || {});
         assert!(said.contains("sink was not made"), "{said}");
         assert!(!at("sink").exists());
+        // Another process has it open, or has written to it.
+        let opened = std::cell::RefCell::new(None);
+        let append = || std::fs::OpenOptions::new().append(true).open(at("sink"));
+        let said = failing(dir.path(), || *opened.borrow_mut() = append().ok());
+        assert!(said.contains("another process has opened"), "{said}");
+        assert!(said.contains("sink, which is left"), "{said}");
+        assert!(at("sink").exists());
+        drop(opened);
+        std::fs::remove_file(at("sink")).unwrap();
         // Another process puts a file of its own there.
         std::fs::write(at("theirs"), b"precious").unwrap();
         let said = failing(dir.path(), || {

@@ -15,7 +15,7 @@ use super::standard;
 use super::unix::{self, SocketFile};
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::removal::{id, remove};
+use crate::removal::remove_unused;
 use crate::signals::{again, go_on, interruptible};
 use crate::sys::close;
 
@@ -144,13 +144,11 @@ impl Opened {
         Ok(())
     }
 
-    /// Removes a file that did not exist before and got nothing.
+    /// Removes a file that did not exist before and got nothing, if nobody else
+    /// has it open.
     pub fn unmake(&self) {
         if let Some(path) = &self.created {
-            let stat = rustix::fs::fstat(self).ok();
-            if let Some(stat) = stat.filter(|stat| stat.st_size == 0) {
-                remove(CWD, path, id(&stat));
-            }
+            remove_unused(CWD, path, self.as_fd());
         }
     }
 }

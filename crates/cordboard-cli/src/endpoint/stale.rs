@@ -64,7 +64,7 @@ pub fn bind(
             return Err(problem(Errno::ADDRINUSE));
         }
         match remove(CWD, path, id(&stat)) {
-            (Removal::Removed | Removal::Another, _) => {}
+            (Removal::Removed | Removal::Another | Removal::Used, _) => {}
             (Removal::Failed(errno), _) => return Err(problem(errno)),
             (Removal::Displaced, private) => {
                 let private = private.unwrap_or_default();

@@ -454,3 +454,45 @@ fn what_is_removed_meanwhile_is_made_anew() {
     end(child).ok();
     assert_eq!(read(&to), b"from");
 }
+
+/// A failing command has made its sink, and is about to remove it again:
+/// another opens it and appends to it meanwhile. `verb` is the command's.
+fn opened_while_it_is_removed(verb: &str, says: &[&str]) {
+    let dir = dir();
+    let from = file(&dir, "from", b"nothing of the kind");
+    let to = dir.path().join("to");
+    let mut copy = cordboard();
+    let command = copy.args([verb, "--unzstd"]).args([&from, &to]);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = Stall::spawn(command, |call, path| {
+        call == Call::Rename && Path::new(path).ends_with("to")
+    });
+    let (child, stall) = match started {
+        Ok(started) => started,
+        Err(error) => return testkit::skip::here(format!("a call that stalls: {error}")),
+    };
+    let held = stall.reached();
+    let open = |flags| {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | flags;
+        rustix::fs::open(&to, flags, Mode::empty())
+    };
+    let opened = open(OFlags::NONBLOCK);
+    if let Ok(theirs) = &opened {
+        rustix::io::write(theirs, b"theirs").unwrap();
+    }
+    held.release();
+    end(child).fails(1, says);
+    // A blocking open would have waited.
+    if opened.is_err_and(|errno| errno == rustix::io::Errno::AGAIN) {
+        let theirs = open(OFlags::empty()).expect("it is there again");
+        rustix::io::write(theirs, b"theirs").unwrap();
+    }
+    assert_eq!(std::fs::read(&to).ok().as_deref(), Some(&b"theirs"[..]));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_sink_that_another_opens_is_not_removed() {
+    opened_while_it_is_removed("copy", &["another process has opened", "which is left"]);
+    opened_while_it_is_removed("splice", &["no zstd data"]);
+}
