@@ -333,6 +333,51 @@ fn what_was_opened_in_the_place_of_a_terminal_is_left_alone() {
     }));
 }
 
+/// The host closes a descriptor, and opens its own file under that number, while
+/// the transfer's account is being closed: that file is not closed with it.
+#[test]
+fn what_was_opened_while_the_account_is_closed_stays_open() {
+    let name = "what_was_opened_while_the_account_is_closed_stays_open";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    let make = || rustix::fs::memfd_create("", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
+    let (source, sink, own) = (make(), make(), make());
+    rustix::io::pwrite(&source, b"number, please", 0).unwrap();
+    let (number, before, after) = (source.as_raw_fd(), inode(&source), inode(&own));
+    let held = testkit::midst::at_each(
+        &[libc::SYS_fsync],
+        || {
+            // Its threads are held too.
+            let engine = Engine::new(Default::default()).unwrap();
+            let request = cordboard::Request {
+                sync: true,
+                ..any()
+            };
+            let transfer = Transfer::owning(source, sink, request).unwrap();
+            let report = engine.start(transfer).unwrap().wait().report;
+            assert_eq!(
+                (report.ended, report.written),
+                (Ended::Eof, 14),
+                "{report:?}"
+            );
+        },
+        || {
+            assert_eq!(child::inode(number), Some(before));
+            child::copy_to(own.as_raw_fd(), number, true);
+        },
+    );
+    match held {
+        Some(calls) => {
+            assert_eq!(calls, 1);
+            assert_eq!(child::inode(number), Some(after), "closed");
+        }
+        None => testkit::skip::here("no seccomp_unotify(2) here"),
+    }
+}
+
 /// The numbers of the open descriptors.
 fn numbers() -> Vec<i32> {
     let open = |number: &i32| {

@@ -107,12 +107,16 @@ impl Transfer<'_> {
             ended: verdict.ended,
             failed: verdict.failed,
             errno: verdict.errno,
-            path: self.used,
+            path: std::mem::take(&mut self.used),
             declined,
             truncated: self.flow.truncated,
             stages: self.flow.stages.report(),
             elapsed: waiter.now().saturating_sub(start),
         };
+        // The host may have closed all descriptors meanwhile.
+        if !self.has_its_own() {
+            self.let_go();
+        }
         Outcome { report, stranded }
     }
 
