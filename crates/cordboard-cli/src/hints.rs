@@ -86,7 +86,10 @@ pub fn hint(errno: Errno, side: Side, doing: Doing) -> Option<&'static str> {
             "past the largest file allowed here (ulimit -f, or the file system)"
         }
         (Errno::EROFS, Sink, _) => "that file system is mounted read-only",
-        (Errno::ETXTBSY, Sink, _) => "it is a program that is running: copy it elsewhere, then mv",
+        // deny_write_access; IS_SWAPFILE in generic_write_checks, mm/filemap.c.
+        (Errno::ETXTBSY, Sink, _) => {
+            "it is a running program (copy it elsewhere, then mv), or an active swap file"
+        }
         (Errno::EMFILE | Errno::ENFILE, ..) => "too many descriptors are open (ulimit -n)",
         (Errno::EPIPE, Sink, Moving | MovingBySocket) => "its reader has closed it",
         (Errno::EBADF, Source, _) => "it must be open for reading",

@@ -8,18 +8,22 @@
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
+use cordboard::Side;
 use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
-use super::extended::whole;
+use super::extended::{Passed, whole};
 use crate::signals::again;
 
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
 
-/// Whether this attribute is one of the lists.
+/// Whether this attribute is one of the lists: by its name, or by the name under
+/// which xfs stores it and shows it a second time (`__xfs_xattr_put_listent`,
+/// fs/xfs/xfs_xattr.c).
 pub fn is_list(name: &CStr) -> bool {
-    name == ACCESS || name == DEFAULT
+    [ACCESS, DEFAULT].contains(&name)
+        || [c"trusted.SGI_ACL_FILE", c"trusted.SGI_ACL_DEFAULT"].contains(&name)
 }
 
 /// Gives a file the lists of its source, or none where that has none; a new
@@ -30,7 +34,7 @@ pub fn keep(
     sink: BorrowedFd<'_>,
     mode: u32,
     directory: bool,
-) -> (u32, Result<(), Errno>) {
+) -> (u32, Passed) {
     let inherited = match directory {
         true => default(source, sink),
         false => Ok(()),
@@ -38,29 +42,35 @@ pub fn keep(
     let (mut allowed, mut done) = match read(source, ACCESS) {
         Ok(Some(list)) => match set(sink, ACCESS, &list) {
             Ok(()) => return (mode, inherited),
-            Err(errno) => without(mode, &list).map_or((mode, Ok(())), |m| (m, Err(errno))),
+            Err(errno) => {
+                let refused = |mode| (mode, Err((Side::Sink, errno)));
+                without(mode, &list).map_or((mode, Ok(())), refused)
+            }
         },
         Ok(None) => (mode, Ok(())),
-        Err(errno) => (mode & !0o070, Err(errno)),
+        Err(errno) => (mode & !0o070, Err((Side::Source, errno))),
     };
     if let Err(errno) = remove(sink) {
         // They would be the mask of the one that is still there.
         allowed &= !0o070;
-        done = done.and(Err(errno));
+        done = done.and(Err((Side::Sink, errno)));
     }
     (allowed, done.and(inherited))
 }
 
 /// What a directory hands on to what is made in it.
-fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Result<(), Errno> {
+fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Passed {
+    let writing = |errno| (Side::Sink, errno);
     let done = match read(source, DEFAULT) {
         Ok(Some(list)) => match set(sink, DEFAULT, &list) {
             Ok(()) => return Ok(()),
-            refused => refused,
+            refused => refused.map_err(writing),
         },
-        done => done.map(drop),
+        Ok(None) => Ok(()),
+        Err(errno) => Err((Side::Source, errno)),
     };
-    done.and(gone(again(|| rustix::fs::fremovexattr(sink, DEFAULT))))
+    let removed = gone(again(|| rustix::fs::fremovexattr(sink, DEFAULT)));
+    done.and(removed.map_err(writing))
 }
 
 /// Takes the list away without letting anybody in: what its mask was would be

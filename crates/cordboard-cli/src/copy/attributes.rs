@@ -8,7 +8,7 @@ use cordboard::Side;
 use rustix::fs::{FileType, Gid, Mode, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use super::extended::{Node, pass_on};
+use super::extended::{Node, Passed, pass_on};
 use super::place::Place;
 use super::told::{Said, Told};
 use super::{Job, acl, kind};
@@ -44,25 +44,35 @@ pub fn refused(to: &Place<'_>, what: &str, errno: Errno) -> Problem {
     Problem::refused(to.shown(), Side::Sink, errno, text)
 }
 
+/// What it means that one of them could not be read.
+fn unread(from: &Place<'_>, to: &Place<'_>, what: &str, errno: Errno) -> Problem {
+    let errno = cordboard::Errno::from(errno);
+    let text = format!("{errno} reading the {what}, which {to} lacks; its contents are complete");
+    Problem::refused(from.shown(), Side::Source, errno, text)
+}
+
 impl Job {
     /// Gives `sink` the attributes of `source`, whose `stat` is from before it
     /// was read.
     pub fn keep(
         &self,
-        source: BorrowedFd<'_>,
-        sink: BorrowedFd<'_>,
+        (from, source): (&Place<'_>, BorrowedFd<'_>),
+        (to, sink): (&Place<'_>, BorrowedFd<'_>),
         stat: &Stat,
-        to: &Place<'_>,
         told: &mut Told,
     ) -> Result<(), Problem> {
         // What one of them is refused takes nothing from the others; the first
         // is told.
         let mut problem = None;
-        let mut done = |what: &str, done: Result<(), Errno>| {
-            if let Err(errno) = done {
-                problem.get_or_insert_with(|| refused(to, what, errno));
+        let mut done = |what: &str, done: Passed| {
+            if let Err((side, errno)) = done {
+                problem.get_or_insert_with(|| match side {
+                    Side::Source => unread(from, to, what, errno),
+                    Side::Sink => refused(to, what, errno),
+                });
             }
         };
+        let setting = |errno| (Side::Sink, errno);
         let (uid, gid) = owner(stat);
         let mut mode = stat.st_mode & 0o7777;
         if let Err(errno) = again(|| rustix::fs::fchown(sink, uid, gid)) {
@@ -80,20 +90,19 @@ impl Job {
                         told.line(Said::Unkept);
                     }
                 }
-                errno => done("owner", Err(errno)),
+                errno => done("owner", Err(setting(errno))),
             }
         }
         // Those of users while it may be written to, which its mode may forbid.
-        let (from, onto) = (Node::Open(source), Node::Open(sink));
-        done("extended attributes", pass_on(from, onto, to, told));
+        let (read, set) = (Node::Open(source), Node::Open(sink));
+        done("extended attributes", pass_on(read, set, to, told));
         let directory = kind(stat) == FileType::Directory;
         let (mode, listed) = acl::keep(source, sink, mode, directory);
         done("access control list", listed);
-        done(
-            "mode",
-            again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))),
-        );
-        done("times", again(|| rustix::fs::futimens(sink, &times(stat))));
+        let changed = again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)));
+        done("mode", changed.map_err(setting));
+        let touched = again(|| rustix::fs::futimens(sink, &times(stat)));
+        done("times", touched.map_err(setting));
         problem.map_or(Ok(()), Err)
     }
 }

@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
+use cordboard::Side;
 use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
@@ -58,17 +59,16 @@ impl Node<'_> {
     }
 }
 
+/// What came of attributes, and whose fault it is that they are not there.
+pub type Passed = Result<(), (Side, Errno)>;
+
 /// Gives `sink` the attributes of `source`, except the access control lists. Of
 /// several failures that are not refusals, the first is returned.
-pub fn pass_on(
-    source: Node<'_>,
-    sink: Node<'_>,
-    to: &Place<'_>,
-    told: &mut Told,
-) -> Result<(), Errno> {
+pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, told: &mut Told) -> Passed {
+    let reading = |errno| (Side::Source, errno);
     let names = match source.list() {
         Err(Errno::OPNOTSUPP) => return Ok(()),
-        names => names?,
+        names => names.map_err(reading)?,
     };
     let mut done = Ok(());
     for name in names.split_inclusive(|b| *b == 0) {
@@ -78,6 +78,7 @@ pub fn pass_on(
         if acl::is_list(name) {
             continue;
         }
+        let mut side = Side::Sink;
         let passed = match source.get(name) {
             Ok(value) if is_of_the_inode(name, &value) => Ok(()),
             Ok(value) => match sink.set(name, &value) {
@@ -87,12 +88,15 @@ pub fn pass_on(
             },
             // It was removed meanwhile.
             Err(Errno::NODATA) => Ok(()),
-            Err(errno) => Err(errno),
+            Err(errno) => {
+                side = Side::Source;
+                Err(errno)
+            }
         };
         match passed {
             Ok(()) => {}
             Err(errno) if is_refusal(errno) => told.said.push(without(to, name, errno)),
-            Err(errno) => done = done.and(Err(errno)),
+            Err(errno) => done = done.and(Err((side, errno))),
         }
     }
     done

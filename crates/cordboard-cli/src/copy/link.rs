@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::attributes::{owner, times};
-use super::extended::{Node, leave_out, pass_on};
+use super::extended::{Node, Passed, leave_out, pass_on};
 use super::place::Place;
 use super::told::{Said, Told};
 use super::written::came_meanwhile;
@@ -83,8 +83,11 @@ impl Job {
             self.written.add(&there);
         }
         if self.preserve {
-            self.keep_extended(from, link.as_fd(), to, told)
-                .map_err(writing)?;
+            let kept = self.keep_extended(from, link.as_fd(), to, told);
+            kept.map_err(|(side, errno)| match side {
+                Side::Source => reading(errno),
+                Side::Sink => writing(errno),
+            })?;
             keep(link.as_fd(), &stat, to, told).map_err(writing)?;
         }
         Ok(())
@@ -104,12 +107,12 @@ impl Job {
         link: BorrowedFd<'_>,
         to: &Place<'_>,
         told: &mut Told,
-    ) -> Result<(), Errno> {
-        let source = self.by_name(from)?;
+    ) -> Passed {
+        let source = self.by_name(from).map_err(|e| (Side::Source, e))?;
         let passed = pass_on(Node::Link(source.as_fd()), Node::Link(link), to, told);
         match passed {
             // No procfs.
-            Err(errno @ Errno::NOENT) => {
+            Err((_, errno @ Errno::NOENT)) => {
                 leave_out(&from.path(), to, errno, told);
                 Ok(())
             }

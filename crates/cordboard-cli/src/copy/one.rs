@@ -207,7 +207,7 @@ impl Job {
                 self.verified(&opened, (from, to), report)?;
                 told.verified = Some(report.written);
             }
-            self.keep_all(&opened, sink, to, told)
+            self.keep_all(&opened, (from, to), told)
         });
         told.report = report;
         let mut again = false;
@@ -240,14 +240,14 @@ impl Job {
     fn keep_all(
         &self,
         opened: &Opened,
-        sink: BorrowedFd<'_>,
-        to: &Place<'_>,
+        (from, to): (&Place<'_>, &Place<'_>),
         told: &mut Told,
     ) -> Result<(), Problem> {
         if !self.preserve {
             return Ok(());
         }
-        let kept = self.keep(opened.source.as_fd(), sink, &opened.stat, to, told);
+        let (source, sink) = opened.ends();
+        let kept = self.keep((from, source), (to, sink), &opened.stat, told);
         // Whatever it has of them: its contents are to be on the disk.
         if self.sync {
             interruptible(|| rustix::fs::fsync(sink))?

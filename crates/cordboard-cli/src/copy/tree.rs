@@ -80,7 +80,7 @@ struct Made {
 struct Left {
     source: Arc<OwnedFd>,
     sink: Arc<OwnedFd>,
-    to: PathBuf,
+    names: [PathBuf; 2],
     level: Level,
 }
 
@@ -223,7 +223,7 @@ impl Walk {
             self.source.find();
             self.sink.find();
         }
-        let to = self.to.clone();
+        let names = [self.from.clone(), self.to.clone()];
         if !self.levels.is_empty() {
             self.from.pop();
             self.to.pop();
@@ -234,7 +234,7 @@ impl Walk {
                     self.left.push_back(Left {
                         source,
                         sink,
-                        to,
+                        names,
                         level,
                     });
                     self.settle_left(dispatch, LEFT);
@@ -466,9 +466,8 @@ impl Job {
 
     /// When all is in it: its mode, with -p its other attributes, and the disk.
     fn settle_directory(&self, left: &Left, told: &mut Told) -> Result<(), Problem> {
-        let Left {
-            source, sink, to, ..
-        } = left;
+        let Left { source, sink, .. } = left;
+        let [from, to] = &left.names;
         let Level { stat, owner, .. } = &left.level;
         let mut done = Ok(());
         if self.preserve {
@@ -481,7 +480,8 @@ impl Job {
             };
             done = open.and_then(|open| {
                 let sink = open.as_ref().unwrap_or(sink);
-                self.keep(source.as_fd(), sink.as_fd(), stat, &place, told)
+                let from = (&Place::top(from), source.as_fd());
+                self.keep(from, (&place, sink.as_fd()), stat, told)
             });
         } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
             let failed = |e| refused(&Place::top(to), "mode", e);

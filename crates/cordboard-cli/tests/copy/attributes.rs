@@ -390,3 +390,97 @@ fn attributes_that_may_not_be_set_are_told_of() {
         assert_eq!(has(&to, "security.cord").is_some(), name == "c");
     }
 }
+
+/// A list that is longer than the kernel hands out (`XATTR_LIST_MAX`), as xfs
+/// can have one: the source's fault, of files and of directories.
+#[test]
+fn a_source_whose_attributes_cannot_be_read_is_named() {
+    let dir = dir();
+    std::fs::create_dir(dir.path().join("tree")).unwrap();
+    file(&dir, "tree/f", b"contents");
+    for (call, what) in [
+        (libc::SYS_flistxattr, "extended attributes"),
+        (libc::SYS_fgetxattr, "access control list"),
+    ] {
+        let to = dir.path().join(what);
+        let run = testkit::refuse::apart(|| {
+            testkit::refuse::refuse(&[call], libc::E2BIG);
+            let tree = dir.path().join("tree");
+            run(cordboard()
+                .args(["copy", "-rp", "--json"])
+                .args([&tree, &to]))
+        });
+        let says = |name: &str, to: &str| {
+            let to = dir.path().join(what).join(to);
+            let to = to.to_string_lossy();
+            let to = to.trim_end_matches('/');
+            format!("{name}: Argument list too long (E2BIG) reading the {what}, which {to} lacks")
+        };
+        let stderr = run.stderr();
+        assert_eq!(run.code(), 1, "{stderr}");
+        for says in [says("tree/f", "f"), says("tree", "")] {
+            assert!(stderr.contains(&says), "{says}: {stderr}");
+        }
+        assert_eq!(run.json()["failed"], "source", "{}", run.stderr());
+        assert_eq!(read(to.join("f")), b"contents");
+    }
+}
+
+/// xfs shows an access control list under a second name, to root.
+#[test]
+fn the_second_name_of_a_list_is_no_attribute() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    let image = file(&dir, "image", b"");
+    let open = std::fs::File::options().write(true).open(&image);
+    open.unwrap().set_len(320 << 20).unwrap();
+    let (at, to) = (dir.path().join("at"), dir.path().join("to"));
+    std::fs::create_dir(&at).unwrap();
+    let by = |command: &str, args: &[&Path]| {
+        let run = Command::new(command).args(args).output();
+        run.is_ok_and(|run| run.status.success())
+    };
+    if !by("mkfs.xfs", &[Path::new("-q"), &image])
+        || !by("mount", &[Path::new("-oloop"), &image, &at])
+    {
+        return testkit::skip::here("no xfs here");
+    }
+    let tree = at.join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("f"), b"f").unwrap();
+    // linux/posix_acl_xattr.h: a version, then tag, bits and id of each.
+    let list: Vec<u8> = [(1u16, 7u16, u32::MAX), (2, 7, 1234), (4, 5, u32::MAX)]
+        .into_iter()
+        .chain([(0x10, 7, u32::MAX), (0x20, 5, u32::MAX)])
+        .flat_map(|(tag, bits, id)| {
+            let entry = u64::from(tag) | u64::from(bits) << 16 | u64::from(id) << 32;
+            entry.to_le_bytes()
+        })
+        .collect();
+    let list = [&2u32.to_le_bytes()[..], &list].concat();
+    let set = |path: &Path, name: &str| {
+        rustix::fs::setxattr(path, name, &list, rustix::fs::XattrFlags::empty())
+    };
+    let lists = [("f", "access"), ("", "default")];
+    let lists = lists.map(|(name, list)| (name, format!("system.posix_acl_{list}")));
+    let there = lists
+        .iter()
+        .map(|(name, list)| set(&tree.join(name), list).is_ok())
+        .collect::<Vec<_>>();
+    let run = run(cordboard()
+        .args(["copy", "-rp", "--json"])
+        .args([&tree, &to]));
+    assert!(by("umount", &[&at]));
+    assert_eq!(there, [true; 2]);
+    assert_eq!(run.ok().stderr().lines().count(), 1, "{}", run.stderr());
+    assert!(run.json().get("unkept").is_none());
+    for (name, kept) in lists {
+        let copied = to.join(name);
+        assert_eq!(has(&copied, &kept).as_deref(), Some(&list[..]));
+        for alias in ["trusted.SGI_ACL_FILE", "trusted.SGI_ACL_DEFAULT"] {
+            assert_eq!(has(&copied, alias), None);
+        }
+    }
+}

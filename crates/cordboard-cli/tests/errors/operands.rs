@@ -276,7 +276,15 @@ fn a_program_that_runs_is_not_written_over() {
     let run = run(cordboard().arg("copy").args([&source, &program]));
     child.kill().unwrap();
     child.wait().unwrap();
-    run.fails(1, &["Text file busy (ETXTBSY)", "mv"]);
+    run.fails(
+        1,
+        &[
+            "Text file busy (ETXTBSY)",
+            "running program",
+            "mv",
+            "swap file",
+        ],
+    );
 }
 
 /// A file that somebody else opened, and not for appending, would be written
