@@ -3,6 +3,8 @@
 //! and do not.
 
 mod common;
+#[path = "fuse/interrupted.rs"]
+mod interrupted;
 #[path = "fuse/no_positions.rs"]
 mod no_positions;
 #[path = "fuse/past_the_cache.rs"]

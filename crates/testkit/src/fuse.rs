@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
@@ -62,6 +62,8 @@ pub struct Served<'a> {
     pub open: i32,
     /// The same of every other `fsync(2)`, from the first on.
     pub sync: i32,
+    /// Each `fsync(2)`, and not every other.
+    pub never_syncs: bool,
     /// The same of every other change of an attribute, which the size is too.
     pub change: i32,
     /// Writes and changes of attributes take half a second, and fail with `EINTR`
@@ -72,6 +74,8 @@ pub struct Served<'a> {
     pub fails: (u64, i32),
     /// Gets what is written.
     pub gets: Option<&'a Mutex<Vec<u8>>>,
+    /// How many of those calls and of `fsync(2)` have failed.
+    pub failed: Option<&'a AtomicU32>,
     /// As long as this is true, reads and writes are not answered.
     pub silent: Option<&'a AtomicBool>,
 }
@@ -223,7 +227,7 @@ fn serve(mut device: &File, served: Served<'_>) {
             }
             STATFS => Ok(vec![0; 80]),
             FLUSH if served.close != 0 => Err(-served.close),
-            FSYNC if served.sync != 0 && syncs % 2 == 0 => {
+            FSYNC if served.sync != 0 && (served.never_syncs || syncs % 2 == 0) => {
                 syncs += 1;
                 Err(-served.sync)
             }
@@ -235,6 +239,9 @@ fn serve(mut device: &File, served: Served<'_>) {
             FORGET | INTERRUPT => continue,
             _ => Err(-libc::ENOSYS),
         };
+        if let (Some(failed), Err(_), READ | WRITE | FSYNC) = (served.failed, &answer, opcode) {
+            failed.fetch_add(1, Ordering::Relaxed);
+        }
         let (error, body) = answer.map_or_else(|e| (e, Vec::new()), |body| (0, body));
         let mut out = words(&[16 + body.len() as u32, error.cast_unsigned()]);
         out.extend(unique.to_ne_bytes());

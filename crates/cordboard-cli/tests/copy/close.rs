@@ -2,6 +2,7 @@
 //! may have no room.
 
 use std::fs::File;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::*;
 use testkit::fuse::{Served, with_file};
@@ -147,6 +148,57 @@ fn a_signal_ends_an_open_that_is_interrupted_all_the_time() {
     });
     if !mounted {
         testkit::skip::here("no FUSE here");
+    }
+}
+
+/// The same of each write, and of each `fsync(2)`.
+#[test]
+fn a_signal_ends_a_call_that_is_interrupted_all_the_time() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    // By one thread, and by an engine's.
+    for length in [100_000, 5 << 20] {
+        let source = file(&dir, "source", &bytes(length));
+        for (fails, args) in [
+            (libc::EINTR, &["copy"][..]),
+            (libc::EINTR, &["copy", "-r"]),
+            (libc::EINTR, &["splice"]),
+            (libc::EINTR, &["splice", "--route", "splice"]),
+            (0, &["copy", "--sync"]),
+            (0, &["copy", "--sync", "-p"]),
+            (0, &["splice", "--sync"]),
+        ] {
+            let failed = AtomicU32::new(0);
+            let interrupted = Served {
+                fails: (0, fails),
+                sync: libc::EINTR,
+                never_syncs: true,
+                failed: Some(&failed),
+                ..Served::default()
+            };
+            let mounted = with_file(interrupted, |at| {
+                let mut copy = cordboard();
+                let copy = copy
+                    .args(args)
+                    .args(["--json".as_ref(), source.as_path(), at]);
+                let child = copy.stderr(std::process::Stdio::piped()).spawn().unwrap();
+                until("calls in vain", || {
+                    (failed.load(Ordering::Relaxed) > 100).then_some(())
+                });
+                signal(child.id(), rustix::process::Signal::TERM);
+                let run = end(child);
+                assert_eq!(run.code(), 143, "{args:?} {length}");
+                let written = if fails == 0 { length } else { 0 };
+                let json = run.json();
+                assert_eq!(json["written"], written, "{args:?} {json}");
+            });
+            if !mounted {
+                testkit::skip::here("no FUSE here");
+                return;
+            }
+        }
     }
 }
 

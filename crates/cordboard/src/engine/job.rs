@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -13,7 +14,9 @@ use super::station::Station;
 use super::timers::Alarm;
 use crate::errno::Errno;
 use crate::guarded::guarded;
-use crate::transfer::{Awake, Course, Need, Outcome, Transfer, Turn, What};
+use crate::transfer::{
+    Awake, Clock, Course, Interest, Need, Outcome, Poll, Transfer, Turn, Waiter, What,
+};
 
 /// A transfer and all that its engine knows of it.
 pub(super) struct Job {
@@ -47,7 +50,7 @@ impl Job {
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        self.ticket.shared.completion.is_cancelled() || self.ticket.core.is_stopping()
+        self.ticket.is_cancelled()
     }
 
     /// Settles, closes the descriptors, and tells everyone: in this order, so
@@ -61,14 +64,17 @@ impl Job {
         self.unwatch();
         let job = *self;
         drop(job.listed);
-        let mut clock = job.ticket.core.clock();
+        let mut waiter = Closing {
+            poll: job.ticket.core.clock(),
+            ticket: &job.ticket,
+        };
         let turn = job
             .ending
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
         drop(job.wake);
         let (transfer, start) = (job.transfer, job.course.start);
         // A caller's observer or stage may panic; the thread is the others' too.
-        let settled = guarded(|| transfer.settle(turn, &mut clock, start));
+        let settled = guarded(|| transfer.settle(turn, &mut waiter, start));
         match settled {
             Some(outcome) => job.ticket.end(outcome),
             // As the ticket tells it.
@@ -166,6 +172,28 @@ impl Job {
     }
 }
 
+/// While an account is closed, it may be cancelled still.
+struct Closing<'a> {
+    poll: Poll,
+    ticket: &'a Ticket,
+}
+
+impl Clock for Closing<'_> {
+    fn now(&mut self) -> Duration {
+        self.poll.now()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.ticket.is_cancelled()
+    }
+}
+
+impl Waiter for Closing<'_> {
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+        self.poll.wait(interest, timeout)
+    }
+}
+
 /// What a descriptor is to a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
@@ -256,6 +284,10 @@ impl Ticket {
             core: Arc::clone(core),
             told: false,
         }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.shared.completion.is_cancelled() || self.core.is_stopping()
     }
 
     fn end(mut self, outcome: Outcome) {

@@ -93,7 +93,7 @@ impl Step for Clone {
         };
         let length = match cloned {
             Ok(length) => length,
-            Err(Errno::EINTR) => return Verdict::Moved(0),
+            Err(Errno::EINTR) => return flow.was_interrupted(Side::Sink),
             Err(errno) => return Verdict::Declined(errno.into()),
         };
         // A clone moves neither position.

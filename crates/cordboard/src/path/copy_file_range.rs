@@ -3,7 +3,7 @@
 //! before, it could give wrong results (its man page, BUGS).
 
 use super::{Flow, Step, Takes, UNPAGED, Verdict, blame, both_files, needs_room};
-use crate::endpoint::CloneAbility;
+use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
 use crate::route::{Capabilities, Pair, PathName, Why, forget_for_ever};
 use crate::transfer::Sparse;
@@ -99,7 +99,7 @@ impl Step for CopyFileRange {
                 self.moved = true;
                 flow.carried(n as u64)
             }
-            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             Err(errno) => match refused(errno, self.moved) {
                 Some(why) => Verdict::Declined(why),
                 None => blame(flow, errno),

@@ -5,44 +5,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use rustix::io::retry_on_intr;
 use rustix::net::RecvFlags;
 
 use super::Verdict;
+use super::cursor::{Cursor, move_cursor, place_of};
 use crate::endpoint::resets::Writer;
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::route::Backend;
 use crate::stage::Stages;
+use crate::sys::again;
 use crate::transfer::Watermarks;
-
-/// Where a side reads or writes next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cursor {
-    /// It has no positions.
-    Stream,
-    /// At the descriptor's own position, which moves along.
-    Position,
-    /// Here; the descriptor's own position stays.
-    At(u64),
-}
-
-impl Cursor {
-    /// For the offset argument of `splice(2)` and its like, which move it.
-    pub(crate) fn offset(&mut self) -> Option<&mut u64> {
-        match self {
-            Cursor::At(offset) => Some(offset),
-            Cursor::Stream | Cursor::Position => None,
-        }
-    }
-
-    /// So many bytes on, for calls that do not move it themselves.
-    pub(crate) fn advance(&mut self, bytes: u64) {
-        if let Cursor::At(offset) = self {
-            *offset += bytes;
-        }
-    }
-}
 
 /// Whether a blocking descriptor may be used without waiting.
 ///
@@ -95,6 +68,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) written: u64,
     /// Datagrams that the kernel cut.
     pub(crate) truncated: u64,
+    /// The side whose call the last step has found interrupted.
+    pub(crate) interrupted: Option<Side>,
     /// The source had ended, and was opened again before that was told.
     pub(crate) opened_again: bool,
     pub(crate) source_ready: Ready,
@@ -216,6 +191,14 @@ impl<'fd> Flow<'fd> {
         Verdict::Moved(bytes)
     }
 
+    /// A call came to nothing for a signal (`EINTR`), or says so: a file system in
+    /// user space may each time. Whoever runs the transfer decides whether it is
+    /// made again.
+    pub(crate) fn was_interrupted(&mut self, side: Side) -> Verdict {
+        self.interrupted = Some(side);
+        Verdict::Moved(0)
+    }
+
     /// Bytes known to be in hand after this step: those of a file that the
     /// request covers. Only then is it right to announce more to a socket;
     /// announced for nothing, a short message waits 200 ms.
@@ -289,7 +272,7 @@ impl<'fd> Flow<'fd> {
         }
         let mut byte = [0u8; 1];
         let source = self.source_fd();
-        match retry_on_intr(|| rustix::io::pread(source, &mut byte, offset)) {
+        match again(|| rustix::io::pread(source, &mut byte, offset)) {
             Ok(n) => Ok(Some(n > 0)),
             // Direct I/O does not read single bytes; its reads know the end.
             Err(rustix::io::Errno::INVAL) if self.source.facts().direct => Ok(None),
@@ -470,30 +453,5 @@ impl<'fd> Flow<'fd> {
         let facts = self.source.facts();
         let waits = matches!(facts.kind, Kind::Tcp | Kind::StreamSocket);
         waits && !self.may_sleep && !facts.nonblocking
-    }
-}
-
-fn place_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    match cursor {
-        Cursor::Stream => Err(Errno::ESPIPE),
-        Cursor::Position => Ok(rustix::fs::tell(fd)?),
-        Cursor::At(offset) => Ok(offset),
-    }
-}
-
-fn move_cursor(cursor: &mut Cursor, fd: BorrowedFd<'_>, bytes: i64) -> Result<(), Errno> {
-    match cursor {
-        Cursor::Stream => Err(Errno::ESPIPE),
-        Cursor::Position => {
-            rustix::fs::seek(fd, rustix::fs::SeekFrom::Current(bytes))?;
-            Ok(())
-        }
-        Cursor::At(offset) => match offset.checked_add_signed(bytes) {
-            Some(moved) => {
-                *offset = moved;
-                Ok(())
-            }
-            None => Err(Errno::EINVAL),
-        },
     }
 }

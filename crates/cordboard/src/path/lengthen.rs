@@ -12,6 +12,7 @@ use rustix::io::ReadWriteFlags;
 
 use crate::endpoint::reopen;
 use crate::errno::Errno;
+use crate::sys::again;
 
 /// At the offset, whatever `O_APPEND` says: `RWF_NOAPPEND` in `pwritev2(2)`,
 /// since Linux 6.9.
@@ -41,7 +42,7 @@ pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Lengthened, Errno
     let mut refused = Errno::EOPNOTSUPP;
     let mut no_append = false;
     for way in ways(end) {
-        let done = rustix::io::retry_on_intr(|| way.take(fd, last)).map_err(Errno::from);
+        let done = again(|| way.take(fd, last)).map_err(Errno::from);
         // A kernel without the flag says EOPNOTSUPP, before it looks at the
         // byte (kiocb_set_rw_flags). EINVAL is of direct I/O: one byte is too few.
         no_append |= way == Way::Write && matches!(done, Ok(()) | Err(Errno::EINVAL));

@@ -8,6 +8,7 @@
 
 pub(crate) mod clone;
 pub(crate) mod copy_file_range;
+mod cursor;
 pub(crate) mod datagram;
 pub(crate) mod direct;
 mod flow;
@@ -21,7 +22,8 @@ mod staged;
 mod stream;
 mod surplus;
 
-pub(crate) use flow::{Cursor, Flow, Ready};
+pub(crate) use cursor::Cursor;
+pub(crate) use flow::{Flow, Ready};
 pub(crate) use lengthen::lengthen;
 pub(crate) use surplus::give_back;
 
@@ -202,6 +204,7 @@ fn blame(flow: &mut Flow<'_>, errno: Errno) -> Verdict {
         // Only writing can give these.
         Errno::EPIPE | Errno::EROFS => Verdict::Failed(Side::Sink, errno),
         _ => match flow.source_goes_on() {
+            Err(Errno::EINTR) => flow.was_interrupted(Side::Source),
             Err(errno) => Verdict::Failed(Side::Source, errno),
             Ok(_) => Verdict::Failed(Side::Sink, errno),
         },

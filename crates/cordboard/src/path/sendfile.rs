@@ -90,7 +90,7 @@ impl Step for Sendfile {
                 self.announced = n < length;
                 flow.carried(n as u64)
             }
-            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             Err(Errno::EAGAIN) if polled => match flow.source_goes_on() {
                 Err(Errno::EAGAIN) => Verdict::Blocked(Side::Source),
                 _ => Verdict::Blocked(Side::Sink),

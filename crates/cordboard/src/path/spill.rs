@@ -69,7 +69,7 @@ impl Spill {
                 flow.gave(n as u64);
                 Verdict::Moved(n as u64)
             }
-            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
             Err(errno) => Verdict::Failed(Side::Sink, errno),
         }

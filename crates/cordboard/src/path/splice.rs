@@ -210,7 +210,7 @@ impl Splice {
                 Err(errno) => Verdict::Failed(Side::Source, errno),
             }),
             Err(Errno::EIO) => Err(self.source_says_eio(flow)),
-            Err(errno) => Err(self.source_failed(errno)),
+            Err(errno) => Err(self.source_failed(flow, errno)),
         }
     }
 
@@ -218,13 +218,13 @@ impl Splice {
     fn source_says_eio(&self, flow: &mut Flow<'_>) -> Verdict {
         match stream::end_of_pty(flow) {
             Ok(_) => Verdict::Ended,
-            Err(errno) => self.source_failed(errno),
+            Err(errno) => self.source_failed(flow, errno),
         }
     }
 
-    fn source_failed(&self, errno: Errno) -> Verdict {
+    fn source_failed(&self, flow: &mut Flow<'_>, errno: Errno) -> Verdict {
         match errno {
-            Errno::EINTR => Verdict::Moved(0),
+            Errno::EINTR => flow.was_interrupted(Side::Source),
             Errno::EAGAIN => Verdict::Blocked(Side::Source),
             errno if needs_room(errno) => Verdict::Declined(errno.into()),
             errno => self.refused_or_failed(Side::Source, errno),
@@ -283,7 +283,7 @@ impl Splice {
                 self.lent_moved(flow, Side::Sink, n);
                 Verdict::Moved(n as u64)
             }
-            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
             Err(errno @ (Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS)) => {
                 self.refused = Some(errno);
@@ -378,10 +378,10 @@ impl Splice {
             },
             // A pipe gives no errors but the end: the other side failed.
             Err(errno @ Errno::EPIPE) => Verdict::Failed(Side::Sink, errno),
-            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             Err(errno) if from_pipe => self.refused_or_failed(Side::Sink, errno),
             Err(Errno::EIO) => self.source_says_eio(flow),
-            Err(errno) => self.source_failed(errno),
+            Err(errno) => self.source_failed(flow, errno),
         }
     }
 }

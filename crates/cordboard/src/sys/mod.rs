@@ -1,6 +1,7 @@
 //! The calls that have no safe wrapper elsewhere, and a page-aligned buffer.
 //! The only room with `unsafe`, each block with its SAFETY line.
 
+mod again;
 mod arena;
 mod bell;
 mod blocks;
@@ -37,6 +38,7 @@ mod table;
 mod told;
 mod unreadable;
 
+pub(crate) use again::again;
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
 pub(crate) use bell::{Bell, Identity, identity};
 pub(crate) use blocks::{Half, SLOTS};

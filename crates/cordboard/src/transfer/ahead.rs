@@ -10,9 +10,9 @@
 //! transfer has ended (`path/surplus.rs`); one that is killed leaves it.
 
 use rustix::fs::FallocateFlags;
-use rustix::io::retry_on_intr;
 
 use crate::path::{Flow, give_back};
+use crate::sys::again;
 
 /// Bytes that are reserved at a time.
 const WINDOW: u64 = 64 << 20;
@@ -62,7 +62,7 @@ impl Ahead {
         // A full disk is for the writing to find, at the right byte. It may have
         // given a part.
         let sink = flow.sink_fd();
-        let done = retry_on_intr(|| rustix::fs::fallocate(sink, keep, self.until, length));
+        let done = again(|| rustix::fs::fallocate(sink, keep, self.until, length));
         self.until += length;
         self.refused = done.is_err();
     }

@@ -92,8 +92,9 @@ impl Control {
     }
 
     /// Ends the transfer with [`Ended::Cancelled`](crate::Ended::Cancelled).
-    /// A transfer that has found its end by then ends as it would have; one that
-    /// has not been run yet moves nothing.
+    /// A transfer that has found its end by then ends as it would have, unless
+    /// its `fsync(2)` is interrupted (`EINTR`); one that has not been run yet
+    /// moves nothing.
     /// Async-signal-safe: one atomic store and one `write(2)`.
     pub fn cancel(&self) {
         self.shared.cancelled.store(true, Ordering::Release);

@@ -6,11 +6,15 @@ use std::time::Duration;
 use super::step::note_use;
 use super::turn::Turn;
 use super::wait::{Interest, Waiter};
-use super::{Ended, Outcome, Report, Stranded, Transfer};
+use super::{Control, Ended, Outcome, Report, Stranded, Transfer};
 use crate::endpoint::{Side, resets};
 use crate::errno::Errno;
 use crate::path::{self, Cursor};
 use crate::route::{Declined, PathName, Why};
+
+/// So many calls in a row may be interrupted while what is in hand is passed on:
+/// more are a file system's way to refuse.
+const INTERRUPTIONS: u32 = 32;
 
 /// How the transfer ended, as the report will have it.
 struct Verdict {
@@ -85,13 +89,9 @@ impl Transfer<'_> {
         if verdict.ended == Ended::Eof && self.source_was_truncated() {
             verdict.fail(Side::Source, Errno::ENODATA);
         }
-        // Whoever cancels wants the thread back, and a caller's signal is no
-        // failure of the device.
-        if self.request.sync
-            && !matches!(verdict.ended, Ended::Error | Ended::Cancelled)
-            && let Err(errno) = rustix::io::retry_on_intr(|| rustix::fs::fsync(self.flow.sink_fd()))
-        {
-            verdict.fail(Side::Sink, errno.into());
+        // Whoever cancels wants the thread back.
+        if self.request.sync && !matches!(verdict.ended, Ended::Error | Ended::Cancelled) {
+            self.sync(waiter, &mut verdict);
         }
         let declined = self.declined();
         // Of other bytes than were read, where stages change them.
@@ -118,6 +118,27 @@ impl Transfer<'_> {
             self.let_go();
         }
         Outcome { report, stranded }
+    }
+
+    /// A caller's signal is no failure of the device, unless that was to end it;
+    /// and some file systems in user space answer with `EINTR` each time.
+    fn sync(&self, waiter: &mut dyn Waiter, verdict: &mut Verdict) {
+        let control = self.control.as_ref();
+        let start = waiter.now();
+        loop {
+            let Err(errno) = rustix::fs::fsync(self.flow.sink_fd()) else {
+                return;
+            };
+            let again = errno == rustix::io::Errno::INTR;
+            let idle = self.request.idle;
+            if again && (waiter.is_cancelled() || control.is_some_and(Control::is_cancelled)) {
+                verdict.ended = Ended::Cancelled;
+                return;
+            }
+            if !again || idle.is_some_and(|idle| waiter.now().saturating_sub(start) >= idle) {
+                return verdict.fail(Side::Sink, errno.into());
+            }
+        }
     }
 
     /// Waits until nothing of it is in the kernel's hands any more.
@@ -159,6 +180,7 @@ impl Transfer<'_> {
         let left = std::mem::take(&mut self.flow.left);
         self.flow.cut_short = true;
         self.flow.let_sleep(false);
+        let mut interruptions = 0;
         while self.holds() {
             let interest = Interest {
                 ready: Some((self.flow.sink_fd(), true)),
@@ -173,9 +195,16 @@ impl Transfer<'_> {
                 }
                 _ => break,
             }
+            self.flow.interrupted = None;
             match self.step() {
+                Turn::Moved(0) if self.flow.interrupted.is_some() => {
+                    interruptions += 1;
+                    if interruptions > INTERRUPTIONS {
+                        break;
+                    }
+                }
                 // Of no bytes too: a message may have none.
-                Turn::Moved(_) => {}
+                Turn::Moved(_) => interruptions = 0,
                 // Not that no path is left, of which nothing came.
                 Turn::Failed(side, Some(errno)) if self.current.is_some() => {
                     verdict.fail(side, errno);

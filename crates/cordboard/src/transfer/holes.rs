@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
-use rustix::io::retry_on_intr;
 
 use crate::endpoint::{Side, reopen};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, lengthen};
+use crate::sys::again;
 
 /// Bytes of a hole in one step where a stage looks at its zeros: few enough
 /// that cancelling comes through.
@@ -58,7 +58,7 @@ fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
 /// Deallocates the blocks of a range, if the file system can.
 fn punch(sink: BorrowedFd<'_>, start: u64, end: u64) -> rustix::io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    retry_on_intr(|| rustix::fs::fallocate(sink, flags, start, end - start))
+    again(|| rustix::fs::fallocate(sink, flags, start, end - start))
 }
 
 /// A hole in the sink.
@@ -267,7 +267,7 @@ fn go_to(flow: &mut Flow<'_>, offset: u64) -> Result<(), (Side, Errno)> {
 /// empty range at the end of the file. `None` where the file system cannot
 /// tell. `lseek(2)`, since Linux 3.1; leaves the position anywhere.
 fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
-    let look = |from| retry_on_intr(|| rustix::fs::seek(fd, from));
+    let look = |from| again(|| rustix::fs::seek(fd, from));
     match look(SeekFrom::Data(offset)) {
         Ok(data) => {
             let end = look(SeekFrom::Hole(data)).ok()?;

@@ -34,7 +34,7 @@ pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
 pub use request::{Direct, Request, Size, Sparse};
 pub(crate) use step::Place;
 pub(crate) use turn::{Course, Need, Next, Turn, What};
-pub(crate) use wait::{Awake, Clock, Poll, Waiter};
+pub(crate) use wait::{Awake, Clock, Interest, Poll, Waiter};
 pub use watermarks::Watermarks;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -394,6 +394,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         read: 0,
         written: 0,
         truncated: 0,
+        interrupted: None,
         opened_again: false,
         source_ready,
         sink_ready,

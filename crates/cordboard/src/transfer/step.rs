@@ -106,6 +106,10 @@ impl Transfer<'_> {
                         self.hand_over(name, "it ended where nobody can look behind".into());
                     }
                     Ok(_) => return self.end(name),
+                    Err(Errno::EINTR) => {
+                        self.flow.was_interrupted(Side::Source);
+                        return Turn::Moved(0);
+                    }
                     Err(errno) => return Turn::Failed(Some(Side::Source), Some(errno)),
                 },
             }

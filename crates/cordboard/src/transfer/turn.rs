@@ -126,6 +126,7 @@ impl Course {
         }
         let before = transfer.flow.read + transfer.flow.written;
         let tries = [Side::Source, Side::Sink].map(|side| transfer.calls_at_once(side));
+        transfer.flow.interrupted = None;
         match transfer.step() {
             Turn::Moved(_) => {
                 // Bytes that are only gathered so far are progress too.
@@ -137,6 +138,12 @@ impl Course {
                     if transfer.is_timed() {
                         self.last_progress = waiter.now();
                     }
+                } else if let Some(side) = transfer.flow.interrupted
+                    && transfer.is_timed()
+                    && self.idle_left(transfer, waiter).is_zero()
+                    && let Next::End(end) = self.blocked(transfer, side, waiter)
+                {
+                    return Next::End(end);
                 }
                 self.tell(transfer, waiter);
                 Next::Step

@@ -45,6 +45,12 @@ pub(crate) struct Awake {
 pub(crate) trait Clock {
     /// Time since some fixed moment.
     fn now(&mut self) -> Duration;
+
+    /// The transfer was cancelled by other means than its
+    /// [`Control`](super::Control).
+    fn is_cancelled(&self) -> bool {
+        false
+    }
 }
 
 /// The outside world, as far as waiting goes.

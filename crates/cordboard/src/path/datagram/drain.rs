@@ -70,7 +70,7 @@ impl Datagram {
                 self.next += n;
                 Ok(bytes)
             }
-            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Sink)),
             Err(Errno::EAGAIN | Errno::ENOBUFS) => Err(Verdict::Blocked(Side::Sink)),
             Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
         }
@@ -98,7 +98,7 @@ impl Datagram {
                 flow.to.advance(n as u64);
                 Ok(n as u64)
             }
-            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Sink)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Sink)),
             Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
         }

@@ -105,7 +105,7 @@ impl Datagram {
                     verdict = Some(Verdict::Moved(0));
                 }
                 Err(Errno::EAGAIN) => verdict = Some(Verdict::Blocked(Side::Source)),
-                Err(Errno::EINTR) => verdict = Some(Verdict::Moved(0)),
+                Err(Errno::EINTR) => verdict = Some(flow.was_interrupted(Side::Source)),
                 // An error of a socket is told once.
                 Err(errno) if !first => {
                     self.failed = Some(errno);
@@ -137,7 +137,7 @@ impl Datagram {
         self.buffer = Some(buffer);
         let (n, end) = match done {
             Ok(taken) => taken,
-            Err(Errno::EINTR) => return Err(Verdict::Moved(0)),
+            Err(Errno::EINTR) => return Err(flow.was_interrupted(Side::Source)),
             Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
             // The next packet of a pipe is longer than what is left of the size,
             // and stays (`Aside`).

@@ -36,7 +36,7 @@ use super::{Flow, Step, Verdict, in_place};
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::route::Why;
-use crate::sys::{Arena, LARGEST_ARENA};
+use crate::sys::{Arena, LARGEST_ARENA, again};
 
 /// Bytes that the sink is made longer by at a time: a transfer that is killed
 /// leaves no more zeros than this behind its last byte.
@@ -254,8 +254,10 @@ impl Direct {
             _ => {
                 self.careful = length;
                 // What was written before has an error of its own, if any.
-                if let Err(errno) = self.sync(flow) {
-                    return Some(Verdict::Failed(Side::Sink, errno));
+                match self.sync(flow) {
+                    // The next piece is synced too.
+                    Ok(()) | Err(Errno::EINTR) => {}
+                    Err(errno) => return Some(Verdict::Failed(Side::Sink, errno)),
                 }
             }
         }
@@ -297,7 +299,7 @@ impl Direct {
         let n = match read.map_err(Errno::from) {
             Ok(0) => return Verdict::Ended,
             Ok(n) => n,
-            Err(Errno::EINTR) => return Verdict::Moved(0),
+            Err(Errno::EINTR) => return flow.was_interrupted(Side::Source),
             Err(_) if careful && self.halves(length) => return Verdict::Moved(0),
             Err(errno) => return Verdict::Failed(Side::Source, errno),
         };
@@ -312,7 +314,7 @@ impl Direct {
                 Ok(()) => Verdict::Moved(n as u64),
                 Err(verdict) => verdict,
             },
-            Err(Errno::EINTR) => Verdict::Moved(0),
+            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             // It was set while the source was read.
             Err(Errno::EBADF) => Verdict::Declined(Errno::EBADF.into()),
             Err(_) if careful && self.halves(n) => Verdict::Moved(0),
@@ -321,15 +323,16 @@ impl Direct {
     }
 
     /// Puts what the page cache has of the sink on the device. The first error
-    /// is kept.
+    /// is kept. `EINTR`: it is to be made again.
     fn sync(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
         let sink = self.sink.fd(flow.sink_fd());
-        let synced = rustix::io::retry_on_intr(|| rustix::fs::fdatasync(sink));
-        synced.map_err(|errno| {
-            let errno = Errno::from(errno);
+        let synced = again(|| rustix::fs::fdatasync(sink)).map_err(Errno::from);
+        if let Err(errno) = synced
+            && errno != Errno::EINTR
+        {
             self.lost.get_or_insert(errno);
-            errno
-        })
+        }
+        synced
     }
 
     /// The error of a sync, once the place up to which the sink is written has

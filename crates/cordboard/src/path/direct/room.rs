@@ -8,11 +8,11 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
-use rustix::io::retry_on_intr;
 
 use crate::endpoint::Facts;
 use crate::errno::Errno;
 use crate::path::{give_back, lengthen};
+use crate::sys::again;
 
 /// How long the sink was and how long it was made.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Room {
         if end <= size {
             return Ok(end);
         }
-        let reserve = |flags, from| retry_on_intr(|| fallocate(sink, flags, from, end - from));
+        let reserve = |flags, from| again(|| fallocate(sink, flags, from, end - from));
         let made = match reserve(FallocateFlags::KEEP_SIZE, start) {
             // The last byte alone: xfs looks for free blocks for the whole range,
             // also for those that the file has (`xfs_alloc_file_space`).
@@ -84,7 +84,7 @@ impl Room {
     pub(super) fn trim(&mut self, sink: BorrowedFd<'_>, filled: u64) -> Result<(), Errno> {
         let length = self.before.max(filled);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {
-            retry_on_intr(|| ftruncate(sink, length))?;
+            again(|| ftruncate(sink, length))?;
             (self.given, self.surplus) = (length, false);
         }
         if std::mem::take(&mut self.surplus) {

@@ -87,18 +87,21 @@ impl Shared {
     fn carry(&self, files: &Files, block: &mut Block) -> Fate {
         let length = block.memory.len();
         let read = files.own(Side::Source).and_then(|source| {
-            let read = || rustix::io::pread(source, &mut block.memory[..], block.from);
-            Ok(rustix::io::retry_on_intr(read)?)
+            // No signal comes here: EINTR is a file server's, and not made again.
+            Ok(rustix::io::pread(
+                source,
+                &mut block.memory[..],
+                block.from,
+            )?)
         });
         let fate = Fate::of_read(read, length);
         if fate != Fate::Read {
             return fate;
         }
         self.tell(block.slot, fate);
-        let written = files.own(Side::Sink).and_then(|sink| {
-            let write = || rustix::io::pwrite(sink, &block.memory, block.to);
-            Ok(rustix::io::retry_on_intr(write)?)
-        });
+        let written = files
+            .own(Side::Sink)
+            .and_then(|sink| Ok(rustix::io::pwrite(sink, &block.memory, block.to)?));
         Fate::of_write(written, length)
     }
 }

@@ -64,7 +64,7 @@ impl Intake {
                     last: end || bytes == 0 || !full && flow.is_at_size(),
                 })
             }
-            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Source)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
             // The next record is longer than what is left of the size: it
             // stays, as a datagram would. Where no record fits at all, nothing

@@ -263,7 +263,7 @@ impl ReadWrite {
                 flow.left = 0;
                 return Err(Verdict::Moved(0));
             }
-            Err(Errno::EINTR) => return Err(Verdict::Moved(0)),
+            Err(Errno::EINTR) => return Err(flow.was_interrupted(Side::Source)),
             Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
             Err(errno) => return Err(Verdict::Failed(Side::Source, errno)),
         };

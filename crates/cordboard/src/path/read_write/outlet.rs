@@ -70,7 +70,7 @@ impl Outlet {
                 flow.gave(n as u64);
                 Ok(n)
             }
-            Err(Errno::EINTR) => Err(Verdict::Moved(0)),
+            Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Sink)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Sink)),
             // A device's queue is full for the moment: `send(2)`.
             Err(Errno::ENOBUFS) if flow.sink.kind().is_datagram() => {
