@@ -117,6 +117,31 @@ fn blocks_of_a_fuse_file_are_counted_as_they_came() {
                 assert!(*gets.lock().unwrap() == data, "{what}");
                 assert!(report.path.contains(&Direct), "{what}");
             }
+            // Where nothing else may carry blocks, none go that way.
+            let ring = cordboard::engine::Options {
+                backend: cordboard::engine::Backend::Uring,
+                ..cordboard::engine::Options::default()
+            };
+            let Ok(engine) = cordboard::Engine::new(ring) else {
+                return testkit::skip::here("no io_uring here");
+            };
+            let here = tempfile::tempfile_in(".").unwrap();
+            let source = File::open(at).unwrap().into();
+            let paths = Request {
+                direct: cordboard::Direct::Always,
+                ..only(&[Direct, ReadWrite])
+            };
+            let sink = here.try_clone().unwrap().into();
+            let transfer = Transfer::owning(source, sink, paths).unwrap();
+            let report = engine.start(transfer).unwrap().wait().report;
+            assert_eq!(report.path, [ReadWrite], "{report:?}");
+            let why = report.declined.iter().find(|d| d.path == Direct);
+            let why = why.map(|d| d.why.to_string());
+            assert!(
+                why.is_some_and(|why| why.contains("io_uring")),
+                "{report:?}"
+            );
+            assert!(content(&here) == data, "{report:?}");
         });
         if !mounted {
             testkit::skip::here("no FUSE here");
