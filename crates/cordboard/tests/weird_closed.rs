@@ -378,6 +378,56 @@ fn what_was_opened_while_the_account_is_closed_stays_open() {
     }
 }
 
+/// The same as any descriptor is closed. The close of the number itself cannot be
+/// called back; no other one may be followed by it.
+#[test]
+fn what_was_opened_while_others_are_closed_stays_open() {
+    let name = "what_was_opened_while_others_are_closed_stays_open";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    let make = || rustix::fs::memfd_create("", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let own = make();
+    let after = rustix::fs::fstat(&own).unwrap().st_ino;
+    let mut lost = 0;
+    for at in 0.. {
+        let (source, sink) = (make(), make());
+        rustix::io::pwrite(&source, b"number, please", 0).unwrap();
+        let (number, mut calls) = (sink.as_raw_fd(), 0);
+        // From then on it is known which file that is.
+        let known = std::sync::atomic::AtomicBool::new(false);
+        let held = testkit::midst::at_each(
+            &[libc::SYS_close],
+            || {
+                let engine = Engine::new(Default::default()).unwrap();
+                let transfer = Transfer::owning(source, sink, any()).unwrap();
+                known.store(true, std::sync::atomic::Ordering::Release);
+                engine.start(transfer).unwrap().wait();
+            },
+            || {
+                if known.load(std::sync::atomic::Ordering::Acquire) {
+                    if calls == at {
+                        child::copy_to(own.as_raw_fd(), number, true);
+                    }
+                    calls += 1;
+                }
+            },
+        );
+        if held.is_none() {
+            return testkit::skip::here("no seccomp_unotify(2) here");
+        }
+        if at >= calls {
+            break;
+        }
+        match child::inode(number) == Some(after) {
+            true => child::close(number),
+            false => lost += 1,
+        }
+    }
+    assert_eq!(lost, 1, "its own close");
+}
+
 /// The numbers of the open descriptors.
 fn numbers() -> Vec<i32> {
     let open = |number: &i32| {

@@ -118,6 +118,12 @@ pub fn copy_to(from: RawFd, to: RawFd, close_on_exec: bool) {
     assert_eq!(done, to, "{}", std::io::Error::last_os_error());
 }
 
+/// Closes a number that nothing owns.
+pub fn close(number: RawFd) {
+    // SAFETY: takes an integer.
+    assert_eq!(unsafe { libc::close(number) }, 0);
+}
+
 /// The file of this number, if it is open.
 pub fn inode(number: RawFd) -> Option<u64> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();

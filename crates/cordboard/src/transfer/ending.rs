@@ -114,9 +114,7 @@ impl Transfer<'_> {
             elapsed: waiter.now().saturating_sub(start),
         };
         // The host may have closed all descriptors meanwhile.
-        if !self.has_its_own() {
-            self.let_go();
-        }
+        self.close();
         Outcome { report, stranded }
     }
 

@@ -216,20 +216,27 @@ impl<'a> Transfer<'a> {
     /// up) and where a server gives it, and asking a server may take for ever.
     pub(crate) fn has_its_own(&self) -> bool {
         let owned = self.owned.iter().flatten();
-        owned.zip([self.source(), self.sink()]).all(|(fd, end)| {
-            let facts = end.facts();
-            let stays = match facts.filesystem {
-                Some(fs) => !fs.is_foreign() && !fs.is_pseudo() && fs.name() != Some("overlayfs"),
-                None => facts.kind == Kind::Pipe || facts.kind.is_socket(),
-            };
-            let known = facts.id.filter(|_| stays);
-            let now = known.and_then(|_| crate::sys::identity(fd));
-            match (known, now) {
-                (Some(id), Some(now)) => now == (id.device, id.inode),
-                // Closed, and nothing else has the number.
-                _ => rustix::io::fcntl_getfd(fd) != Err(rustix::io::Errno::BADF),
-            }
-        })
+        owned
+            .zip([self.source(), self.sink()])
+            .all(|(fd, end)| is_still(fd, end))
+    }
+
+    /// Drops it, and closes the descriptors that it owns, where they are still
+    /// its own.
+    pub(crate) fn close(mut self) {
+        if !self.has_its_own() {
+            return self.let_go();
+        }
+        // They borrow them.
+        (self.current, self.walk) = (None, None);
+        let Some([source, sink]) = self.owned.take() else {
+            return;
+        };
+        // The last close of a file may take a while.
+        drop(source);
+        if !is_still(&sink, self.sink()) {
+            std::mem::forget(sink);
+        }
     }
 
     /// Drops it, where somebody else may have closed its descriptors: what has
@@ -355,6 +362,22 @@ fn lend_own(fd: &OwnedFd) -> BorrowedFd<'static> {
     // accessors lend them for as long as it is borrowed, and nothing else of it
     // gives them away.
     unsafe { lend(fd) }
+}
+
+/// As far as that can be told, for [`Transfer::has_its_own`].
+fn is_still(fd: &OwnedFd, end: &Endpoint<'_>) -> bool {
+    let facts = end.facts();
+    let stays = match facts.filesystem {
+        Some(fs) => !fs.is_foreign() && !fs.is_pseudo() && fs.name() != Some("overlayfs"),
+        None => facts.kind == Kind::Pipe || facts.kind.is_socket(),
+    };
+    let known = facts.id.filter(|_| stays);
+    let now = known.and_then(|_| crate::sys::identity(fd));
+    match (known, now) {
+        (Some(id), Some(now)) => now == (id.device, id.inode),
+        // Closed, and nothing else has the number.
+        _ => rustix::io::fcntl_getfd(fd) != Err(rustix::io::Errno::BADF),
+    }
 }
 
 /// A second descriptor of the same thing, which is closed over `execve(2)`.
