@@ -264,12 +264,12 @@ impl<'fd> Flow<'fd> {
         if !kind.is_cached() {
             return Ok(None);
         }
-        let Some(offset) = self.source_offset() else {
-            return Ok(None);
+        let offset = match self.source_place() {
+            Ok(offset) if offset < i64::MAX as u64 => offset,
+            Ok(_) => return Ok(Some(false)),
+            Err(Errno::EIO) => return Err(Errno::EIO), // An xfs that has shut down.
+            Err(_) => return Ok(None),
         };
-        if offset >= i64::MAX as u64 {
-            return Ok(Some(false));
-        }
         let mut byte = [0u8; 1];
         let source = self.source_fd();
         match again(|| rustix::io::pread(source, &mut byte, offset)) {

@@ -217,13 +217,18 @@ impl Transfer<'_> {
         self.declined.push(Declined { path: name, why });
     }
 
-    fn out_of_paths(&self) -> Turn {
-        let (errno, side) = match self.declined.last() {
-            Some(Declined {
-                why: Why::Errno(errno),
-                path,
-            }) => (*errno, self.without_room(*path, *errno)),
-            _ => (Errno::EOPNOTSUPP, None),
+    fn out_of_paths(&mut self) -> Turn {
+        let Some(&Declined {
+            why: Why::Errno(errno),
+            path,
+        }) = self.declined.last()
+        else {
+            return Turn::Failed(None, Some(Errno::EOPNOTSUPP));
+        };
+        // What could not even begin with a source whose device is gone.
+        let side = match self.flow.source_goes_on() {
+            Err(says) if says == errno => Some(Side::Source),
+            _ => self.without_room(path, errno),
         };
         Turn::Failed(side, Some(errno))
     }

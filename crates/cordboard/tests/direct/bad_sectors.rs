@@ -185,3 +185,73 @@ fn an_error_of_a_sync_is_for_good() {
     }
     assert!(failed > 0 && succeeded > 0, "{failed} {succeeded}");
 }
+
+/// Ends the file system of the source: before the first byte, or once some of
+/// it have moved.
+struct Ends<'a>(&'a Mount, Option<bool>);
+
+impl Ends<'_> {
+    fn now(&mut self) {
+        let at = self.0.path();
+        let args = ["-x", "-c", "shutdown -f", at.to_str().unwrap()];
+        self.1 = Some(Mount::run("xfs_io", &args));
+    }
+}
+
+impl Observer for &mut Ends<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written > 0 && self.1.is_none() {
+            self.now();
+        }
+    }
+}
+
+/// An xfs that has shut down fails each call on its files with `EIO`, also
+/// `lseek(2)` and the second open that direct I/O takes: it is the source's
+/// failure by each path.
+#[test]
+fn a_source_whose_file_system_has_shut_down_is_named() {
+    use cordboard::PathName::{ReadWrite, Sendfile, Splice};
+    let _dog = watchdog("a_source_whose_file_system_has_shut_down_is_named");
+    let data = pattern(24 * MIB);
+    for (path, early) in [
+        (Sendfile, false),
+        (Splice, false),
+        (ReadWrite, false),
+        (Direct, false),
+        (Direct, true),
+    ] {
+        let Some(mount) = Mount::new("xfs", 320 << 20) else {
+            return;
+        };
+        let source = mount.file("source");
+        source.write_all_at(&data, 0).unwrap();
+        cold(&source);
+        let sink = tempfile::tempfile().unwrap();
+        let request = Request {
+            // Direct I/O then asks for no position.
+            source_offset: (path == Direct).then_some(0),
+            sink_offset: (path == Direct).then_some(0),
+            switches: Some(cordboard::Switches::only(&[path])),
+            ..direct()
+        };
+        (&source).seek(SeekFrom::Start(0)).unwrap();
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let mut ends = Ends(&mount, None);
+        if early {
+            ends.now();
+        }
+        let report = transfer.observe(&mut ends).run().report;
+        if ends.1 != Some(true) {
+            return testkit::skip::here(format!("no xfs that shuts down: {report:?}"));
+        }
+        assert_eq!(
+            (report.ended, report.failed, report.errno),
+            (Ended::Error, Some(Side::Source), Some(Errno::EIO)),
+            "{path} {early}: {report:?}"
+        );
+        assert_eq!(report.written == 0, early, "{report:?}");
+        let kept = common::content(&sink);
+        assert!(kept[..report.written as usize] == data[..report.written as usize]);
+    }
+}
