@@ -69,7 +69,7 @@ impl StandIn {
             Some(Emptied::Itself) => {
                 let endpoint = self.endpoint()?;
                 let mut facts: Facts = *endpoint.facts();
-                (facts.size, facts.allocated, facts.cached) = (Some(0), Some(0), None);
+                (facts.size, facts.allocated) = (Some(0), Some(0));
                 Ok(endpoint.with_facts(facts))
             }
         }

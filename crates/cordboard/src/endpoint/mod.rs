@@ -82,9 +82,11 @@ pub struct Facts {
     /// What direct I/O asks for; set where [`Facts::direct`] is, and where
     /// direct I/O may be the way.
     pub alignment: Option<Alignment>,
-    /// Percent of what is to be read that is in the page cache; known only
-    /// where direct I/O may be the way, since Linux 6.5.
-    pub cached: Option<u8>,
+    /// Percent of what is to be read that is in the page cache; asked for only
+    /// where direct I/O may be the way. Otherwise why it is not known: `ENOSYS`
+    /// before Linux 6.5, `EPERM` where newer kernels tell only the owner, and
+    /// who may write to it (`can_do_cachestat`, mm/filemap.c).
+    pub cached: Result<u8, Errno>,
 }
 
 impl Facts {
@@ -109,7 +111,7 @@ impl Facts {
             block: 4096,
             filesystem: None,
             alignment: None,
-            cached: None,
+            cached: Err(Errno::ENODATA),
         }
     }
 
@@ -274,8 +276,9 @@ impl<'fd> Endpoint<'fd> {
     /// which these bytes are to be read, how many of them are in the page cache.
     pub(crate) fn look_closer(&mut self, start_and_length: Option<(u64, u64)>) {
         self.facts.alignment = self.direct_alignment();
-        self.facts.cached = start_and_length
-            .and_then(|(start, length)| probe::cached_percent(self.fd, start, length));
+        if let Some((start, length)) = start_and_length {
+            self.facts.cached = probe::cached_percent(self.fd, start, length);
+        }
     }
 
     /// The share of a file's pages that are in the page cache, 0 to 1.

@@ -42,7 +42,7 @@ pub(super) fn facts(
         block: u32::try_from(stat.st_blksize).unwrap_or(4096),
         filesystem: None,
         alignment: None,
-        cached: None,
+        cached: Err(Errno::ENODATA),
     };
     let id = FileId {
         device: stat.st_dev,
@@ -277,13 +277,11 @@ pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<Alignment> {
 }
 
 /// Percent of a range's pages that are in the page cache, rounded up.
-pub(super) fn cached_percent(fd: BorrowedFd<'_>, start: u64, length: u64) -> Option<u8> {
-    if length == 0 {
-        return None;
-    }
-    let cached = sys::cached_pages(fd, start, length).ok()?;
-    let pages = length.div_ceil(sys::page_size() as u64);
-    u8::try_from((cached * 100).div_ceil(pages).min(100)).ok()
+pub(super) fn cached_percent(fd: BorrowedFd<'_>, start: u64, length: u64) -> Result<u8, Errno> {
+    let cached = sys::cached_pages(fd, start, length)?;
+    // Of nothing, cachestat(2) counts the whole file.
+    let pages = length.div_ceil(sys::page_size() as u64).max(1);
+    Ok((cached * 100).div_ceil(pages).min(100) as u8)
 }
 
 pub(super) fn cached_share(fd: BorrowedFd<'_>, facts: &Facts) -> Option<f64> {

@@ -100,8 +100,7 @@ fn taken_for_what_is_large_cold_and_synced() {
         // Whatever is in the cache, nobody says so.
         let report = run(&source, &sink, request).report;
         assert!(!report.path.contains(&Direct), "{report:?}");
-        let unknown = "whether the source is cached is not known (Linux 6.5)";
-        assert_eq!(why(&report), unknown);
+        assert!(why(&report).starts_with("whether the source is cached"));
         assert!(content(&sink) == data);
         return;
     }
@@ -124,6 +123,36 @@ fn taken_for_what_is_large_cold_and_synced() {
     };
     let report = run(&source, &sink, unsynced).report;
     assert!(!report.path.contains(&Direct), "{report:?}");
+}
+
+/// Newer kernels tell it only to who owns the file or may write to it
+/// (`can_do_cachestat`, mm/filemap.c).
+#[test]
+fn who_may_not_ask_whether_the_source_is_cached_is_told_so() {
+    let data = pattern(17 * MIB);
+    crate::engine();
+    for (errno, says) in [
+        (libc::EPERM, "may not be asked (EPERM)"),
+        (libc::ENOSYS, "is not known (Linux 6.5)"),
+        (libc::EOPNOTSUPP, "is not known (EOPNOTSUPP)"),
+    ] {
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        let report = testkit::refuse::apart(|| {
+            testkit::refuse::refuse(&[testkit::refuse::CACHESTAT], errno);
+            let request = Request {
+                sync: true,
+                source_offset: Some(0),
+                sink_offset: Some(0),
+                ..any()
+            };
+            run(&source, &sink, request).report
+        });
+        if why(&report) == "no direct I/O here" {
+            return testkit::skip::here("no direct I/O here");
+        }
+        assert_eq!(why(&report), format!("whether the source is cached {says}"));
+        assert!(content(&sink) == data);
+    }
 }
 
 /// Each call that asks for a position or moves one, refused once: what has moved

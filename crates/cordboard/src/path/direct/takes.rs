@@ -71,11 +71,15 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
         return Ok("asked for: past the page cache");
     }
     match source.cached {
-        Some(percent) if percent <= CACHED => Ok("large, synced, and not in the page cache"),
-        Some(percent) => Err(Why::Words(
+        Ok(percent) if percent <= CACHED => Ok("large, synced, and not in the page cache"),
+        Ok(percent) => Err(Why::Words(
             format!("{percent} % of the source is in the page cache").into(),
         )),
-        None => Err("whether the source is cached is not known (Linux 6.5)".into()),
+        Err(Errno::ENOSYS) => Err("whether the source is cached is not known (Linux 6.5)".into()),
+        Err(Errno::EPERM) => Err("whether the source is cached may not be asked (EPERM)".into()),
+        Err(errno) => Err(Why::Words(
+            format!("whether the source is cached is not known ({errno:?})").into(),
+        )),
     }
 }
 
@@ -92,7 +96,7 @@ mod tests {
                 memory: 512,
                 offset: 512,
             }),
-            cached: Some(0),
+            cached: Ok(0),
             ..Facts::plain(Kind::File)
         }
     }
@@ -117,7 +121,7 @@ mod tests {
             ..file()
         };
         assert!(!taken(&small, &file(), &synced()));
-        for (cached, right) in [(None, false), (Some(10), true), (Some(11), false)] {
+        for (cached, right) in [(Err(Errno::ENOSYS), false), (Ok(10), true), (Ok(11), false)] {
             let source = Facts { cached, ..file() };
             assert_eq!(taken(&source, &file(), &synced()), right, "{cached:?}");
         }
@@ -142,7 +146,7 @@ mod tests {
         };
         let tiny = Facts {
             size: Some(1),
-            cached: Some(100),
+            cached: Ok(100),
             ..file()
         };
         assert!(taken(&tiny, &file(), &always));
