@@ -2,6 +2,7 @@
 //! once it is clear that it is not the source.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use cordboard::{Errno, PathName, Side, Switches, Transfer};
@@ -66,6 +67,7 @@ impl Job {
         if to.twin && manner == Manner::Beside {
             return Err(Hitch::Later);
         }
+        self.ask_unmade(to, flags, source, told)?;
         let create = || rustix::fs::openat(to.directory, to.name, exclusive, mode);
         for _ in 0..TRIES {
             match self.spares.relieve(|| again(create)) {
@@ -238,6 +240,40 @@ impl Job {
         })
     }
 
+    /// Refuses a new sink before it is made, if no path takes the pair: asked of
+    /// a file without a name (`O_TMPFILE`, since Linux 3.11) in its place. Where
+    /// there is none to be had, the sink itself is asked.
+    fn ask_unmade(
+        &self,
+        to: &Place<'_>,
+        flags: OFlags,
+        (source, source_fd): (&Place<'_>, BorrowedFd<'_>),
+        told: &mut Told,
+    ) -> Result<(), Hitch> {
+        if self.reads_and_writes() || to.stat().err() != Some(rustix::io::Errno::NOENT) {
+            return Ok(());
+        }
+        let parent = to.name.parent().filter(|at| !at.as_os_str().is_empty());
+        let (parent, mode) = (parent.unwrap_or(Path::new(".")), Mode::from_raw_mode(0o600));
+        let open = || rustix::fs::openat(to.directory, parent, flags | OFlags::TMPFILE, mode);
+        let Ok(unnamed) = again(open) else {
+            return Ok(());
+        };
+        let transfer = Transfer::new(source_fd, unnamed.as_fd(), self.request.clone());
+        let refused = self.staging.onto(transfer, source, to).err();
+        refused.map_or(
+            Ok(()),
+            |Refused {
+                 report,
+                 mut problem,
+             }| {
+                told.report = report.map(|r| *r);
+                problem.text += &format!("; {to} was not made");
+                Err((*problem).into())
+            },
+        )
+    }
+
     /// Whether the path that takes every pair may be used.
     fn reads_and_writes(&self) -> bool {
         let switches = self.request.switches;
@@ -304,8 +340,6 @@ fn beside(to: &Place<'_>, flags: OFlags) -> Result<rustix::io::Result<(OwnedFd, 
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use cordboard::Control;
     use rustix::fs::CWD;
 

@@ -82,3 +82,37 @@ fn a_file_is_not_emptied_for_a_request_that_is_refused() {
         assert_eq!(read(&sink), b"old");
     }
 }
+
+/// What is known before the sink is made: it is not, not even for a moment.
+#[test]
+fn a_pair_that_no_path_takes_makes_nothing() {
+    let (dir, source) = (dir(), dir());
+    let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") else {
+        return testkit::skip::here("no file system in memory");
+    };
+    let from = file(&source, "from", b"contents");
+    let second = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1);
+    for (flags, into) in [
+        (&["--append", "--route", "splice"][..], &dir),
+        (&["--append", "--route", "copy-file-range"], &dir),
+        (&["--route", "clone"], &elsewhere),
+    ] {
+        let directory = std::fs::File::open(into.path()).unwrap();
+        directory.set_modified(second).unwrap();
+        let sink = into.path().join("to");
+        let run = run(cordboard()
+            .args(["copy", "--json"])
+            .args(flags)
+            .args([&from, &sink]));
+        run.fails(1, &["no path is left for this pair", "to was not made"]);
+        let declined = run.json()["declined"].as_array().map(Vec::len);
+        assert!(
+            declined.is_some_and(|declined| declined > 0),
+            "{}",
+            run.stderr()
+        );
+        // Making a file and removing it again changes the time.
+        let modified = directory.metadata().unwrap().modified().unwrap();
+        assert_eq!(modified, second, "{flags:?}");
+    }
+}
