@@ -419,3 +419,44 @@ fn content_at(file: &File, from: u64) -> Vec<u8> {
     file.read_exact_at(&mut all, from).unwrap();
     all
 }
+
+/// A hole at the end that is no multiple of a page: on xfs, `fallocate(2)` would
+/// keep what is reserved behind the end for good.
+#[test]
+fn a_hole_at_the_end_keeps_no_room_behind_it() {
+    let Some(mount) = common::mount::Mount::new("xfs", 320 << 20) else {
+        return;
+    };
+    let end = 64 * 8192 + 5;
+    let source = holey(end, &[(0, 4096), (63 * 8192, 4096)]);
+    for sparse in [Sparse::Auto, Sparse::Always] {
+        let sink = mount.file("sink");
+        let request = Request {
+            sparse,
+            ..only(&[ReadWrite])
+        };
+        (&source).rewind().unwrap();
+        let report = run(&source, &sink, request).report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, end),
+            "{report:?}"
+        );
+        assert!(content(&sink) == content(&source));
+        drop(sink);
+        let at = mount.path().join("sink");
+        let shown = std::process::Command::new("xfs_io")
+            .args(["-r", "-c", "lsattr"])
+            .arg(&at)
+            .output();
+        let shown = match shown {
+            Ok(shown) if shown.status.success() => shown.stdout,
+            other => return testkit::skip::here(format!("no xfs_io: {other:?}")),
+        };
+        let flags = shown.split(|byte| *byte == b' ').next().unwrap();
+        assert!(
+            flags.len() > 8 && !flags.contains(&b'p'),
+            "{sparse:?}: {flags:?}"
+        );
+    }
+}

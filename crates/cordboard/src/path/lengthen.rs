@@ -21,13 +21,16 @@ pub(super) const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x
 /// A hole that ends there can be punched out to its end.
 const PAGE: u64 = 4096;
 
+/// `XFS_SUPER_MAGIC`, linux/magic.h.
+const XFS: u32 = 0x5846_5342;
+
 /// Makes a file this long, if it is shorter. The last byte is one of the
 /// caller's, and may become a zero.
 ///
 /// | way | takes | what it leaves |
 /// |---|---|---|
 /// | a byte, `RWF_NOAPPEND` | Linux 6.9; not with `O_DIRECT` | the last block |
-/// | `fallocate(2)` of one byte | Linux 2.6.23; not NFS before 4.2, not FUSE without it | the last block, without data |
+/// | `fallocate(2)` of one byte | Linux 2.6.23; only after the first on xfs; not NFS before 4.2, not FUSE without it | the last block, without data |
 /// | a byte, through a description of our own, whose `O_APPEND` no other process can set | a procfs, permission | the last block |
 ///
 /// # Errors
@@ -41,7 +44,7 @@ pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Lengthened, Errno
     let last = end.saturating_sub(1);
     let mut refused = Errno::EOPNOTSUPP;
     let mut no_append = false;
-    for way in ways(end) {
+    for way in ways(fd, end) {
         let done = again(|| way.take(fd, last)).map_err(Errno::from);
         // A kernel without the flag says EOPNOTSUPP, before it looks at the
         // byte (kiocb_set_rw_flags). EINVAL is of direct I/O: one byte is too few.
@@ -83,9 +86,12 @@ enum Way {
 }
 
 /// The ways to try, in this order. A block that stays, because the end lies
-/// within it, is to be one without data.
-fn ways(end: u64) -> [Way; 3] {
-    if end.is_multiple_of(PAGE) {
+/// within it, is to be one without data. On xfs, `fallocate(2)` marks the file:
+/// what it has reserved behind the end for writes to come, stays after the close
+/// (`XFS_DIFLAG_PREALLOC`, `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c).
+fn ways(fd: BorrowedFd<'_>, end: u64) -> [Way; 3] {
+    let is_xfs = || rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type as u32 == XFS);
+    if end.is_multiple_of(PAGE) || is_xfs() {
         [Way::Write, Way::Reserve, Way::OwnDescription]
     } else {
         [Way::Reserve, Way::Write, Way::OwnDescription]
