@@ -435,3 +435,60 @@ fn pipe_ends(pipe: &(OwnedFd, OwnedFd)) -> (OwnedFd, OwnedFd) {
     let feed = File::options().write(true).open(feed).unwrap();
     (pipe.0.try_clone().unwrap(), feed.into())
 }
+
+/// Readers that share one pipe with others: none of them ends before the writer
+/// does, none fails, and together they have every byte once.
+#[test]
+fn several_readers_of_one_pipe_go_on_to_its_end() {
+    let _dog = watchdog("several_readers_of_one_pipe_go_on_to_its_end");
+    const WRITES: usize = 60_000;
+    for to_pipes in [false, true] {
+        let (source, feed) = std::io::pipe().unwrap();
+        let closing = AtomicBool::new(false);
+        let reader = |source: &std::io::PipeReader| {
+            let mut file = tempfile::tempfile().unwrap();
+            let report = if to_pipes {
+                let (mut out, sink) = std::io::pipe().unwrap();
+                std::thread::scope(|scope| {
+                    let file = &mut file;
+                    scope.spawn(move || std::io::copy(&mut out, file).unwrap());
+                    let report = run(source, &sink, any()).report;
+                    drop(sink);
+                    report
+                })
+            } else {
+                run(source, &file, any()).report
+            };
+            let early = !closing.load(Ordering::SeqCst);
+            (report, early, file.metadata().unwrap().len())
+        };
+        let all = std::thread::scope(|scope| {
+            let (source, reader) = (&source, &reader);
+            let readers: Vec<_> = (0..3)
+                .map(|_| scope.spawn(move || reader(source)))
+                .collect();
+            let mut feed = feed;
+            for _ in 0..WRITES {
+                feed.write_all(b"x").unwrap();
+            }
+            closing.store(true, Ordering::SeqCst);
+            drop(feed);
+            readers
+                .into_iter()
+                .map(|reader| reader.join().unwrap())
+                .collect::<Vec<_>>()
+        });
+        let mut sum = 0;
+        for (report, early, length) in all {
+            assert_eq!(
+                (report.ended, report.errno),
+                (Ended::Eof, None),
+                "{report:?}"
+            );
+            assert!(!early, "it ended before the writer: {report:?}");
+            assert_eq!(report.written, length);
+            sum += length;
+        }
+        assert_eq!(sum, WRITES as u64);
+    }
+}

@@ -94,9 +94,8 @@ impl Observer for Nobody {
 }
 
 /// Does something for one file. A panic, which would be a mistake of ours,
-/// would take along the thread, the file and its slot, for which the walk would
-/// wait for ever: it is a failure of this file instead, and the result is
-/// `None`.
+/// would end the thread, and the walk would wait for its slot for ever. It is a
+/// failure of this file instead, and the result is `None`.
 pub fn guarded<T>(at: &At, told: &mut Told, work: impl FnOnce(&mut Told) -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(|| work(&mut *told)));
     let (from, to) = at.0.places(at.1);

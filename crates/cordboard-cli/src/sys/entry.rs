@@ -2,7 +2,8 @@
 //!
 //! The runtime of the standard library is not started: for its message about
 //! stack overflows it reads `/proc/self/maps`, which takes longer than copying a
-//! small file. What else it does is done here. `SIGPIPE` is ignored, standard
+//! small file. Without it, a stack overflow ends with `SIGSEGV` and no message.
+//! What else it does is done here. `SIGPIPE` is ignored, standard
 //! descriptors that are closed are filled, so that no file that is opened later
 //! is taken for one, and a panic ends with status 101.
 
@@ -38,7 +39,10 @@ extern "C" fn enter(count: libc::c_int, arguments: *const *const libc::c_char) -
     fill_closed();
     super::ignore(libc::SIGPIPE);
     let body = || crate::run(arguments.iter().map(word).collect());
-    libc::c_int::from(std::panic::catch_unwind(body).unwrap_or(101))
+    let status = std::panic::catch_unwind(body).unwrap_or(101);
+    // The runtime would do so.
+    let _ = std::io::Write::flush(&mut std::io::stdout());
+    libc::c_int::from(status)
 }
 
 /// Opens `/dev/null` for each standard descriptor that is closed: an open takes

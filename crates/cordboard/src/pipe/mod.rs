@@ -16,7 +16,7 @@ pub(crate) use pool::acquire;
 use crate::errno::Errno;
 use crate::sys::identity;
 
-/// The largest private pipe: what is splendid for sockets, and what an
+/// The largest private pipe: what is fastest for sockets, and what an
 /// unprivileged process may have by default (`fs.pipe-max-size`).
 pub(crate) const LARGEST: usize = 1 << 20;
 /// What a fresh pipe has (`pipe(7)`).

@@ -24,9 +24,8 @@ use super::{DEFAULT, OwnedPipe, acquire, packets};
 use crate::endpoint::reopen;
 use crate::errno::Errno;
 
-/// What a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`); also the
-/// size of the largest packet.
-const PIECE: usize = packets::LARGEST;
+/// What a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`).
+const PIECE: usize = 4096;
 /// The current position: pipes have no offsets.
 const HERE: u64 = u64::MAX;
 
@@ -195,7 +194,7 @@ impl Aside {
         may_wait: bool,
         whole: bool,
     ) -> Result<usize, Errno> {
-        if into.len() >= PIECE {
+        if into.len() >= packets::largest() {
             if may_wait {
                 return Ok(rustix::io::read(fd, into)?);
             }

@@ -20,6 +20,7 @@
 
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::pipe::{SpliceFlags, tee};
@@ -28,8 +29,11 @@ use super::{DEFAULT, OwnedPipe, acquire};
 use crate::errno::Errno;
 use crate::sys::{self, Identity, discard, page_size};
 
-/// The size of the largest packet (`PIPE_BUF` in `pipe(7)`).
-pub(super) const LARGEST: usize = 4096;
+/// The size of the largest packet: a page (`pipe_write`, fs/pipe.c), whatever
+/// `pipe(7)` says of `PIPE_BUF`.
+pub(super) fn largest() -> usize {
+    page_size()
+}
 
 /// What a pipe begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +73,7 @@ fn inspect(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Fro
     };
     let behind = match copied {
         1 => 0,
+        _ if !duplicates_stay_apart() => 0,
         // Smaller buffers may have taken every slot, and a filter may refuse.
         _ => rustix::io::write(own.writer(), &[0]).unwrap_or(0),
     };
@@ -83,6 +88,34 @@ fn inspect(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Fro
     }
     own.release();
     Ok(Front::Stream(copied))
+}
+
+/// Whether what is written behind a duplicate leaves the original alone. It does
+/// since Linux 5.1 and in stable kernels with "splice: don't merge into linked
+/// buffers"; before, it goes into the original's page, where the caller's writer
+/// may write next. `false` also if that is unknown.
+fn duplicates_stay_apart() -> bool {
+    /// 0 until it is known. Not a lock: a fork may find it held.
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    match KNOWN.load(Ordering::Relaxed) {
+        0 => {
+            let apart = try_a_duplicate() == Ok(true);
+            KNOWN.store(1 + u8::from(apart), Ordering::Relaxed);
+            apart
+        }
+        known => known == 2,
+    }
+}
+
+fn try_a_duplicate() -> Result<bool, Errno> {
+    let (original, copy) = (OwnedPipe::open()?, OwnedPipe::open()?);
+    rustix::io::write(original.writer(), b"a")?;
+    tee(original.reader(), copy.writer(), 1, SpliceFlags::NONBLOCK)?;
+    rustix::io::write(copy.writer(), b"b")?;
+    // In the same page it takes the place of the other.
+    rustix::io::write(original.writer(), b"c")?;
+    let mut both = [0; 2];
+    Ok(rustix::io::read(copy.reader(), &mut both)? == 2 && both == *b"ab")
 }
 
 /// Where nothing stood behind so many bytes, the last buffer may still be a
@@ -119,12 +152,27 @@ fn duplicate(
             own.filled(copied);
             return Ok((own, copied));
         }
-        Ok(0) => Ok(Front::End),
+        // Also where another reader empties the pipe during the call
+        // (`link_pipe`, fs/splice.c).
+        Ok(0) if has_ended(source) => Ok(Front::End),
+        Ok(0) => Ok(Front::Nothing),
         Err(Refused::AGAIN | Refused::INTR) => Ok(Front::Nothing),
         Err(errno) => Err(errno.into()),
     };
     own.release();
     Err(none)
+}
+
+/// Whether a pipe is empty and has no writer; `true` also where a filter refuses
+/// to tell.
+fn has_ended(source: BorrowedFd<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::from_borrowed_fd(source, PollFlags::IN)];
+    match poll(&mut fds, Some(&Timespec::default())) {
+        Ok(_) => fds[0].revents() == PollFlags::HUP,
+        Err(rustix::io::Errno::INTR) => false,
+        Err(_) => true,
+    }
 }
 
 /// Whether the first buffer is a packet of more bytes than this; `false` also
@@ -138,7 +186,7 @@ pub(super) fn first_is_longer(source: BorrowedFd<'_>, than: usize) -> Result<boo
     let Ok(own) = acquire(DEFAULT) else {
         return Ok(false);
     };
-    let (own, copied) = match duplicate(source, own, LARGEST) {
+    let (own, copied) = match duplicate(source, own, largest()) {
         Ok(done) => done,
         Err(Ok(Front::Nothing)) => return Err(Errno::EAGAIN),
         Err(_) => return Ok(false),
@@ -364,6 +412,18 @@ mod tests {
         assert_eq!(first_is_longer(stream.as_fd(), 1), Ok(false));
         let file = tempfile::tempfile().unwrap();
         assert_eq!(first_is_longer(file.as_fd(), 1), Ok(false));
+    }
+
+    #[test]
+    fn a_pipe_has_ended_once_it_is_empty_and_has_no_writer() {
+        let (source, feed) = pipe().unwrap();
+        assert!(!has_ended(source.as_fd()), "it has a writer");
+        rustix::io::write(&feed, b"x").unwrap();
+        assert!(!has_ended(source.as_fd()));
+        drop(feed);
+        assert!(!has_ended(source.as_fd()), "it is not empty");
+        rustix::io::read(&source, &mut [0; 1]).unwrap();
+        assert!(has_ended(source.as_fd()));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! (`fs.pipe-user-pages-soft`, 64 MiB by default): past it the kernel gives
 //! every new pipe of that user one or two pages, in every program. So the
 //! pipes of one process take at most half of that between them, and all that are
-//! in use the same: a transfer that began early must not run rings round the
+//! in use the same: a transfer that began early must not be faster than the
 //! others. None has less than the kernel's default of 64 KiB.
 
 use std::convert::Infallible;

@@ -327,7 +327,7 @@ impl Transfer<'_> {
 
     /// A file whose next call may wait, and is not polled before: `EAGAIN` of it
     /// is an error, as of a FUSE server or a sysfs attribute, and `poll(2)`
-    /// always finds the file ready. It may be one of the moment.
+    /// always finds the file ready. The error may last for a moment only.
     fn calls_at_once(&mut self, side: Side) -> bool {
         let facts = match side {
             Side::Source => self.flow.source.facts(),

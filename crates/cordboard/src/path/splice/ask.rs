@@ -33,7 +33,13 @@ pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
 /// After `EAGAIN` of one call on two descriptors: which one is not ready.
 pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
     let source = flow.source_fd();
-    if flow.source.kind().is_pipe() {
+    let from_pipe = flow.source.kind().is_pipe();
+    if from_pipe && flow.sink.kind().is_cached() {
+        // A file takes what there is. Another reader has taken the bytes, and
+        // by now there may be others.
+        return Side::Source;
+    }
+    if from_pipe {
         return match sys::unsent(source) {
             Ok(0) | Err(_) => Side::Source,
             Ok(_) => Side::Sink,
