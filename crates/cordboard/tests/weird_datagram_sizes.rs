@@ -335,6 +335,62 @@ fn long_ones_arrive_whole() {
     }
 }
 
+/// Into another such socket or a file: what fits into the size goes whole, also
+/// where it is the only one that does, and the next one stays whole.
+#[test]
+fn a_size_cuts_no_long_one() {
+    let _dog = watchdog("a_size_cuts_no_long_one");
+    let long = pattern(3 << 20);
+    let cases = (BOTH.into_iter())
+        .flat_map(|path| [Sort::Unix, Sort::Seqpacket].map(|sort| (path, sort)))
+        .flat_map(|(path, sort)| [false, true].map(|joins| (path, sort, joins)));
+    for (path, sort, joins) in cases {
+        for (parts, more, goes) in [
+            (vec![&long[..]], 7 << 20, 1),
+            (vec![&long], 0, 1),
+            (vec![&long], -1, 0),
+            (vec![&long], -(2 << 20), 0),
+            (vec![&long], 300_000 - (3 << 20), 0),
+            (vec![b"first", &long, b"next", &long, b"last"], 7 << 20, 5),
+            (vec![b"first", &long, b"next", &long, b"last"], 0, 5),
+            (vec![b"first", &long, b"next", &long, b"last"], -1, 4),
+            (vec![b"first", &long, b"next", &long, b"last"], -5, 3),
+            (
+                vec![b"first", &long, b"next", &long, b"last"],
+                -(4 << 20),
+                1,
+            ),
+        ] {
+            let ((a, source), (to, b)) = (pair(sort), pair(sort));
+            option(&to, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 64 << 20).ok();
+            if !parts.iter().all(|part| put_long(&a, part)) {
+                return;
+            }
+            let whole: usize = parts.iter().map(|part| part.len()).sum();
+            let size = whole.checked_add_signed(more).unwrap() as u64;
+            let request = Request {
+                size: cordboard::Size::Bytes(size),
+                idle: idle(),
+                ..only(&[path])
+            };
+            let file = tempfile::tempfile().unwrap();
+            let report = match joins {
+                true => run(&source, &file, request).report,
+                false => run(&source, &to, request).report,
+            };
+            let what = format!("{sort:?} {more} by {path}: {report:?}");
+            let (gone, rest) = parts.split_at(goes);
+            assert_eq!((report.truncated, report.errno), (0, None), "{what}");
+            assert_eq!(report.written, gone.concat().len() as u64, "{what}");
+            match joins {
+                true => assert!(content(&file) == gone.concat(), "{what}"),
+                false => assert!(all(&b) == gone, "{what}"),
+            }
+            assert!(all(&source) == rest, "{what}");
+        }
+    }
+}
+
 /// With fewer addresses than it takes: the rest of it is lost, which is counted
 /// and said, and what is there of it is handed back.
 #[test]

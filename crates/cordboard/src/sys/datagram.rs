@@ -70,8 +70,8 @@ impl Batch {
     }
 
     /// Receives up to a batch of datagrams, each into a slot of `slot` bytes
-    /// of `buffer`, of which it may fill `room`. Waits for the first only if `wait` is set. Since
-    /// Linux 2.6.33.
+    /// of `buffer`. Waits for the first only if `wait` is set. Since Linux
+    /// 2.6.33.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Batch {
         &mut self,
         fd: BorrowedFd<'_>,
         buffer: &mut [u8],
-        (slot, room): (usize, usize),
+        slot: usize,
         at_most: usize,
         wait: bool,
         out: &mut Vec<Received>,
@@ -91,7 +91,7 @@ impl Batch {
         for (index, part) in buffer.chunks_exact_mut(slot).take(count).enumerate() {
             self.vectors[index] = libc::iovec {
                 iov_base: part.as_mut_ptr().cast(),
-                iov_len: slot.min(room),
+                iov_len: slot,
             };
             let header = &mut self.headers[index].msg_hdr;
             header.msg_iov = &raw mut self.vectors[index];

@@ -22,10 +22,10 @@ impl Datagram {
             Errno::ENOSYS | Errno::EPERM => Verdict::Declined(errno.into()),
             _ => Verdict::Failed(Side::Source, errno),
         };
-        let usual = usize::try_from(flow.left / self.usual as u64).unwrap_or(usize::MAX);
-        let mut at_most = usual.min(self.slots);
+        // A datagram goes whole or not at all, however long it is.
+        let whole = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
+        let mut at_most = whole.min(self.slots);
         if at_most == 0 {
-            // A datagram goes whole or not at all.
             if next_length(flow, flow.may_sleep).map_err(failed)? as u64 > flow.left {
                 flow.left = 0;
                 return Err(Verdict::Moved(0));
@@ -33,15 +33,10 @@ impl Datagram {
             at_most = 1;
         }
         let mut buffer = self.buffer()?;
-        // Together they do not exceed what is left.
-        let room = match usual {
-            0 => self.slot,
-            _ => usize::try_from(flow.left / at_most as u64).unwrap_or(usize::MAX),
-        };
         let wait = flow.may_sleep && !flow.source.facts().nonblocking;
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
         let received = &mut self.received;
-        let done = batch.receive(fd, &mut buffer, (self.slot, room), at_most, wait, received);
+        let done = batch.receive(fd, &mut buffer, self.slot, at_most, wait, received);
         self.buffer = Some(buffer);
         self.forget();
         done.map_err(failed)?;

@@ -4,7 +4,7 @@ use rustix::net::RecvFlags;
 
 use super::super::Flow;
 use super::super::stream::receiving;
-use super::size::largest;
+use super::size::longest;
 use crate::errno::Errno;
 use crate::sys::{self, Received};
 
@@ -25,7 +25,7 @@ pub(in crate::path) fn receive_one(
     annotated: bool,
 ) -> Result<One, Errno> {
     let mut into = into;
-    if flow.left < largest(flow.source.kind()) as u64 {
+    if flow.left < longest(flow.source.kind()) as u64 {
         if next_length(flow, wait)? as u64 > flow.left {
             return Ok(One::TooLong);
         }
