@@ -391,6 +391,53 @@ fn a_size_cuts_no_long_one() {
     }
 }
 
+/// A host that keeps what it maps in memory (`mlockall(2)`): only what datagrams
+/// fill is taken from it, and that stays in memory too.
+#[test]
+fn a_host_that_locks_its_memory() {
+    let _dog = watchdog("a_host_that_locks_its_memory");
+    if !common::alone("a_host_that_locks_its_memory") {
+        return;
+    }
+    // KiB.
+    let memory = |name: &str| -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    for path in BOTH {
+        for joins in [false, true] {
+            let ((a, source), (sink, b)) = (pair(Sort::Unix), pair(Sort::Unix));
+            let file = tempfile::tempfile().unwrap();
+            put(&a, b"hello");
+            let request = Request {
+                idle: idle(),
+                ..only(&[path])
+            };
+            // SAFETY: takes an integer; what is mapped from now on is locked.
+            if unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
+                testkit::skip::here("mlockall(2) is refused");
+                return;
+            }
+            let before = memory("VmHWM");
+            let report = match joins {
+                true => run(&source, &file, request).report,
+                false => run(&source, &sink, request).report,
+            };
+            let more = memory("VmHWM") - before;
+            // SAFETY: takes nothing.
+            unsafe { libc::munlockall() };
+            let what = format!("{more} KiB by {path}: {report:?}");
+            assert_eq!((report.errno, report.written), (None, 5), "{what}");
+            match joins {
+                true => assert_eq!(content(&file), b"hello", "{what}"),
+                false => assert_eq!(all(&b), [b"hello"], "{what}"),
+            }
+            assert!(more < 1024, "{what}");
+        }
+    }
+}
+
 /// With fewer addresses than it takes: the rest of it is lost, which is counted
 /// and said, and what is there of it is handed back.
 #[test]

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise};
+use rustix::mm::{
+    Advice, MapFlags, MlockFlags, MprotectFlags, ProtFlags, madvise, mlock_with, mprotect,
+};
 
 use super::Stamp;
 use crate::errno::Errno;
@@ -30,7 +32,8 @@ const HUGE: usize = 2 << 20;
 /// What is kept for the thread's next transfer. What a datagram batch needs is
 /// too much.
 const LARGEST_KEPT: usize = 2 << 20;
-/// The same of what is hardly touched: so many addresses, and less memory.
+/// The same of what is hardly touched. It takes this many addresses and less
+/// memory.
 const LARGEST_SPARSE: usize = 5 << 20;
 
 thread_local! {
@@ -77,13 +80,42 @@ impl Buffer {
             spare.length = whole;
             return Ok(spare);
         }
-        let Ok(mut buffer) = Buffer::map(whole) else {
-            return Buffer::with_capacity(least);
-        };
+        Buffer::untouched(whole).or_else(|_| Buffer::with_capacity(least))
+    }
+
+    /// Memory of which the kernel provides no page before it is touched. What it
+    /// has no access to, it does not provide at once where a process locks what
+    /// it maps (`mlockall(2)`, `MCL_FUTURE`).
+    fn untouched(length: usize) -> Result<Buffer, Errno> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let mut buffer = Buffer::map_with(length, ProtFlags::empty(), flags)?;
         buffer.sparse = true;
+        let start = buffer.start.as_ptr().cast();
         // SAFETY: the range is this mapping, and no byte of it changes.
-        let _ = unsafe { madvise(buffer.start.as_ptr().cast(), whole, Advice::LinuxNoHugepage) };
+        let _ = unsafe { madvise(start, length, Advice::LinuxNoHugepage) };
+        if buffer.is_locked() {
+            // It stays locked, each page from its first use on. `mlock2(2)`,
+            // since Linux 4.4.
+            // SAFETY: as above.
+            unsafe { mlock_with(start, length, MlockFlags::ONFAULT) }?;
+        }
+        // SAFETY: as above; nothing borrows it yet.
+        unsafe { mprotect(start, length, MprotectFlags::READ | MprotectFlags::WRITE) }?;
         Ok(buffer)
+    }
+
+    /// Asked before the first use: `MADV_DONTNEED` gives up what is there, and is
+    /// refused for locked memory (`madvise(2)`, `EINVAL`).
+    fn is_locked(&self) -> bool {
+        // SAFETY: the range is this mapping, which nobody has used yet.
+        let given_up = unsafe {
+            madvise(
+                self.start.as_ptr().cast(),
+                self.mapped,
+                Advice::LinuxDontNeed,
+            )
+        };
+        given_up == Err(rustix::io::Errno::INVAL)
     }
 
     /// For direct I/O: not given to a child of `fork(2)`, where it could not be
@@ -134,15 +166,14 @@ impl Buffer {
     }
 
     fn map(length: usize) -> Result<Buffer, Errno> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        Buffer::map_with(length, access, MapFlags::PRIVATE)
+    }
+
+    fn map_with(length: usize, access: ProtFlags, flags: MapFlags) -> Result<Buffer, Errno> {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-        let start = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        }?;
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
         match NonNull::new(start.cast::<u8>()) {
             Some(start) => Ok(Buffer {
                 start,
@@ -272,6 +303,36 @@ mod tests {
         assert!(!Buffer::with_capacity(3 << 20).unwrap().sparse);
         let less = Buffer::sparse(isize::MAX as usize - 4095, 5000).unwrap();
         assert_eq!(less.len(), 8192);
+    }
+
+    /// By a process that locks what it maps: what is touched is locked.
+    #[test]
+    fn what_is_hardly_touched_is_not_filled_in() {
+        // SAFETY: takes an integer; the child locks what it maps from now on.
+        let lock = || unsafe { libc::mlockall(libc::MCL_FUTURE) } == 0;
+        if !testkit::child::in_a_child(lock) {
+            testkit::skip::here("mlockall(2) is refused");
+            return;
+        }
+        assert!(testkit::child::in_a_child(|| {
+            assert!(lock());
+            let whole = 64 << 20;
+            let mut buffer = Buffer::sparse(whole, 4096).unwrap();
+            assert_eq!(buffer.len(), whole);
+            let page = rustix::param::page_size();
+            let there = |buffer: &Buffer| {
+                let mut pages = vec![0u8; whole / page];
+                // SAFETY: fills in a byte a page of the range.
+                let done = unsafe {
+                    libc::mincore(buffer.as_raw().cast(), whole, pages.as_mut_ptr().cast())
+                };
+                assert_eq!(done, 0);
+                pages.iter().filter(|page| **page & 1 == 1).count()
+            };
+            let before = there(&buffer);
+            buffer[whole / 2] = 7;
+            (before, there(&buffer)) == (0, 1) && buffer.is_locked()
+        }));
     }
 
     #[test]

@@ -15,13 +15,15 @@ const LARGEST_BLOCK: usize = 16 << 20;
 const UDP_PAYLOAD: usize = 1472;
 
 /// The longest message of a UNIX socket: what `kmalloc` gives at most in one
-/// piece, 4 MiB with pages of 4 KiB, and 17 pages (`unix_dgram_sendmsg`,
-/// net/unix/af_unix.c; `sock_alloc_send_pskb`, net/core/sock.c). A sender needs
-/// `SO_SNDBUFFORCE` for it, or a larger `wmem_max`. Slots of this length do not
-/// begin at the same places of a cache.
+/// piece, 4 MiB with pages of 4 KiB, and as many pages as a packet has fragments:
+/// 17, and 45 at most (`CONFIG_MAX_SKB_FRAGS`, since Linux 6.4;
+/// `unix_dgram_sendmsg`, net/unix/af_unix.c; `sock_alloc_send_pskb`,
+/// net/core/sock.c). A sender needs `SO_SNDBUFFORCE` for it, or a larger
+/// `wmem_max`. An odd number of pages: slots of this length do not begin at the
+/// same places of a cache.
 #[cfg(target_pointer_width = "64")]
-const LONGEST_LOCAL: usize = (4 << 20) + (132 << 10);
-/// Addresses are few.
+const LONGEST_LOCAL: usize = (4 << 20) + (196 << 10);
+/// A 32-bit process has few addresses.
 #[cfg(not(target_pointer_width = "64"))]
 const LONGEST_LOCAL: usize = 1 << 20;
 

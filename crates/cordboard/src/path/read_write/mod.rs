@@ -55,7 +55,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// no path after this one.
 pub(crate) struct ReadWrite {
     buffer: Option<Buffer>,
-    /// How long the buffer is to be, when there is none, and at least.
+    /// Length of the next buffer, and its least length.
     length: usize,
     least: usize,
     start: usize,
