@@ -396,6 +396,10 @@ fn a_size_cuts_no_long_one() {
 #[test]
 fn a_host_that_locks_its_memory() {
     let _dog = watchdog("a_host_that_locks_its_memory");
+    if !common::root() {
+        testkit::skip::here("mlockall(2) of so much takes root");
+        return;
+    }
     if !common::alone("a_host_that_locks_its_memory") {
         return;
     }

@@ -47,7 +47,8 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`: more than there is, or than there are addresses for.
+    /// `ENOMEM`: more than there is, than there are addresses for, or than this
+    /// process may lock.
     pub(crate) fn with_capacity(length: usize) -> Result<Buffer, Errno> {
         let length = length.max(1).checked_next_multiple_of(4096);
         let length = length
@@ -173,8 +174,14 @@ impl Buffer {
     fn map_with(length: usize, access: ProtFlags, flags: MapFlags) -> Result<Buffer, Errno> {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
         let start =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
-        match NonNull::new(start.cast::<u8>()) {
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, access, flags) };
+        let start = match start.map_err(Errno::from) {
+            // More than this process may lock, where it locks what it maps
+            // (`mmap(2)`, `mlockall(2)`). A socket's EAGAIN means something else.
+            Err(Errno::EAGAIN) => Err(Errno::ENOMEM),
+            start => start,
+        };
+        match NonNull::new(start?.cast::<u8>()) {
             Some(start) => Ok(Buffer {
                 start,
                 length,
@@ -305,13 +312,49 @@ mod tests {
         assert_eq!(less.len(), 8192);
     }
 
+    /// The calling process, a child, locks what it maps from now on.
+    fn lock() -> bool {
+        // SAFETY: takes an integer.
+        unsafe { libc::mlockall(libc::MCL_FUTURE) == 0 }
+    }
+
+    /// `RLIMIT_MEMLOCK`, of a process without privilege that locks what it maps.
+    #[test]
+    fn less_where_no_more_may_be_locked() {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        use rustix::thread::set_thread_res_uid;
+        let most = 1 << 20;
+        let limited = || {
+            let nobody = rustix::process::Uid::from_raw(65534);
+            if rustix::process::geteuid().is_root() {
+                set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            }
+            let limit = Rlimit {
+                current: Some(most),
+                maximum: Some(most),
+            };
+            setrlimit(Resource::Memlock, limit).is_ok() && lock()
+        };
+        if !testkit::child::in_a_child(limited) {
+            testkit::skip::here("mlockall(2) is refused, or so high a limit");
+            return;
+        }
+        assert!(testkit::child::in_a_child(|| {
+            assert!(limited());
+            let some = Buffer::at_most(4 << 20, 4096).unwrap();
+            assert!(some.len() >= 4096 && some.len() as u64 <= most);
+            drop(some);
+            let none = Buffer::at_most(4 << 20, 4 << 20);
+            assert_eq!(none.err(), Some(Errno::ENOMEM));
+            Buffer::sparse(64 << 20, 8192).unwrap().len() == 8192
+        }));
+    }
+
     /// By a process that locks what it maps: what is touched is locked.
     #[test]
     fn what_is_hardly_touched_is_not_filled_in() {
-        // SAFETY: takes an integer; the child locks what it maps from now on.
-        let lock = || unsafe { libc::mlockall(libc::MCL_FUTURE) } == 0;
-        if !testkit::child::in_a_child(lock) {
-            testkit::skip::here("mlockall(2) is refused");
+        if !rustix::process::geteuid().is_root() || !testkit::child::in_a_child(lock) {
+            testkit::skip::here("mlockall(2) of so much takes root");
             return;
         }
         assert!(testkit::child::in_a_child(|| {
