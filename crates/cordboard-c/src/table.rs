@@ -5,7 +5,7 @@
 //! and its handles are `EBADF` in a child.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
@@ -105,11 +105,11 @@ pub(crate) fn telling(callback: impl FnOnce()) {
 
 /// The handles of one process.
 pub(crate) struct Table {
-    slots: Mutex<HashMap<cord_transfer, Arc<Slot>>>,
+    slots: Mutex<BTreeMap<cord_transfer, Arc<Slot>>>,
     /// Let go, and kept until their end, since to drop one is to cancel it.
-    detached: Mutex<HashMap<cord_transfer, Arc<Slot>>>,
+    detached: Mutex<BTreeMap<cord_transfer, Arc<Slot>>>,
     /// The latest asynchronous `cord_splice` from or to each number.
-    splices: Mutex<HashMap<RawFd, cord_transfer>>,
+    splices: Mutex<BTreeMap<RawFd, cord_transfer>>,
     /// FASYNC, off for the length of a transfer.
     pub(crate) taken: Mutex<Vec<Taken>>,
     /// FASYNC on files that the kernel does not keep it for.

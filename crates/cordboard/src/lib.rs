@@ -71,6 +71,7 @@ pub mod endpoint;
 pub mod engine;
 pub mod errno;
 mod guarded;
+mod map;
 mod path;
 mod pipe;
 pub mod route;

@@ -357,6 +357,71 @@ fn packets_behind_a_stream_are_whole() {
     }
 }
 
+/// The same where a buffer carries them, and is shorter than what there is.
+#[test]
+fn packets_behind_a_stream_are_whole_in_any_buffer() {
+    let _dog = watchdog("packets_behind_a_stream_are_whole_in_any_buffer");
+    let name = "packets_behind_a_stream_are_whole_in_any_buffer";
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
+    let data = pattern(400_000);
+    let cases = [
+        (3000, 5345, None),
+        (3000, 4096, None),
+        (30_000, 32_768, None),
+        (3000, 1 << 20, Some(5000)),
+        (262_000, 131_072, None),
+    ];
+    for (stream, block, size) in cases {
+        for way in ["thread", "engine", "stage", "append"] {
+            let (source, feed) = pipe().unwrap();
+            rustix::pipe::fcntl_setpipe_size(&feed, 1 << 20).unwrap();
+            write(&feed, &[stream], &data);
+            let plain = fcntl_getfl(&feed).unwrap();
+            fcntl_setfl(&feed, plain | OFlags::DIRECT).unwrap();
+            write(&feed, &[4000; 20], &data[stream..]);
+            drop(feed);
+            let all = stream + 20 * 4000;
+            let expected = size.unwrap_or(all);
+            let sink = tempfile::tempfile().unwrap();
+            if way == "append" {
+                let flags = fcntl_getfl(&sink).unwrap();
+                fcntl_setfl(&sink, flags | OFlags::APPEND).unwrap();
+            }
+            let request = Request {
+                block: std::num::NonZeroUsize::new(block),
+                size: size.map_or(Size::Eof, |size| Size::Bytes(size as u64)),
+                ..only(&[ReadWrite])
+            };
+            let own = [
+                source.try_clone().unwrap(),
+                sink.try_clone().unwrap().into(),
+            ];
+            let [from, to] = own;
+            let transfer = Transfer::owning(from, to, request).unwrap();
+            let report = match way {
+                "engine" => {
+                    let engine = cordboard::Engine::new(Default::default()).unwrap();
+                    engine.start(transfer).unwrap().wait().report
+                }
+                "stage" => transfer.stage(Stage::count()).unwrap().run().report,
+                _ => transfer.run().report,
+            };
+            let case = format!("{way} {stream} {block} {size:?}: {report:?}");
+            assert_eq!(report.written, expected as u64, "{case}");
+            let mut got = vec![0; expected + 1];
+            assert_eq!(
+                rustix::io::pread(&sink, &mut got, 0),
+                Ok(expected),
+                "{case}"
+            );
+            assert!(got[..expected] == data[..expected], "{case}");
+            assert!(read_all(source) == data[expected..all], "{case}");
+        }
+    }
+}
+
 /// A writer that turns packet mode on while the transfer is under way.
 #[test]
 fn packets_that_follow_at_once_are_whole() {

@@ -421,3 +421,33 @@ fn an_engine_that_may_not_wait_any_more() {
     let errno = Errno::ESHUTDOWN;
     assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
 }
+
+/// No map of the library needs random bytes, which a filter may refuse: the
+/// standard library panics then.
+#[test]
+fn no_random_bytes_are_needed() {
+    let _dog = watchdog("no_random_bytes_are_needed");
+    for errno in [Errno::EACCES, Errno::EINVAL, Errno::EAGAIN] {
+        for by_engine in [false, true] {
+            let report = apart(|| {
+                refuse(&[libc::SYS_getrandom], errno);
+                let (mut feed, source) = std::os::unix::net::UnixStream::pair().unwrap();
+                let (_out, sink) = std::os::unix::net::UnixStream::pair().unwrap();
+                std::io::Write::write_all(&mut feed, b"bytes").unwrap();
+                drop(feed);
+                let transfer =
+                    Transfer::owning(source.into(), sink.into(), Request::default()).unwrap();
+                if !by_engine {
+                    return transfer.run().report;
+                }
+                let engine = cordboard::Engine::new(Default::default()).unwrap();
+                engine.start(transfer).unwrap().wait().report
+            });
+            assert_eq!(
+                (report.ended, report.written),
+                (Ended::Eof, 5),
+                "{report:?}"
+            );
+        }
+    }
+}

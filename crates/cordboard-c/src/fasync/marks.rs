@@ -12,7 +12,7 @@
 //! the one that is remembered. Where that leads elsewhere by now, or nobody can
 //! compare, SIGIO is taken as the sign: hardly anybody but a mark sets it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +30,7 @@ static ANY: AtomicBool = AtomicBool::new(false);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Marks {
     /// The numbers that were marked, by their file.
-    numbers: HashMap<FileId, Vec<RawFd>>,
+    numbers: BTreeMap<FileId, Vec<RawFd>>,
     /// So many files, and it is time to look which are open no more.
     sweep_at: usize,
 }
@@ -79,7 +79,7 @@ impl Marks {
             let has_signal = sys::signal(fd).is_ok_and(|signal| signal > 0);
             has_signal.then(|| file(fd).ok())?
         });
-        let alive: HashSet<FileId> = marked.collect();
+        let alive: BTreeSet<FileId> = marked.collect();
         self.numbers.retain(|file, _| alive.contains(file));
         self.sweep_at = 2 * self.numbers.len();
     }

@@ -7,7 +7,7 @@
 //! a clean end. So the writer records the error, and a reader that gets 0 looks
 //! it up.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,6 +18,7 @@ use rustix::net::sockopt;
 
 use super::{Endpoint, FileId, Kind};
 use crate::errno::Errno;
+use crate::map::Map;
 use crate::sys::{PerProcess, tcp_is_closed};
 
 /// Connections that are remembered after they have died.
@@ -27,7 +28,7 @@ const REMEMBERED: usize = 1024;
 #[derive(Default)]
 struct Table {
     /// Sockets that transfers write to.
-    writers: Mutex<HashMap<FileId, Weak<Writer>>>,
+    writers: Mutex<Map<FileId, Weak<Writer>>>,
     /// Errors that were reported to a call other than the reader's, the oldest
     /// first.
     noted: Mutex<VecDeque<(Name, Errno)>>,

@@ -3,12 +3,12 @@
 //! reader in another process sees the end. So it closes them, when it first
 //! comes here.
 
-use std::collections::HashMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::core::Core;
 use crate::endpoint::Endpoint;
+use crate::map::Map;
 use crate::sys::{self, Identity};
 use crate::transfer::Transfer;
 
@@ -17,10 +17,10 @@ type Pair = [Option<(RawFd, Identity)>; 2];
 
 /// Those of one engine's transfers, by the transfer's number.
 #[derive(Default)]
-pub(super) struct Ends(Mutex<HashMap<u64, Pair>>);
+pub(super) struct Ends(Mutex<Map<u64, Pair>>);
 
 impl Ends {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Pair>> {
+    fn lock(&self) -> MutexGuard<'_, Map<u64, Pair>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,7 +11,7 @@
 //! on descriptors, which the host may close (`close_range(2)`): the watch then
 //! ends the transfers in its place.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,7 @@ use super::timers::Timers;
 use super::workers::{Work, at_once};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::map::Map;
 use crate::sys;
 use crate::transfer::{Awake, Clock, Need, Next, Place, Turn, What};
 
@@ -45,7 +46,7 @@ pub(super) struct Reactor {
     core: Arc<Core>,
     station: Arc<Station>,
     /// The transfers that are here: asleep, or in the queue.
-    jobs: HashMap<u64, Box<Job>>,
+    jobs: Map<u64, Box<Job>>,
     queue: VecDeque<u64>,
     timers: Timers,
     messages: Vec<Message>,
@@ -60,7 +61,7 @@ impl Reactor {
         Ok(Reactor {
             core,
             station,
-            jobs: HashMap::new(),
+            jobs: Map::default(),
             queue: VecDeque::new(),
             timers: Timers::default(),
             messages: Vec::new(),

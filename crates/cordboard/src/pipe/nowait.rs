@@ -166,9 +166,10 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
 
 /// For reading the caller's pipe. It may be in packet mode (`pipe2(2)`,
 /// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
-/// what a short read leaves of a packet. A packet is a page at most. Less than
-/// a page is taken by `splice(2)`, which leaves the rest in the pipe; where that
-/// is refused, a longer packet stays in the pipe as a whole.
+/// what a short read leaves of a packet. A packet is a page at most, and may stand
+/// behind bytes of a stream. Less than what is there is taken by `splice(2)`,
+/// which leaves the rest in the pipe; where that is refused, a first packet that
+/// is longer stays in the pipe as a whole.
 #[derive(Default)]
 pub(crate) struct Aside {
     /// The pipe that it is spliced into, kept for the next time.
@@ -194,7 +195,16 @@ impl Aside {
         may_wait: bool,
         whole: bool,
     ) -> Result<usize, Errno> {
-        if into.len() >= packets::largest() {
+        let length = into.len();
+        let there = crate::sys::unsent(fd).map_or(0, |bytes| bytes as usize);
+        let plain = match there {
+            0 => (length >= packets::largest()).then_some(length),
+            // With all that is there, a read ends with a packet if that is the
+            // last. With less it may end in the midst of one.
+            _ => (there <= length).then_some(there),
+        };
+        if let Some(length) = plain {
+            let into = &mut into[..length];
             if may_wait {
                 return Ok(rustix::io::read(fd, into)?);
             }
@@ -202,7 +212,6 @@ impl Aside {
                 return done;
             }
         }
-        let length = into.len();
         let into = match whole {
             true => &mut into[..packets::one_read(fd, length)],
             false => into,
