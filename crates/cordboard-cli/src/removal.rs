@@ -13,10 +13,10 @@
 //!
 //! A regular file may be opened by another process as soon as it has a name. It
 //! is removed only if it is empty and nobody else has it open
-//! ([`remove_unused`]). Who opens it meanwhile waits, and gets it back under its
-//! name. Left is a race inside one open(2) of another process: it has found the
-//! file by its name before the rename, and enters it among the open ones after
-//! the lease was looked at.
+//! ([`remove_unused`]). A process that opens it meanwhile waits, and then finds it
+//! under its name. One race remains, inside one open(2) of another process: it
+//! has found the file by its name before the rename, and opens it after the
+//! lease was checked.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

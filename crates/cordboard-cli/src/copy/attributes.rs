@@ -37,14 +37,14 @@ pub fn times(stat: &Stat) -> Timestamps {
     }
 }
 
-/// What it means that one of them could not be set.
+/// The failure to set one of them.
 pub fn refused(to: &Place<'_>, what: &str, errno: Errno) -> Problem {
     let errno = cordboard::Errno::from(errno);
     let text = format!("{errno} setting the {what}; its contents are complete");
     Problem::refused(to.shown(), Side::Sink, errno, text)
 }
 
-/// What it means that one of them could not be read.
+/// The failure to read one of them.
 fn unread(from: &Place<'_>, to: &Place<'_>, what: &str, errno: Errno) -> Problem {
     let errno = cordboard::Errno::from(errno);
     let text = format!("{errno} reading the {what}, which {to} lacks; its contents are complete");

@@ -59,7 +59,7 @@ impl Node<'_> {
     }
 }
 
-/// What came of attributes, and whose fault it is that they are not there.
+/// The result of copying attributes; of a failure, the side and the errno.
 pub type Passed = Result<(), (Side, Errno)>;
 
 /// Gives `sink` the attributes of `source`, except the access control lists. Of

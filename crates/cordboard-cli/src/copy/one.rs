@@ -257,7 +257,7 @@ impl Job {
     }
 }
 
-/// Not so of a file of a FUSE server that says so (`FOPEN_NONSEEKABLE`).
+/// A FUSE file may have no positions (`FOPEN_NONSEEKABLE`).
 pub fn seeks(file: BorrowedFd<'_>) -> bool {
     rustix::fs::tell(file).is_ok()
 }

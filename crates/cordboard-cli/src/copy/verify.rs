@@ -253,7 +253,7 @@ fn fill(file: &File, into: &mut [u8], offset: u64) -> std::io::Result<usize> {
             }
         };
         match read {
-            // It has no positions, and stands there (`reopened`).
+            // It has no positions; its next read is at that place (`reopened`).
             Err(e) if !in_turn && e.raw_os_error() == Some(libc::ESPIPE) => in_turn = true,
             Ok(0) => break,
             Ok(n) => done += n,

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 /// `fcntl(2)`; the libc crate does not have it.
 const F_SETSIG: libc::c_int = 10;
 
-/// That nobody else has the file open. Whoever opens it waits until this is
-/// dropped, or for `/proc/sys/fs/lease-break-time`.
+/// A write lease: no other description of the file is open. A process that opens
+/// it waits until this is dropped, or for `/proc/sys/fs/lease-break-time`.
 #[derive(Debug)]
 pub struct WriteLease<'a>(BorrowedFd<'a>);
 
@@ -16,8 +16,8 @@ impl WriteLease<'_> {
     /// Takes it; `EAGAIN` where another descriptor of the file is open, also one
     /// of this process.
     pub fn take(file: BorrowedFd<'_>) -> Result<WriteLease<'_>, Errno> {
-        // That somebody waits is told by a signal: by SIGIO, which would end the
-        // process. SIGURG is ignored by default.
+        // The kernel sends a signal when a process waits. SIGIO, its default,
+        // would end this process; SIGURG is ignored by default.
         control(file, F_SETSIG, libc::SIGURG)?;
         control(file, libc::F_SETLEASE, libc::F_WRLCK)?;
         Ok(WriteLease(file))

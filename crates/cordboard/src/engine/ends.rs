@@ -1,7 +1,7 @@
 //! The ends of pipes and sockets that an engine's transfers have, listed for a
 //! child of `fork(2)`. The child inherits them all, and as long as it has them no
-//! reader in another process sees the end. So it closes them, when it first
-//! comes here.
+//! reader in another process sees the end. So it closes them at its first call
+//! of the library.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::map::Map;
 use crate::sys::{self, Identity};
 use crate::transfer::Transfer;
 
-/// A transfer's, by number, and which file each is.
+/// The two descriptors of a transfer: number, device and inode.
 type Pair = [Option<(RawFd, Identity)>; 2];
 
 /// Those of one engine's transfers, by the transfer's number.
@@ -27,7 +27,7 @@ impl Ends {
     /// In a child: closes what is still there. Not files: nobody waits for their
     /// end, and with a descriptor of one the child loses its record locks on it.
     pub(super) fn close(&self) {
-        // Held at the moment of the fork, it is nobody's any more.
+        // A thread that held the lock at the fork does not exist here.
         let Ok(mut all) = self.0.try_lock() else {
             return;
         };

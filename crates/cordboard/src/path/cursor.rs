@@ -1,4 +1,4 @@
-//! Where a side stands.
+//! The position of a side.
 
 use std::os::fd::BorrowedFd;
 

@@ -191,9 +191,9 @@ impl<'fd> Flow<'fd> {
         Verdict::Moved(bytes)
     }
 
-    /// A call came to nothing for a signal (`EINTR`), or says so: a file system in
-    /// user space may each time. Whoever runs the transfer decides whether it is
-    /// made again.
+    /// A call returned `EINTR`, for a signal, or because a file system in user
+    /// space says so, perhaps each time. The loop that runs the transfer decides
+    /// whether the call is made again.
     pub(crate) fn was_interrupted(&mut self, side: Side) -> Verdict {
         self.interrupted = Some(side);
         Verdict::Moved(0)
@@ -284,7 +284,7 @@ impl<'fd> Flow<'fd> {
     /// A path has found an end that [`Flow::source_goes_on`] cannot confirm: of a
     /// file without positions, as a FUSE server may have one
     /// (`FOPEN_NONSEEKABLE`). The next path reads; where there is none, the size
-    /// decides, as far as it is one.
+    /// decides, if it is known.
     pub(crate) fn ends_unseen(&self) -> bool {
         let facts = self.source.facts();
         let short = || facts.size.is_some_and(|size| self.read < size);

@@ -2,7 +2,7 @@
 
 use rustix::io::{Errno, Result};
 
-/// More than signals come in the course of one call.
+/// No call is interrupted by so many signals.
 const TRIES: u32 = 100;
 
 /// Makes a call that does not take long again, as long as it is `EINTR`, but not

@@ -35,8 +35,8 @@ pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
     let source = flow.source_fd();
     let from_pipe = flow.source.kind().is_pipe();
     if from_pipe && flow.sink.kind().is_cached() {
-        // A file takes what there is. Another reader has taken the bytes, and
-        // by now there may be others.
+        // A file is always writable. Another reader has taken the bytes, and the
+        // pipe may hold new ones.
         return Side::Source;
     }
     if from_pipe {
