@@ -234,36 +234,50 @@ fn read_all(reader: OwnedFd) -> Vec<u8> {
     }
 }
 
-/// A sink in packet mode has a reader that expects packets: they stay what
-/// they are, and a stream stays one.
+/// A sink in packet mode has a reader that expects packets, and gets nothing
+/// else: all that is written there becomes packets, each read of a packet one.
 #[test]
-fn a_sink_in_packet_mode_gets_what_there_is() {
-    let _dog = watchdog("a_sink_in_packet_mode_gets_what_there_is");
-    let data = pattern(3000);
-    let path = common::carried_by(&[Splice, ReadWrite]);
-    for packets in [true, false] {
-        let (source, feed) = if packets {
-            packet_pipe()
-        } else {
-            pipe().unwrap()
-        };
-        write(&feed, &[1000; 3], &data);
-        drop(feed);
-        let (out, sink) = packet_pipe();
-        let report = run(&source, &sink, any()).report;
-        drop(sink);
-        assert_eq!((report.written, &report.path[..]), (3000, &path[..]));
-        if packets {
-            let mut packet = [0; 4096];
-            for part in data.chunks(1000) {
-                assert_eq!(rustix::io::read(&out, &mut packet), Ok(1000));
-                assert!(packet[..1000] == *part);
+fn a_sink_in_packet_mode_gets_packets() {
+    let _dog = watchdog("a_sink_in_packet_mode_gets_packets");
+    let data = pattern(15_000);
+    let file = common::file_with(&data);
+    for from in ["packets", "a stream", "both", "a file"] {
+        for way in ["thread", "control", "engine"] {
+            let (source, feed) = pipe().unwrap();
+            let plain = fcntl_getfl(&feed).unwrap();
+            if from == "packets" {
+                fcntl_setfl(&feed, plain | OFlags::DIRECT).unwrap();
             }
-        } else if path == [Splice] {
-            assert!(read_shortly(out) == data);
-        } else {
-            // A write to it is a packet.
-            assert!(read_all(out) == data);
+            write(&feed, &[3000], &data);
+            if from == "both" {
+                fcntl_setfl(&feed, plain | OFlags::DIRECT).unwrap();
+            }
+            write(&feed, &[4000; 3], &data[3000..]);
+            drop(feed);
+            let (out, sink) = packet_pipe();
+            let source = match from {
+                "a file" => {
+                    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+                    file.as_fd()
+                }
+                _ => source.as_fd(),
+            };
+            let report = by(way, source, sink.as_fd(), 15_000);
+            drop(sink);
+            let case = format!("{from}, {way}: {report:?}");
+            assert_eq!(report.written, 15_000, "{case}");
+            assert_eq!(report.path, [ReadWrite], "{case}");
+            if from == "packets" {
+                let mut packet = [0; 4096];
+                assert_eq!(rustix::io::read(&out, &mut packet), Ok(3000), "{case}");
+                assert!(packet[..3000] == data[..3000]);
+                for part in data[3000..].chunks(4000) {
+                    assert_eq!(rustix::io::read(&out, &mut packet), Ok(4000), "{case}");
+                    assert!(packet[..4000] == *part);
+                }
+            } else {
+                assert!(read_all(out) == data, "{case}");
+            }
         }
     }
 }

@@ -15,8 +15,8 @@
 //! copies out of the private pipe.
 //!
 //! From pipe to pipe a buffer keeps its flags, also that of a packet. So what is
-//! moved is inspected before, and a source with packets is left to read/write,
-//! unless the sink is in packet mode.
+//! moved is inspected before, and a source with packets is left to read/write.
+//! So is a sink in packet mode.
 
 mod apart;
 mod ask;
@@ -56,7 +56,7 @@ const WORTH_A_PIPE: u64 = 128 << 10;
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` on the source's side | declined: a buffer needs no room in it | `needs_room` in `path/mod.rs` |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
-/// | packets in the source, for a pipe that is not in packet mode | declined | `splice_pipe_to_pipe`, fs/splice.c |
+/// | packets in the source, for a pipe | declined | `splice_pipe_to_pipe`, fs/splice.c |
 /// | 0 | ended, once a look at the source has found it so | urgent data stops it in the midst of TCP |
 pub(crate) struct Splice {
     private: Option<OwnedPipe>,
@@ -296,9 +296,6 @@ impl Splice {
     /// How many bytes the next step may move from pipe to pipe, or why none.
     fn step_of_a_stream(&mut self, flow: &Flow<'_>, waited: bool) -> Result<usize, Verdict> {
         let step = flow.want(self.step);
-        if flow.sink.facts().is_packet_pipe() {
-            return Ok(step);
-        }
         if self.inspected > 0 {
             return Ok(step.min(self.inspected));
         }

@@ -27,7 +27,7 @@ use rustix::pipe::{SpliceFlags, tee};
 
 use super::{DEFAULT, OwnedPipe, acquire};
 use crate::errno::Errno;
-use crate::sys::{self, Identity, discard, page_size};
+use crate::sys::{self, Identity, again, discard, page_size};
 
 /// The size of the largest packet: a page (`pipe_write`, fs/pipe.c), whatever
 /// `pipe(7)` says of `PIPE_BUF`.
@@ -75,7 +75,7 @@ fn inspect(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Fro
         1 => 0,
         _ if !duplicates_stay_apart() => 0,
         // Smaller buffers may have taken every slot, and a filter may refuse.
-        _ => rustix::io::write(own.writer(), &[0]).unwrap_or(0),
+        _ => again(|| rustix::io::write(own.writer(), &[0])).unwrap_or(0),
     };
     own.filled(behind);
     let all = copied + behind;
@@ -147,7 +147,7 @@ fn duplicate(
     at_most: usize,
 ) -> Result<(OwnedPipe, usize), Result<Front, Errno>> {
     use rustix::io::Errno as Refused;
-    let none = match tee(source, own.writer(), at_most, SpliceFlags::NONBLOCK) {
+    let none = match again(|| tee(source, own.writer(), at_most, SpliceFlags::NONBLOCK)) {
         Ok(copied @ 1..) => {
             own.filled(copied);
             return Ok((own, copied));
@@ -156,7 +156,7 @@ fn duplicate(
         // (`link_pipe`, fs/splice.c).
         Ok(0) if has_ended(source) => Ok(Front::End),
         Ok(0) => Ok(Front::Nothing),
-        Err(Refused::AGAIN | Refused::INTR) => Ok(Front::Nothing),
+        Err(Refused::AGAIN) => Ok(Front::Nothing),
         Err(errno) => Err(errno.into()),
     };
     own.release();

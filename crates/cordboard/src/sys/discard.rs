@@ -26,10 +26,17 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, length: usize) -> Result<usize, Errno>
     if let Some(last) = used.checked_sub(1) {
         all[last].iov_len = length - last * PIECE;
     }
-    // SAFETY: each vector names the buffer, which lives until the call returns
-    // and is not read; the kernel writes to it in turn.
-    let done = unsafe { libc::readv(fd.as_raw_fd(), all.as_ptr(), used as libc::c_int) };
-    usize::try_from(done).map_err(|_| last())
+    let call = || {
+        // SAFETY: each vector names the buffer, which lives until the call returns
+        // and is not read; the kernel writes to it in turn.
+        let done = unsafe { libc::readv(fd.as_raw_fd(), all.as_ptr(), used as libc::c_int) };
+        usize::try_from(done).map_err(|_| last())
+    };
+    match call() {
+        // What is discarded is there: the call does not wait.
+        Err(Errno::EINTR) => call(),
+        done => done,
+    }
 }
 
 #[cfg(test)]

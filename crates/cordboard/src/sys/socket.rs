@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::last;
+use super::{again, last};
 use crate::errno::Errno;
 
 /// Whether a UDP socket may join datagrams of one sender's (`UDP_GRO`, since
@@ -48,7 +48,7 @@ pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
 
 /// Bytes a pipe or socket holds for its reader: `FIONREAD`.
 pub(crate) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    Ok(rustix::io::ioctl_fionread(fd)?)
+    Ok(again(|| rustix::io::ioctl_fionread(fd))?)
 }
 
 /// Sets `SO_PASSCRED` and returns what it was. With it, every message that is

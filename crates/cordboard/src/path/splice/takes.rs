@@ -53,6 +53,10 @@ fn writable(sink: &Facts) -> Result<(), Why> {
         Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Err(Errno::EINVAL.into()),
         Kind::Pseudo => Err("its writes are commands, to be kept whole".into()),
         Kind::Tty => Err("a terminal takes bytes, not pages".into()),
+        // What is spliced keeps the flags that it has, and only a write makes a
+        // packet (`splice_pipe_to_pipe`, fs/splice.c): a short read would take a
+        // part of the packet behind.
+        _ if sink.is_packet_pipe() => Err("its reader expects packets".into()),
         Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
             Err("pages would be sent as datagrams of any size".into())
         }
