@@ -144,6 +144,11 @@ impl Opened {
         Ok(())
     }
 
+    /// The file did not exist before.
+    pub fn is_new(&self) -> bool {
+        self.created.is_some()
+    }
+
     /// Removes a file that did not exist before and got nothing, if nobody else
     /// has it open.
     pub fn unmake(&self) {

@@ -103,11 +103,13 @@ impl Ends {
         list.map_err(|problem| (None, problem))
     }
 
-    /// Removes sinks that did not exist before and got nothing.
-    pub fn unmake(&self) {
-        self.audio_to.unmake();
-        self.video_to.unmake();
-        self.list.iter().for_each(Opened::unmake);
+    /// Removes sinks that did not exist before and got nothing. One that is
+    /// another's file too is closed first, since the file would count as open.
+    pub fn unmake(self) {
+        let all = [self.audio_to, self.video_to].into_iter().chain(self.list);
+        let (new, others): (Vec<_>, Vec<_>) = all.partition(Opened::is_new);
+        drop(others);
+        new.iter().for_each(Opened::unmake);
     }
 }
 

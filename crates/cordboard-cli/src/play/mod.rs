@@ -69,8 +69,10 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
         ..audio.clone()
     };
     let ends = Ends::open(flags)?;
-    let ready = ends.ready(&audio, &video);
-    ready.inspect_err(|_| ends.unmake())?;
+    if let Err(trouble) = ends.ready(&audio, &video) {
+        ends.unmake();
+        return Err(trouble);
+    }
 
     let sinks = [
         (Which::Audio, &ends.audio_to),
