@@ -12,7 +12,7 @@
 //! race between those two calls.
 //!
 //! A regular file may be opened by another process as soon as it has a name. It
-//! is removed only if it is empty and nobody else has it open
+//! is removed only if it is empty and no other process has it open
 //! ([`remove_unused`]). A process that opens it meanwhile waits, and then finds it
 //! under its name. One race remains, inside one open(2) of another process: it
 //! has found the file by its name before the rename, and opens it after the
@@ -73,7 +73,7 @@ pub fn remove(directory: BorrowedFd<'_>, name: &Path, known: Id) -> (Removal, Op
 }
 
 /// The same for a regular file that this process has made, if it is empty and
-/// nobody else has it open. Where the file system cannot tell, it stays:
+/// no other process has it open. Where the file system cannot tell, it stays:
 /// [`Removal::Failed`]. This is to be the only descriptor of ours.
 pub fn remove_unused(
     directory: BorrowedFd<'_>,
@@ -85,7 +85,7 @@ pub fn remove_unused(
         Err(Errno::AGAIN) => return (Removal::Used, None),
         Err(errno) => return (Removal::Failed(errno), None),
     };
-    // From here on nobody writes to it.
+    // From here on no other process writes to it.
     match rustix::fs::fstat(file) {
         Ok(stat) if stat.st_size > 0 => (Removal::Used, None),
         Ok(stat) => remove_if(directory, name, id(&stat), &|| lease.is_whole()),
@@ -302,7 +302,7 @@ mod tests {
         let private = dir.path().join(private.unwrap());
         assert_eq!(id_of(&private), known);
         fs::rename(private, &path).unwrap();
-        // Nobody waits for it afterwards.
+        // No process waits for it afterwards.
         fs::write(&path, b"").unwrap();
         assert_eq!(by(&file), (Removal::Removed, None));
         assert_eq!(names(dir.path()), [""; 0]);

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use common::{any, content, file_with, only, pattern, pty, raw, run, watchdog, with_control};
 use cordboard::PathName::{ReadWrite, Sendfile, Splice};
-use cordboard::stage::{Fault, Finished, Passed, Transform};
 use cordboard::{Control, Ended, Errno, Report, Request, Side, Stage, Transfer};
 use rustix::fs::OFlags;
 
@@ -90,28 +89,6 @@ fn a_terminals_end_is_typed_once() {
     }
 }
 
-/// Changes nothing, and is taken for something that does.
-struct Same;
-
-impl Transform for Same {
-    fn name(&self) -> &'static str {
-        "same"
-    }
-
-    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
-        let n = input.len().min(output.len());
-        output[..n].copy_from_slice(&input[..n]);
-        Ok(Passed { taken: n, made: n })
-    }
-
-    fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
-        Ok(Finished {
-            made: 0,
-            done: true,
-        })
-    }
-}
-
 /// How a transfer is run.
 const WAYS: [&str; 3] = ["sleeping", "polled", "engine"];
 
@@ -120,7 +97,7 @@ fn by(way: &str, source: &OwnedFd, sink: &OwnedFd, request: Request, staged: boo
     let [from, to] = [source, sink].map(|fd| fd.try_clone().unwrap());
     let mut transfer = Transfer::owning(from, to, request).unwrap();
     if staged {
-        transfer = transfer.stage(Stage::transforming(Same)).unwrap();
+        transfer = transfer.stage(Stage::transforming(common::Same)).unwrap();
     }
     match way {
         "sleeping" => transfer.run().report,

@@ -18,7 +18,6 @@ use std::thread::JoinHandle;
 
 use common::{From, SOURCES, content, only, pattern, run, watchdog};
 use cordboard::PathName::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
-use cordboard::stage::{Fault, Finished, Passed, Transform};
 use cordboard::{Ended, Errno, Report, Request, Side, Sparse, Stage, Transfer};
 use std::sync::Mutex;
 use testkit::fuse::{Served, with_file};
@@ -113,7 +112,7 @@ fn a_false_size_ends_nothing_early() {
     }
 }
 
-/// What somebody has read of a sink, up to its end.
+/// What a reader has taken from a sink, up to its end.
 enum Reader {
     File(File),
     Thread(JoinHandle<Vec<u8>>),
@@ -156,33 +155,11 @@ fn sink(kind: From) -> (OwnedFd, Reader) {
 fn moved(source: OwnedFd, sink: OwnedFd, request: Request, engine: bool, staged: bool) -> Report {
     let mut transfer = Transfer::owning(source, sink, request).unwrap();
     if staged {
-        transfer = transfer.stage(Stage::transforming(Same)).unwrap();
+        transfer = transfer.stage(Stage::transforming(common::Same)).unwrap();
     }
     match engine {
         true => transfer.start().unwrap().wait().report,
         false => transfer.run().report,
-    }
-}
-
-/// Makes of bytes the same.
-struct Same;
-
-impl Transform for Same {
-    fn name(&self) -> &'static str {
-        "same"
-    }
-
-    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
-        let n = input.len().min(output.len());
-        output[..n].copy_from_slice(&input[..n]);
-        Ok(Passed { taken: n, made: n })
-    }
-
-    fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
-        Ok(Finished {
-            made: 0,
-            done: true,
-        })
     }
 }
 

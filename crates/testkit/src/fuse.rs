@@ -251,7 +251,7 @@ fn serve(mut device: &File, served: Served<'_>) {
     }
 }
 
-/// Mounts a file in a directory of its own; `None` where that is not to be had.
+/// Mounts a file in a directory of its own; `None` where that is not possible.
 fn mount(mode: u32) -> Option<(File, TempDir)> {
     let device = File::options().read(true).write(true).open("/dev/fuse");
     let (device, dir) = (device.ok()?, tempfile::tempdir().ok()?);

@@ -240,9 +240,9 @@ impl Job {
         })
     }
 
-    /// Refuses a new sink before it is made, if no path takes the pair: asked of
-    /// a file without a name (`O_TMPFILE`, since Linux 3.11) in its place. Where
-    /// there is none to be had, the sink itself is asked.
+    /// Refuses a new sink before it is made, if no path takes the pair. The check
+    /// uses an unnamed file (`O_TMPFILE`, since Linux 3.11) in the same directory.
+    /// Where the file system has none, the check uses the sink.
     fn ask_unmade(
         &self,
         to: &Place<'_>,

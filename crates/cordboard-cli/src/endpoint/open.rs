@@ -149,7 +149,7 @@ impl Opened {
         self.created.is_some()
     }
 
-    /// Removes a file that did not exist before and got nothing, if nobody else
+    /// Removes a file that did not exist before and is empty, if no other process
     /// has it open.
     pub fn unmake(&self) {
         if let Some(path) = &self.created {

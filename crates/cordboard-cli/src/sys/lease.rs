@@ -23,7 +23,7 @@ impl WriteLease<'_> {
         Ok(WriteLease(file))
     }
 
-    /// Nobody has tried to open the file since.
+    /// No process has tried to open the file since.
     pub fn is_whole(&self) -> bool {
         control(self.0, libc::F_GETLEASE, 0) == Ok(libc::F_WRLCK)
     }

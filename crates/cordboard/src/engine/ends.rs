@@ -24,7 +24,7 @@ impl Ends {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a child: closes what is still there. Not files: nobody waits for their
+    /// In a child: closes what is still there. Not files: no process waits for their
     /// end, and with a descriptor of one the child loses its record locks on it.
     pub(super) fn close(&self) {
         // A thread that held the lock at the fork does not exist here.

@@ -18,12 +18,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
-use rustix::io::{Errno as Refused, ReadWriteFlags, ioctl_fionread, preadv2, pwritev2};
+use rustix::io::{Errno as Refused, ReadWriteFlags, preadv2, pwritev2};
 
 use super::{DEFAULT, OwnedPipe, acquire, packets};
 use crate::endpoint::reopen;
 use crate::errno::Errno;
-use crate::sys::again;
+use crate::sys::{again, unsent};
 
 /// What a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`).
 const PIECE: usize = 4096;
@@ -197,7 +197,7 @@ impl Aside {
         whole: bool,
     ) -> Result<usize, Errno> {
         let length = into.len();
-        let there = again(|| ioctl_fionread(fd)).map_or(0, |bytes| bytes as usize);
+        let there = unsent(fd).map_or(0, |bytes| bytes as usize);
         let plain = match there {
             0 => (length >= packets::largest()).then_some(length),
             // With all that is there, a read ends with a packet if that is the

@@ -6,8 +6,8 @@ use rustix::io::{Errno, Result};
 const TRIES: u32 = 100;
 
 /// Makes a call that does not take long again, as long as it is `EINTR`, but not
-/// for ever: a file system in user space may say so each time, and nobody can
-/// end what happens in here.
+/// for ever: a file system in user space may say so each time, and a cancel does
+/// not reach this loop.
 pub(crate) fn again<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     for _ in 1..TRIES {
         match call() {

@@ -108,7 +108,7 @@ impl Buffer {
     /// Asked before the first use: `MADV_DONTNEED` gives up what is there, and is
     /// refused for locked memory (`madvise(2)`, `EINVAL`).
     fn is_locked(&self) -> bool {
-        // SAFETY: the range is this mapping, which nobody has used yet.
+        // SAFETY: the range is this mapping, which has not been used yet.
         let given_up = unsafe {
             madvise(
                 self.start.as_ptr().cast(),

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::last;
+use super::{again, last};
 use crate::errno::Errno;
 
 /// The buffer that all bytes go to, one after the other: it stays in the
@@ -26,17 +26,13 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, length: usize) -> Result<usize, Errno>
     if let Some(last) = used.checked_sub(1) {
         all[last].iov_len = length - last * PIECE;
     }
-    let call = || {
+    // What is discarded is there: the call does not wait.
+    Ok(again(|| {
         // SAFETY: each vector names the buffer, which lives until the call returns
         // and is not read; the kernel writes to it in turn.
         let done = unsafe { libc::readv(fd.as_raw_fd(), all.as_ptr(), used as libc::c_int) };
-        usize::try_from(done).map_err(|_| last())
-    };
-    match call() {
-        // What is discarded is there: the call does not wait.
-        Err(Errno::EINTR) => call(),
-        done => done,
-    }
+        usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last().raw()))
+    })?)
 }
 
 #[cfg(test)]

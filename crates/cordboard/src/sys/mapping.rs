@@ -16,7 +16,7 @@ pub(crate) fn map_shared(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if page == libc::MAP_FAILED {
         return Err(last());
     }
-    // SAFETY: the mapping is ours, and nobody has a pointer into it.
+    // SAFETY: the mapping is ours, and no pointer into it exists.
     unsafe { libc::munmap(page, length) };
     Ok(())
 }

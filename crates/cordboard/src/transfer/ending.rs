@@ -89,7 +89,7 @@ impl Transfer<'_> {
         if verdict.ended == Ended::Eof && self.source_was_truncated() {
             verdict.fail(Side::Source, Errno::ENODATA);
         }
-        // Whoever cancels wants the thread back.
+        // A caller that cancels wants the thread back.
         if self.request.sync && !matches!(verdict.ended, Ended::Error | Ended::Cancelled) {
             self.sync(waiter, &mut verdict);
         }

@@ -4,8 +4,11 @@
 
 pub mod datagrams;
 pub mod mount;
+mod same;
 mod ways;
 
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub use same::Same;
 pub use ways::*;
 
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! A server that answers with `EINTR` each time, as if a signal came with each
-//! call: whoever cancels, and the idle limit, end that.
+//! call: a cancel and the idle limit end that.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -61,7 +61,9 @@ fn transfer(
     };
     let transfer = Transfer::owning(source, sink, request).unwrap();
     match staged {
-        true => transfer.stage(Stage::transforming(Same)).unwrap(),
+        true => transfer
+            .stage(Stage::transforming(crate::common::Same))
+            .unwrap(),
         false => transfer,
     }
 }

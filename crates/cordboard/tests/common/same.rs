@@ -1,0 +1,25 @@
+//! A stage that changes nothing.
+
+use cordboard::stage::{Fault, Finished, Passed, Transform};
+
+/// Makes of bytes the same, and is taken for something that does not.
+pub struct Same;
+
+impl Transform for Same {
+    fn name(&self) -> &'static str {
+        "same"
+    }
+
+    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+        let n = input.len().min(output.len());
+        output[..n].copy_from_slice(&input[..n]);
+        Ok(Passed { taken: n, made: n })
+    }
+
+    fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
+        Ok(Finished {
+            made: 0,
+            done: true,
+        })
+    }
+}
