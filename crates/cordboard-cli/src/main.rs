@@ -25,6 +25,7 @@ mod splice;
 mod stages;
 #[allow(unsafe_code)]
 mod sys;
+mod there;
 mod units;
 
 use std::ffi::{OsStr, OsString};

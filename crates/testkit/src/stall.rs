@@ -140,6 +140,13 @@ impl Held<'_> {
     pub fn release(self) {
         go_on(self.listener, self.id);
     }
+
+    /// Has it fail with this errno; the next call like it is made.
+    pub fn fail(self, errno: i32) {
+        let mut error = [0; 8];
+        error[..4].copy_from_slice(&(-errno).to_ne_bytes());
+        answer(self.listener, [self.id, 0, u64::from_ne_bytes(error)]);
+    }
 }
 
 /// Answers each call but one.
@@ -187,7 +194,10 @@ fn serve(listener: &OwnedFd, held: &Sender<u64>, holds: &dyn Fn(Call, &OsStr) ->
 }
 
 fn go_on(listener: BorrowedFd<'_>, id: u64) {
-    let answer: Answer = [id, 0, CONTINUE];
+    answer(listener, [id, 0, CONTINUE]);
+}
+
+fn answer(listener: BorrowedFd<'_>, answer: Answer) {
     // SAFETY: the kernel reads one seccomp_notif_resp, which the words are. That
     // the process is gone (ENOENT) is no matter.
     unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_SEND as _, &raw const answer) };

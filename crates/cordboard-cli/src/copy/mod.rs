@@ -41,6 +41,7 @@ use crate::request;
 use crate::session::Session;
 use crate::signals::{again, go_on};
 use crate::stages::{self, Staging};
+use crate::there::{there, there_for_us};
 use batch::Item;
 use dispatch::Dispatch;
 pub use parent::sync_parent;
@@ -156,10 +157,13 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         #[cfg(test)]
         fault: None,
     };
-    let into =
-        again(|| rustix::fs::stat(sink)).is_ok_and(|stat| kind(&stat) == FileType::Directory);
+    // Taken for one that is new, a directory would get what is in the sources, and
+    // not the sources. What an error means is said when it is opened.
+    let found = there(again(|| rustix::fs::stat(sink)));
     // What a signal interrupted has said nothing of the sink.
     go_on()?;
+    let found = found.map_err(|errno| unseen(sink, Side::Sink, errno))?;
+    let into = found.is_some_and(|stat| kind(&stat) == FileType::Directory);
     if !into && many {
         let shown = sink.to_string_lossy();
         let text = "many files are copied into a directory, which this is not";
@@ -183,10 +187,15 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             false => sink.clone(),
         };
         let again = many && !taken.insert(target.clone());
-        let done = match again && !(flags.recursive && is_directory(&source)) {
-            true => Err(just_copied(&Place::top(&source), &Place::top(&target))),
-            // Directories of one name become one, as with cp.
-            false => {
+        // Directories of one name become one, as with cp.
+        let meets = match again && flags.recursive {
+            true => is_directory(&source).map(|is| !is),
+            false => Ok(again),
+        };
+        let done = match meets {
+            Err(problem) => Err(problem),
+            Ok(true) => Err(just_copied(&Place::top(&source), &Place::top(&target))),
+            Ok(false) => {
                 let given = match into {
                     true if target == *sink => Given::Directory,
                     true => Given::Above,
@@ -208,12 +217,17 @@ const ELSEWHERE: &str = "copy takes files; for other endpoints: cordboard splice
 
 /// A new file of such a name is hardly what is meant.
 fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
-    let there = |path: &Path| rustix::fs::lstat(path).is_ok();
-    let above = sink.parent().filter(|path| !path.as_os_str().is_empty());
-    if !crate::endpoint::is_no_path(sink.as_os_str()) || there(sink) || above.is_some_and(there) {
+    if !crate::endpoint::is_no_path(sink.as_os_str()) {
         return Ok(());
     }
-    go_on()?;
+    let above = sink.parent().filter(|path| !path.as_os_str().is_empty());
+    for path in [Some(sink), above].into_iter().flatten() {
+        let found = there_for_us(again(|| rustix::fs::lstat(path)));
+        go_on()?;
+        if (found.map_err(|errno| unseen(sink, Side::Sink, errno))?).is_some() {
+            return Ok(());
+        }
+    }
     let shown = sink.to_string_lossy();
     let text = "it names no file, but another endpoint";
     let help = format!("{ELSEWHERE}; for a file of that name: ./{shown} or file:{shown}");
@@ -238,8 +252,15 @@ fn target(directory: &Path, source: &Path) -> PathBuf {
     }
 }
 
-fn is_directory(path: &Path) -> bool {
-    again(|| rustix::fs::lstat(path)).is_ok_and(|stat| kind(&stat) == FileType::Directory)
+fn is_directory(path: &Path) -> Result<bool, Problem> {
+    let found = there(again(|| rustix::fs::lstat(path)));
+    let found = found.map_err(|errno| unseen(path, Side::Source, errno))?;
+    Ok(found.is_some_and(|stat| kind(&stat) == FileType::Directory))
+}
+
+/// A look at it has failed.
+fn unseen(path: &Path, side: Side, errno: rustix::io::Errno) -> Problem {
+    Problem::call(path.to_string_lossy(), side, errno, Doing::Opening)
 }
 
 /// Two sources go to one file.

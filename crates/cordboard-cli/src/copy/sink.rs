@@ -19,6 +19,7 @@ use crate::failure::Refused;
 use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::signals::{again, go_on, interruptible};
+use crate::there::there;
 
 /// How many times the file at the sink's name may change while it is opened.
 const TRIES: usize = 16;
@@ -112,7 +113,7 @@ impl Job {
                 // It is gone again, or another's.
                 None => continue,
                 Some(Err(rustix::io::Errno::NOENT)) if !to.beneath => {
-                    if !is_symlink(to) {
+                    if !is_symlink(to).map_err(writing)? {
                         continue;
                     }
                     let text = "it is a dangling symlink, which is not written through";
@@ -288,8 +289,8 @@ fn looked_at(fd: OwnedFd) -> rustix::io::Result<(OwnedFd, Stat)> {
     Ok((fd, stat))
 }
 
-fn is_symlink(to: &Place<'_>) -> bool {
-    to.stat().is_ok_and(|stat| kind(&stat) == FileType::Symlink)
+fn is_symlink(to: &Place<'_>) -> rustix::io::Result<bool> {
+    Ok(there(to.stat())?.is_some_and(|stat| kind(&stat) == FileType::Symlink))
 }
 
 /// Refuses what exists and is not a regular file.

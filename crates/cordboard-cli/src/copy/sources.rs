@@ -15,8 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use cordboard::{Errno, Side};
+use cordboard::{Errno as Named, Side};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 use super::chain::{Chain, Id, id};
 use super::kind;
@@ -26,15 +27,27 @@ use super::place::Place;
 use super::spares::Spares;
 use crate::problem::Problem;
 use crate::signals::{again, stop};
+use crate::there::there_for_us;
 
 /// The sources of a command.
 #[derive(Debug, Default)]
 pub struct Sources {
     operands: Vec<PathBuf>,
     recursive: bool,
-    found: OnceLock<BTreeSet<Id>>,
+    found: OnceLock<Found>,
     given: OnceLock<BTreeSet<Id>>,
 }
+
+/// Files that are copied from.
+#[derive(Debug, Default)]
+struct Found {
+    files: BTreeSet<Id>,
+    /// The first that could not be looked at: any file may be one of those in it.
+    unseen: Option<Unseen>,
+}
+
+/// What could not be looked at, and why.
+type Unseen = (PathBuf, Errno);
 
 impl Sources {
     /// These. A single file is compared with its sink anyway.
@@ -60,36 +73,54 @@ impl Sources {
         spares: &Arc<Spares>,
     ) -> Result<(), Problem> {
         let sink = id(stat);
-        let is_source =
-            self.given().contains(&sink) || (other && self.found(spares).contains(&sink));
+        let shown = to.shown();
+        let mut is_source = self.is_given(shown.as_ref(), sink)?;
+        if other && !is_source {
+            let found = self.found(spares);
+            is_source = found.files.contains(&sink);
+            if let (false, Some(unseen)) = (is_source, &found.unseen) {
+                return Err(unknown(shown.as_ref(), unseen));
+            }
+        }
         if !is_source {
             return Ok(());
         }
         let text = format!("it is a file of the source too, which {from} would overwrite");
-        Err(
-            Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text)
-                .help("nothing was written: copy it elsewhere, or remove this name first"),
-        )
+        Err(Problem::refused(shown, Side::Sink, Named::EINVAL, text)
+            .help("nothing was written: copy it elsewhere, or remove this name first"))
     }
 
     /// Refuses a directory of the destination that is one of the operands.
     pub fn admit_directory(&self, from: &Path, to: &Path, there: Id) -> Result<(), Problem> {
-        if !self.given().contains(&there) {
+        if !self.is_given(to.as_os_str(), there)? {
             return Ok(());
         }
         let from = from.display();
         let text = format!("it is a directory of the source too, into which {from} would go");
         let shown = to.to_string_lossy();
-        Err(Problem::refused(shown, Side::Sink, Errno::EINVAL, text)
+        Err(Problem::refused(shown, Side::Sink, Named::EINVAL, text)
             .help("nothing was written there: copy it elsewhere first"))
     }
 
-    /// The operands themselves.
-    fn given(&self) -> &BTreeSet<Id> {
-        self.given.get_or_init(|| {
-            let looks = self.operands.iter().filter_map(|path| self.look(path).ok());
-            looks.map(|stat| id(&stat)).collect()
-        })
+    /// Whether a sink, which is shown so, is one of the operands themselves.
+    fn is_given(&self, shown: &OsStr, sink: Id) -> Result<bool, Problem> {
+        if let Some(given) = self.given.get() {
+            return Ok(given.contains(&sink));
+        }
+        let (mut given, mut unseen) = (BTreeSet::new(), None);
+        for operand in &self.operands {
+            match there_for_us(self.look(operand)) {
+                // One that is not there cannot be overwritten either.
+                Ok(stat) => given.extend(stat.as_ref().map(id)),
+                Err(errno) => unseen = unseen.or(Some((operand.clone(), errno))),
+            }
+        }
+        match unseen {
+            None => Ok(self.given.get_or_init(|| given).contains(&sink)),
+            Some(_) if given.contains(&sink) => Ok(true),
+            // The next time it may be seen.
+            Some(unseen) => Err(unknown(shown, &unseen)),
+        }
     }
 
     /// As the walk looks at an operand.
@@ -100,19 +131,20 @@ impl Sources {
         }
     }
 
-    fn found(&self, spares: &Arc<Spares>) -> &BTreeSet<Id> {
+    fn found(&self, spares: &Arc<Spares>) -> &Found {
         self.found.get_or_init(|| {
-            let mut found = BTreeSet::new();
+            let mut found = Found::default();
             for operand in &self.operands {
-                match self.look(operand) {
-                    Ok(stat) if kind(&stat) == FileType::RegularFile => {
-                        found.insert(id(&stat));
+                match there_for_us(self.look(operand)) {
+                    Ok(Some(stat)) if kind(&stat) == FileType::RegularFile => {
+                        found.files.insert(id(&stat));
                     }
-                    Ok(stat) if self.recursive && kind(&stat) == FileType::Directory => {
+                    Ok(Some(stat)) if self.recursive && kind(&stat) == FileType::Directory => {
                         below(operand, spares, &mut found);
                     }
                     // What is wrong with it is told when it has its turn.
-                    _ => {}
+                    Ok(_) => {}
+                    Err(errno) => found.unseen(operand, errno),
                 }
             }
             found
@@ -120,9 +152,23 @@ impl Sources {
     }
 }
 
+impl Found {
+    fn unseen(&mut self, path: &Path, errno: Errno) {
+        self.unseen.get_or_insert_with(|| (path.to_owned(), errno));
+    }
+}
+
+/// A sink that may be a source.
+fn unknown(shown: &OsStr, (source, errno): &Unseen) -> Problem {
+    let (source, errno) = (source.display(), Named::from(*errno));
+    let text = format!("it may be a file of the source too: {source}: {errno} looking at it");
+    Problem::refused(shown.to_string_lossy(), Side::Sink, errno, text)
+        .help("nothing was written to it: copy it again")
+}
+
 /// Adds the files of a tree that have several names. A directory that cannot be
 /// read cannot be copied either.
-fn below(top: &Path, spares: &Arc<Spares>, found: &mut BTreeSet<Id>) {
+fn below(top: &Path, spares: &Arc<Spares>, found: &mut Found) {
     let mut chain = Chain::new(Arc::clone(spares));
     let mut levels: Vec<std::vec::IntoIter<CString>> = Vec::new();
     let mut buffer = vec![MaybeUninit::uninit(); 1 << 15];
@@ -133,12 +179,20 @@ fn below(top: &Path, spares: &Arc<Spares>, found: &mut BTreeSet<Id>) {
             false => chain.here(),
         };
         let open = |name: &Path| open(above?, name, spares);
-        if let Some(name) = next.take()
-            && let Ok((directory, stat)) = open(&name)
-        {
-            let inside = directories(directory.as_fd(), &mut buffer, found);
-            chain.enter(&name, directory, id(&stat));
-            levels.push(inside.into_iter());
+        if let Some(name) = next.take() {
+            match there_for_us(open(&name)) {
+                Ok(Some((directory, stat))) => {
+                    let mut inside = Vec::new();
+                    let listed = directories(directory.as_fd(), &mut buffer, found, &mut inside);
+                    if let Err(errno) = listed {
+                        found.unseen(top, errno);
+                    }
+                    chain.enter(&name, directory, id(&stat));
+                    levels.push(inside.into_iter());
+                }
+                Ok(None) => {}
+                Err(errno) => found.unseen(top, errno),
+            }
         }
         match levels.last_mut().map(Iterator::next) {
             Some(Some(name)) => next = Some(OsStr::from_bytes(name.to_bytes()).into()),
@@ -163,32 +217,37 @@ fn open(
     Ok((fd, stat))
 }
 
-/// The names of a directory's directories. Its files that have several names are
-/// added.
+/// Adds the names of a directory's directories, and its files that have several
+/// names: those up to the first error.
 fn directories(
     fd: BorrowedFd<'_>,
     buffer: &mut [MaybeUninit<u8>],
-    found: &mut BTreeSet<Id>,
-) -> Vec<CString> {
-    let mut inside = Vec::new();
-    // Of one that cannot be listed, what was found counts.
-    let _ = list(fd, buffer, drop, |name, file_type| {
-        let look = matches!(file_type, FileType::RegularFile | FileType::Unknown);
-        let stat = match look {
-            true => {
-                let name = Path::new(OsStr::from_bytes(name.to_bytes()));
-                Place::below(fd, Path::new(""), name).stat().ok()
+    found: &mut Found,
+    inside: &mut Vec<CString>,
+) -> rustix::io::Result<()> {
+    list(
+        fd,
+        buffer,
+        |errno| errno,
+        |name, file_type| {
+            let look = matches!(file_type, FileType::RegularFile | FileType::Unknown);
+            let stat = match look {
+                true => {
+                    let name = Path::new(OsStr::from_bytes(name.to_bytes()));
+                    there_for_us(Place::below(fd, Path::new(""), name).stat())?
+                }
+                false => None,
+            };
+            match stat.as_ref().map_or(file_type, kind) {
+                FileType::Directory => inside.push(name.to_owned()),
+                FileType::RegularFile => {
+                    found
+                        .files
+                        .extend(stat.filter(|stat| stat.st_nlink > 1).map(|stat| id(&stat)));
+                }
+                _ => {}
             }
-            false => None,
-        };
-        match stat.as_ref().map_or(file_type, kind) {
-            FileType::Directory => inside.push(name.to_owned()),
-            FileType::RegularFile => {
-                found.extend(stat.filter(|stat| stat.st_nlink > 1).map(|stat| id(&stat)));
-            }
-            _ => {}
-        }
-        Ok(())
-    });
-    inside
+            Ok(())
+        },
+    )
 }

@@ -15,7 +15,9 @@ use rustix::fs::{FileType, Stat};
 use super::chain::{Id, id};
 use super::place::Place;
 use super::{just_copied, kind};
+use crate::hints::Doing;
 use crate::problem::Problem;
+use crate::there::there;
 
 /// What helps with two names that differ in case alone.
 pub const ONE_NAME: &str =
@@ -73,11 +75,11 @@ impl Written {
         if !self.several {
             return Ok(false);
         }
-        let there = to.stat();
-        match there {
-            Ok(stat) if self.has(&stat) => Err(just_copied(from, to)),
-            // What else is wrong with it, is told by whoever opens it.
-            there => Ok(there.is_ok_and(|stat| kind(&stat) == FileType::Symlink)),
+        let found = there(to.stat())
+            .map_err(|errno| Problem::call(to.shown(), Side::Sink, errno, Doing::Opening))?;
+        match found {
+            Some(stat) if self.has(&stat) => Err(just_copied(from, to)),
+            found => Ok(found.is_some_and(|stat| kind(&stat) == FileType::Symlink)),
         }
     }
 

@@ -7,8 +7,10 @@ use std::path::PathBuf;
 
 use cordboard::Side;
 
+use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::signals::interruptible;
+use crate::there::there_for_us;
 
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +80,7 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     let (scheme, rest) = (&bytes[..colon], &bytes[colon + 1..]);
     // A pattern such as `*` can expand to a file of that name.
     let known = SCHEMES.iter().any(|known| known.as_bytes() == scheme);
-    if known && exists(operand)? {
+    if known && exists(operand, side)? {
         return Ok(Name::Path(operand.into()));
     }
     let usage = |text: &str| Problem::usage(shown.clone(), text).on(side);
@@ -105,7 +107,7 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
         b"unix-dgram" => path().map(Name::UnixDgram),
         b"unix-seqpacket" => path().map(Name::UnixSeqpacket),
         b"unix-seqpacket-listen" => path().map(Name::UnixSeqpacketListen),
-        scheme if misspelt(scheme, side) && !exists(operand)? => {
+        scheme if misspelt(scheme, side) && !exists(operand, side)? => {
             let text = format!(
                 "`{}:` is no scheme, and there is no such file",
                 String::from_utf8_lossy(scheme)
@@ -132,16 +134,18 @@ pub fn file(operand: &OsStr, side: Side) -> Result<Name, Problem> {
         bytes => bytes.strip_prefix(b"file:").filter(|rest| !rest.is_empty()),
     };
     Ok(Name::Path(match path {
-        Some(path) if !exists(operand)? => OsString::from_vec(path.to_vec()).into(),
+        Some(path) if !exists(operand, side)? => OsString::from_vec(path.to_vec()).into(),
         _ => operand.into(),
     }))
 }
 
-/// Whether anything has this name, also a dangling symlink. The call that opens
-/// it reports errors other than an interrupt.
-fn exists(path: &OsStr) -> Result<bool, Problem> {
-    let there = interruptible(|| rustix::fs::lstat(path))?;
-    Ok(there.is_ok())
+/// Whether anything has this name, also a dangling symlink. A file that is there
+/// but cannot be reached is no reason against another endpoint of the name.
+fn exists(path: &OsStr, side: Side) -> Result<bool, Problem> {
+    let found = there_for_us(interruptible(|| rustix::fs::lstat(path))?);
+    let shown = path.to_string_lossy();
+    let found = found.map_err(|errno| Problem::call(shown, side, errno, Doing::Opening))?;
+    Ok(found.is_some())
 }
 
 /// A source that is missing is no loss to refuse; a sink may be a new file of

@@ -15,9 +15,10 @@ use super::standard;
 use super::unix::{self, SocketFile};
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::removal::remove_unused;
+use crate::removal::{id, remove_unused};
 use crate::signals::{again, go_on, interruptible};
 use crate::sys::close;
+use crate::there::there;
 
 /// An endpoint that is open.
 pub struct Opened {
@@ -115,9 +116,13 @@ impl Opened {
     /// (`filp_flush`, fs/open.c, is called for each); `Ok` if none can be made.
     pub fn ask(&self) -> Result<(), rustix::io::Errno> {
         let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
-        match rustix::io::fcntl_dupfd_cloexec(self, 3) {
-            Ok(second) if rustix::fs::fstat(self).is_ok_and(file) => close(second),
-            _ => Ok(()),
+        let Ok(second) = rustix::io::fcntl_dupfd_cloexec(self, 3) else {
+            return Ok(());
+        };
+        // Of what cannot be looked at, the close may still tell.
+        match rustix::fs::fstat(self).map_or(true, file) {
+            true => close(second),
+            false => Ok(()),
         }
     }
 
@@ -255,10 +260,17 @@ fn sink_path(path: &Path, who: Who<'_>, append: bool) -> Result<Opened, Problem>
         }
         Err(rustix::io::Errno::EXIST) => {}
         // open(2) with O_CREAT says so of any name that ends in a slash.
-        Err(rustix::io::Errno::ISDIR) if !path.is_dir() => {
-            let text = "there is no such directory";
-            let problem = Problem::refused(who.shown, who.side, Errno::ENOTDIR, text);
-            return Err(problem.help("make it first (mkdir), or leave the slash out"));
+        Err(errno @ rustix::io::Errno::ISDIR) => {
+            let found = there(again(|| rustix::fs::stat(path)));
+            let directory = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_dir();
+            return Err(match found {
+                Ok(found) if !found.is_some_and(directory) => {
+                    let text = "there is no such directory";
+                    let problem = Problem::refused(who.shown, who.side, Errno::ENOTDIR, text);
+                    problem.help("make it first (mkdir), or leave the slash out")
+                }
+                found => who.problem(found.err().unwrap_or(errno), Doing::Opening),
+            });
         }
         Err(errno) => return Err(who.problem(errno, Doing::Opening)),
     }
@@ -342,15 +354,18 @@ pub fn same_file(
     sink: BorrowedFd<'_>,
     sink_shown: &str,
 ) -> Result<(), Problem> {
-    let stat = |fd| rustix::fs::fstat(fd).ok();
-    match (stat(source), stat(sink)) {
-        (Some(a), Some(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino) => {
-            let text = format!("it is the same file as the source, {source_shown}");
-            Err(
-                Problem::refused(sink_shown, Side::Sink, Errno::EINVAL, text)
-                    .help("nothing was written: take another name"),
-            )
-        }
-        _ => Ok(()),
+    let stat = |fd, shown, side| {
+        let failed = |errno| Problem::call(shown, side, errno, Doing::Opening);
+        rustix::fs::fstat(fd).map_err(failed)
+    };
+    let a = stat(source, source_shown, Side::Source)?;
+    let b = stat(sink, sink_shown, Side::Sink)?;
+    if id(&a) != id(&b) {
+        return Ok(());
     }
+    let text = format!("it is the same file as the source, {source_shown}");
+    Err(
+        Problem::refused(sink_shown, Side::Sink, Errno::EINVAL, text)
+            .help("nothing was written: take another name"),
+    )
 }

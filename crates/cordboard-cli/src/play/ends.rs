@@ -13,6 +13,7 @@ use super::report::Which;
 use crate::endpoint::{self, Opened};
 use crate::failure::{operand, refused};
 use crate::flags::Play;
+use crate::hints::Doing;
 use crate::patient;
 use crate::problem::Problem;
 
@@ -72,10 +73,10 @@ impl Ends {
 
     /// Whether both can be played; then throws away what is to be replaced.
     pub fn ready(&self, audio: &Request, video: &Request) -> Result<(), Trouble> {
-        if is_one(&self.audio, &self.video, Side::Source) {
+        if is_one(&self.audio, &self.video, Side::Source)? {
             return Err((None, twice(&self.video, "read from")));
         }
-        if is_one(&self.audio_to, &self.video_to, Side::Sink) {
+        if is_one(&self.audio_to, &self.video_to, Side::Sink)? {
             return Err((None, twice(&self.video_to, "written to")));
         }
         for (which, sink) in [
@@ -91,8 +92,10 @@ impl Ends {
         }
         if let Some(list) = &self.list {
             let played = [&self.audio, &self.video, &self.audio_to, &self.video_to];
-            if let Some(end) = played.into_iter().find(|end| is_one(end, list, Side::Sink)) {
-                return Err((None, listed_into(list, end)));
+            for end in played {
+                if is_one(end, list, Side::Sink)? {
+                    return Err((None, listed_into(list, end)));
+                }
             }
         }
         fits(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
@@ -132,10 +135,12 @@ fn fits(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem
 /// Whether audio and video would take each other's bytes, or mix theirs. Two
 /// descriptors of a file that is read have their own positions; devices
 /// (`/dev/null`) keep nothing.
-fn is_one(a: &Opened, b: &Opened, side: Side) -> bool {
-    let (Ok(x), Ok(y)) = (rustix::fs::fstat(a), rustix::fs::fstat(b)) else {
-        return false;
+fn is_one(a: &Opened, b: &Opened, side: Side) -> Result<bool, Trouble> {
+    let stat = |end: &Opened| {
+        let failed = |errno| Problem::call(end.shown.as_str(), side, errno, Doing::Opening);
+        rustix::fs::fstat(end).map_err(|errno| (None, failed(errno)))
     };
+    let (x, y) = (stat(a)?, stat(b)?);
     let apart = match FileType::from_raw_mode(x.st_mode) {
         FileType::CharacterDevice => true,
         FileType::RegularFile => side == Side::Source,
@@ -144,7 +149,7 @@ fn is_one(a: &Opened, b: &Opened, side: Side) -> bool {
     let same = (x.st_dev, x.st_ino) == (y.st_dev, y.st_ino);
     let one = a.as_fd().as_raw_fd() == b.as_fd().as_raw_fd();
     let device = FileType::from_raw_mode(x.st_mode) == FileType::CharacterDevice;
-    same && (!apart || (one && !device))
+    Ok(same && (!apart || (one && !device)))
 }
 
 fn twice(end: &Opened, what: &str) -> Problem {

@@ -9,6 +9,7 @@ mod close;
 #[path = "../common/mod.rs"]
 mod common;
 mod devices;
+mod failing;
 mod few;
 mod files;
 mod memory;
