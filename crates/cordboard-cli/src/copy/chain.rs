@@ -7,6 +7,8 @@
 //! directory that was left: the device and the inode are compared, and no
 //! symlink is followed.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -27,6 +29,9 @@ pub const MOST_OPEN: usize = spares::EACH + 2;
 #[derive(Debug)]
 pub struct Chain {
     links: Vec<Link>,
+    /// How often each is among them: by bind mounts a directory can be below
+    /// itself.
+    known: BTreeMap<Id, usize>,
     /// The last of them, if it was to be found again.
     here: Option<Arc<OwnedFd>>,
     /// The others, as far as they are open.
@@ -46,6 +51,7 @@ impl Chain {
     pub fn new(spares: Arc<Spares>) -> Chain {
         Chain {
             links: Vec::new(),
+            known: BTreeMap::new(),
             here: None,
             spares,
         }
@@ -60,9 +66,15 @@ impl Chain {
             id,
             fd: Arc::downgrade(&fd),
         });
+        *self.known.entry(id).or_default() += 1;
         if let Some(above) = self.here.replace(fd) {
             self.spares.keep(above, self.links.len() == 2);
         }
+    }
+
+    /// Whether it is the directory where the walk is, or one above.
+    pub fn has(&self, id: Id) -> bool {
+        self.known.contains_key(&id)
     }
 
     /// The directory where the walk is.
@@ -87,7 +99,14 @@ impl Chain {
     /// one that was left, with which there may be something to do yet.
     pub fn leave(&mut self) -> Option<Arc<OwnedFd>> {
         let left = self.here.take();
-        self.links.pop();
+        if let Some(Link { id, .. }) = self.links.pop()
+            && let Entry::Occupied(mut times) = self.known.entry(id)
+        {
+            match times.get() {
+                1 => drop(times.remove()),
+                _ => *times.get_mut() -= 1,
+            }
+        }
         let Some(above) = self.links.last() else {
             return left;
         };

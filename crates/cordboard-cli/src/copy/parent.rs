@@ -10,7 +10,9 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::hints::Doing;
 use crate::problem::Problem;
+use crate::removal::{Id, id};
 use crate::signals::{again, interruptible};
+use crate::there::{there, there_for_us};
 
 /// How directories are opened.
 pub const DIRECTORY: OFlags = OFlags::RDONLY
@@ -20,15 +22,12 @@ pub const DIRECTORY: OFlags = OFlags::RDONLY
 /// And those that are only a base for what is in them.
 const BASE: OFlags = DIRECTORY.union(OFlags::PATH);
 
-/// A copy that contained itself would never end.
-pub fn not_into_itself(from: &Path, to: &Path) -> Result<(), Problem> {
-    let whole = |path: &Path| path.canonicalize().ok();
-    let inside = match (whole(from), whole(to)) {
-        (Some(from), Some(to)) => to.starts_with(from),
-        (Some(from), None) => whole(&parent(to)).is_some_and(|to| to.starts_with(from)),
-        _ => false,
-    };
-    if !inside {
+/// A copy that contained itself would never end. The directories from `to`, or
+/// from the one that it will be in, up to the root are compared with the source:
+/// by bind mounts one directory has several names.
+pub fn not_into_itself((from, source): (&Path, Id), to: &Path) -> Result<(), Problem> {
+    let failed = |e| Problem::call(to.to_string_lossy(), Side::Sink, e, Doing::Opening);
+    if !is_within(to, source).map_err(failed)? {
         return Ok(());
     }
     let text = format!(
@@ -39,6 +38,33 @@ pub fn not_into_itself(from: &Path, to: &Path) -> Result<(), Problem> {
         Problem::refused(to.to_string_lossy(), Side::Sink, Errno::EINVAL, text)
             .help("a directory is not copied into itself"),
     )
+}
+
+/// Whether the directory of this path, or the one that it will be in, is this
+/// one, or is below it.
+fn is_within(path: &Path, known: Id) -> Result<bool, rustix::io::Errno> {
+    let open = |above: BorrowedFd<'_>, name: &Path| {
+        again(|| rustix::fs::openat(above, name, BASE, Mode::empty()))
+    };
+    let mut found = there(open(CWD, path))?;
+    if found.is_none() {
+        // What is wrong with this one too is said when something is made in it.
+        found = there(open(CWD, &parent(path)))?;
+    }
+    let mut below = None;
+    while let Some(fd) = found {
+        let this = id(&again(|| rustix::fs::fstat(&fd))?);
+        if this == known {
+            return Ok(true);
+        }
+        // The root is above itself.
+        if below.replace(this) == Some(this) {
+            break;
+        }
+        // Those above one that may not be searched cannot be compared.
+        found = there_for_us(open(fd.as_fd(), Path::new("..")))?;
+    }
+    Ok(false)
 }
 
 fn parent(path: &Path) -> PathBuf {

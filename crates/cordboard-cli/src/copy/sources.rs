@@ -90,9 +90,15 @@ impl Sources {
             .help("nothing was written: copy it elsewhere, or remove this name first"))
     }
 
-    /// Refuses a directory of the destination that is one of the operands.
-    pub fn admit_directory(&self, from: &Path, to: &Path, there: Id) -> Result<(), Problem> {
-        if !self.is_given(to.as_os_str(), there)? {
+    /// Refuses a directory of the destination that is one of the operands, or is
+    /// `walked`: the source's, or one above it.
+    pub fn admit_directory(
+        &self,
+        (from, walked): (&Path, bool),
+        to: &Path,
+        there: Id,
+    ) -> Result<(), Problem> {
+        if !walked && !self.is_given(to.as_os_str(), there)? {
             return Ok(());
         }
         let from = from.display();

@@ -1,5 +1,7 @@
 //! Directories and all that is in them.
 
+mod settle;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
@@ -11,15 +13,11 @@ use std::sync::Arc;
 use cordboard::{Errno, Side};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 
-use super::attributes::refused;
 use super::batch::{Directory, Item, Pending};
 use super::chain::{Chain, Id, id};
 use super::dispatch::Dispatch;
 use super::listing::list;
-use super::parent::{
-    DIRECTORY, is_base, let_us_in, not_into_itself, open_base, sync_directory, sync_parent,
-    without_slash,
-};
+use super::parent::{DIRECTORY, let_us_in, not_into_itself, open_base, sync_parent, without_slash};
 use super::place::Place;
 use super::told::{Said, Told};
 use super::twins::Twins;
@@ -41,9 +39,6 @@ struct Walk {
     source: Chain,
     sink: Chain,
     levels: Vec<Level>,
-    /// The directory that all goes into, which may be reached again by a bind
-    /// mount.
-    root: Id,
     /// The sink's directories with twins.
     met: BTreeSet<Id>,
     /// What others may do in a directory that is made, until it is settled.
@@ -93,7 +88,6 @@ pub fn copy(
 ) -> Result<(), Problem> {
     // Of two sources that meet, the first is the one that is copied.
     dispatch.drain();
-    not_into_itself(from, to)?;
     // A symlink to a directory that was given is followed, but not one that was
     // just copied.
     (dispatch.job().written).admit(&Place::top(from), &Place::top(to))?;
@@ -103,7 +97,6 @@ pub fn copy(
         source: Chain::new(Arc::clone(&dispatch.job().spares)),
         sink: Chain::new(Arc::clone(&dispatch.job().spares)),
         levels: Vec::new(),
-        root: (0, 0),
         met: BTreeSet::new(),
         // With -p the final owner and mode come last, as of files.
         others: match dispatch.job().preserve {
@@ -164,8 +157,11 @@ impl Walk {
         let open = || rustix::fs::openat(above, name, flags, Mode::empty());
         let source = dispatch.relieve(|| again(open)).map_err(reading)?;
         let stat = again(|| rustix::fs::fstat(&source)).map_err(reading)?;
-        if !top && id(&stat) == self.root {
-            let text = "it is the directory that is copied into";
+        // A directory has other names by bind mounts.
+        if top {
+            not_into_itself((&self.from, id(&stat)), &self.to)?;
+        } else if self.sink.has(id(&stat)) {
+            let text = "it is a directory that is being copied into";
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
         }
         let entries = self.entries(source.as_fd())?;
@@ -177,11 +173,9 @@ impl Walk {
         let made = made?;
         let fresh = made.owner.is_some();
         if !fresh {
+            let walked = made.id == id(&stat) || self.source.has(made.id);
             let sources = &dispatch.job().sources;
-            sources.admit_directory(&self.from, &self.to, made.id)?;
-        }
-        if top {
-            self.root = made.id;
+            sources.admit_directory((&self.from, walked), &self.to, made.id)?;
         }
         if twin && !self.met.insert(made.id) {
             let (from, to) = (Place::top(&self.from), Place::top(&self.to));
@@ -455,44 +449,5 @@ impl Walk {
             id: id(&there),
             owner,
         })
-    }
-}
-
-impl Job {
-    /// Whether there is something to do when all is in a directory.
-    fn settles(&self, level: &Level) -> bool {
-        self.preserve || self.sync || level.owner.is_some_and(|bits| bits != 0o700)
-    }
-
-    /// When all is in it: its mode, with -p its other attributes, and the disk.
-    fn settle_directory(&self, left: &Left, told: &mut Told) -> Result<(), Problem> {
-        let Left { source, sink, .. } = left;
-        let [from, to] = &left.names;
-        let Level { stat, owner, .. } = &left.level;
-        let mut done = Ok(());
-        if self.preserve {
-            let place = Place::top(to);
-            // Attributes take more than a base.
-            let open = match is_base(sink.as_fd()) {
-                true => (self.spares.relieve(|| let_us_in(sink.as_fd())))
-                    .map_err(|e| refused(&place, "mode", e)),
-                false => Ok(None),
-            };
-            done = open.and_then(|open| {
-                let sink = open.as_ref().unwrap_or(sink);
-                let from = (&Place::top(from), source.as_fd());
-                self.keep(from, (&place, sink.as_fd()), stat, told)
-            });
-        } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
-            let failed = |e| refused(&Place::top(to), "mode", e);
-            let now = again(|| rustix::fs::fstat(sink)).map_err(failed)?;
-            let mode = now.st_mode & 0o7077 | bits;
-            again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(failed)?;
-        }
-        if self.sync {
-            sync_directory(sink.as_fd(), None)?
-                .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Doing::Syncing))?;
-        }
-        done
     }
 }

@@ -1,0 +1,55 @@
+//! What comes when all is in a directory.
+
+use std::os::fd::AsFd;
+
+use cordboard::Side;
+use rustix::fs::Mode;
+
+use super::super::Job;
+use super::super::attributes::refused;
+use super::super::parent::{is_base, let_us_in, sync_directory};
+use super::super::place::Place;
+use super::super::told::Told;
+use super::{Left, Level};
+use crate::hints::Doing;
+use crate::problem::Problem;
+use crate::signals::again;
+
+impl Job {
+    /// Whether there is something to do when all is in a directory.
+    pub(super) fn settles(&self, level: &Level) -> bool {
+        self.preserve || self.sync || level.owner.is_some_and(|bits| bits != 0o700)
+    }
+
+    /// When all is in it: its mode, with -p its other attributes, and the disk.
+    pub(super) fn settle_directory(&self, left: &Left, told: &mut Told) -> Result<(), Problem> {
+        let Left { source, sink, .. } = left;
+        let [from, to] = &left.names;
+        let Level { stat, owner, .. } = &left.level;
+        let mut done = Ok(());
+        if self.preserve {
+            let place = Place::top(to);
+            // Attributes take more than a base.
+            let open = match is_base(sink.as_fd()) {
+                true => (self.spares.relieve(|| let_us_in(sink.as_fd())))
+                    .map_err(|e| refused(&place, "mode", e)),
+                false => Ok(None),
+            };
+            done = open.and_then(|open| {
+                let sink = open.as_ref().unwrap_or(sink);
+                let from = (&Place::top(from), source.as_fd());
+                self.keep(from, (&place, sink.as_fd()), stat, told)
+            });
+        } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
+            let failed = |e| refused(&Place::top(to), "mode", e);
+            let now = again(|| rustix::fs::fstat(sink)).map_err(failed)?;
+            let mode = now.st_mode & 0o7077 | bits;
+            again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(failed)?;
+        }
+        if self.sync {
+            sync_directory(sink.as_fd(), None)?
+                .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Doing::Syncing))?;
+        }
+        done
+    }
+}
