@@ -1,6 +1,7 @@
 //! Private pipes: the buffer that `splice(2)` needs between two ends of which
 //! neither is a pipe.
 
+mod aside;
 mod left;
 mod lent;
 mod nowait;
@@ -9,8 +10,9 @@ mod pool;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+pub(crate) use aside::Aside;
 pub(crate) use lent::Lent;
-pub(crate) use nowait::{Aside, NoWait};
+pub(crate) use nowait::NoWait;
 pub(crate) use pool::acquire;
 
 use crate::errno::Errno;

@@ -14,16 +14,14 @@
 //!   `poll(2)` just before the call. Only here the race remains.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::{Errno as Refused, ReadWriteFlags, preadv2, pwritev2};
 
-use super::{DEFAULT, OwnedPipe, acquire, packets};
 use crate::endpoint::reopen;
 use crate::errno::Errno;
-use crate::sys::{again, unsent};
 
 /// What a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`).
 const PIECE: usize = 4096;
@@ -64,7 +62,7 @@ impl NoWait {
     }
 
     /// The same; `None` if only `poll(2)` is left.
-    fn unless_it_waits(
+    pub(super) fn unless_it_waits(
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
@@ -165,122 +163,12 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     }
 }
 
-/// For reading the caller's pipe. It may be in packet mode (`pipe2(2)`,
-/// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
-/// what a short read leaves of a packet. A packet is a page at most, and may stand
-/// behind bytes of a stream. Less than what is there is taken by `splice(2)`,
-/// which leaves the rest in the pipe; where that is refused, a first packet that
-/// is longer stays in the pipe as a whole.
-#[derive(Default)]
-pub(crate) struct Aside {
-    /// The pipe that it is spliced into, kept for the next time.
-    pipe: Option<OwnedPipe>,
-    nowait: NoWait,
-}
-
-impl Aside {
-    /// Reads what is there.
-    ///
-    /// Without `may_wait`, a pipe whose bytes another reader has taken since is
-    /// `EAGAIN`, blocking or not. An empty pipe is `EAGAIN` in any case if there
-    /// is room for less than the largest packet. `whole`: what is read ends with
-    /// a packet, as what `read(2)` gives does.
-    ///
-    /// # Errors
-    ///
-    /// `EMSGSIZE`: the next packet is longer, and cannot be taken in part.
-    pub(crate) fn read(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        into: &mut [u8],
-        may_wait: bool,
-        whole: bool,
-    ) -> Result<usize, Errno> {
-        let length = into.len();
-        let there = unsent(fd).map_or(0, |bytes| bytes as usize);
-        let plain = match there {
-            0 => (length >= packets::largest()).then_some(length),
-            // With all that is there, a read ends with a packet if that is the
-            // last. With less it may end in the midst of one.
-            _ => (there <= length).then_some(there),
-        };
-        if let Some(length) = plain {
-            let into = &mut into[..length];
-            if may_wait && there > 0 {
-                return Ok(again(|| rustix::io::read(fd, &mut *into))?);
-            }
-            if may_wait {
-                return Ok(rustix::io::read(fd, into)?);
-            }
-            if let Some(done) = self.nowait.unless_it_waits(fd, into) {
-                return done;
-            }
-        }
-        let into = match whole {
-            true => &mut into[..packets::one_read(fd, length)],
-            false => into,
-        };
-        match self.splice(fd, into) {
-            Some(done) => done,
-            None if packets::first_is_longer(fd, into.len())? => Err(Errno::EMSGSIZE),
-            None if may_wait => Ok(rustix::io::read(fd, into)?),
-            None => self.nowait.read(fd, into),
-        }
-    }
-
-    /// `None` without a second pipe, or if a filter refuses to splice.
-    fn splice(&mut self, fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
-        use rustix::pipe::{SpliceFlags, splice};
-        let mut pipe = self.pipe.take().or_else(|| acquire(DEFAULT).ok())?;
-        let flags = SpliceFlags::NONBLOCK;
-        let moved = match splice(fd, None, pipe.writer(), None, into.len(), flags) {
-            Ok(n) => {
-                pipe.filled(n);
-                n
-            }
-            Err(errno) => {
-                self.pipe = Some(pipe);
-                return match errno {
-                    Refused::AGAIN | Refused::INTR => Some(Err(errno.into())),
-                    _ => None,
-                };
-            }
-        };
-        let done = drain(&mut pipe, &mut into[..moved]);
-        if done.is_ok() {
-            self.pipe = Some(pipe);
-        }
-        Some(done.map(|()| moved))
-    }
-
-    /// Gives up what can be had again.
-    pub(crate) fn rest(&mut self) {
-        if let Some(pipe) = self.pipe.take() {
-            pipe.release();
-        }
-        self.nowait.rest();
-    }
-}
-
-fn drain(pipe: &mut OwnedPipe, into: &mut [u8]) -> Result<(), Errno> {
-    let mut got = 0;
-    while got < into.len() {
-        match rustix::io::read(pipe.reader().as_fd(), &mut into[got..]) {
-            Ok(0) => return Err(Errno::EIO),
-            Ok(more) => {
-                pipe.drained(more);
-                got += more;
-            }
-            Err(Refused::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+    use crate::pipe::{Aside, DEFAULT};
 
     /// Filled, emptied by somebody else, filled up; with each means.
     #[test]
@@ -309,10 +197,7 @@ mod tests {
             for means in [Means::Flag, Means::Twin, Means::Look] {
                 let nowait = || NoWait { means, twin: None };
                 for length in [1, 4095, 4096, 65536] {
-                    let mut aside = Aside {
-                        pipe: None,
-                        nowait: nowait(),
-                    };
+                    let mut aside = Aside::by(nowait());
                     let into = &mut vec![0; length];
                     let got = aside.read(reader.as_fd(), into, false, false);
                     assert_eq!(got, Err(Errno::EAGAIN), "{means:?} {length}");
@@ -360,36 +245,6 @@ mod tests {
                 assert_eq!(rustix::io::read(&reader, &mut [0; 16]), Ok(3), "{means:?}");
             }
             assert_eq!(nowait.means, means);
-        }
-    }
-
-    /// A packet that comes only after the pipe was found empty.
-    #[test]
-    fn no_short_read_waits_for_a_packet() {
-        use testkit::{midst, refuse};
-        let _dog = testkit::watchdog::watch("no_short_read_waits_for_a_packet");
-        let flags = rustix::pipe::PipeFlags::DIRECT;
-        // What is found out once a process is read before the calls are held.
-        drop(acquire(DEFAULT));
-        for may_wait in [true, false] {
-            let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
-            let mut told = None;
-            let body = || {
-                refuse::refuse(&[libc::SYS_splice], libc::EPERM);
-                told = Some(Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait, false));
-            };
-            let calls = [libc::SYS_read, libc::SYS_preadv2];
-            let come = || _ = rustix::io::write(&writer, &[7; 100]).unwrap();
-            let Some(reads) = midst::at_each(&calls, body, come) else {
-                return testkit::skip::report("nowait", "calls of another thread cannot be held");
-            };
-            assert_eq!((told, reads), (Some(Err(Errno::EAGAIN)), 0), "{may_wait}");
-            come();
-            let told = testkit::refuse::apart(|| {
-                refuse::refuse(&[libc::SYS_splice], libc::EPERM);
-                Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait, false)
-            });
-            assert_eq!(told, Err(Errno::EMSGSIZE), "{may_wait}");
         }
     }
 
