@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cordboard::endpoint::Facts;
 use cordboard::transfer::plan;
-use cordboard::{Endpoint, Request, Side};
+use cordboard::{Endpoint, Side};
 
 use crate::endpoint::{self, StandIn};
 use crate::flags::Explain;
@@ -21,14 +21,12 @@ pub fn run(flags: &Explain) -> u8 {
 fn explain(flags: &Explain) -> Result<String, Problem> {
     let source_name = endpoint::parse(&flags.source, Side::Source)?;
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
-    let request = Request {
-        sync: flags.writing.sync,
-        ..request::from(&flags.range, &flags.paths, flags.writing.sparse.into())?
-    };
+    let request = request::writing(&flags.range, &flags.paths, &flags.writing)?;
     let shown = flags.source.to_string_lossy();
     let source = endpoint::stand_in(&source_name, &shown, Side::Source, false)?;
     let shown = flags.sink.to_string_lossy();
     let sink = endpoint::stand_in(&sink_name, &shown, Side::Sink, flags.writing.append)?;
+    endpoint::can_have_holes(sink.itself(), &sink.shown, &request)?;
     if sink.is_replaced() {
         endpoint::same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
     }

@@ -292,7 +292,8 @@ pub struct Writing {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub sparse: When,
     /// Add to the end of a file instead of replacing its contents; block
-    /// devices have no such end
+    /// devices have no such end. Every byte is written: not with --sparse
+    /// always
     #[arg(long)]
     pub append: bool,
 }

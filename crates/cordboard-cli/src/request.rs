@@ -6,7 +6,7 @@ use cordboard::engine::Backend;
 use cordboard::{Endpoint, Request, Size, Sparse, Switches};
 use rustix::fs::FileType;
 
-use crate::flags::{Paths, Range};
+use crate::flags::{Paths, Range, When, Writing};
 use crate::problem::Problem;
 
 /// The switches of `--route` and `--without`, each in place of its
@@ -44,6 +44,20 @@ fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
         return Err(none.help("read/write takes every pair"));
     }
     Ok(Some(switches))
+}
+
+/// The same of a command that writes a sink of its own.
+pub fn writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Request, Problem> {
+    // A hole behind the end would be a longer file, and what another process
+    // appends meanwhile would be in it, or cut off.
+    if writing.append && writing.sparse == When::Always {
+        let text = "--append writes every byte, so that --sparse always makes no holes";
+        return Err(Problem::usage("", text).help("leave one of the two out"));
+    }
+    Ok(Request {
+        sync: writing.sync,
+        ..from(range, paths, writing.sparse.into())?
+    })
 }
 
 /// What all commands ask for in the same way.

@@ -26,12 +26,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
     let request = Request {
         idle: flags.idle,
-        sync: flags.writing.sync,
-        ..request::from(
-            &flags.range,
-            &flags.common.paths,
-            flags.writing.sparse.into(),
-        )?
+        ..request::writing(&flags.range, &flags.common.paths, &flags.writing)?
     };
     stages::check(&flags.common.stages, &request)?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
@@ -85,6 +80,7 @@ fn move_all(
     (source, sink): (&Opened, &Opened),
     request: Request,
 ) -> Result<Report, Problem> {
+    endpoint::can_have_holes(sink.as_fd(), &sink.shown, &request)?;
     if sink.replace {
         // Nothing is thrown away before it is clear that the rest can be done.
         endpoint::same_file(source.as_fd(), &source.shown, sink.as_fd(), &sink.shown)?;

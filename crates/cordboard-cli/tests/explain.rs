@@ -161,6 +161,29 @@ fn what_would_be_refused_is() {
     .fails(1, &["for ever"]);
 }
 
+/// As it is once it was made.
+#[test]
+fn a_file_that_is_to_be_made_and_appended_to_is_one_that_appends() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(100_000));
+    let [new, empty] = ["new", "empty"].map(|name| dir.path().join(name));
+    std::fs::write(&empty, b"").unwrap();
+    let explained = [new, empty].map(|sink| {
+        let run = run(cordboard()
+            .args(["explain", "--append", "--json"])
+            .args([&source, &sink]));
+        let json: serde_json::Value = serde_json::from_slice(run.ok().stdout()).unwrap();
+        json
+    });
+    let [new, empty] = &explained;
+    assert_eq!(new["sink"]["note"], "to be made");
+    assert_eq!(new["sink"]["flags"], serde_json::json!(["appending"]));
+    for key in ["paths", "excluded"] {
+        assert_eq!(new[key], empty[key], "{key}");
+    }
+    assert_eq!(new["paths"][0]["why"], "appending takes a buffer");
+}
+
 #[test]
 fn json() {
     let run = call([

@@ -130,14 +130,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             "--size and --offset take one file, not many",
         ));
     }
-    let request = Request {
-        sync: flags.writing.sync,
-        ..request::from(
-            &flags.range,
-            &flags.common.paths,
-            flags.writing.sparse.into(),
-        )?
-    };
+    let request = request::writing(&flags.range, &flags.common.paths, &flags.writing)?;
     stages::check(&flags.common.stages, &request)?;
     session.verify(flags.verify);
     let many = sources.len() > 1;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cordboard::{Ended, Errno, Side};
+use cordboard::{Ended, Errno, Request, Side, Sparse};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::net::SocketType;
 
@@ -243,6 +243,23 @@ fn appends(opened: &Opened, name: &Name, who: Who<'_>) -> Result<(), Problem> {
     Err(problem.help(format!(
         "it is not open for appending: open it with {number}>>FILE in the shell"
     )))
+}
+
+/// No hole is made in a file that appends, also if somebody else has opened it.
+pub fn can_have_holes(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> Result<(), Problem> {
+    if request.sparse != Sparse::Always {
+        return Ok(());
+    }
+    let look = |errno| Problem::call(shown, Side::Sink, errno, Doing::Opening);
+    let stat = rustix::fs::fstat(sink).map_err(look)?;
+    let flags = rustix::fs::fcntl_getfl(sink).map_err(look)?;
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !file || !flags.contains(OFlags::APPEND) {
+        return Ok(());
+    }
+    let text = "it is open for appending, where --sparse always makes no holes";
+    let problem = Problem::refused(shown, Side::Sink, Errno::EINVAL, text);
+    Err(problem.help("nothing was written: leave --sparse always out"))
 }
 
 fn sink_path(path: &Path, who: Who<'_>, append: bool) -> Result<Opened, Problem> {

@@ -161,7 +161,7 @@ fn by_path(path: &Path, who: Who<'_>, append: bool) -> Result<StandIn, Problem> 
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
         Err(rustix::io::Errno::NOENT) if who.side == Side::Sink => {
-            return Ok(with(unnamed(path, who)?, None, "to be made"));
+            return Ok(with(unnamed(path, who, append)?, None, "to be made"));
         }
         Err(errno) => return Err(failed(errno)),
     };
@@ -199,7 +199,7 @@ fn by_path(path: &Path, who: Who<'_>, append: bool) -> Result<StandIn, Problem> 
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if who.side == Side::Sink && file && !append && stat.st_size > 0 {
         // It may be written where no other may be made.
-        let emptied = unnamed(path, who).map_or(Emptied::Itself, Emptied::Like);
+        let emptied = unnamed(path, who, false).map_or(Emptied::Itself, Emptied::Like);
         return Ok(with(fd, Some(emptied), "its contents to be replaced"));
     }
     Ok(with(fd, None, ""))
@@ -217,14 +217,17 @@ fn behind_symlinks(path: &Path) -> PathBuf {
 }
 
 /// A file without a name, on the file system where the sink will be.
-fn unnamed(path: &Path, who: Who<'_>) -> Result<OwnedFd, Problem> {
+fn unnamed(path: &Path, who: Who<'_>, append: bool) -> Result<OwnedFd, Problem> {
     let path = &behind_symlinks(path);
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let mode = Mode::from_raw_mode(0o600);
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let mut flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    if append {
+        flags |= OFlags::APPEND;
+    }
     match rustix::fs::open(directory, flags | OFlags::TMPFILE, mode) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {
             let name = directory.join(format!(".cordboard-explain-{}", std::process::id()));

@@ -44,6 +44,36 @@ fn wrong_usage() {
     assert_eq!(run.code(), 2);
 }
 
+/// What is added to the end of a file is written whole.
+#[test]
+fn holes_cannot_be_had_of_what_appends() {
+    let dir = dir();
+    let source = file(&dir, "s", &[0; 1 << 20]);
+    let (there, new) = (file(&dir, "there", b"old"), dir.path().join("new"));
+    for command in ["splice", "copy", "explain"] {
+        for sink in [&there, &new] {
+            run(cordboard()
+                .args([command, "--append", "--sparse", "always"])
+                .args([&source, sink]))
+            .fails(2, &["--append", "--sparse always"]);
+        }
+    }
+    // Opened by the shell.
+    for command in ["splice", "explain"] {
+        let out = std::fs::File::options().append(true).open(&there).unwrap();
+        let child = cordboard()
+            .args([command, "--sparse", "always"])
+            .args([source.as_os_str(), "-".as_ref()])
+            .stdout(out)
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        end(child).fails(1, &["standard output: it is open for appending"]);
+    }
+    assert_eq!(read(&there), b"old");
+    assert!(!new.exists());
+}
+
 #[test]
 fn a_bad_word_in_the_environment_makes_no_file() {
     let dir = dir();
