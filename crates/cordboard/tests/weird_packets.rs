@@ -282,6 +282,37 @@ fn a_sink_in_packet_mode_gets_packets() {
     }
 }
 
+/// The same by a call for so little that it is made before anything else is
+/// asked.
+#[test]
+fn a_little_for_a_sink_in_packet_mode_is_a_packet() {
+    let _dog = watchdog("a_little_for_a_sink_in_packet_mode_is_a_packet");
+    let data = pattern(4700);
+    for packets in [true, false] {
+        let (source, feed) = pipe().unwrap();
+        write(&feed, &[700], &data);
+        let (out, sink) = packet_pipe();
+        if !packets {
+            fcntl_setfl(&sink, fcntl_getfl(&sink).unwrap() - OFlags::DIRECT).unwrap();
+        }
+        let report = cordboard::splice(&source, &sink, Size::Bytes(700)).unwrap();
+        assert_eq!((report.ended, report.written), (Ended::Size, 700));
+        let expected = match !packets && common::is_open(Splice) {
+            true => Splice,
+            false => ReadWrite,
+        };
+        assert_eq!(report.path, [expected], "{packets}: {report:?}");
+        if packets {
+            write(&sink, &[4000], &data[700..]);
+            let mut packet = [0; 4096];
+            assert_eq!(rustix::io::read(&out, &mut packet), Ok(700));
+            assert!(packet[..700] == data[..700]);
+            assert_eq!(rustix::io::read(&out, &mut packet), Ok(4000));
+            assert!(packet[..4000] == data[700..]);
+        }
+    }
+}
+
 /// A stream is spliced, as long as it is one; the mode can change at any time
 /// (`fcntl(2)`, `F_SETFL`).
 #[test]

@@ -1,15 +1,18 @@
 //! A little from one pipe to another: one call, before anything else is asked.
 //!
 //! Looking at two descriptors takes longer than moving 4 KiB between them. Of
-//! two pipes nothing needs to be known that `splice(2)` would not say itself:
+//! two pipes little needs to be known that `splice(2)` would not say itself:
 //! which is not open for its direction (`EBADF`), that both are one (`EINVAL`),
-//! that one is empty or full (`EAGAIN`). Whatever it says but "all is moved" is
-//! for the transfer that follows, with everything that belongs to it.
+//! that one is empty or full (`EAGAIN`). It does not say that there are packets
+//! in the source, or that the sink is in packet mode. Whatever it says but "all
+//! is moved" is for the transfer that follows, with everything that belongs to
+//! it.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::pipe::{SpliceFlags, fcntl_getpipe_size, splice};
 
 use super::{Ended, Failure, Report};
@@ -45,6 +48,10 @@ pub(super) fn express(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64) -
 fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -> Option<u64> {
     // Not of a pipe: EBADF, at half the price of an fstat.
     fcntl_getpipe_size(sink).ok()?;
+    // What is spliced is no packet, and its reader expects packets.
+    if fcntl_getfl(sink).ok()?.contains(OFlags::DIRECT) {
+        return None;
+    }
     if !Switches::from_env().ok()?.allows(PathName::Splice) {
         return None;
     }
