@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 
 use common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use common::{file_with, only, pattern, run, watchdog};
-use cordboard::PathName::ReadWrite;
+use cordboard::PathName::{Datagram, ReadWrite};
 use cordboard::{Ended, Request};
 use rustix::net::sockopt;
 
@@ -173,5 +173,88 @@ fn a_full_queue_of_a_device_is_waited_for() {
             assert_eq!((report.read, report.written), (308, 308), "{path}");
             assert_eq!(all(&b), sent, "{path} {refused}");
         }
+    }
+}
+
+const RECEIVE: &[libc::c_long] = &[libc::SYS_recvfrom, libc::SYS_recvmmsg];
+const SEND: &[libc::c_long] = &[libc::SYS_sendto, libc::SYS_sendmmsg];
+
+/// Of messages that are there, as few calls as their lengths allow: where a size
+/// has room for several of any length, they are received together; where it may
+/// not have room for one, each length is asked for. They are sent in batches.
+#[test]
+fn a_size_takes_few_calls() {
+    let name = "a_size_takes_few_calls";
+    let _dog = watchdog(name);
+    const COUNT: usize = 64;
+    // The longest message has more than 4 MiB, and a batch 16 messages.
+    for (size, received) in [
+        (COUNT as u64 * 100, 2 * COUNT),
+        (5 << 20, COUNT),
+        (12 << 20, COUNT / 2),
+        (100 << 20, COUNT / 16),
+    ] {
+        for (calls, least) in [(RECEIVE, received), (SEND, COUNT / 16)] {
+            let ((a, source), (sink, b)) = (pair(Sort::Seqpacket), pair(Sort::Seqpacket));
+            let data = pattern(COUNT * 100);
+            data.chunks(100).for_each(|message| put(&a, message));
+            drop(a);
+            let request = Request {
+                size: cordboard::Size::Bytes(size),
+                ..only(&[Datagram])
+            };
+            let body = || {
+                let report = run(&source, &sink, request).report;
+                assert_eq!((report.written, report.errno), (6400, None), "{report:?}");
+            };
+            let Some(count) = testkit::midst::at_each(calls, body, || ()) else {
+                return testkit::skip::report(name, "calls of another thread cannot be held");
+            };
+            assert!(all(&b) == data.chunks(100).collect::<Vec<_>>());
+            // The end takes a few more.
+            let what = format!("{size}: {count} calls, not {least}");
+            assert!((least..=least + 4).contains(&count), "{what}");
+        }
+    }
+}
+
+/// A sender that waits for an answer to each: that no other is there is asked
+/// for seldom.
+#[test]
+fn a_size_of_messages_one_by_one_takes_few_calls() {
+    let name = "a_size_of_messages_one_by_one_takes_few_calls";
+    let _dog = watchdog(name);
+    const COUNT: usize = 90;
+    for (size, each) in [(COUNT as u64 * 100, 3), (5 << 20, 2)] {
+        let ((a, source), (sink, b)) = (pair(Sort::Seqpacket), pair(Sort::Seqpacket));
+        let request = Request {
+            size: cordboard::Size::Bytes(size),
+            ..only(&[Datagram])
+        };
+        let calls = [RECEIVE, SEND].concat();
+        let count = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for n in 0..COUNT {
+                    let message = [n as u8; 100];
+                    put(&a, &message);
+                    let mut got = [0; 200];
+                    let (_, length) =
+                        rustix::net::recv(&b, &mut got[..], rustix::net::RecvFlags::empty())
+                            .unwrap();
+                    assert_eq!(got[..length], message);
+                }
+            });
+            let body = || {
+                let report = run(&source, &sink, request).report;
+                assert_eq!((report.written, report.errno), (9000, None), "{report:?}");
+            };
+            testkit::midst::at_each(&calls, body, || ())
+        });
+        let Some(count) = count else {
+            return testkit::skip::report(name, "calls of another thread cannot be held");
+        };
+        let least = each * COUNT;
+        let what = format!("{size}: {count} calls, not {least}");
+        assert!((least..=least + COUNT / 9 + 4).contains(&count), "{what}");
     }
 }

@@ -11,48 +11,107 @@ use crate::sys::{Batch, Received};
 pub(super) const JOINED: usize = 64 << 10;
 const MOST_JOINED: usize = 64;
 
+/// So many datagrams are taken one at a time after one that came alone.
+const SINGLY: u32 = 8;
+
+/// What came of receiving a batch.
+enum Batched {
+    /// As many as were asked for: there may be more.
+    Full,
+    /// Nothing more is there for now, or ever.
+    Last,
+    /// The next datagram is longer than what is left of the size, and stays.
+    TooLong,
+}
+
 impl Datagram {
-    /// A batch of datagrams that together cannot exceed what is left.
+    /// Datagrams that together cannot exceed what is left, in as few batches as
+    /// that takes: the longest datagram there can be has room in each slot, and
+    /// where less is left than that, the length of each is asked for first.
     pub(super) fn receive(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        let fd = flow.source_fd();
-        let failed = |errno| match errno {
-            Errno::EINTR => Verdict::Moved(0),
-            Errno::EAGAIN => Verdict::Blocked(Side::Source),
-            // Receiving in batches is refused, not receiving.
-            Errno::ENOSYS | Errno::EPERM => Verdict::Declined(errno.into()),
-            _ => Verdict::Failed(Side::Source, errno),
+        let wait = flow.may_sleep && !flow.source.facts().nonblocking;
+        let mut buffer = self.buffer()?;
+        self.forget();
+        let mut filled = 0;
+        let done = loop {
+            let first = filled == 0;
+            match self.batch(flow, &mut buffer, filled, wait && first) {
+                // Their sender is not ahead of this reader: the next ones are
+                // taken one at a time, without asking in vain for another.
+                Err(Errno::EAGAIN | Errno::EINTR) if filled == 1 => {
+                    self.singly = SINGLY;
+                    break Ok(());
+                }
+                Err(Errno::EAGAIN | Errno::EINTR) if !first => break Ok(()),
+                Err(Errno::EINTR) => break Err(Verdict::Moved(0)),
+                Err(Errno::EAGAIN) => break Err(Verdict::Blocked(Side::Source)),
+                // Receiving in batches is refused, not receiving.
+                Err(errno @ (Errno::ENOSYS | Errno::EPERM)) if first => {
+                    break Err(Verdict::Declined(errno.into()));
+                }
+                Err(errno) if first => break Err(Verdict::Failed(Side::Source, errno)),
+                // An error of a socket is told once.
+                Err(errno) => {
+                    self.failed = Some(errno);
+                    break Ok(());
+                }
+                Ok(Batched::TooLong) if first => {
+                    flow.left = 0;
+                    break Err(Verdict::Moved(0));
+                }
+                // It will say so again.
+                Ok(Batched::TooLong | Batched::Last) => break Ok(()),
+                Ok(Batched::Full) => filled += self.received.len(),
+            }
+            if filled == 1 && self.singly > 0 {
+                self.singly -= 1;
+                break Ok(());
+            }
+            if filled == self.slots || flow.left == 0 {
+                break Ok(());
+            }
         };
+        self.buffer = Some(buffer);
+        done
+    }
+
+    /// One batch, into the slots that are not filled yet.
+    fn batch(
+        &mut self,
+        flow: &mut Flow<'_>,
+        buffer: &mut [u8],
+        filled: usize,
+        wait: bool,
+    ) -> Result<Batched, Errno> {
         // A datagram goes whole or not at all, however long it is.
         let whole = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
-        let mut at_most = whole.min(self.slots);
+        let mut at_most = whole.min(self.slots - filled);
         if at_most == 0 {
-            if next_length(flow, flow.may_sleep).map_err(failed)? as u64 > flow.left {
-                flow.left = 0;
-                return Err(Verdict::Moved(0));
+            if next_length(flow, wait)? as u64 > flow.left {
+                return Ok(Batched::TooLong);
             }
             at_most = 1;
         }
-        let mut buffer = self.buffer()?;
-        let wait = flow.may_sleep && !flow.source.facts().nonblocking;
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
-        let received = &mut self.received;
-        let done = batch.receive(fd, &mut buffer, self.slot, at_most, wait, received);
-        self.buffer = Some(buffer);
-        self.forget();
-        done.map_err(failed)?;
+        let slots = &mut buffer[filled * self.slot..];
+        let (fd, received) = (flow.source_fd(), &mut self.received);
+        let count = batch.receive(fd, slots, self.slot, at_most, wait, received)?;
         let last = self.received.iter().rposition(|r| r.length > 0);
         for (index, received) in self.received.iter().enumerate() {
             // The socket no longer shows what was received in the same batch.
             let behind = last.is_none_or(|last| index > last);
             if received.length == 0 && behind && is_end(flow, received) {
                 self.ended = true;
-                break;
+                return Ok(Batched::Last);
             }
             flow.took(received.length as u64);
             flow.truncated += u64::from(received.truncated);
-            push_apart(&mut self.queue, index * self.slot, received);
+            push_apart(&mut self.queue, (filled + index) * self.slot, received);
         }
-        Ok(())
+        Ok(match count < at_most {
+            true => Batched::Last,
+            false => Batched::Full,
+        })
     }
 
     /// Datagrams one behind the other, as long as more are there, for a stream

@@ -69,6 +69,8 @@ pub(crate) struct Datagram {
     /// Bytes of a slot that an ordinary datagram fills at most.
     usual: usize,
     received: Vec<Received>,
+    /// So many steps take one datagram each, where a size allows no batch.
+    singly: u32,
     queue: Vec<Message>,
     /// The first of the queue that has not been sent.
     next: usize,
@@ -126,6 +128,7 @@ impl Datagram {
             slot,
             usual,
             received: Vec::new(),
+            singly: 0,
             queue: Vec::new(),
             next: 0,
             sent: 0,
