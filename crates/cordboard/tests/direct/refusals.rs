@@ -132,8 +132,8 @@ fn who_may_not_ask_whether_the_source_is_cached_is_told_so() {
     let data = pattern(17 * MIB);
     crate::engine();
     for (errno, says) in [
-        (libc::EPERM, "may not be asked (EPERM)"),
-        (libc::ENOSYS, "is not known (Linux 6.5)"),
+        (libc::EPERM, "is not told to this user (EPERM)"),
+        (libc::ENOSYS, "is not known before Linux 6.5"),
         (libc::EOPNOTSUPP, "is not known (EOPNOTSUPP)"),
     ] {
         let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());

@@ -75,8 +75,12 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
         Ok(percent) => Err(Why::Words(
             format!("{percent} % of the source is in the page cache").into(),
         )),
-        Err(Errno::ENOSYS) => Err("whether the source is cached is not known (Linux 6.5)".into()),
-        Err(Errno::EPERM) => Err("whether the source is cached may not be asked (EPERM)".into()),
+        Err(Errno::ENOSYS) => {
+            Err("whether the source is cached is not known before Linux 6.5".into())
+        }
+        Err(Errno::EPERM) => {
+            Err("whether the source is cached is not told to this user (EPERM)".into())
+        }
         Err(errno) => Err(Why::Words(
             format!("whether the source is cached is not known ({errno:?})").into(),
         )),
