@@ -17,6 +17,11 @@ pub fn tell(line: impl fmt::Display) {
     let _ = patient::write_all(stderr(), format!("{line}\n").as_bytes());
 }
 
+/// What is left behind where nothing went wrong.
+pub fn tell_left(left: &str) {
+    tell(one_line(&format!("cordboard: {left}")));
+}
+
 /// A status line on standard error: nothing waits for who reads it. SIGALRM has
 /// to come again and again meanwhile.
 pub fn status(line: impl fmt::Display) {
@@ -158,6 +163,18 @@ impl Problem {
     #[must_use]
     pub fn help(mut self, hint: impl Into<String>) -> Problem {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same with what it has left behind. A stop is told of elsewhere, so
+    /// that this is a line of its own then.
+    #[must_use]
+    pub fn leaving(mut self, left: Option<String>) -> Problem {
+        match left {
+            Some(left) if self.is_a_stop() => tell_left(&left),
+            Some(left) => self.text += &format!("; {left}"),
+            None => {}
+        }
         self
     }
 

@@ -19,6 +19,7 @@
 //! lease was checked.
 
 use std::ffi::{CStr, CString, OsStr};
+use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -49,10 +50,42 @@ pub enum Removal {
     /// one, and a third came before the name could be given back. The file that
     /// was moved has the private name now.
     Displaced,
-    /// It is where it was: another process has opened it.
+    /// It is where it was: another process has come to it since it was looked at.
     Used,
+    /// It is where it was: another process may have it open. No lease is to be
+    /// had of it, which shows nothing else: `EAGAIN` is the answer of a file that
+    /// is open elsewhere, in this process too, but also of one that the server has
+    /// not delegated (NFS, CIFS), or that something else in the kernel refers to;
+    /// `EINVAL` that of a file system without leases (`F_SETLEASE`, fcntl(2);
+    /// fs/locks.c).
+    Unsure(Errno),
     /// It could not be removed.
     Failed(Errno),
+}
+
+/// What is to be said of a new file that was to be removed; `None`: it is gone.
+pub fn left(file: &dyn Display, (removal, private): (Removal, Option<PathBuf>)) -> Option<String> {
+    Some(match removal {
+        Removal::Removed => return None,
+        Removal::Another => format!("{file} was moved or replaced, and is left as it is"),
+        Removal::Displaced => {
+            let private = private.unwrap_or_default();
+            let now = private.display();
+            format!(
+                "{file} was replaced meanwhile: the file that was there before is now named {now}"
+            )
+        }
+        Removal::Used => format!("another process uses {file}, which is left"),
+        Removal::Unsure(errno) => {
+            let errno = cordboard::Errno::from(errno);
+            let why = "is left, as another process may have it open: no lease on it";
+            format!("{file} {why}, {errno}")
+        }
+        Removal::Failed(errno) => {
+            let errno = cordboard::Errno::from(errno);
+            format!("{file} is left empty: {errno} removing it")
+        }
+    })
 }
 
 /// A private name, or its number is taken.
@@ -73,23 +106,20 @@ pub fn remove(directory: BorrowedFd<'_>, name: &Path, known: Id) -> (Removal, Op
 }
 
 /// The same for a regular file that this process has made, if it is empty and
-/// no other process has it open. Where the file system cannot tell, it stays:
-/// [`Removal::Failed`]. This is to be the only descriptor of ours.
+/// no other process has it open. Where that is not known, it stays:
+/// [`Removal::Unsure`]. This is to be the only descriptor of ours.
 pub fn remove_unused(
     directory: BorrowedFd<'_>,
     name: &Path,
     file: BorrowedFd<'_>,
 ) -> (Removal, Option<PathBuf>) {
-    let lease = match WriteLease::take(file) {
-        Ok(lease) => lease,
-        Err(Errno::AGAIN) => return (Removal::Used, None),
-        Err(errno) => return (Removal::Failed(errno), None),
-    };
-    // From here on no other process writes to it.
-    match rustix::fs::fstat(file) {
-        Ok(stat) if stat.st_size > 0 => (Removal::Used, None),
-        Ok(stat) => remove_if(directory, name, id(&stat), &|| lease.is_whole()),
-        Err(errno) => (Removal::Failed(errno), None),
+    // With a lease no other process writes to it from here on.
+    let lease = WriteLease::take(file);
+    match (rustix::fs::fstat(file), lease) {
+        (Ok(stat), _) if stat.st_size > 0 => (Removal::Used, None),
+        (Ok(stat), Ok(lease)) => remove_if(directory, name, id(&stat), &|| lease.is_whole()),
+        (_, Err(errno)) => (Removal::Unsure(errno), None),
+        (Err(errno), _) => (Removal::Failed(errno), None),
     }
 }
 
@@ -278,10 +308,11 @@ mod tests {
         let file = fs::File::create(&path).unwrap();
         let theirs = fs::OpenOptions::new().append(true).open(&path).unwrap();
         let by = |file: &fs::File| remove_unused(CWD, &path, file.as_fd());
-        assert_eq!(by(&file), (Removal::Used, None));
+        let unsure = || (Removal::Unsure(Errno::AGAIN), None);
+        assert_eq!(by(&file), unsure());
         drop(theirs);
         let reads = fs::File::open(&path).unwrap();
-        assert_eq!(by(&file), (Removal::Used, None));
+        assert_eq!(by(&file), unsure());
         drop(reads);
         fs::write(&path, b"theirs").unwrap();
         assert_eq!(by(&file), (Removal::Used, None));

@@ -36,7 +36,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         flags.writing.append,
     )?;
     let moved = move_all(session, &flags.source, (&source, &sink), request);
-    let report = moved.inspect_err(|_| sink.unmake())?;
+    let report = moved.map_err(|problem| problem.leaving(sink.unmake()))?;
     let ended = match report.ended {
         // The stages sent what they held only now: the peer has the same time
         // to acknowledge it as at the source's end.

@@ -59,7 +59,9 @@ impl Job {
             match remove(to.directory, to.name, id(&there)) {
                 (Removal::Removed, _) => {}
                 (Removal::Failed(errno), _) => return Err(writing(errno)),
-                (Removal::Another | Removal::Used, _) => return Err(replaced(to)),
+                (Removal::Another | Removal::Used | Removal::Unsure(_), _) => {
+                    return Err(replaced(to));
+                }
                 (Removal::Displaced, private) => {
                     let private = private.unwrap_or_default();
                     let now = format!("the first replacement is now named {}", private.display());

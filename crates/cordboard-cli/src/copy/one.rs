@@ -16,7 +16,7 @@ use super::{Job, kind, special, verify};
 use crate::failure::{Refused, ended};
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::removal::{Removal, id, remove_unused};
+use crate::removal::{id, left, remove_unused};
 use crate::request;
 use crate::session::Moved;
 use crate::signals::{again, interruptible, stop};
@@ -303,22 +303,13 @@ fn account(
         return problem;
     }
     if made.fresh && stat.st_size == 0 && !state.complete {
-        match remove_unused(to.directory, to.name, made.fd.as_fd()) {
-            (Removal::Removed, _) => problem.text += &format!("; {to} was not made"),
-            (Removal::Another, _) => {
-                problem.text += &format!("; {to} was moved or replaced, and is left as it is");
+        let removed = remove_unused(to.directory, to.name, made.fd.as_fd());
+        match left(to, removed) {
+            None => problem.text += &format!("; {to} was not made"),
+            Some(left) if state.again || stop().is_some() => {
+                told.line(format_args!("cordboard: {left}"));
             }
-            (Removal::Displaced, private) => {
-                let private = private.unwrap_or_default();
-                problem.text += &format!(
-                    "; {to} was replaced meanwhile: the file that was there before is now named {}",
-                    private.display()
-                );
-            }
-            (Removal::Used, _) => {
-                problem.text += &format!("; another process has opened {to}, which is left");
-            }
-            (Removal::Failed(_), _) => problem.text += &format!("; {to} is empty"),
+            Some(left) => problem.text += &format!("; {left}"),
         }
         return problem;
     }
@@ -421,8 +412,11 @@ mod tests {
         let opened = std::cell::RefCell::new(None);
         let append = || std::fs::OpenOptions::new().append(true).open(at("sink"));
         let said = failing(dir.path(), || *opened.borrow_mut() = append().ok());
-        assert!(said.contains("another process has opened"), "{said}");
-        assert!(said.contains("sink, which is left"), "{said}");
+        assert!(
+            said.contains("sink is left, as another process may"),
+            "{said}"
+        );
+        assert!(said.contains("(EAGAIN)"), "{said}");
         assert!(at("sink").exists());
         drop(opened);
         std::fs::remove_file(at("sink")).unwrap();

@@ -15,7 +15,7 @@ use super::standard;
 use super::unix::{self, SocketFile};
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::removal::{id, remove_unused};
+use crate::removal::{id, left, remove_unused};
 use crate::signals::{again, go_on, interruptible};
 use crate::sys::close;
 use crate::there::there;
@@ -155,10 +155,14 @@ impl Opened {
     }
 
     /// Removes a file that did not exist before and is empty, if no other process
-    /// has it open.
-    pub fn unmake(&self) {
-        if let Some(path) = &self.created {
-            remove_unused(CWD, path, self.as_fd());
+    /// has it open. Returns what is to be said of one that stays all the same.
+    #[must_use]
+    pub fn unmake(&self) -> Option<String> {
+        let path = self.created.as_ref()?;
+        // What has come to it is in the account.
+        match rustix::fs::fstat(self) {
+            Ok(stat) if stat.st_size > 0 => None,
+            _ => left(&self.shown, remove_unused(CWD, path, self.as_fd())),
         }
     }
 }

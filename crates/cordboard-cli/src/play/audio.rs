@@ -10,8 +10,9 @@ use crate::failure::{failed, operand, refused};
 use crate::hints::Doing;
 use crate::problem::Problem;
 
-/// What is left of the sink, or why it could not be closed.
-type Rest = Result<Option<Opened>, Problem>;
+/// What is left of the sink, or why it could not be closed; and what is to be
+/// said of a new file that stays.
+type Rest = (Result<Option<Opened>, Problem>, Option<String>);
 
 /// The audio on its way.
 pub struct Audio {
@@ -29,6 +30,8 @@ pub struct Over {
     pub report: Report,
     /// What went wrong.
     pub problem: Option<Problem>,
+    /// What is to be said of a new sink that stays, though it got nothing.
+    pub stays: Option<String>,
     /// What of its sink is still to be [finished](Opened::finish).
     pub rest: Option<Opened>,
 }
@@ -45,24 +48,25 @@ impl Audio {
         let kinds = [Doing::moving(&source), Doing::moving(&sink)];
         let started = cordboard::start(&source, &sink, request);
         let running = started.map_err(|failure| {
-            sink.unmake();
             let side = failure.report.failed;
-            refused(operand(side, &shown[0], &shown[1]), &failure)
+            let problem = refused(operand(side, &shown[0], &shown[1]), &failure);
+            problem.leaving(sink.unmake())
         })?;
         // Made now, so that there is one later.
         running.fd().map_err(|errno| {
             let text = format!("{errno} making a descriptor to wait for its end");
             Problem::refused(shown[0].as_str(), Side::Source, errno, text)
         })?;
-        let rest = Arc::new(Mutex::new(Rest::Ok(None)));
+        let rest = Arc::new(Mutex::new((Ok(None), None)));
         let (slot, control) = (Arc::clone(&rest), control.clone());
         // On the engine's thread, and not when the video next has time for it:
         // whoever waits for the end of the audio may be who reads the video.
         running.on_end(move |report| {
             drop(source);
-            if report.ended != Ended::Eof {
-                sink.unmake();
-            }
+            let stays = match report.ended {
+                Ended::Eof => None,
+                _ => sink.unmake(),
+            };
             if report.ended == Ended::Error {
                 control.cancel();
             }
@@ -70,7 +74,7 @@ impl Audio {
             if left.is_err() {
                 control.cancel();
             }
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = left;
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = (left, stays);
         });
         Ok(Audio {
             running,
@@ -112,7 +116,8 @@ impl Audio {
         let problem = (report.ended == Ended::Error)
             .then(|| failed(operand(report.failed, source, sink), &report, doing));
         let mut slot = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
-        let (rest, unclosed) = match std::mem::replace(&mut *slot, Ok(None)) {
+        let (left, stays) = std::mem::replace(&mut *slot, (Ok(None), None));
+        let (rest, unclosed) = match left {
             Ok(rest) => (rest, None),
             Err(problem) => (None, Some(problem)),
         };
@@ -120,6 +125,7 @@ impl Audio {
             rest,
             report,
             problem: problem.or(unclosed),
+            stays,
         }
     }
 }

@@ -50,7 +50,7 @@ impl Ends {
         let video = source(&video, &flags.video).map_err(of(Which::Video))?;
         let audio_to = sink(&audio_to, &flags.audio_to).map_err(of(Which::Audio))?;
         let video_to = sink(&video_to, &flags.video_to)
-            .inspect_err(|_| audio_to.unmake())
+            .map_err(|problem| problem.leaving(audio_to.unmake()))
             .map_err(of(Which::Video))?;
         let list = list.as_ref().zip(flags.lateness.as_ref());
         let list = list.map(|(name, shown)| sink(name, shown)).transpose();
@@ -63,10 +63,7 @@ impl Ends {
         };
         match list {
             Ok(list) => ends.list = list,
-            Err(problem) => {
-                ends.unmake();
-                return Err((None, problem));
-            }
+            Err(problem) => return Err((None, problem.leaving(ends.unmake()))),
         }
         Ok(ends)
     }
@@ -108,12 +105,19 @@ impl Ends {
 
     /// Removes sinks that did not exist before and got nothing. One that is
     /// another's file too is closed first, since the file would count as open.
-    pub fn unmake(self) {
+    /// Returns what is to be said of those that stay all the same.
+    pub fn unmake(self) -> Option<String> {
         let all = [self.audio_to, self.video_to].into_iter().chain(self.list);
         let (new, others): (Vec<_>, Vec<_>) = all.partition(Opened::is_new);
         drop(others);
-        new.iter().for_each(Opened::unmake);
+        all_left(&new)
     }
+}
+
+/// What is to be said of new sinks that stay, once they were to be removed.
+pub fn all_left<'a>(sinks: impl IntoIterator<Item = &'a Opened>) -> Option<String> {
+    let left: Vec<String> = sinks.into_iter().filter_map(Opened::unmake).collect();
+    (!left.is_empty()).then(|| left.join("; "))
 }
 
 /// As the trouble of this one.

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use cordboard::{Ended, Request, Side, Size, Sparse};
 
 use self::audio::Audio;
-use self::ends::{Ends, Lines, Trouble, of};
+use self::ends::{Ends, Lines, Trouble, all_left, of};
 use self::keys::Keys;
 use self::live::{Film, Live};
 use self::pace::Pace;
@@ -28,7 +28,7 @@ use self::video::Video;
 use crate::endpoint::Opened;
 use crate::flags::{Play, Range, When};
 use crate::hints::Doing;
-use crate::problem::{Problem, errno, tell};
+use crate::problem::{Problem, errno, tell, tell_left};
 use crate::progress::is_on;
 use crate::report::Account;
 use crate::{request, signals};
@@ -69,9 +69,8 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
         ..audio.clone()
     };
     let ends = Ends::open(flags)?;
-    if let Err(trouble) = ends.ready(&audio, &video) {
-        ends.unmake();
-        return Err(trouble);
+    if let Err((which, problem)) = ends.ready(&audio, &video) {
+        return Err((which, problem.leaving(ends.unmake())));
     }
 
     let sinks = [
@@ -90,9 +89,8 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
     };
     let started = Audio::start(ends.audio, ends.audio_to, audio, signals::polled());
     let audio = started
-        .inspect_err(|_| {
-            ends.video_to.unmake();
-            ends.list.iter().for_each(Opened::unmake);
+        .map_err(|problem| {
+            problem.leaving(all_left([&ends.video_to].into_iter().chain(&ends.list)))
         })
         .map_err(of(Which::Audio))?;
     let mut video = Video::new(ends.video, ends.video_to, video);
@@ -116,7 +114,7 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
 fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill: &mut Playbill) {
     let elapsed = live::now().saturating_sub(tally.start());
     // Whoever reads the video need not wait for the end of the audio.
-    let (mut account, problem, video_to) = video.end(close);
+    let (mut account, (problem, left), video_to) = video.end(close);
     let wake = match close {
         Close::End => live.wait_for_audio(&tally),
         Close::Quit | Close::Over => Wake::Over,
@@ -137,13 +135,14 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
     bill.audio.add(&audio.report);
     bill.tally = Some(tally);
     let problems = [
-        (None, unwaitable),
-        (Some(Which::Video), problem),
-        (Some(Which::Audio), audio.problem),
+        (None, unwaitable, None),
+        (Some(Which::Video), problem, left),
+        (Some(Which::Audio), audio.problem, audio.stays),
     ];
-    for (which, problem) in problems {
-        if let Some(problem) = problem {
-            bill.problem(which, &problem);
+    for (which, problem, left) in problems {
+        match problem {
+            Some(problem) => bill.problem(which, &problem.leaving(left)),
+            None => left.iter().for_each(|left| tell_left(left)),
         }
     }
     if let Some(error) = unlisted {

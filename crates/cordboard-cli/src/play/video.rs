@@ -171,20 +171,26 @@ impl Video {
 
     /// Nothing more is shown: the sink's reader sees the end; a new file that
     /// got nothing before it came to that, by `close`, is removed. What of the
-    /// sink is still to be [finished](Opened::finish).
-    pub fn end(mut self, close: Close) -> (Account, Option<Problem>, Option<Opened>) {
-        if close != Close::End {
-            self.sink.unmake();
-        }
+    /// sink is still to be [finished](Opened::finish). With a problem comes what
+    /// is to be said of a new file that stays all the same.
+    pub fn end(mut self, close: Close) -> (Account, Said, Option<Opened>) {
+        let left = match close {
+            Close::End => None,
+            Close::Quit | Close::Over => self.sink.unmake(),
+        };
         match self.sink.end() {
-            Ok(rest) => (self.account, self.problem, rest),
+            Ok(rest) => (self.account, (self.problem, left), rest),
             Err(problem) => {
                 self.account.problem(&problem);
-                (self.account, self.problem.or(Some(problem)), None)
+                let problem = self.problem.or(Some(problem));
+                (self.account, (problem, left), None)
             }
         }
     }
 }
+
+/// What went wrong, and what is left behind.
+type Said = (Option<Problem>, Option<String>);
 
 /// A file with a size: those that are made up as they are read have none.
 fn is_file(end: &Opened) -> bool {

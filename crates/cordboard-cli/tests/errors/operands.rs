@@ -200,6 +200,37 @@ fn a_new_file_that_got_nothing_is_not_left_behind() {
     assert!(!sink.exists());
 }
 
+/// No lease is to be had while another descriptor of it is open.
+#[test]
+fn a_new_file_that_another_may_have_open_is_left_and_told_of() {
+    for stop in [false, true] {
+        let dir = dir();
+        let sink = dir.path().join("d");
+        let mut child = cordboard()
+            .args(["splice", "--unzstd", "-"])
+            .arg(&sink)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let _reads = until("the sink", || std::fs::File::open(&sink).ok());
+        let left = "d is left, as another process may have it open";
+        match stop {
+            false => {
+                feed(&mut child, b"nothing of the kind");
+                end(child).fails(1, &["no zstd data", left, "EAGAIN"]);
+            }
+            true => {
+                signal(child.id(), rustix::process::Signal::INT);
+                let run = end(child);
+                assert_eq!(run.code(), 130);
+                assert!(run.stderr().contains(left), "{}", run.stderr());
+            }
+        }
+        assert_eq!(read(&sink), b"");
+    }
+}
+
 #[test]
 fn files_that_may_not_be_read_or_written() {
     if !root("to become somebody else") {

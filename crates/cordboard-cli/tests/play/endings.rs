@@ -200,3 +200,32 @@ fn a_standard_output_that_nobody_reads_ends_it_without_a_word() {
     assert_eq!(run.stderr().lines().count(), 1, "{}", run.stderr());
     assert_eq!(run.json()["errno"], "EPIPE");
 }
+
+/// No lease is to be had while another descriptor of a file is open.
+#[test]
+fn a_new_sink_that_another_may_have_open_is_left_and_told_of() {
+    let film = Film::new(FRAME);
+    let [audio, video] = film.names();
+    let [new, stuck] = ["new", "fifo"].map(|name| film.path(name));
+    let (new_, stuck) = (new.to_str().unwrap(), fifo(&stuck));
+    // Nothing comes to the sink that is new: of the audio, of the video, of both
+    // before they have begun.
+    for ends in [
+        ["-", video, new_, "/dev/null"],
+        [audio, "-", "/dev/null", new_],
+        [audio, video, new_, stuck],
+    ] {
+        let child = play(ends, &["--fps", "0.0001"]);
+        let reads = until("the sink", || File::open(&new).ok());
+        until("sleep", || sleeping(child.id()).then_some(()));
+        signal(child.id(), Signal::INT);
+        let run = end(child);
+        let stderr = run.stderr();
+        assert_eq!(run.code(), 130, "{stderr}");
+        let left = "new is left, as another process may have it open";
+        assert!(stderr.contains(left), "{ends:?}: {stderr}");
+        assert_eq!(read(&new), b"");
+        drop(reads);
+        std::fs::remove_file(&new).unwrap();
+    }
+}
