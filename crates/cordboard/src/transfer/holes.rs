@@ -111,7 +111,12 @@ impl Walk {
         }
     }
 
-    /// The descriptor that it has opened, for the caller to close.
+    /// The descriptor that it has opened.
+    pub(crate) fn own(&self) -> Option<&OwnedFd> {
+        self.own.as_ref()
+    }
+
+    /// The same, for the caller to close.
     pub(crate) fn into_own(self) -> Option<OwnedFd> {
         self.own
     }

@@ -45,7 +45,7 @@ use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Ready, Step};
 use crate::route::{Backend, Declined, PathName, Route};
 use crate::stage::Stages;
-use crate::sys::lend;
+use crate::sys::{Identity, identity, lend};
 
 /// All the state of one transfer.
 ///
@@ -95,8 +95,26 @@ pub struct Transfer<'a> {
     #[allow(dead_code, reason = "kept open, never looked at")]
     owned: Option<[OwnedFd; 2]>,
     /// Terminals that were opened again, so as not to wait.
-    #[allow(dead_code, reason = "kept open, never looked at")]
-    reopened: Vec<OwnedFd>,
+    reopened: Vec<Reopened>,
+}
+
+/// A terminal that was opened again, and which file that was.
+struct Reopened {
+    fd: OwnedFd,
+    id: Option<Identity>,
+}
+
+impl Reopened {
+    fn is_still(&self) -> bool {
+        self.id.is_some() && identity(&self.fd) == self.id
+    }
+
+    /// Closes it, where it is still its own.
+    fn close(self) {
+        if !self.is_still() {
+            std::mem::forget(self.fd);
+        }
+    }
 }
 
 impl<'a> Transfer<'a> {
@@ -216,9 +234,11 @@ impl<'a> Transfer<'a> {
     /// up) and where a server gives it, and asking a server may take for ever.
     pub(crate) fn has_its_own(&self) -> bool {
         let owned = self.owned.iter().flatten();
-        owned
-            .zip([self.source(), self.sink()])
+        let walks = (self.walk.as_ref()).and_then(holes::Walk::own);
+        (owned.zip([self.source(), self.sink()]))
+            .chain(walks.map(|fd| (fd, self.source())))
             .all(|(fd, end)| is_still(fd, end))
+            && self.reopened.iter().all(Reopened::is_still)
     }
 
     /// Drops it, and closes the descriptors that it owns, where they are still
@@ -229,6 +249,7 @@ impl<'a> Transfer<'a> {
         }
         // They borrow them.
         (self.current, self.walk) = (None, None);
+        self.close_reopened();
         let Some([source, sink]) = self.owned.take() else {
             return;
         };
@@ -237,6 +258,10 @@ impl<'a> Transfer<'a> {
         if !is_still(&sink, self.sink()) {
             std::mem::forget(sink);
         }
+    }
+
+    fn close_reopened(&mut self) {
+        (self.reopened.drain(..)).for_each(Reopened::close);
     }
 
     /// Drops it, where somebody else may have closed its descriptors: what has
@@ -248,14 +273,12 @@ impl<'a> Transfer<'a> {
         let ids = [self.source(), self.sink()].map(|side| side.facts().id);
         let ids = ids.map(|id| id.map(|id| (id.device, id.inode)));
         let walks = self.walk.take().and_then(holes::Walk::into_own);
-        let again = std::mem::take(&mut self.reopened).into_iter().chain(walks);
-        // What was opened again is one of the two files.
-        let again = again.map(|fd| (fd, &ids[..]));
+        self.close_reopened();
         let owned = self.owned.take().into_iter().flatten();
-        let owned = owned.zip(ids.iter().map(std::slice::from_ref));
-        for (fd, ids) in owned.chain(again) {
-            let now = crate::sys::identity(&fd);
-            if now.is_none() || !ids.contains(&now) {
+        // The walk has opened the source.
+        for (fd, id) in owned.zip(ids).chain(walks.map(|fd| (fd, ids[0]))) {
+            let now = identity(&fd);
+            if now.is_none() || now != id {
                 std::mem::forget(fd);
             }
         }
@@ -288,7 +311,8 @@ impl<'a> Transfer<'a> {
                 ..*end.facts()
             });
             ready.never_waits = true;
-            self.reopened.push(fd);
+            let id = identity(&fd);
+            self.reopened.push(Reopened { fd, id });
         }
     }
 
@@ -372,7 +396,7 @@ fn is_still(fd: &OwnedFd, end: &Endpoint<'_>) -> bool {
         None => facts.kind == Kind::Pipe || facts.kind.is_socket(),
     };
     let known = facts.id.filter(|_| stays);
-    let now = known.and_then(|_| crate::sys::identity(fd));
+    let now = known.and_then(|_| identity(fd));
     match (known, now) {
         (Some(id), Some(now)) => now == (id.device, id.inode),
         // Closed, and nothing else has the number.

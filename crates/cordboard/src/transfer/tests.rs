@@ -303,3 +303,55 @@ fn what_is_let_go_of_closes_nothing_of_others() {
         own.iter().all(|number| at(*number).is_some())
     }));
 }
+
+/// The same of a transfer that ends, of which the host has closed only what was
+/// opened again: a terminal, or the source to look for holes.
+#[test]
+fn what_was_opened_again_is_looked_at_before_it_is_closed() {
+    use crate::sys::{at, identity};
+    fn of_others(transfer: Transfer<'_>, number: i32, host: &std::fs::File) -> bool {
+        assert!(transfer.has_its_own());
+        testkit::child::replace(at(number).unwrap(), host.as_fd());
+        assert!(!transfer.has_its_own());
+        transfer.close();
+        at(number).is_some_and(|now| identity(now) == identity(host))
+    }
+    let [terminal, _master] = pty();
+    let (_reader, pipe) = std::io::pipe().unwrap();
+    let (mut source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    source.write_all(b"data").unwrap();
+    source.set_len(1 << 20).unwrap();
+    let host = tempfile::tempfile().unwrap();
+    assert!(testkit::child::in_a_child(|| {
+        let mut transfer =
+            Transfer::new(terminal.as_fd(), pipe.as_fd(), Request::default()).unwrap();
+        transfer.reopen_terminals();
+        let number = transfer.flow.source_fd().as_raw_fd();
+        assert_ne!(number, terminal.as_raw_fd());
+        of_others(transfer, number, &host)
+    }));
+    assert!(testkit::child::in_a_child(|| {
+        let request = Request {
+            source_offset: Some(0),
+            sink_offset: Some(0),
+            switches: Some(crate::Switches::only(&[crate::PathName::ReadWrite])),
+            ..Request::default()
+        };
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let before: Vec<i32> = (0..200).filter(|number| at(*number).is_some()).collect();
+        assert!(matches!(transfer.step(), Turn::Moved(_)));
+        let mut own = (0..200).filter(|number| at(*number).is_some() && !before.contains(number));
+        let number = own.next().unwrap();
+        assert_eq!(own.next(), None);
+        of_others(transfer, number, &host)
+    }));
+    // What was let go of and is still its own is closed.
+    assert!(testkit::child::in_a_child(|| {
+        let mut transfer =
+            Transfer::new(terminal.as_fd(), pipe.as_fd(), Request::default()).unwrap();
+        transfer.reopen_terminals();
+        let number = transfer.flow.source_fd().as_raw_fd();
+        transfer.let_go();
+        at(number).is_none()
+    }));
+}
