@@ -12,8 +12,8 @@ use crate::errno::Errno;
 use crate::path::{self, Cursor};
 use crate::route::{Declined, PathName, Why};
 
-/// So many calls in a row may be interrupted while what is in hand is passed on:
-/// more are a file system's way to refuse.
+/// So many calls in a row may be interrupted while what is in hand is passed on,
+/// or synced: more are a file system's way to refuse.
 const INTERRUPTIONS: u32 = 32;
 
 /// How the transfer ended, as the report will have it.
@@ -118,22 +118,29 @@ impl Transfer<'_> {
         Outcome { report, stranded }
     }
 
-    /// A caller's signal is no failure of the device, unless that was to end it;
-    /// and some file systems in user space answer with `EINTR` each time.
+    /// A caller's signal is no failure of the device, unless that was to end it:
+    /// a sync may take longer than the idle limit before one comes. But some file
+    /// systems in user space answer with `EINTR` each time.
     fn sync(&self, waiter: &mut dyn Waiter, verdict: &mut Verdict) {
         let control = self.control.as_ref();
         let start = waiter.now();
+        let mut interruptions = 0_u32;
         loop {
             let Err(errno) = rustix::fs::fsync(self.flow.sink_fd()) else {
                 return;
             };
-            let again = errno == rustix::io::Errno::INTR;
-            let idle = self.request.idle;
-            if again && (waiter.is_cancelled() || control.is_some_and(Control::is_cancelled)) {
+            let interrupted = errno == rustix::io::Errno::INTR;
+            if interrupted && (waiter.is_cancelled() || control.is_some_and(Control::is_cancelled))
+            {
                 verdict.ended = Ended::Cancelled;
                 return;
             }
-            if !again || idle.is_some_and(|idle| waiter.now().saturating_sub(start) >= idle) {
+            interruptions = interruptions.saturating_add(1);
+            let mut idle = || {
+                let limit = self.request.idle;
+                limit.is_some_and(|limit| waiter.now().saturating_sub(start) >= limit)
+            };
+            if !interrupted || interruptions > INTERRUPTIONS && idle() {
                 return verdict.fail(Side::Sink, errno.into());
             }
         }

@@ -20,6 +20,8 @@ mod request;
 mod stages;
 mod step;
 #[cfg(test)]
+mod sync_tests;
+#[cfg(test)]
 mod tests;
 mod turn;
 mod wait;
