@@ -95,8 +95,11 @@ impl Buffer {
         // SAFETY: the range is this mapping, and no byte of it changes.
         let _ = unsafe { madvise(start, length, Advice::LinuxNoHugepage) };
         if buffer.is_locked() {
-            // It stays locked, each page from its first use on. `mlock2(2)`,
-            // since Linux 4.4.
+            // Before Linux 5.18 `mlock2(2)` is `ENOMEM` where there is no access
+            // (`mm/gup.c`, `check_vma_flags`). To read alone brings no page.
+            // SAFETY: as above; nothing borrows it yet.
+            unsafe { mprotect(start, length, MprotectFlags::READ) }?;
+            // It stays locked, each page from its first use on. Since Linux 4.4.
             // SAFETY: as above.
             unsafe { mlock_with(start, length, MlockFlags::ONFAULT) }?;
         }
