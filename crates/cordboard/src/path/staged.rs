@@ -40,6 +40,8 @@ pub(crate) struct Staged {
     /// What the sink wants at once.
     unit: usize,
     ended: bool,
+    /// No byte was asked for: that none has come is no fault of the source.
+    nothing: bool,
     /// Why the source gives no more.
     failed: Option<Errno>,
 }
@@ -76,6 +78,7 @@ impl Staged {
             outlet: Outlet::new(),
             unit,
             ended: false,
+            nothing: flow.left == 0 && flow.read == 0,
             failed: None,
         })
     }
@@ -89,7 +92,8 @@ impl Staged {
 
     fn behind(&self, flow: &Flow<'_>) -> Behind {
         match self.ended || flow.left == 0 {
-            true if self.failed.is_some() || flow.cut_short && !self.ended => Behind::Cut,
+            true if self.failed.is_some() || self.nothing => Behind::Cut,
+            true if flow.cut_short && !self.ended => Behind::Cut,
             true => Behind::End,
             false => Behind::More,
         }

@@ -63,6 +63,53 @@ fn a_frame_that_is_cut_off() {
     assert!(got == data, "{report:?}");
 }
 
+/// No byte is asked for, so that none comes is no fault: nothing is read, and
+/// what is written is what the stages make of nothing.
+#[test]
+fn a_size_of_none_ends_well() {
+    let _dog = watchdog("a_size_of_none_ends_well");
+    let stages: [&[&str]; 9] = [
+        &["crc32", "xxh3", "blake3"],
+        &["count"],
+        &["zstd"],
+        &["unzstd"],
+        &["crc32", "unzstd", "count"],
+        &["unzstd", "unzstd"],
+        &["unzstd", "zstd"],
+        &["zstd", "unzstd"],
+        &["zstd", "zstd"],
+    ];
+    for bytes in [&packed(&data(1000))[..], b"plain text", b""] {
+        for (from, names) in
+            (super::common::SOURCES.into_iter()).flat_map(|from| stages.map(|names| (from, names)))
+        {
+            let source = Source::new(from, bytes);
+            let sink = Sink::new(To::File, 0);
+            let request = Request {
+                size: cordboard::Size::Bytes(0),
+                ..any()
+            };
+            let outcome = run(&source.fd, &sink.fd, request, names);
+            let what = format!("{from:?}, {names:?}: {outcome:?}");
+            let report = &outcome.report;
+            by_user_space(report, names);
+            assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
+            assert_eq!((report.read, report.stranded), (0, 0), "{what}");
+            for stage in &report.stages {
+                assert_eq!(stage.fault, None, "{what}");
+            }
+            assert!(source.rest() == bytes, "{what}");
+            let got = sink.got();
+            assert_eq!(report.written, got.len() as u64, "{what}");
+            match names {
+                ["zstd"] | ["unzstd", "zstd"] => assert_eq!(got, packed(b""), "{what}"),
+                ["zstd", "zstd"] => assert_eq!(unpacked(&got), packed(b""), "{what}"),
+                _ => assert_eq!(got, b"", "{what}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn something_else_behind_the_frame_stays_in_a_file() {
     let _dog = watchdog("something_else_behind_the_frame_stays_in_a_file");
