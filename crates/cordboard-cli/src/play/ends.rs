@@ -103,9 +103,10 @@ impl Ends {
         list.map_err(|problem| (None, problem))
     }
 
-    /// Removes sinks that did not exist before and got nothing. One that is
-    /// another's file too is closed first, since the file would count as open.
-    /// Returns what is to be said of those that stay all the same.
+    /// Removes sinks that did not exist before and got nothing. A sink that
+    /// is the same file as a new one is closed first: with two descriptors, the
+    /// file would count as open elsewhere. Returns what is to be said of those
+    /// that stay all the same.
     pub fn unmake(self) -> Option<String> {
         let all = [self.audio_to, self.video_to].into_iter().chain(self.list);
         let (new, others): (Vec<_>, Vec<_>) = all.partition(Opened::is_new);

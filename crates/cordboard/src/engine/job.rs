@@ -63,7 +63,6 @@ impl Job {
         }
         self.unwatch();
         let job = *self;
-        drop(job.listed);
         let mut waiter = Closing {
             poll: job.ticket.core.clock(),
             ticket: &job.ticket,
@@ -72,9 +71,15 @@ impl Job {
             .ending
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
         drop(job.wake);
-        let (transfer, start) = (job.transfer, job.course.start);
+        let (transfer, start, listed) = (job.transfer, job.course.start, job.listed);
         // A caller's observer or stage may panic; the thread is the others' too.
-        let settled = guarded(|| transfer.settle(turn, &mut waiter, start));
+        let settled = guarded(|| {
+            let (outcome, open) = transfer.account(turn, &mut waiter, start);
+            // Not before: the account may take long, for a sync.
+            drop(listed);
+            open.close();
+            outcome
+        });
         match settled {
             Some(outcome) => job.ticket.end(outcome),
             // As the ticket tells it.

@@ -87,7 +87,7 @@ enum Way {
 
 /// The ways to try, in this order. A block that stays, because the end lies
 /// within it, is to be one without data. On xfs, `fallocate(2)` marks the file:
-/// what it has reserved behind the end for writes to come, stays after the close
+/// what it has reserved behind the end for writes to come stays after the close
 /// (`XFS_DIFLAG_PREALLOC`, `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c).
 fn ways(fd: BorrowedFd<'_>, end: u64) -> [Way; 3] {
     let is_xfs = || rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type as u32 == XFS);

@@ -84,9 +84,9 @@ impl Buffer {
         Buffer::untouched(whole).or_else(|_| Buffer::with_capacity(least))
     }
 
-    /// Memory of which the kernel provides no page before it is touched. What it
-    /// has no access to, it does not provide at once where a process locks what
-    /// it maps (`mlockall(2)`, `MCL_FUTURE`).
+    /// Memory of which the kernel provides no page before it is touched. It is
+    /// mapped without access: where a process locks what it maps (`mlockall(2)`,
+    /// `MCL_FUTURE`), the kernel provides all that is accessible at once.
     fn untouched(length: usize) -> Result<Buffer, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let mut buffer = Buffer::map_with(length, ProtFlags::empty(), flags)?;

@@ -33,13 +33,21 @@ impl Verdict {
 }
 
 impl Transfer<'_> {
-    /// Closes the account.
-    pub(crate) fn settle(
+    /// Closes the account, and the descriptors.
+    pub(crate) fn settle(self, turn: Turn, waiter: &mut dyn Waiter, start: Duration) -> Outcome {
+        let (outcome, open) = self.account(turn, waiter, start);
+        open.close();
+        outcome
+    }
+
+    /// Closes the account; what is returned with it is still to be
+    /// [closed](Transfer::close).
+    pub(crate) fn account(
         mut self,
         turn: Turn,
         waiter: &mut dyn Waiter,
         start: Duration,
-    ) -> Outcome {
+    ) -> (Outcome, Self) {
         let mut verdict = match turn {
             Turn::Done(ended) => Verdict {
                 ended,
@@ -113,9 +121,7 @@ impl Transfer<'_> {
             stages: self.flow.stages.report(),
             elapsed: waiter.now().saturating_sub(start),
         };
-        // The host may have closed all descriptors meanwhile.
-        self.close();
-        Outcome { report, stranded }
+        (Outcome { report, stranded }, self)
     }
 
     /// A caller's signal is no failure of the device, unless that was to end it:

@@ -244,7 +244,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Drops it, and closes the descriptors that it owns, where they are still
-    /// its own.
+    /// its own: the host may have closed them.
     pub(crate) fn close(mut self) {
         if !self.has_its_own() {
             return self.let_go();

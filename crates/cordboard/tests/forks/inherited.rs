@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-use cordboard::{Ended, Engine, PathName, Running, Stranded, Transfer, start};
+use cordboard::{Ended, Engine, PathName, Request, Running, Stranded, Transfer, start};
 use testkit::child::{Heir, in_a_child};
 use testkit::needs::Need;
 
@@ -140,4 +140,40 @@ fn a_child_keeps_no_end_of_its_parents_transfers() {
             assert_eq!(rustix::io::read(&end, &mut [0; 9]), Ok(0));
         }
     }
+}
+
+/// A child that is forked while the sink is synced at the end, which may take
+/// long.
+#[test]
+fn a_child_keeps_no_end_of_a_transfer_that_is_being_synced() {
+    let _dog = watchdog("a_child_keeps_no_end_of_a_transfer_that_is_being_synced");
+    if !common::alone("inherited::a_child_keeps_no_end_of_a_transfer_that_is_being_synced") {
+        return;
+    }
+    let (source, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(b"one").unwrap();
+    let inode = rustix::fs::fstat(&source).unwrap().st_ino;
+    let request = Request {
+        size: 3.into(),
+        sync: true,
+        ..common::any()
+    };
+    let sink = tempfile::tempfile().unwrap();
+    let transfer = Transfer::owning(source.into(), sink.into(), request).unwrap();
+    let mut report = None;
+    let body = || report = Some(transfer.start().unwrap().wait().report);
+    let mut left = Vec::new();
+    let forks = || {
+        assert!(
+            numbers_of(inode).len() == 2,
+            "the source, and its other end"
+        );
+        left.push(in_a_child(|| carries() && numbers_of(inode).len() == 1));
+    };
+    let Some(syncs) = testkit::midst::at_each(&[libc::SYS_fsync], body, forks) else {
+        return testkit::skip::report("a child", "calls of another thread cannot be held");
+    };
+    assert_eq!((syncs, &left[..]), (1, &[true][..]));
+    let report = report.unwrap();
+    assert_eq!((report.ended, report.written), (Ended::Size, 3));
 }
