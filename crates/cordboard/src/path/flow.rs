@@ -9,6 +9,7 @@ use rustix::net::RecvFlags;
 
 use super::Verdict;
 use super::cursor::{Cursor, move_cursor, place_of};
+use super::direct::Room;
 use crate::endpoint::resets::Writer;
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
@@ -91,6 +92,9 @@ pub(crate) struct Flow<'fd> {
     /// The sink is a file that may be shorter than where it is written next: no
     /// write may go to its end instead, if another process sets `O_APPEND`.
     pub(crate) in_place: bool,
+    /// What the sink was made longer by, until it is known to be as long as what
+    /// is counted.
+    pub(crate) room: Option<Room>,
     /// How the kernel is given work that it does on its own.
     pub(crate) backend: Backend,
     /// What sits between reading and writing.
@@ -169,6 +173,21 @@ impl<'fd> Flow<'fd> {
         self.read += bytes;
         self.left = self.left.saturating_sub(bytes);
         self.span = self.span.saturating_sub(bytes);
+    }
+
+    /// Cuts off what a path has made the sink longer by, and nothing has filled.
+    ///
+    /// # Errors
+    ///
+    /// Of `fstat(2)` or `ftruncate(2)`: the sink may be longer than what is
+    /// counted. It may be tried again.
+    pub(crate) fn trim(&mut self) -> Result<(), Errno> {
+        let Some(mut room) = self.room.take() else {
+            return Ok(());
+        };
+        let done = (self.sink_place()).and_then(|to| room.trim(self.sink_fd(), to));
+        self.room = done.is_err().then_some(room);
+        done
     }
 
     /// So many bytes went into the sink.

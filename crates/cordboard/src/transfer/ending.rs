@@ -91,6 +91,9 @@ impl Transfer<'_> {
         if let Some((_, path)) = &mut self.current {
             path.finish(&mut self.flow);
         }
+        if let Err(errno) = self.flow.trim() {
+            verdict.fail(Side::Sink, errno);
+        }
         if let Some(ahead) = &self.ahead {
             ahead.end(&self.flow);
         }

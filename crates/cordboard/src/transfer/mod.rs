@@ -458,6 +458,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
             && sink.facts().is_seekable()
             && !sink.facts().append,
         in_place: false,
+        room: None,
         backend: Backend::default(),
         stages: Stages::default(),
         writer: Writer::of(&sink),

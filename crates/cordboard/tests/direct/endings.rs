@@ -281,3 +281,46 @@ fn nothing_is_left_open() {
     }
     assert_eq!(common::descriptors(), before);
 }
+
+/// The length of a file cannot be asked for from some moment on, at which the
+/// source is truncated, and the path declines: the sink is no longer than what
+/// is counted, or the transfer has failed.
+#[test]
+fn a_length_that_is_not_told_leaves_no_longer_sink_in_silence() {
+    let _dog = watchdog("a_length_that_is_not_told_leaves_no_longer_sink_in_silence");
+    let data = pattern(6 * MIB + 321);
+    let calls = [libc::SYS_fstat, libc::SYS_newfstatat];
+    let mut told = 0;
+    for nth in 0.. {
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        let mut truncate = meanwhile(|| source.set_len(4 * MIB as u64).unwrap());
+        let request = Request {
+            switches: Some(Switches::only(&[Direct, ReadWrite])),
+            direct: cordboard::Direct::Always,
+            ..direct()
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let transfer = transfer.observe(&mut truncate);
+        let mut report = None;
+        let body = || report = Some(transfer.run().report);
+        let refused = |count| (count >= nth).then_some(libc::EIO);
+        let Some(count) = testkit::midst::refusing(&calls, body, refused) else {
+            return testkit::skip::report("EIO", "calls of another thread cannot be held");
+        };
+        let report = report.unwrap();
+        let what = format!("{nth} of {count}: {report:?}");
+        let found = common::content(&sink);
+        let written = report.written as usize;
+        assert!(found[..written] == data[..written], "{what}");
+        if report.path == [Direct, ReadWrite] {
+            told += usize::from(report.errno == Some(Errno::EIO));
+        }
+        if report.errno != Some(Errno::EIO) {
+            assert_eq!(found.len(), written, "{what}");
+        }
+        if count <= nth {
+            break;
+        }
+    }
+    assert!(told > 0, "no length was asked for in vain");
+}

@@ -20,6 +20,7 @@ mod twins;
 mod uring;
 mod window;
 
+pub(super) use room::Room;
 pub(crate) use takes::{takes, worth_asking};
 
 use std::os::fd::BorrowedFd;
@@ -29,7 +30,6 @@ use rustix::fs::OFlags;
 use self::budget::Share;
 use self::pace::Pace;
 use self::ring::{Block, Fate, Ring};
-use self::room::Room;
 use self::twins::Cached;
 use self::window::Window;
 use super::{Flow, Step, Verdict, in_place};
@@ -450,9 +450,9 @@ impl Step for Direct {
     }
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
-        if let (Some(room), Ok((_, to))) = (&mut self.room, offsets(flow)) {
-            let _ = room.trim(flow.sink_fd(), to);
-        }
+        flow.room = self.room.take();
+        // What cannot be cut off now is tried again, and told, at the end.
+        let _ = flow.trim();
     }
 }
 

@@ -16,7 +16,7 @@ use crate::sys::again;
 
 /// How long the sink was and how long it was made.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     before: u64,
     /// The length that this transfer gave it last; 0 if none.
     given: u64,
@@ -81,7 +81,7 @@ impl Room {
     /// it: at any other, another process has written past it. No call compares
     /// and truncates at once, so what another process writes between the two
     /// calls is lost.
-    pub(super) fn trim(&mut self, sink: BorrowedFd<'_>, filled: u64) -> Result<(), Errno> {
+    pub(in crate::path) fn trim(&mut self, sink: BorrowedFd<'_>, filled: u64) -> Result<(), Errno> {
         let length = self.before.max(filled);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {
             again(|| ftruncate(sink, length))?;
