@@ -23,7 +23,8 @@ use std::os::unix::net::UnixDatagram;
 
 use common::{From, Source, any, content, only, pattern, run, watchdog};
 use cordboard::{
-    Ended, Errno, Observer, PathName, Progress, Refusal, Report, Request, Side, Transfer,
+    Ended, Endpoint, Errno, Kind, Observer, PathName, Progress, Refusal, Report, Request, Side,
+    Transfer,
 };
 use testkit::needs::Need;
 use testkit::refuse::apart;
@@ -51,6 +52,40 @@ fn into_a_file(from: From, request: Request, calls: &[libc::c_long], errno: Errn
     assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");
     assert!(content(&sink) == data, "{errno}: {report:?}");
     report
+}
+
+/// Nobody tells which file system a file is on. Anonymous inodes are regular
+/// files since Linux 6.16, and procfs can neither be spliced nor mapped.
+#[test]
+fn file_systems_that_nobody_tells() {
+    let _dog = watchdog("file_systems_that_nobody_tells");
+    for errno in [Errno::ENOSYS, Errno::EPERM] {
+        for from in common::SOURCES {
+            into_a_file(from, any(), &[libc::SYS_fstatfs], errno);
+        }
+        apart(|| {
+            refuse(&[libc::SYS_fstatfs], errno);
+            let counter = rustix::event::eventfd(7, rustix::event::EventfdFlags::empty()).unwrap();
+            let kind = Endpoint::probe(counter.as_fd()).unwrap().kind();
+            assert_eq!(kind, Kind::Eventfd, "{errno}");
+            let status = File::open("/proc/self/stat").unwrap();
+            assert!(Endpoint::probe(status.as_fd()).unwrap().facts().unpaged);
+            let (reader, writer) = std::io::pipe().unwrap();
+            let report = run(&status, &writer, any()).report;
+            drop(writer);
+            let all = common::content_of(reader);
+            assert_eq!(report.path, [PathName::ReadWrite], "{errno}: {report:?}");
+            assert!(all.ends_with(b"\n"), "{errno}: {report:?}");
+            assert_eq!(report.written, all.len() as u64, "{errno}: {report:?}");
+        });
+        // Nor whether it can be mapped.
+        apart(|| {
+            let file = common::file_with(b"bytes");
+            refuse(&[libc::SYS_fstatfs, libc::SYS_mmap], errno);
+            let facts = *Endpoint::probe(file.as_fd()).unwrap().facts();
+            assert!(facts.unpaged, "{errno}: {facts:?}");
+        });
+    }
 }
 
 fn declined(report: &Report, path: PathName, errno: Errno) -> bool {

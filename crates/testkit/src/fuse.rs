@@ -60,6 +60,8 @@ pub struct Served<'a> {
     pub close: i32,
     /// The same of each `open(2)`.
     pub open: i32,
+    /// The same of each `statfs(2)`.
+    pub statfs: i32,
     /// The same of every other `fsync(2)`, from the first on.
     pub sync: i32,
     /// Each `fsync(2)`, and not every other.
@@ -225,6 +227,7 @@ fn serve(mut device: &File, served: Served<'_>) {
                 }
                 Ok(words(&[n, 0]))
             }
+            STATFS if served.statfs != 0 => Err(-served.statfs),
             STATFS => Ok(vec![0; 80]),
             FLUSH if served.close != 0 => Err(-served.close),
             FSYNC if served.sync != 0 && (served.never_syncs || syncs % 2 == 0) => {

@@ -61,7 +61,8 @@ pub struct Facts {
     pub direct: bool,
     /// A file of a FUSE server that has it read past the page cache
     /// (`FOPEN_DIRECT_IO`). `read(2)` does that, and calls that take pages do
-    /// not: `splice(2)`, `sendfile(2)`, `copy_file_range(2)`.
+    /// not: `splice(2)`, `sendfile(2)`, `copy_file_range(2)`. Set too where
+    /// nothing tells whether it is one.
     pub unpaged: bool,
     /// A device of memory (`mem(4)`, `random(4)`): bytes without boundaries,
     /// for which nobody waits.
@@ -77,7 +78,8 @@ pub struct Facts {
     pub allocated: Option<u64>,
     /// The file system's preferred block, in bytes.
     pub block: u32,
-    /// The file system it is on.
+    /// The file system it is on. `None` of a file: nobody tells (`fstatfs(2)`
+    /// fails), and it may be any.
     pub filesystem: Option<Filesystem>,
     /// What direct I/O asks for; set where [`Facts::direct`] is, and where
     /// direct I/O may be the way.
@@ -142,7 +144,17 @@ impl Facts {
     /// Whether reading it can wait so. Some of the files that are made up on the
     /// fly do, such as `/proc/kmsg` and tracefs' `trace_pipe`.
     pub fn reading_waits(&self) -> bool {
-        self.can_block() || self.kind == Kind::Pseudo
+        let may_be_pseudo = self.kind == Kind::File && self.filesystem.is_none() && self.unpaged;
+        self.can_block() || self.kind == Kind::Pseudo || may_be_pseudo
+    }
+
+    /// Whether its file system is one of these, as far as is known: that of a
+    /// file may be unknown.
+    pub(crate) fn may_be_on(&self, of: impl FnOnce(Filesystem) -> bool) -> bool {
+        match self.filesystem {
+            Some(filesystem) => of(filesystem),
+            None => self.kind == Kind::File,
+        }
     }
 
     /// A device each of whose reads and writes may be a message, as those of

@@ -70,10 +70,10 @@ pub(super) fn facts(
                 Kind::File
             };
             facts.unpaged = facts.readable
-                && facts.filesystem.is_some_and(Filesystem::is_fuse)
+                && facts.filesystem.is_none_or(Filesystem::is_fuse)
                 && is_unpaged(fd);
             // Anonymous inodes are regular files to fstat since Linux 6.16.
-            if (facts.position.is_none() || facts.filesystem.is_some_and(is_anonymous))
+            if (facts.position.is_none() || facts.filesystem.is_none_or(is_anonymous))
                 && let Some(kind) = link_name(fd).and_then(|l| anonymous_kind(&l))
             {
                 facts.kind = kind;
@@ -216,10 +216,15 @@ fn is_unnamed(fd: BorrowedFd<'_>, device: u64) -> bool {
 /// cache (`filemap_splice_read`, and `generic_file_splice_read` before Linux
 /// 6.5). The mapping is allowed, and the file not found out, where the server
 /// has set `FUSE_DIRECT_IO_ALLOW_MMAP` (since Linux 6.6).
+///
+/// `ENODEV` says so; any other error (`ENOMEM`, `EAGAIN`, `EPERM`) says nothing,
+/// and the file may be one.
 fn is_unpaged(fd: BorrowedFd<'_>) -> bool {
-    sys::map_shared(fd) == Err(Errno::ENODEV)
+    sys::map_shared(fd).is_err()
 }
 
+/// `None`: nobody tells. A FUSE server may fail `statfs(2)` with any errno, and a
+/// filter may refuse it, so the file may be on any file system.
 fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
     let stat = rustix::fs::fstatfs(fd).ok()?;
     // f_type is signed on some architectures and 32 bits wide in meaning.

@@ -303,10 +303,12 @@ impl<'fd> Flow<'fd> {
     /// A path has found an end that [`Flow::source_goes_on`] cannot confirm: of a
     /// file without positions, as a FUSE server may have one
     /// (`FOPEN_NONSEEKABLE`). The next path reads; where there is none, the size
-    /// decides, if it is known.
+    /// decides, if it is known: the size of none is what those claim that do not
+    /// know theirs.
     pub(crate) fn ends_unseen(&self) -> bool {
         let facts = self.source.facts();
-        let short = || facts.size.is_some_and(|size| self.read < size);
+        let told = |size| size > 0 || facts.has_true_size();
+        let short = || (facts.size).is_some_and(|size| self.read < size || !told(size));
         facts.kind.is_file() && facts.position.is_none() && (self.has_next || short())
     }
 

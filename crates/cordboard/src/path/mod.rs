@@ -180,7 +180,7 @@ fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
 }
 
 /// Why nothing is taken from a source that is [unpaged](Facts::unpaged).
-const UNPAGED: &str = "its server has the source read past the page cache";
+const UNPAGED: &str = "its server has, or may have, the source read past the page cache";
 
 /// There is no room, or no memory, for what the call does. From a source it
 /// need not be final: before Linux 5.18, tmpfs allocates a hole that is read by

@@ -77,6 +77,51 @@ fn an_end_that_nobody_can_look_behind_is_read() {
     }
 }
 
+/// The size of none says nothing of a file that cannot seek either, and no
+/// mapping gives away that it is read past the page cache.
+#[test]
+fn an_end_at_a_size_of_none_is_not_believed() {
+    let _dog = watchdog("an_end_at_a_size_of_none_is_not_believed");
+    if !common::root() {
+        testkit::skip::here("mounting takes root");
+        return;
+    }
+    let data = noise(100_003);
+    let served = Served {
+        holds: &data,
+        direct: true,
+        mapped: true,
+        stream: true,
+        ..Served::default()
+    };
+    let mounted = with_file(served, |at| {
+        for path in [Splice, Sendfile] {
+            let source = File::open(at).unwrap();
+            let (to, reader) = sink(From::Tcp);
+            let report = run(&source, &to, only(&[path, ReadWrite])).report;
+            drop(to);
+            assert_eq!(report.ended, Ended::Eof, "{report:?}");
+            assert!(reader.all() == data, "{report:?}");
+            // Nobody else is there to ask.
+            let source = File::open(at).unwrap();
+            let (to, reader) = sink(From::Tcp);
+            let transfer = Transfer::new(source.as_fd(), to.as_fd(), only(&[path]));
+            let all = transfer.map(|transfer| {
+                let report = transfer.run().report;
+                let all = report.written == data.len() as u64;
+                assert!(all || report.ended == Ended::Error, "{report:?}");
+            });
+            drop(all);
+            drop(to);
+            let got = reader.all();
+            assert!(data.starts_with(&got), "{path}: {}", got.len());
+        }
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
 /// A file that cannot seek, as a sink that is to get holes: it gets zeros.
 #[test]
 fn zeros_are_written_where_nothing_can_be_skipped() {

@@ -70,6 +70,61 @@ fn a_file_past_the_page_cache_is_read_as_its_server_has_it() {
     }
 }
 
+/// A server that does not tell which file system it is, and claims more bytes than
+/// it has, or none: nothing else may be believed of it.
+#[test]
+fn a_file_of_a_file_system_that_nobody_knows_is_read_as_its_server_has_it() {
+    let _dog = watchdog("a_file_of_a_file_system_that_nobody_knows_is_read_as_its_server_has_it");
+    if !common::root() {
+        testkit::skip::here("mounting takes root");
+        return;
+    }
+    let data = noise(100_003);
+    let pages = [CopyFileRange, Sendfile, Splice];
+    for errno in [Errno::ENOSYS, Errno::EACCES, Errno::EIO] {
+        for (stream, claims) in [(false, 200_000), (true, 200_000), (true, 0)] {
+            let served = Served {
+                holds: &data,
+                claims,
+                inside: true,
+                direct: true,
+                stream,
+                writeback: true,
+                statfs: errno.raw(),
+                ..Served::default()
+            };
+            let mounted = with_file(served, |at| {
+                for kind in SOURCES {
+                    for (request, engine, staged) in
+                        ways(&[pages[0], pages[1], pages[2], ReadWrite])
+                    {
+                        let (sink, reader) = sink(kind);
+                        let source = File::open(at).unwrap().into();
+                        let what = format!("{served:?}, to {kind:?}, {request:?}, {engine}");
+                        let report = moved(source, sink, request, engine, staged);
+                        let what = format!("{what}: {report:?}");
+                        assert_eq!(report.ended, Ended::Eof, "{what}");
+                        assert_eq!(report.written, data.len() as u64, "{what}");
+                        assert_eq!(report.path, [ReadWrite], "{what}");
+                        assert!(reader.all() == data, "{what}");
+                    }
+                    let (sink, reader) = sink(kind);
+                    let source = File::open(at).unwrap();
+                    let refused = Transfer::new(source.as_fd(), sink.as_fd(), only(&pages));
+                    assert!(refused.is_err(), "{errno} {stream} {claims}");
+                    drop(refused);
+                    drop(sink);
+                    assert_eq!(reader.all(), b"");
+                }
+            });
+            if !mounted {
+                testkit::skip::here("no FUSE here");
+                return;
+            }
+        }
+    }
+}
+
 /// Both ends past the page cache by request, with a server that moves less at a
 /// time than it is asked for.
 #[test]

@@ -33,7 +33,7 @@ use self::ring::{Block, Fate, Ring};
 use self::twins::Cached;
 use self::window::Window;
 use super::{Flow, Step, Verdict, in_place};
-use crate::endpoint::{Kind, Side, reopen};
+use crate::endpoint::{Filesystem, Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::route::Why;
 use crate::sys::{Arena, LARGEST_ARENA, again};
@@ -456,10 +456,10 @@ impl Step for Direct {
     }
 }
 
-/// One side is a file of a file system in user space.
+/// One side is a file of a file system in user space, or may be one.
 fn by_fuse(flow: &Flow<'_>) -> bool {
     let sides = [flow.source.facts(), flow.sink.facts()];
-    (sides.iter()).any(|facts| facts.filesystem.is_some_and(|fs| fs.is_fuse()))
+    (sides.iter()).any(|facts| facts.may_be_on(Filesystem::is_fuse))
 }
 
 /// Where both sides stand.

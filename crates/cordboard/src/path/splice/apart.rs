@@ -25,7 +25,7 @@ pub(super) fn apart(source: &Facts, sink: &Facts) -> bool {
 /// most.
 fn waits(end: &Facts) -> bool {
     match end.kind.is_cached() {
-        true => end.filesystem.is_some_and(Filesystem::is_foreign),
+        true => end.may_be_on(Filesystem::is_foreign),
         false => end.can_block() && !end.nonblocking,
     }
 }
@@ -57,6 +57,8 @@ mod tests {
             (on(0xEF53), [false, false]),
             (on(0x65735546), [true, true]),
             (on(0xdead_beef), [true, true]),
+            // On a file system that nobody tells.
+            (Facts::plain(Kind::File), [true, true]),
         ];
         for pipe in [Kind::Pipe, Kind::Fifo].map(Facts::plain) {
             for (end, expected) in ends {
