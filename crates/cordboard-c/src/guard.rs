@@ -55,9 +55,12 @@ thread_local! {
 /// library, is `ENOTRECOVERABLE`. The thread is not cancelled meanwhile.
 pub(crate) fn guard<T>(failed: T, call: impl FnOnce() -> Result<T, Problem>) -> T {
     let _whole = sys::NotCancelled::begin();
-    // In a child of fork(2) the first call closes what it has inherited.
-    crate::table::table();
-    let problem = match catch_unwind(AssertUnwindSafe(call)) {
+    let call = AssertUnwindSafe(|| {
+        // In a child of fork(2) the first call closes what it has inherited.
+        crate::table::table();
+        call()
+    });
+    let problem = match catch_unwind(call) {
         Ok(Ok(value)) => return value,
         Ok(Err(problem)) => problem,
         Err(_) => Problem::new(

@@ -198,22 +198,27 @@ mod tests {
     #[test]
     fn one_line_each() {
         use Doing::*;
-        let all = [
-            Opening,
-            Connecting,
-            Listening,
-            Emptying,
-            Moving,
-            MovingBySocket,
-            MovingBlocks,
-            MovingCharacters,
-            Listing,
-            Syncing,
-            ReadingBack,
-        ];
+        // A new one is missing here, which does not compile.
+        let next = |doing: &Doing| {
+            Some(match doing {
+                Opening => Connecting,
+                Connecting => Listening,
+                Listening => Emptying,
+                Emptying => Moving,
+                Moving => MovingBySocket,
+                MovingBySocket => MovingBlocks,
+                MovingBlocks => MovingCharacters,
+                MovingCharacters => Listing,
+                Listing => Syncing,
+                Syncing => ReadingBack,
+                ReadingBack => return None,
+            })
+        };
+        let all: Vec<Doing> = std::iter::successors(Some(Opening), next).collect();
+        assert_eq!(all.len(), ReadingBack as usize + 1);
         for number in 1..134 {
             for side in [Side::Source, Side::Sink] {
-                for doing in all {
+                for doing in all.iter().copied() {
                     let text = hint(Errno::from_raw(number), side, doing).unwrap_or("");
                     assert!(!text.contains('\n') && text.len() < 90 && !text.ends_with('.'));
                 }

@@ -15,6 +15,8 @@ pub(crate) use lent::Lent;
 pub(crate) use nowait::NoWait;
 pub(crate) use pool::acquire;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::errno::Errno;
 use crate::sys::identity;
 
@@ -182,9 +184,15 @@ impl OwnedPipe {
 /// have one: then no end follows what is in it. `poll(2)`; where a filter
 /// refuses that, nothing says otherwise.
 fn has_no_writer(reader: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(reader, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())) != Ok(1) || fds[0].revents().contains(PollFlags::HUP)
+    shows(reader.as_fd()).map_or(true, |now| now.is_empty() || now.contains(PollFlags::HUP))
+}
+
+/// What `poll(2)` says of a pipe's read end at this moment: `IN` where it has
+/// bytes, `HUP` where it has no writer.
+fn shows(reader: BorrowedFd<'_>) -> rustix::io::Result<PollFlags> {
+    let mut fds = [PollFd::from_borrowed_fd(reader, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default()))?;
+    Ok(fds[0].revents())
 }
 
 /// A pipe with all of these bytes, that no child has yet. `None`: none that
@@ -221,11 +229,9 @@ pub(crate) struct Contents {
 /// `None`: the pipe's lock is held elsewhere, and this call does not wait for
 /// it.
 pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Option<Contents> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::from_borrowed_fd(reader, PollFlags::IN)];
-    let bytes = match poll(&mut fds, Some(&Timespec::default())) {
+    let bytes = match shows(reader) {
         // Takes no lock.
-        Ok(0) => 0,
+        Ok(now) if now.is_empty() => 0,
         _ => bytes_in(reader)?,
     };
     Some(Contents {
@@ -255,7 +261,6 @@ fn bytes_in(reader: BorrowedFd<'_>) -> Option<u64> {
 /// Whether somebody's pipe takes another page. `poll(2)`; `select(2)`, where
 /// that may watch no descriptor at all.
 pub(crate) fn has_room(writer: BorrowedFd<'_>) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::new(&writer, PollFlags::OUT)];
     let now = Timespec::default();
     match poll(&mut fds, Some(&now)) {

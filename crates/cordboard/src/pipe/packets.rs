@@ -23,9 +23,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
 use rustix::pipe::{SpliceFlags, tee};
 
-use super::{DEFAULT, OwnedPipe, acquire};
+use super::{DEFAULT, OwnedPipe, acquire, shows};
 use crate::errno::Errno;
 use crate::sys::{self, Identity, again, discard, page_size};
 
@@ -166,10 +167,8 @@ fn duplicate(
 /// Whether a pipe is empty and has no writer; `true` also where a filter refuses
 /// to tell.
 fn has_ended(source: BorrowedFd<'_>) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::from_borrowed_fd(source, PollFlags::IN)];
-    match poll(&mut fds, Some(&Timespec::default())) {
-        Ok(_) => fds[0].revents() == PollFlags::HUP,
+    match shows(source) {
+        Ok(now) => now == PollFlags::HUP,
         Err(rustix::io::Errno::INTR) => false,
         Err(_) => true,
     }
