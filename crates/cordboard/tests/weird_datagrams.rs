@@ -258,3 +258,47 @@ fn a_size_of_messages_one_by_one_takes_few_calls() {
         assert!((least..=least + COUNT / 9 + 4).contains(&count), "{what}");
     }
 }
+
+/// Another reader takes a message after the transfer has asked for its length:
+/// the next one is longer than what is left of the size, and is neither cut nor
+/// lost. No call takes a message only if it is short enough.
+#[test]
+fn a_size_is_exceeded_by_one_if_another_reads_too() {
+    let name = "a_size_is_exceeded_by_one_if_another_reads_too";
+    let _dog = watchdog(name);
+    for (path, sort) in BOTH
+        .into_iter()
+        .flat_map(|path| SORTS.map(|sort| (path, sort)))
+    {
+        let ((a, source), (sink, b)) = (pair(sort), pair(sort));
+        let messages = [10, 50, 60].map(pattern);
+        messages.iter().for_each(|message| put(&a, message));
+        let request = Request {
+            size: cordboard::Size::Bytes(20),
+            ..only(&[path])
+        };
+        let mut report = None;
+        let body = || report = Some(run(&source, &sink, request).report);
+        let mut calls = 0;
+        let take_first = || {
+            // The first one asks for the length.
+            if calls == 1 {
+                let mut first = [0; 100];
+                let flags = rustix::net::RecvFlags::empty();
+                let taken = rustix::net::recv(&source, &mut first[..], flags);
+                assert_eq!(taken.unwrap().1, 10);
+            }
+            calls += 1;
+        };
+        let receive = [RECEIVE, &[libc::SYS_recvmsg]].concat();
+        let Some(_) = testkit::midst::at_each(&receive, body, take_first) else {
+            return testkit::skip::report(name, "calls of another thread cannot be held");
+        };
+        let report = report.unwrap();
+        let what = format!("{path}, {sort:?}: {report:?}");
+        assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
+        assert_eq!((report.written, report.truncated), (50, 0), "{what}");
+        assert_eq!(all(&b), messages[1..2], "{what}");
+        assert_eq!(all(&source), messages[2..], "{what}");
+    }
+}

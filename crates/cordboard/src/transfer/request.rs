@@ -69,7 +69,8 @@ pub struct Request {
     /// How far to move. A datagram is moved whole or not at all: where the
     /// next one is longer than what is left of the size, the transfer ends
     /// before it and leaves it in the source. The same goes for the records of
-    /// an eventfd, a timerfd, a signalfd or inotify.
+    /// an eventfd, a timerfd, a signalfd or inotify. The last datagram may
+    /// exceed the size if another process reads the same socket meanwhile.
     pub size: Size,
     /// Read from this byte of the source on; its own position is then neither
     /// used nor moved. `None`: from its position, which moves along.
