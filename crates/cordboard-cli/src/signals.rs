@@ -9,6 +9,7 @@
 //! A second signal to stop ends the process, whatever it waits for.
 
 mod stuck;
+pub mod terminal;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -40,9 +41,6 @@ pub const READER_LEFT: u8 = 141;
 /// A socket's file that is ours to remove, and whether it is there.
 static SOCKET_FILE: OnceLock<Removable> = OnceLock::new();
 static REMOVE: AtomicBool = AtomicBool::new(false);
-
-/// How the terminal was before we changed it.
-static TERMINAL: OnceLock<rustix::termios::Termios> = OnceLock::new();
 
 /// What asks us to stop.
 const STOPPING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -80,7 +78,7 @@ pub fn sigpipe_kills() -> bool {
 
 /// Ends as other commands do when their standard output has no reader.
 pub fn die_of_sigpipe() {
-    sys::die_of(libc::SIGPIPE);
+    sys::by_default(libc::SIGPIPE);
 }
 
 /// Asked before anything that a stop leaves out.
@@ -277,12 +275,6 @@ pub fn keep_file() {
     REMOVE.store(false, Ordering::SeqCst);
 }
 
-/// Has the handler that ends the process put the terminal at standard input
-/// back to this.
-pub fn restore_at_exit(terminal: rustix::termios::Termios) {
-    let _ = TERMINAL.set(terminal);
-}
-
 /// Ends the process from a handler: nothing of ours is dropped.
 fn leave(signal: libc::c_int) -> ! {
     if REMOVE.load(Ordering::SeqCst)
@@ -290,11 +282,7 @@ fn leave(signal: libc::c_int) -> ! {
     {
         file.remove();
     }
-    if let Some(terminal) = TERMINAL.get() {
-        // In the background too: a handler runs with SIGTTOU blocked.
-        let now = rustix::termios::OptionalActions::Now;
-        let _ = rustix::termios::tcsetattr(rustix::stdio::stdin(), now, terminal);
-    }
+    terminal::leave();
     sys::exit_at_once(128 + signal);
 }
 

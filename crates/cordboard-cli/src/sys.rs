@@ -124,8 +124,9 @@ pub fn ignore(signal: libc::c_int) {
     unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
 }
 
-/// Ends this process as the signal does by default; returns where it does not.
-pub fn die_of(signal: libc::c_int) {
+/// Ends or stops this process as the signal does by default; returns where it
+/// does not, or once the process goes on. Fit for a signal handler.
+pub fn by_default(signal: libc::c_int) {
     let action = no_action();
     // SAFETY: the action is valid: the default one.
     unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };

@@ -6,18 +6,14 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::getpgrp;
 use rustix::stdio::stdin;
-use rustix::termios::{
-    LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr,
-};
+use rustix::termios::{LocalModes, isatty, tcgetattr};
 
 use super::show::Order;
-use crate::signals;
+use crate::signals::terminal;
 
 /// A terminal that tells of each key at once, until this is dropped.
 pub struct Keys {
-    before: Termios,
     parser: Parser,
     orders: VecDeque<Order>,
     hung_up: bool,
@@ -27,17 +23,15 @@ pub struct Keys {
 impl Keys {
     /// Of standard input, if it is a terminal that is ours to read.
     pub fn listen() -> Option<Keys> {
-        if !isatty(stdin()) || !is_foreground() {
+        if !isatty(stdin()) || !terminal::is_foreground() {
             return None;
         }
         let before = tcgetattr(stdin()).ok()?;
         let mut each = before.clone();
         // Signals of keys (^C) stay as they are.
         each.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        signals::restore_at_exit(before.clone());
-        tcsetattr(stdin(), OptionalActions::Now, &each).ok()?;
+        terminal::take(before, each).ok()?;
         Some(Keys {
-            before,
             parser: Parser::default(),
             orders: VecDeque::new(),
             hung_up: false,
@@ -91,16 +85,8 @@ impl Keys {
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        // In the background it is no longer ours, and would stop us (SIGTTOU).
-        if is_foreground() {
-            let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
-        }
+        terminal::give_back();
     }
-}
-
-/// A terminal that controls no job of ours has no foreground either.
-fn is_foreground() -> bool {
-    tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp()) || tcgetpgrp(stdin()).is_err()
 }
 
 /// Keys that are more than one byte mean nothing here; the `[` of an arrow is

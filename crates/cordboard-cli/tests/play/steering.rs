@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io::Read;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::Signal;
-use rustix::termios::{LocalModes, tcgetattr};
+use rustix::process::{Pid, Signal, WaitOptions, getpgrp, ioctl_tiocsctty, setsid, waitpid};
+use rustix::termios::{LocalModes, tcgetattr, tcsetpgrp};
 use serde_json::Value;
 
 use crate::common::*;
@@ -176,6 +178,128 @@ fn a_key_holds_the_video_and_lets_it_go_on() {
             counts(&json, "audio", 50_000, 50_000);
         }
     }
+}
+
+/// Plays at a terminal what comes from a FIFO, which this makes: it asks whose
+/// the terminal is once that is open.
+fn job(film: &Film, path: &Path, slave: &File) -> Command {
+    let mut play = cordboard();
+    play.args(["play", film.audio.to_str().unwrap(), fifo(path), "--json"])
+        .args(["--audio-to", "/dev/null", "--video-to", "/dev/null"])
+        .args(["--frame", "3000", "--fps", "25"])
+        .stdin(slave.try_clone().unwrap())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    play
+}
+
+/// A job that nobody could let go on is not stopped (an orphaned process group,
+/// setpgid(2)): there is no signal after which it could take the terminal again.
+#[test]
+fn the_keys_are_still_heard_where_the_signal_stops_nothing() {
+    let film = Film::new(0);
+    let path = film.path("fifo");
+    let (mut master, slave) = terminal();
+    let mut play = job(&film, &path, &slave);
+    let before = modes(&slave);
+    assert!(testkit::child::in_a_child(|| {
+        setsid().unwrap();
+        ioctl_tiocsctty(&slave).unwrap();
+        let mut child = play.spawn().unwrap();
+        let film = File::options().write(true).open(&path).unwrap();
+        until("keys", || (modes(&slave) != before).then_some(()));
+        let keys = modes(&slave);
+        for by in [Signal::TSTP, Signal::USR1] {
+            signal(child.id(), by);
+        }
+        let mut line = [0; 256];
+        let n = child.stderr.as_mut().unwrap().read(&mut line).unwrap();
+        let heard = line[..n].starts_with(b"0 frames") && modes(&slave) == keys;
+        match heard {
+            true => master.write_all(b"q").unwrap(),
+            false => child.kill().unwrap(),
+        }
+        let ended = child.wait().unwrap().code() == Some(0);
+        drop(film);
+        ended && modes(&slave) == before
+    }));
+}
+
+/// As a shell does with its jobs: Ctrl-Z stops this one, it goes on in the
+/// background, then in the foreground, and ends.
+#[test]
+#[allow(clippy::zombie_processes, reason = "waitpid(2) is what waits for it")]
+fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
+    let film = Film::new(0);
+    let path = film.path("fifo");
+    let (mut master, slave) = terminal();
+    let mut play = job(&film, &path, &slave);
+    play.process_group(0);
+    let before = modes(&slave);
+    assert!(testkit::child::in_a_child(|| {
+        // What is not so goes straight to standard error: locks may be held.
+        let is = |so: bool, what: &str| {
+            so || {
+                let _ = rustix::io::write(rustix::stdio::stderr(), what.as_bytes());
+                false
+            }
+        };
+        setsid().unwrap();
+        ioctl_tiocsctty(&slave).unwrap();
+        // To take the foreground away from another does not stop who does it.
+        // SAFETY: takes integers; the process is a child of its own.
+        unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+        let mut child = play.spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        tcsetpgrp(&slave, pid).unwrap();
+        // It does not ask whose the terminal is before that.
+        let film = File::options().write(true).open(&path).unwrap();
+        until("keys", || (modes(&slave) != before).then_some(()));
+        let keys = modes(&slave);
+        let next = || {
+            waitpid(Some(pid), WaitOptions::UNTRACED)
+                .unwrap()
+                .unwrap()
+                .1
+        };
+        let given_back = || modes(&slave) == before;
+        let id = child.id();
+        let back_again = || {
+            signal(id, Signal::CONT);
+            until("keys again", || (modes(&slave) == keys).then_some(()));
+        };
+
+        master.write_all(b"\x1a").unwrap();
+        let by = next().stopping_signal();
+        if !is(by == Some(Signal::TSTP.as_raw()), "not stopped\n")
+            || !is(given_back(), "the modes of a stopped job\n")
+        {
+            return false;
+        }
+        tcsetpgrp(&slave, getpgrp()).unwrap();
+        signal(id, Signal::CONT);
+        // It tells only once it has handled the signal before.
+        signal(id, Signal::USR1);
+        let mut line = [0; 256];
+        let stderr = child.stderr.as_mut().unwrap();
+        let n = stderr.read(&mut line).unwrap();
+        if !is(line[..n].starts_with(b"0 frames"), "not told\n")
+            || !is(given_back(), "the modes of a job in the background\n")
+        {
+            return false;
+        }
+        tcsetpgrp(&slave, pid).unwrap();
+        back_again();
+        master.write_all(b"\x1a").unwrap();
+        if !is(next().stopped() && given_back(), "the second time\n") {
+            return false;
+        }
+        back_again();
+        master.write_all(b"q").unwrap();
+        let code = next().exit_status();
+        drop(film);
+        is(code == Some(0) && given_back(), "the end\n")
+    }));
 }
 
 /// A frame that no pipe has room for, before a reader that does not read.

@@ -1,0 +1,103 @@
+//! The terminal at standard input, while its modes are ours: it is given back
+//! while this process is stopped (Ctrl-Z, SIGTSTP), and at its end.
+//!
+//! Modes are set in the foreground only: in the background the terminal is
+//! another's. A shell sends SIGCONT to a job that comes to the foreground, also
+//! if it was running.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use rustix::process::getpgrp;
+use rustix::stdio::stdin;
+use rustix::termios::{OptionalActions, Termios, tcgetpgrp, tcsetattr};
+
+use super::handle_unless_ignored;
+use crate::sys;
+
+struct Modes {
+    before: Termios,
+    ours: Termios,
+}
+
+static MODES: OnceLock<Modes> = OnceLock::new();
+/// They are to be ours whenever this process is in the foreground.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Sets our modes, until [`give_back`]; a process does this once.
+pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
+    if MODES.set(Modes { before, ours }).is_err() {
+        return Err(Errno::BUSY);
+    }
+    handle_unless_ignored(libc::SIGTSTP, on_suspend);
+    sys::handle(libc::SIGCONT, on_continue);
+    TAKEN.store(true, Ordering::SeqCst);
+    let done = set(|modes| &modes.ours);
+    if done.is_err() {
+        TAKEN.store(false, Ordering::SeqCst);
+    }
+    done
+}
+
+/// Sets the modes that were there before.
+pub fn give_back() {
+    // First, or a handler could set ours again.
+    if TAKEN.swap(false, Ordering::SeqCst) {
+        let _ = set_in_foreground(|modes| &modes.before);
+    }
+}
+
+/// The same for a handler that ends the process: in the background too, since a
+/// handler runs with SIGTTOU blocked.
+pub(super) fn leave() {
+    let _ = set(|modes| &modes.before);
+}
+
+/// Whether the terminal is ours to read. One that controls no job of ours has no
+/// foreground either.
+pub fn is_foreground() -> bool {
+    match tcgetpgrp(stdin()) {
+        Ok(group) => group == getpgrp(),
+        Err(_) => true,
+    }
+}
+
+fn set_in_foreground(which: impl Fn(&Modes) -> &Termios) -> Result<(), Errno> {
+    match is_foreground() {
+        true => set(which),
+        // It would stop us (SIGTTOU).
+        false => Ok(()),
+    }
+}
+
+fn set(which: impl Fn(&Modes) -> &Termios) -> Result<(), Errno> {
+    match MODES.get() {
+        Some(modes) => tcsetattr(stdin(), OptionalActions::Now, which(modes)),
+        None => Ok(()),
+    }
+}
+
+/// Stops the process as the signal would have done, which tells the shell.
+extern "C" fn on_suspend(signal: libc::c_int) {
+    sys::keeping_errno(|| {
+        if TAKEN.load(Ordering::SeqCst) {
+            let _ = set_in_foreground(|modes| &modes.before);
+        }
+        sys::by_default(signal);
+        // It goes on, or was never stopped, as in an orphaned process group
+        // (setpgid(2)): then no SIGCONT follows.
+        sys::handle(signal, on_suspend);
+        take_again();
+    });
+}
+
+extern "C" fn on_continue(_: libc::c_int) {
+    sys::keeping_errno(take_again);
+}
+
+fn take_again() {
+    if TAKEN.load(Ordering::SeqCst) {
+        let _ = set_in_foreground(|modes| &modes.ours);
+    }
+}
