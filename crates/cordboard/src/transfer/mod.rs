@@ -12,8 +12,10 @@ mod express;
 pub(crate) mod holes;
 #[cfg(test)]
 mod idle_tests;
+mod own;
 mod patience;
 mod plan;
+mod refusal;
 mod refuse;
 mod report;
 mod request;
@@ -32,7 +34,8 @@ pub use control::{Control, Observer, Progress};
 pub(crate) use edges::fetch;
 pub(crate) use patience::SPELL;
 pub use plan::plan;
-pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
+pub use refusal::Refusal;
+pub use report::{Ended, Failure, Outcome, Report, Stranded};
 pub use request::{Direct, Request, Size, Sparse};
 pub(crate) use step::Place;
 pub(crate) use turn::{Course, Need, Next, Turn, What};
@@ -42,12 +45,12 @@ pub use watermarks::Watermarks;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::endpoint::resets::{self, Writer};
-use crate::endpoint::{Endpoint, Facts, Kind, Side};
+use crate::endpoint::{Endpoint, Facts, Kind};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Ready, Step};
 use crate::route::{Backend, Declined, PathName, Route};
 use crate::stage::Stages;
-use crate::sys::{Identity, identity, lend};
+use crate::sys::lend;
 
 /// All the state of one transfer.
 ///
@@ -97,26 +100,7 @@ pub struct Transfer<'a> {
     #[allow(dead_code, reason = "kept open, never looked at")]
     owned: Option<[OwnedFd; 2]>,
     /// Terminals that were opened again, so as not to wait.
-    reopened: Vec<Reopened>,
-}
-
-/// A terminal that was opened again, and which file that was.
-struct Reopened {
-    fd: OwnedFd,
-    id: Option<Identity>,
-}
-
-impl Reopened {
-    fn is_still(&self) -> bool {
-        self.id.is_some() && identity(&self.fd) == self.id
-    }
-
-    /// Closes it, where it is still its own.
-    fn close(self) {
-        if !self.is_still() {
-            std::mem::forget(self.fd);
-        }
-    }
+    reopened: Vec<own::Reopened>,
 }
 
 impl<'a> Transfer<'a> {
@@ -231,61 +215,6 @@ impl<'a> Transfer<'a> {
         self
     }
 
-    /// The descriptors that it owns are still what they were, as far as that can
-    /// be told. An open file's inode number may change on an overlay (by a copy
-    /// up) and where a server gives it, and asking a server may take for ever.
-    pub(crate) fn has_its_own(&self) -> bool {
-        let owned = self.owned.iter().flatten();
-        let walks = (self.walk.as_ref()).and_then(holes::Walk::own);
-        (owned.zip([self.source(), self.sink()]))
-            .chain(walks.map(|fd| (fd, self.source())))
-            .all(|(fd, end)| is_still(fd, end))
-            && self.reopened.iter().all(Reopened::is_still)
-    }
-
-    /// Drops it, and closes the descriptors that it owns, where they are still
-    /// its own: the host may have closed them.
-    pub(crate) fn close(mut self) {
-        if !self.has_its_own() {
-            return self.let_go();
-        }
-        // They borrow them.
-        (self.current, self.walk) = (None, None);
-        self.close_reopened();
-        let Some([source, sink]) = self.owned.take() else {
-            return;
-        };
-        // The last close of a file may take a while.
-        drop(source);
-        if !is_still(&sink, self.sink()) {
-            std::mem::forget(sink);
-        }
-    }
-
-    fn close_reopened(&mut self) {
-        (self.reopened.drain(..)).for_each(Reopened::close);
-    }
-
-    /// Drops it, where somebody else may have closed its descriptors: what has
-    /// their numbers by now is not touched.
-    pub(crate) fn let_go(mut self) {
-        if let Some((_, step)) = self.current.take() {
-            step.let_go();
-        }
-        let ids = [self.source(), self.sink()].map(|side| side.facts().id);
-        let ids = ids.map(|id| id.map(|id| (id.device, id.inode)));
-        let walks = self.walk.take().and_then(holes::Walk::into_own);
-        self.close_reopened();
-        let owned = self.owned.take().into_iter().flatten();
-        // The walk has opened the source.
-        for (fd, id) in owned.zip(ids).chain(walks.map(|fd| (fd, ids[0]))) {
-            let now = identity(&fd);
-            if now.is_none() || now != id {
-                std::mem::forget(fd);
-            }
-        }
-    }
-
     /// For an engine: its threads never sleep inside a call that somebody else
     /// ends.
     pub(crate) fn set_up(&mut self, backend: Backend) {
@@ -293,29 +222,6 @@ impl<'a> Transfer<'a> {
         self.flow.shares_thread = true;
         self.flow.let_sleep(false);
         self.reopen_terminals();
-    }
-
-    /// For whoever may not sleep inside a call: a terminal has no flag against
-    /// that but `O_NONBLOCK`, which is not to be set on a descriptor that was
-    /// lent.
-    pub(crate) fn reopen_terminals(&mut self) {
-        let flow = &mut self.flow;
-        let sides = [
-            (Side::Source, &mut flow.source, &mut flow.source_ready),
-            (Side::Sink, &mut flow.sink, &mut flow.sink_ready),
-        ];
-        for (side, end, ready) in sides {
-            let Some(fd) = end.without_waiting(side) else {
-                continue;
-            };
-            *end = end.on(lend_own(&fd)).with_facts(Facts {
-                nonblocking: true,
-                ..*end.facts()
-            });
-            ready.never_waits = true;
-            let id = identity(&fd);
-            self.reopened.push(Reopened { fd, id });
-        }
     }
 
     /// Bytes read and written so far.
@@ -388,22 +294,6 @@ fn lend_own(fd: &OwnedFd) -> BorrowedFd<'static> {
     // accessors lend them for as long as it is borrowed, and nothing else of it
     // gives them away.
     unsafe { lend(fd) }
-}
-
-/// As far as that can be told, for [`Transfer::has_its_own`].
-fn is_still(fd: &OwnedFd, end: &Endpoint<'_>) -> bool {
-    let facts = end.facts();
-    let stays = match facts.filesystem {
-        Some(fs) => !fs.is_foreign() && !fs.is_pseudo() && fs.name() != Some("overlayfs"),
-        None => facts.kind == Kind::Pipe || facts.kind.is_socket(),
-    };
-    let known = facts.id.filter(|_| stays);
-    let now = known.and_then(|_| identity(fd));
-    match (known, now) {
-        (Some(id), Some(now)) => now == (id.device, id.inode),
-        // Closed, and nothing else has the number.
-        _ => rustix::io::fcntl_getfd(fd) != Err(rustix::io::Errno::BADF),
-    }
 }
 
 /// A second descriptor of the same thing, which is closed over `execve(2)`.

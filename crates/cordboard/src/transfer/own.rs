@@ -1,0 +1,123 @@
+//! The descriptors that a transfer has for itself. The host may close them, and
+//! open files of its own under their numbers.
+
+use std::os::fd::OwnedFd;
+
+use super::{Transfer, holes, lend_own};
+use crate::endpoint::{Endpoint, Facts, Kind, Side};
+use crate::sys::{Identity, identity};
+
+/// A terminal that was opened again, and which file that was.
+pub(super) struct Reopened {
+    fd: OwnedFd,
+    id: Option<Identity>,
+}
+
+impl Reopened {
+    fn is_still(&self) -> bool {
+        self.id.is_some() && identity(&self.fd) == self.id
+    }
+
+    /// Closes it, where it is still its own.
+    fn close(self) {
+        if !self.is_still() {
+            std::mem::forget(self.fd);
+        }
+    }
+}
+
+impl Transfer<'_> {
+    /// The descriptors that it owns are still what they were, as far as that can
+    /// be told. An open file's inode number may change on an overlay (by a copy
+    /// up) and where a server gives it, and asking a server may take for ever.
+    pub(crate) fn has_its_own(&self) -> bool {
+        let owned = self.owned.iter().flatten();
+        let walks = (self.walk.as_ref()).and_then(holes::Walk::own);
+        (owned.zip([self.source(), self.sink()]))
+            .chain(walks.map(|fd| (fd, self.source())))
+            .all(|(fd, end)| is_still(fd, end))
+            && self.reopened.iter().all(Reopened::is_still)
+    }
+
+    /// Drops it, and closes the descriptors that it owns, where they are still
+    /// its own: the host may have closed them.
+    pub(crate) fn close(mut self) {
+        if !self.has_its_own() {
+            return self.let_go();
+        }
+        // They borrow them.
+        (self.current, self.walk) = (None, None);
+        self.close_reopened();
+        let Some([source, sink]) = self.owned.take() else {
+            return;
+        };
+        // The last close of a file may take a while.
+        drop(source);
+        if !is_still(&sink, self.sink()) {
+            std::mem::forget(sink);
+        }
+    }
+
+    fn close_reopened(&mut self) {
+        (self.reopened.drain(..)).for_each(Reopened::close);
+    }
+
+    /// Drops it, where somebody else may have closed its descriptors: what has
+    /// their numbers by now is not touched.
+    pub(crate) fn let_go(mut self) {
+        if let Some((_, step)) = self.current.take() {
+            step.let_go();
+        }
+        let ids = [self.source(), self.sink()].map(|side| side.facts().id);
+        let ids = ids.map(|id| id.map(|id| (id.device, id.inode)));
+        let walks = self.walk.take().and_then(holes::Walk::into_own);
+        self.close_reopened();
+        let owned = self.owned.take().into_iter().flatten();
+        // The walk has opened the source.
+        for (fd, id) in owned.zip(ids).chain(walks.map(|fd| (fd, ids[0]))) {
+            let now = identity(&fd);
+            if now.is_none() || now != id {
+                std::mem::forget(fd);
+            }
+        }
+    }
+
+    /// For whoever may not sleep inside a call: a terminal has no flag against
+    /// that but `O_NONBLOCK`, which is not to be set on a descriptor that was
+    /// lent.
+    pub(crate) fn reopen_terminals(&mut self) {
+        let flow = &mut self.flow;
+        let sides = [
+            (Side::Source, &mut flow.source, &mut flow.source_ready),
+            (Side::Sink, &mut flow.sink, &mut flow.sink_ready),
+        ];
+        for (side, end, ready) in sides {
+            let Some(fd) = end.without_waiting(side) else {
+                continue;
+            };
+            *end = end.on(lend_own(&fd)).with_facts(Facts {
+                nonblocking: true,
+                ..*end.facts()
+            });
+            ready.never_waits = true;
+            let id = identity(&fd);
+            self.reopened.push(Reopened { fd, id });
+        }
+    }
+}
+
+/// As far as that can be told, for [`Transfer::has_its_own`].
+fn is_still(fd: &OwnedFd, end: &Endpoint<'_>) -> bool {
+    let facts = end.facts();
+    let stays = match facts.filesystem {
+        Some(fs) => !fs.is_foreign() && !fs.is_pseudo() && fs.name() != Some("overlayfs"),
+        None => facts.kind == Kind::Pipe || facts.kind.is_socket(),
+    };
+    let known = facts.id.filter(|_| stays);
+    let now = known.and_then(|_| identity(fd));
+    match (known, now) {
+        (Some(id), Some(now)) => now == (id.device, id.inode),
+        // Closed, and nothing else has the number.
+        _ => rustix::io::fcntl_getfd(fd) != Err(rustix::io::Errno::BADF),
+    }
+}
