@@ -5,6 +5,8 @@
 mod common;
 #[path = "forks/inherited.rs"]
 mod inherited;
+#[path = "forks/low_numbers.rs"]
+mod low_numbers;
 
 use std::fs::File;
 use std::io::{Read, Write};

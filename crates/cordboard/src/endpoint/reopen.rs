@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 
 use crate::errno::Errno;
-use crate::sys::Thread;
+use crate::sys::{Thread, beyond};
 
 /// Calls with the name that procfs has for a descriptor of this thread's: the
 /// thread may have a table of its own, and `/proc/self/fd` shows that of the
@@ -42,6 +42,7 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno
     let kept = rustix::fs::fcntl_getfl(fd)? & promised;
     let flags = flags | kept | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let again = by_name(fd, |name| rustix::fs::open(name, flags, Mode::empty()))?;
+    let again = beyond(again)?;
     // Nothing is read or written through it before this is known.
     if same_file(fd, again.as_fd())? {
         Ok(again)

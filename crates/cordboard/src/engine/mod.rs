@@ -40,11 +40,9 @@ use self::status::Live;
 use self::timers::Alarm;
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::{self, PerProcess, Spawned};
+use crate::sys::{self, PerProcess, Spawned, duplicate};
 use crate::threads;
-use crate::transfer::{
-    Awake, Clock, Control, Course, Failure, Refusal, Request, Transfer, duplicate,
-};
+use crate::transfer::{Awake, Clock, Control, Course, Failure, Refusal, Request, Transfer};
 
 /// How an engine is to be.
 ///

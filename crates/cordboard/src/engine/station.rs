@@ -12,6 +12,7 @@ use super::message::Message;
 use super::reactor::Reactor;
 use super::seat::Seat;
 use crate::errno::Errno;
+use crate::sys::beyond;
 use crate::transfer::{self, Place};
 
 /// The token of the inbox's bell: transfers' numbers do not reach it.
@@ -30,7 +31,7 @@ pub(super) struct Station {
 
 impl Station {
     pub(super) fn new(place: Place) -> Result<Arc<Station>, Errno> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = beyond(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let inbox = Arc::new(Inbox::new()?);
         epoll::add(&epoll, inbox.bell(), BELL, EventFlags::IN)?;
         Ok(Arc::new(Station {

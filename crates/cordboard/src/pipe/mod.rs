@@ -18,7 +18,7 @@ pub(crate) use pool::acquire;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::errno::Errno;
-use crate::sys::identity;
+use crate::sys::{beyond, identity};
 
 /// The largest private pipe: what is fastest for sockets, and what an
 /// unprivileged process may have by default (`fs.pipe-max-size`).
@@ -52,6 +52,7 @@ impl OwnedPipe {
     fn open() -> Result<OwnedPipe, Errno> {
         use rustix::pipe::{PipeFlags, pipe_with};
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (reader, writer) = (beyond(reader)?, beyond(writer)?);
         let capacity = rustix::pipe::fcntl_getpipe_size(&writer)?;
         Ok(OwnedPipe {
             id: identity(&reader),

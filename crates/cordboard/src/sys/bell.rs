@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno as Refused, IoSlice};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::Stamp;
+use super::{Stamp, beyond};
 use crate::errno::Errno;
 
 /// A file, by device and inode.
@@ -66,7 +66,7 @@ impl Bell {
     /// As [`Bell::new`].
     pub(crate) fn event() -> Result<Bell, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Bell::of(Ends::Event(eventfd(0, flags)?))
+        Bell::of(Ends::Event(beyond(eventfd(0, flags)?)?))
     }
 
     /// One that can be told from any other, of two descriptors; as [`Bell::new`]
@@ -81,6 +81,7 @@ impl Bell {
 
     fn pipe() -> Result<Bell, Errno> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (reader, writer) = (beyond(reader)?, beyond(writer)?);
         // A byte or two: of the user's share of pages it takes one.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, 4096);
         Bell::of(Ends::Pipe { reader, writer })

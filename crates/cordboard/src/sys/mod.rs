@@ -12,6 +12,7 @@ mod describe;
 mod discard;
 mod durable;
 mod event;
+mod high;
 mod inherited;
 mod known;
 mod lend;
@@ -49,6 +50,7 @@ pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, sam
 pub(crate) use discard::discard;
 pub(crate) use durable::start_writeback;
 pub(crate) use event::Event;
+pub(crate) use high::{beyond, duplicate};
 pub(crate) use inherited::close_inherited;
 pub(crate) use known::Known;
 pub(crate) use lend::{at, lend};

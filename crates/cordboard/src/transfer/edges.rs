@@ -14,6 +14,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use super::wait::{Awake, Interest, interrupted};
 use crate::errno::Errno;
+use crate::sys::beyond;
 
 /// An epoll instance of one transfer's own, with what it has waited for so far.
 pub(super) struct Edges {
@@ -24,7 +25,7 @@ pub(super) struct Edges {
 impl Edges {
     pub(super) fn new() -> Result<Edges, Errno> {
         Ok(Edges {
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            epoll: beyond(epoll::create(CreateFlags::CLOEXEC)?)?,
             known: Vec::new(),
         })
     }

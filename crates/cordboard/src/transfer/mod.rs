@@ -50,7 +50,7 @@ use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Ready, Step};
 use crate::route::{Backend, Declined, PathName, Route};
 use crate::stage::Stages;
-use crate::sys::lend;
+use crate::sys::{duplicate, lend};
 
 /// All the state of one transfer.
 ///
@@ -294,16 +294,6 @@ fn lend_own(fd: &OwnedFd) -> BorrowedFd<'static> {
     // accessors lend them for as long as it is borrowed, and nothing else of it
     // gives them away.
     unsafe { lend(fd) }
-}
-
-/// A second descriptor of the same thing, which is closed over `execve(2)`.
-pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    // Not one of the first three, which others take for granted.
-    match rustix::io::fcntl_dupfd_cloexec(fd, 3) {
-        // fcntl(2): the limit is below even that.
-        Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
-        done => Ok(done?),
-    }
 }
 
 /// Where both sides stand, and what is left to do.

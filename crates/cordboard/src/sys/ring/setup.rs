@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use io_uring::IoUring;
 
+use super::super::high::is_beyond;
 use super::super::{Bell, SLOTS, last};
 use crate::errno::Errno;
 
@@ -33,7 +34,7 @@ pub(crate) fn try_io_uring() -> Result<(), Errno> {
 /// that do not count as locked memory (5.12), and word of what is let go.
 /// With what its completions ring.
 pub(super) fn set_up() -> Result<(IoUring, Bell), Errno> {
-    let ring = build().map_err(|error| errno(&error))?;
+    let ring = made_beyond(build).map_err(|error| errno(&error))?;
     let bell = bell(&ring)?;
     try_to_enter(&ring)?;
     if ring.params().is_feature_resource_tagging() {
@@ -92,6 +93,23 @@ pub(super) fn register_files(ring: &IoUring, files: [i32; 3], tags: [u64; 3]) ->
         )
     };
     if done < 0 { Err(last()) } else { Ok(()) }
+}
+
+/// What cannot be given another number once it is made: it is made again while
+/// the lower ones are taken.
+fn made_beyond<T: AsRawFd>(make: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
+    use rustix::event::epoll::{CreateFlags, create};
+    let made = make()?;
+    if is_beyond(&made) {
+        return Ok(made);
+    }
+    drop(made);
+    let mut taken = Vec::new();
+    while taken.last().is_none_or(|last| !is_beyond(last)) {
+        // Nothing can be read from it or written to it.
+        taken.push(create(CreateFlags::CLOEXEC)?);
+    }
+    make()
 }
 
 /// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN`, since Linux
