@@ -181,38 +181,47 @@ const SEND: &[libc::c_long] = &[libc::SYS_sendto, libc::SYS_sendmmsg];
 
 /// Of messages that are there, as few calls as their lengths allow: where a size
 /// has room for several of any length, they are received together; where it may
-/// not have room for one, each length is asked for. They are sent in batches.
+/// not have room for one, each length is asked for, unless their sum is told.
+/// They are sent in batches.
 #[test]
 fn a_size_takes_few_calls() {
     let name = "a_size_takes_few_calls";
     let _dog = watchdog(name);
-    const COUNT: usize = 64;
-    // The longest message has more than 4 MiB, and a batch 16 messages.
-    for (size, received) in [
-        (COUNT as u64 * 100, 2 * COUNT),
-        (5 << 20, COUNT),
-        (12 << 20, COUNT / 2),
-        (100 << 20, COUNT / 16),
+    // The longest message has more than 4 MiB, and a batch 16 messages. Of
+    // sequenced packets the sum is told.
+    for (sort, count, size, received) in [
+        (Sort::Unix, 8_usize, 800, 16),
+        (Sort::Unix, 8, 5 << 20, 8),
+        (Sort::Seqpacket, 64, 6400, 64),
+        (Sort::Seqpacket, 64, 5 << 20, 64),
+        (Sort::Seqpacket, 64, 12 << 20, 32),
+        (Sort::Seqpacket, 64, 100 << 20, 4),
     ] {
-        for (calls, least) in [(RECEIVE, received), (SEND, COUNT / 16)] {
-            let ((a, source), (sink, b)) = (pair(Sort::Seqpacket), pair(Sort::Seqpacket));
-            let data = pattern(COUNT * 100);
+        for (calls, least) in [(RECEIVE, received), (SEND, count.div_ceil(16))] {
+            let ((a, source), (sink, b)) = (pair(sort), pair(Sort::Seqpacket));
+            let data = pattern(count * 100);
             data.chunks(100).for_each(|message| put(&a, message));
             drop(a);
             let request = Request {
                 size: cordboard::Size::Bytes(size),
+                idle: (sort == Sort::Unix).then(idle).flatten(),
                 ..only(&[Datagram])
             };
             let body = || {
                 let report = run(&source, &sink, request).report;
-                assert_eq!((report.written, report.errno), (6400, None), "{report:?}");
+                let written = count as u64 * 100;
+                assert_eq!(
+                    (report.written, report.errno),
+                    (written, None),
+                    "{report:?}"
+                );
             };
             let Some(count) = testkit::midst::at_each(calls, body, || ()) else {
                 return testkit::skip::report(name, "calls of another thread cannot be held");
             };
             assert!(all(&b) == data.chunks(100).collect::<Vec<_>>());
             // The end takes a few more.
-            let what = format!("{size}: {count} calls, not {least}");
+            let what = format!("{sort:?}, {size}: {count} calls, not {least}");
             assert!((least..=least + 4).contains(&count), "{what}");
         }
     }

@@ -5,7 +5,7 @@ use super::one::{next_length, receive_one};
 use super::{Datagram, Message, One, is_end};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::sys::{Batch, Received};
+use crate::sys::{self, Batch, Received};
 
 /// Bytes that are joined for a stream before they are written, and datagrams.
 pub(super) const JOINED: usize = 64 << 10;
@@ -35,7 +35,12 @@ impl Datagram {
         let mut filled = 0;
         let done = loop {
             let first = filled == 0;
-            match self.batch(flow, &mut buffer, filled, wait && first) {
+            let batched = self.batch(flow, &mut buffer, filled, wait && first);
+            if batched.is_err() {
+                // Another reader may have taken what was counted.
+                self.counted = 0;
+            }
+            match batched {
                 // Their sender is not ahead of this reader: the next ones are
                 // taken one at a time, without asking in vain for another.
                 Err(Errno::EAGAIN | Errno::EINTR) if filled == 1 => {
@@ -87,7 +92,7 @@ impl Datagram {
         let whole = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
         let mut at_most = whole.min(self.slots - filled);
         if at_most == 0 {
-            if next_length(flow, wait)? as u64 > flow.left {
+            if !self.counts_next(flow, filled)? && next_length(flow, wait)? as u64 > flow.left {
                 return Ok(Batched::TooLong);
             }
             at_most = 1;
@@ -105,6 +110,7 @@ impl Datagram {
                 return Ok(Batched::Last);
             }
             flow.took(received.length as u64);
+            self.counted = self.counted.saturating_sub(received.length as u64);
             flow.truncated += u64::from(received.truncated);
             push_apart(&mut self.queue, (filled + index) * self.slot, received);
         }
@@ -112,6 +118,24 @@ impl Datagram {
             true => Batched::Last,
             false => Batched::Full,
         })
+    }
+
+    /// Whether the next packet is known to be no longer than what is left of the
+    /// size. Of sequenced packets the sum of all that wait is told, which is no
+    /// less than any of them has.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: none waits behind those that were received, or an empty one.
+    fn counts_next(&mut self, flow: &Flow<'_>, filled: usize) -> Result<bool, Errno> {
+        if self.counted == 0 && filled > 0 && flow.source.kind() == Kind::UnixSeqpacket {
+            self.counted = match sys::unsent(flow.source_fd()) {
+                Ok(0) => return Err(Errno::EAGAIN),
+                Ok(bytes) => bytes,
+                Err(_) => 0,
+            };
+        }
+        Ok((1..=flow.left).contains(&self.counted))
     }
 
     /// Datagrams one behind the other, as long as more are there, for a stream

@@ -71,6 +71,8 @@ pub(crate) struct Datagram {
     received: Vec<Received>,
     /// So many steps take one datagram each, where a size allows no batch.
     singly: u32,
+    /// Bytes of sequenced packets that are known to wait in the source.
+    counted: u64,
     queue: Vec<Message>,
     /// The first of the queue that has not been sent.
     next: usize,
@@ -129,6 +131,7 @@ impl Datagram {
             usual,
             received: Vec::new(),
             singly: 0,
+            counted: 0,
             queue: Vec::new(),
             next: 0,
             sent: 0,
