@@ -22,6 +22,13 @@ pub const FTRUNCATE: libc::c_long = libc::SYS_ftruncate;
 #[cfg(not(target_pointer_width = "64"))]
 pub const FTRUNCATE: libc::c_long = libc::SYS_ftruncate64;
 
+/// `ppoll(2)`, which a 32-bit process calls with 64 bits for a time (414).
+pub const PPOLL: &[libc::c_long] = if cfg!(target_pointer_width = "64") {
+    &[libc::SYS_ppoll]
+} else {
+    &[libc::SYS_ppoll, 414]
+};
+
 /// The calls that open a file by its name.
 pub const OPEN: &[libc::c_long] = &[
     // Newer architectures do without it.

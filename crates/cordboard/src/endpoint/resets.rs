@@ -13,13 +13,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
 use super::{Endpoint, FileId, Kind};
 use crate::errno::Errno;
 use crate::map::Map;
-use crate::sys::{PerProcess, tcp_is_closed};
+use crate::sys::{PerProcess, poll_now, tcp_is_closed};
 
 /// Connections that are remembered after they have died.
 const REMEMBERED: usize = 1024;
@@ -141,9 +141,7 @@ impl Drop for Writer {
 
 /// Both directions are shut down: no call on it blocks any more.
 fn hung_up(fd: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::new(&fd, PollFlags::empty())];
-    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
-        && fds[0].revents().contains(PollFlags::HUP)
+    poll_now(fd, PollFlags::empty()).is_ok_and(|shown| shown.contains(PollFlags::HUP))
 }
 
 /// Whether it is an error of the connection itself, which the kernel clears

@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::route::Backend;
 use crate::stage::Stages;
-use crate::sys::again;
+use crate::sys::{again, poll_now};
 use crate::transfer::Watermarks;
 
 /// Whether a blocking descriptor may be used without waiting.
@@ -319,12 +319,10 @@ impl<'fd> Flow<'fd> {
     ///
     /// A socket's own, which is told once: it is the source's failure.
     pub(crate) fn source_has_ended(&mut self) -> Result<bool, Errno> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        use rustix::event::PollFlags;
         if self.source.kind().is_pipe() {
-            let source = self.source_fd();
-            let mut fds = [PollFd::new(&source, PollFlags::IN)];
-            let polled = poll(&mut fds, Some(&Timespec::default()));
-            return Ok(polled.is_ok() && fds[0].revents() == PollFlags::HUP);
+            let shown = poll_now(self.source_fd(), PollFlags::IN);
+            return Ok(shown == Ok(PollFlags::HUP));
         }
         match self.source_goes_on() {
             Err(errno) if self.source.kind().is_socket() => Err(errno),

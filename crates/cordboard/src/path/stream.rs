@@ -8,6 +8,7 @@ use super::{Cursor, Flow};
 use crate::endpoint::{Kind, is_pty_master};
 use crate::errno::Errno;
 use crate::pipe::Aside;
+use crate::sys::poll_now;
 
 /// Flags of a receive that may wait, or may not.
 pub(super) fn receiving(wait: bool) -> RecvFlags {
@@ -113,11 +114,9 @@ pub(super) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
 }
 
 fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
-    let polled = poll(&mut fds, Some(&Timespec::default()));
+    use rustix::event::PollFlags;
     // Where nobody may be asked (RLIMIT_NOFILE), a master's EIO says it.
-    polled.is_err() || fds[0].revents().contains(PollFlags::HUP)
+    poll_now(fd, PollFlags::empty()).map_or(true, |shown| shown.contains(PollFlags::HUP))
 }
 
 fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
@@ -180,5 +179,26 @@ mod tests {
         let (first, more) = first_and_more("/proc/self/status").unwrap();
         assert!(first > 0);
         assert_eq!(more, (0, false));
+    }
+
+    /// A signal that is pending when the master is looked at says nothing of it.
+    #[test]
+    fn a_signal_is_no_hang_up() {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).and_then(|()| unlockpt(&master)).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave = std::fs::File::open(name.to_str().unwrap()).unwrap();
+        let mut slave = Some(slave);
+        for expected in [false, true] {
+            let mut told = None;
+            let body = || told = Some(is_hung_up(master.as_fd()));
+            let signal = |count| (count == 0).then_some(libc::EINTR);
+            if testkit::midst::refusing(testkit::refuse::PPOLL, body, signal).is_none() {
+                return testkit::skip::report("stream", "calls of another thread cannot be held");
+            }
+            assert_eq!(told, Some(expected));
+            drop(slave.take());
+        }
     }
 }

@@ -15,10 +15,10 @@ pub(crate) use lent::Lent;
 pub(crate) use nowait::NoWait;
 pub(crate) use pool::acquire;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFlags, Timespec};
 
 use crate::errno::Errno;
-use crate::sys::{beyond, identity};
+use crate::sys::{beyond, identity, poll_now};
 
 /// The largest private pipe: what is fastest for sockets, and what an
 /// unprivileged process may have by default (`fs.pipe-max-size`).
@@ -191,9 +191,7 @@ fn has_no_writer(reader: &OwnedFd) -> bool {
 /// What `poll(2)` says of a pipe's read end at this moment: `IN` where it has
 /// bytes, `HUP` where it has no writer.
 fn shows(reader: BorrowedFd<'_>) -> rustix::io::Result<PollFlags> {
-    let mut fds = [PollFd::from_borrowed_fd(reader, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default()))?;
-    Ok(fds[0].revents())
+    poll_now(reader, PollFlags::IN)
 }
 
 /// A pipe with all of these bytes, that no child has yet. `None`: none that
@@ -262,11 +260,10 @@ fn bytes_in(reader: BorrowedFd<'_>) -> Option<u64> {
 /// Whether somebody's pipe takes another page. `poll(2)`; `select(2)`, where
 /// that may watch no descriptor at all.
 pub(crate) fn has_room(writer: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::new(&writer, PollFlags::OUT)];
-    let now = Timespec::default();
-    match poll(&mut fds, Some(&now)) {
-        Ok(n) => n == 1 && fds[0].revents().contains(PollFlags::OUT),
+    match poll_now(writer, PollFlags::OUT) {
+        Ok(shown) => shown.contains(PollFlags::OUT),
         Err(rustix::io::Errno::INVAL) => {
+            let now = Timespec::default();
             crate::sys::wait_for(&[(writer, true)], Some(&now)).is_ok_and(|ready| ready[0])
         }
         Err(_) => false,

@@ -16,12 +16,13 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::{Errno as Refused, ReadWriteFlags, preadv2, pwritev2};
 
 use crate::endpoint::reopen;
 use crate::errno::Errno;
+use crate::sys::poll_now;
 
 /// What a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`).
 const PIECE: usize = 4096;
@@ -151,9 +152,8 @@ fn look_and_read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
 
 /// Ready at this moment, if only to give an error; `true` if that is unknown.
 fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
-    match poll(&mut fds, Some(&Timespec::default())) {
-        Ok(ready) => ready > 0,
+    match poll_now(fd, flags) {
+        Ok(shown) => !shown.is_empty(),
         Err(Refused::INTR) => false,
         Err(_) => {
             let write = flags.contains(PollFlags::OUT);

@@ -1,6 +1,6 @@
 //! Telling an empty datagram from the end of the source.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, recv};
 
 use super::super::Flow;
@@ -69,9 +69,6 @@ fn is_empty(flow: &Flow<'_>) -> bool {
 }
 
 fn reading_was_shut_down(flow: &Flow<'_>) -> Option<bool> {
-    let fd = flow.source_fd();
-    let mut fds = [PollFd::new(&fd, PollFlags::RDHUP)];
-    poll(&mut fds, Some(&Timespec::default())).ok()?;
-    let gone = PollFlags::RDHUP | PollFlags::HUP;
-    Some(fds[0].revents().intersects(gone))
+    let shown = sys::poll_now(flow.source_fd(), PollFlags::RDHUP).ok()?;
+    Some(shown.intersects(PollFlags::RDHUP | PollFlags::HUP))
 }

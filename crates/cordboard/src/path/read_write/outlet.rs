@@ -8,6 +8,7 @@ use crate::endpoint::{Facts, Kind, Side, is_pty_master};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Verdict, in_place, stream};
 use crate::pipe::NoWait;
+use crate::sys::poll_now;
 
 /// The most that is written at a time to a blocking terminal or device.
 const PIECE: usize = 4096;
@@ -138,10 +139,7 @@ impl Outlet {
 }
 
 fn takes_more(flow: &Flow<'_>) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let sink = flow.sink_fd();
-    let mut fds = [PollFd::from_borrowed_fd(sink, PollFlags::OUT)];
-    let polled = poll(&mut fds, Some(&Timespec::default()));
+    use rustix::event::PollFlags;
     // Where it can't be asked (RLIMIT_NOFILE), the first answer counts.
-    polled.is_err() || fds[0].revents().contains(PollFlags::OUT)
+    poll_now(flow.sink_fd(), PollFlags::OUT).map_or(true, |shown| shown.contains(PollFlags::OUT))
 }
