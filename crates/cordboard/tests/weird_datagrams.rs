@@ -2,6 +2,8 @@
 //! none is lost in silence.
 
 mod common;
+#[path = "datagrams/flags.rs"]
+mod flags;
 
 use std::io::Read;
 use std::num::NonZeroUsize;

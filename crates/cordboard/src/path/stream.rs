@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use rustix::io::Errno as Refused;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Cursor, Flow};
@@ -25,6 +26,21 @@ pub(super) fn sending(wait: bool) -> SendFlags {
         SendFlags::NOSIGNAL
     } else {
         SendFlags::NOSIGNAL | SendFlags::DONTWAIT
+    }
+}
+
+/// Sends one datagram, or what a stream takes of the bytes. Some protocols refuse
+/// the flag against `SIGPIPE`: `qrtr_sendmsg` (net/qrtr/af_qrtr.c), `mctp_sendmsg`
+/// (net/mctp/af_mctp.c), `nr_sendmsg` (net/netrom/af_netrom.c). The call is made
+/// without it then, as `write(2)` is.
+pub(super) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
+    let send = |flags| rustix::net::send(flow.sink_fd(), bytes, flags);
+    let flags = sending(wait);
+    match send(flags) {
+        Err(Refused::INVAL) if flow.sink.kind() == Kind::DatagramSocket => {
+            Ok(send(flags - SendFlags::NOSIGNAL)?)
+        }
+        done => Ok(done?),
     }
 }
 

@@ -24,6 +24,34 @@ pub(crate) struct Received {
     pub segment: Option<usize>,
 }
 
+/// How datagrams are received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// The call waits for the first one.
+    pub wait: bool,
+    /// Descriptors can come along, which only UNIX sockets pass on. Others need no
+    /// flag for them, and some of them refuse it: `packet_recvmsg`
+    /// (net/packet/af_packet.c), `pfkey_recvmsg` (net/key/af_key.c),
+    /// `isotp_recvmsg` and `j1939_sk_recvmsg` (net/can), `pn_recvmsg`
+    /// (net/phonet).
+    pub descriptors: bool,
+}
+
+impl How {
+    /// Descriptors that come along unasked are closed at once; until then they
+    /// must not leak into a child.
+    fn flags(self) -> libc::c_int {
+        match self.descriptors {
+            true => libc::MSG_CMSG_CLOEXEC,
+            false => 0,
+        }
+    }
+}
+
+/// Of `linux/socket.h`: a descriptor of the sender's process, or the errno, for a
+/// host that has set `SO_PASSPIDFD`.
+const SCM_PIDFD: libc::c_int = 4;
+
 /// Room for credentials and timestamps; the kernel leaves out what does not
 /// fit.
 type Ancillary = [u64; 32];
@@ -70,8 +98,7 @@ impl Batch {
     }
 
     /// Receives up to a batch of datagrams, each into a slot of `slot` bytes
-    /// of `buffer`. Waits for the first only if `wait` is set. Since Linux
-    /// 2.6.33.
+    /// of `buffer`. Since Linux 2.6.33.
     ///
     /// # Errors
     ///
@@ -83,7 +110,7 @@ impl Batch {
         buffer: &mut [u8],
         slot: usize,
         at_most: usize,
-        wait: bool,
+        how: How,
         out: &mut Vec<Received>,
     ) -> Result<usize, Errno> {
         out.clear();
@@ -102,10 +129,8 @@ impl Batch {
             header.msg_name = ptr::null_mut();
             header.msg_namelen = 0;
         }
-        // Descriptors that come along unasked are closed below; until then
-        // they must not leak into a child.
-        let flags = libc::MSG_CMSG_CLOEXEC
-            | if wait {
+        let flags = how.flags()
+            | if how.wait {
                 libc::MSG_WAITFORONE
             } else {
                 libc::MSG_DONTWAIT
@@ -175,8 +200,7 @@ impl Batch {
     }
 }
 
-/// Receives one datagram, for where batches are refused. Never waits unless
-/// `wait` is set.
+/// Receives one datagram, for where batches are refused.
 ///
 /// # Errors
 ///
@@ -184,7 +208,7 @@ impl Batch {
 pub(crate) fn receive_one(
     fd: BorrowedFd<'_>,
     into: &mut [u8],
-    wait: bool,
+    how: How,
 ) -> Result<Received, Errno> {
     let mut control: Ancillary = [0; 32];
     let mut vector = libc::iovec {
@@ -197,7 +221,7 @@ pub(crate) fn receive_one(
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of::<Ancillary>() as _;
-    let flags = libc::MSG_CMSG_CLOEXEC | if wait { 0 } else { libc::MSG_DONTWAIT };
+    let flags = how.flags() | if how.wait { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: the header points at a vector and buffers that outlive the call.
     let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
     if n < 0 {
@@ -207,7 +231,8 @@ pub(crate) fn receive_one(
 }
 
 /// What a header that came back says of its message. Descriptors that came
-/// along (`SCM_RIGHTS`) are closed, so that a sender cannot fill our table.
+/// along (`SCM_RIGHTS`, and `SCM_PIDFD` since Linux 6.5) are closed, so that a
+/// sender cannot fill our table.
 fn received_with(header: &libc::msghdr, length: usize) -> Received {
     let mut received = Received {
         length,
@@ -223,7 +248,8 @@ fn received_with(header: &libc::msghdr, length: usize) -> Received {
         if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_CREDENTIALS {
             received.credentials = true;
         }
-        if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_RIGHTS {
+        let is_fds = matches!(part.cmsg_type, libc::SCM_RIGHTS | SCM_PIDFD);
+        if part.cmsg_level == libc::SOL_SOCKET && is_fds {
             close_rights(part);
         }
         if part.cmsg_level == libc::SOL_UDP && part.cmsg_type == libc::UDP_GRO {
@@ -267,7 +293,9 @@ fn close_rights(part: &libc::cmsghdr) {
         let at = unsafe { data.add(index) };
         // SAFETY: as above, at any alignment.
         let fd = unsafe { at.read_unaligned() };
-        // SAFETY: the kernel just installed it for us, and nobody else knows it.
-        unsafe { libc::close(fd) };
+        if fd >= 0 {
+            // SAFETY: the kernel just installed it for us, and nobody else knows it.
+            unsafe { libc::close(fd) };
+        }
     }
 }

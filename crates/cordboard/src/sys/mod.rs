@@ -46,7 +46,7 @@ pub(crate) use bell::{Bell, Identity, identity};
 pub(crate) use blocks::{Half, SLOTS};
 pub(crate) use buffer::Buffer;
 pub(crate) use clone::{clone_file, clone_range};
-pub(crate) use datagram::{Batch, Received, receive_one};
+pub(crate) use datagram::{Batch, How, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use discard::discard;
 pub(crate) use durable::start_writeback;

@@ -47,10 +47,7 @@ impl Datagram {
         let wait = flow.may_sleep && !flow.sink.facts().nonblocking;
         let fd = flow.sink_fd();
         let first = self.message(buffer, self.next);
-        let singly = || {
-            let sent = rustix::net::send(fd, first, stream::sending(wait));
-            sent.map(|_| 1).map_err(Errno::from)
-        };
+        let singly = || stream::send(flow, first, wait).map(|_| 1);
         let sent = if whole == 1 {
             singly()
         } else {
@@ -58,8 +55,8 @@ impl Datagram {
             let parts = queued.map(|m| &buffer[m.start..m.start + m.length]);
             let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
             match batch.send(fd, parts, wait) {
-                // Where only batches are refused, singly will do.
-                Err(Errno::ENOSYS | Errno::EPERM) => singly(),
+                // Where only batches are refused, or their flag, singly will do.
+                Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL) => singly(),
                 sent => sent,
             }
         };

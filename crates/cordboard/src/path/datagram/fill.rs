@@ -1,7 +1,7 @@
 //! Taking datagrams, or what is to become datagrams, from the source.
 
 use super::super::{Flow, Step, Verdict, stream};
-use super::one::{next_length, receive_one};
+use super::one::{how, next_length, receive_one};
 use super::{Datagram, Message, One, is_end};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
@@ -51,7 +51,7 @@ impl Datagram {
                 Err(Errno::EINTR) => break Err(Verdict::Moved(0)),
                 Err(Errno::EAGAIN) => break Err(Verdict::Blocked(Side::Source)),
                 // Receiving in batches is refused, not receiving.
-                Err(errno @ (Errno::ENOSYS | Errno::EPERM)) if first => {
+                Err(errno @ (Errno::ENOSYS | Errno::EPERM | Errno::EACCES)) if first => {
                     break Err(Verdict::Declined(errno.into()));
                 }
                 Err(errno) if first => break Err(Verdict::Failed(Side::Source, errno)),
@@ -100,7 +100,8 @@ impl Datagram {
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
         let slots = &mut buffer[filled * self.slot..];
         let (fd, received) = (flow.source_fd(), &mut self.received);
-        let count = batch.receive(fd, slots, self.slot, at_most, wait, received)?;
+        let how = how(flow, wait);
+        let count = batch.receive(fd, slots, self.slot, at_most, how, received)?;
         let last = self.received.iter().rposition(|r| r.length > 0);
         for (index, received) in self.received.iter().enumerate() {
             // The socket no longer shows what was received in the same batch.

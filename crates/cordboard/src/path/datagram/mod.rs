@@ -56,7 +56,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// |---|---|---|
 /// | `EAGAIN` | blocked | |
 /// | `ENOBUFS` on sending | blocked on the sink: a device's queue is full for the moment | `send(2)` |
-/// | `ENOSYS`, `EPERM` | declined on receiving; sent one at a time | no such call, or a filter that does not know it |
+/// | `ENOSYS`, `EPERM`, `EACCES` | declined on receiving; sent one at a time | no such call, or a filter that does not know it |
 /// | `EMSGSIZE` | failed: the sink's limit; or, on the source, a datagram that was cut | |
 /// | `ECONNREFUSED` | failed on its side: nobody listens (any more) | `udp(7)` |
 pub(crate) struct Datagram {

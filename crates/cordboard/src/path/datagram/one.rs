@@ -5,8 +5,9 @@ use rustix::net::RecvFlags;
 use super::super::Flow;
 use super::super::stream::receiving;
 use super::size::longest;
+use crate::endpoint::Kind;
 use crate::errno::Errno;
-use crate::sys::{self, Received};
+use crate::sys::{self, How, Received};
 
 /// What came of receiving one datagram.
 pub(in crate::path) enum One {
@@ -33,20 +34,44 @@ pub(in crate::path) fn receive_one(
         let room = left.min(into.len());
         into = &mut into[..room];
     }
-    let received = if annotated {
-        sys::receive_one(flow.source_fd(), into, wait)?
-    } else {
-        receive_plain(flow, into, wait)?
+    let received = match annotated {
+        true => receive_annotated(flow, into, wait)?,
+        false => receive_plain(flow, into, wait)?,
     };
     flow.truncated += u64::from(received.truncated);
     Ok(One::Here(received))
 }
 
+/// How this source's are received.
+pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
+    let kind = flow.source.kind();
+    How {
+        wait,
+        descriptors: matches!(kind, Kind::UnixDatagram | Kind::UnixSeqpacket),
+    }
+}
+
+/// Where a filter refuses `recvmsg(2)`, nothing is told beside it.
+fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
+    match sys::receive_one(flow.source_fd(), into, how(flow, wait)) {
+        Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES) => receive_plain(flow, into, wait),
+        done => done,
+    }
+}
+
 /// Without room for anything beside it: descriptors that were sent along are
 /// closed by the kernel.
+///
+/// `j1939_sk_recvmsg` (net/can/j1939/socket.c) refuses `MSG_TRUNC` with `EINVAL`.
 fn receive_plain(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
-    let flags = RecvFlags::TRUNC | receiving(wait);
-    let whole = rustix::net::recv(flow.source_fd(), &mut *into, flags)?.1;
+    let receive = |flags, into: &mut [u8]| {
+        let done = rustix::net::recv(flow.source_fd(), into, flags | receiving(wait));
+        done.map(|done| done.1).map_err(Errno::from)
+    };
+    let whole = match receive(RecvFlags::TRUNC, into) {
+        Err(Errno::EINVAL) => receive(RecvFlags::empty(), into)?,
+        done => done?,
+    };
     Ok(Received {
         length: whole.min(into.len()),
         truncated: whole > into.len(),

@@ -85,9 +85,8 @@ impl Outlet {
         let sink = flow.sink_fd();
         let facts = flow.sink.facts();
         if facts.kind.is_socket() {
-            let flags = stream::sending(flow.may_sleep);
             return flow.write_by(Some(bytes.len()), || {
-                Ok(rustix::net::send(sink, bytes, flags)?)
+                stream::send(flow, bytes, flow.may_sleep)
             });
         }
         if aligned::unit(facts) > 1 {
