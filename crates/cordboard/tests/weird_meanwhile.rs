@@ -1,4 +1,5 @@
-//! Files that change while they are moved, and how often that is looked at.
+//! Files and pipes that change while they are moved, and how often that is
+//! looked at.
 
 mod common;
 
@@ -221,6 +222,115 @@ fn room_that_is_not_filled_is_given_back() {
                 let mut found = [0; 6];
                 sink.read_exact_at(&mut found, at).unwrap();
                 assert_eq!(&found, b"theirs", "{what}");
+            }
+        }
+    }
+}
+
+/// A writer writes bytes of a stream, turns packet mode on and writes a packet,
+/// between the transfer's look at the pipe and its next call: that takes no more
+/// than it was made for, and cuts no packet.
+#[test]
+fn packets_that_come_behind_a_look_are_whole() {
+    use common::datagrams::{Sort, all, pair};
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    use rustix::pipe::{PipeFlags, pipe, pipe_with};
+    const PACKET: usize = 4000;
+    let name = "packets_that_come_behind_a_look_are_whole";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        return;
+    }
+    // What is found out once a process is read before the calls are held.
+    let (source, feed) = std::io::pipe().unwrap();
+    drop(feed);
+    run(&source, tempfile::tempfile().unwrap(), only(&[ReadWrite]));
+    let mut calls = vec![libc::SYS_read, libc::SYS_preadv2, libc::SYS_splice];
+    calls.extend(testkit::refuse::PPOLL);
+    let data = pattern(40_000);
+    let sinks = ["a pipe", "zstd", "a packet pipe", "datagrams"];
+    let cases = sinks.into_iter().flat_map(|to| {
+        let blocks = [1000, 4096, 4097, 9000, 16_384];
+        blocks.into_iter().map(move |block| (to, block))
+    });
+    for (to, block) in cases {
+        for (there, at, nonblocking) in [
+            (0, 0, false),
+            (0, 0, true),
+            (700, 0, false),
+            (700, 1, false),
+            (700, 2, true),
+            (5000, 0, false),
+            (5000, 1, true),
+        ] {
+            if to == "zstd" && cfg!(not(feature = "zstd")) {
+                continue;
+            }
+            let case = format!("{to}, block {block}, {there} there, at {at}, {nonblocking}");
+            let (source, feed) = pipe().unwrap();
+            if nonblocking {
+                fcntl_setfl(&source, OFlags::NONBLOCK).unwrap();
+            }
+            let (out, sink) = match to {
+                "a packet pipe" => pipe_with(PipeFlags::DIRECT).unwrap(),
+                "datagrams" => pair(Sort::Seqpacket),
+                _ => pipe().unwrap(),
+            };
+            assert_eq!(rustix::io::write(&feed, &data[..there]), Ok(there));
+            // What a read that was made for less takes, and a part of a packet.
+            let stream = block.max(1200) - 1000;
+            let total = there + stream + PACKET;
+            let (mut feed, mut held) = (Some(feed), 0);
+            let come = || {
+                if held == at
+                    && let Some(feed) = feed.take()
+                {
+                    let (stream, packet) = data[there..total].split_at(stream);
+                    assert_eq!(rustix::io::write(&feed, stream), Ok(stream.len()));
+                    let flags = fcntl_getfl(&feed).unwrap();
+                    fcntl_setfl(&feed, flags | OFlags::DIRECT).unwrap();
+                    assert_eq!(rustix::io::write(&feed, packet), Ok(PACKET));
+                }
+                held += 1;
+            };
+            let mut report = None;
+            let body = || {
+                let request = Request {
+                    block: std::num::NonZeroUsize::new(block),
+                    ..any()
+                };
+                let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+                let transfer = match to {
+                    #[cfg(feature = "zstd")]
+                    "zstd" => transfer.stage(cordboard::Stage::zstd(1).unwrap()).unwrap(),
+                    "a pipe" => transfer.stage(cordboard::Stage::count()).unwrap(),
+                    _ => transfer,
+                };
+                report = Some(transfer.run().report);
+                drop(sink);
+            };
+            if testkit::midst::at_each(&calls, body, come).is_none() {
+                return testkit::skip::report(name, "calls of another thread cannot be held");
+            }
+            let report = report.unwrap();
+            assert_eq!(
+                (report.ended, report.read),
+                (Ended::Eof, total as u64),
+                "{case}"
+            );
+            if to != "zstd" {
+                assert_eq!(report.written, total as u64, "{case}: {report:?}");
+                let got = match to {
+                    "datagrams" => all(&out).concat(),
+                    _ => {
+                        let (mut got, mut packet) = (Vec::new(), [0; 4096]);
+                        while let Ok(n @ 1..) = rustix::io::read(&out, &mut packet) {
+                            got.extend_from_slice(&packet[..n]);
+                        }
+                        got
+                    }
+                };
+                assert!(got == data[..total], "{case}: {report:?}");
             }
         }
     }

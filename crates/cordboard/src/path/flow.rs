@@ -28,6 +28,8 @@ use crate::transfer::Watermarks;
 pub(crate) struct Ready {
     /// Polled ready, and not used since.
     pub(crate) marked: bool,
+    /// It was marked before the use that is under way.
+    pub(crate) was_marked: bool,
     /// Its calls never wait: non-blocking, or a file.
     pub(crate) never_waits: bool,
     /// Waiting inside a call is allowed.
@@ -47,7 +49,13 @@ impl Ready {
 
     /// Takes the mark, where waiting inside the call would hold up others.
     pub(crate) fn take_polled(&mut self) -> bool {
-        std::mem::take(&mut self.marked) || self.never_waits
+        self.was_marked = std::mem::take(&mut self.marked);
+        self.was_marked || self.never_waits
+    }
+
+    /// The use under way may wait, and `poll(2)` was not asked before.
+    pub(super) fn is_unasked(&self) -> bool {
+        !self.was_marked && !self.never_waits
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::{Cursor, Flow};
 use crate::endpoint::{Kind, is_pty_master};
 use crate::errno::Errno;
-use crate::pipe::Aside;
+use crate::pipe::{Aside, Way};
 use crate::sys::poll_now;
 
 /// Flags of a receive that may wait, or may not.
@@ -95,10 +95,15 @@ pub(super) fn read(
         return Ok(rustix::net::recv(fd, into, receiving(flow.may_sleep))?.1);
     }
     if flow.source.kind().is_pipe() {
-        let may_wait = flow.may_sleep || flow.source.facts().nonblocking;
-        let sink = &flow.sink;
-        let whole = sink.kind().is_datagram() || sink.facts().is_packet_pipe();
-        return aside.read(fd, into, may_wait, whole);
+        let (source, sink) = (flow.source.facts(), flow.sink.facts());
+        let is_named = source.kind == Kind::Fifo;
+        let way = Way {
+            may_wait: flow.may_sleep || source.nonblocking,
+            is_whole: sink.kind.is_datagram() || sink.is_packet_pipe(),
+            is_polled_next: !is_named && flow.source_ready.is_unasked(),
+            is_named,
+        };
+        return aside.read(fd, into, way);
     }
     match plain(flow, into) {
         Err(Errno::EIO) => end_of_pty(flow),

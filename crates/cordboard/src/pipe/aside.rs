@@ -2,24 +2,51 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::PollFlags;
 use rustix::io::Errno as Refused;
 
-use super::{DEFAULT, NoWait, OwnedPipe, acquire, packets};
+use super::{DEFAULT, NoWait, OwnedPipe, acquire, capacity, packets, shows, uncut};
 use crate::errno::Errno;
 use crate::sys::{again, unsent};
 
 /// For reading the caller's pipe. It may be in packet mode (`pipe2(2)`,
 /// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
 /// what a short read leaves of a packet. A packet is a page at most, and may stand
-/// behind bytes of a stream. Less than what is there is taken by `splice(2)`,
-/// which leaves the rest in the pipe; where that is refused, a first packet that
-/// is longer stays in the pipe as a whole. What is less than a page is spliced
-/// too: another reader may take it before a read of so many bytes.
+/// behind bytes of a stream. A writer may turn the mode on at any time, and one
+/// call reads whatever has come by then. So a pipe is read
+///
+/// * for as many bytes as it holds already, if that is a page at least: whatever
+///   comes behind them, the read ends where they do. With less, another reader
+///   may take them, and a longer packet come;
+/// * with as much room as the pipe has, which no contents exceed;
+/// * by `splice(2)` into a pipe of our own, which leaves the rest of a packet
+///   where it is. What came over is all there is in it, and is read to the last
+///   byte.
+///
+/// An empty pipe is none of these, and not read: `poll(2)` waits for it. Where
+/// `splice(2)` is refused, a first packet that is longer stays in the pipe as a
+/// whole.
 #[derive(Default)]
 pub(crate) struct Aside {
     /// The pipe that it is spliced into, kept for the next time.
     pipe: Option<OwnedPipe>,
     nowait: NoWait,
+}
+
+/// How the caller's pipe is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    /// The call may wait, or the descriptor does not: otherwise a pipe whose bytes
+    /// another reader has taken since is `EAGAIN` even if it is blocking.
+    pub(crate) may_wait: bool,
+    /// What is read ends with a packet, as what `read(2)` gives does.
+    pub(crate) is_whole: bool,
+    /// After `EAGAIN` somebody waits by `poll(2)`, which has not found the pipe
+    /// ready before this call. It tells of an end too.
+    pub(crate) is_polled_next: bool,
+    /// A FIFO, which shows no end to `poll(2)` if it was opened before it had a
+    /// writer (`fifo_open`, fs/pipe.c).
+    pub(crate) is_named: bool,
 }
 
 impl Aside {
@@ -28,12 +55,7 @@ impl Aside {
         Aside { pipe: None, nowait }
     }
 
-    /// Reads what is there.
-    ///
-    /// Without `may_wait`, a pipe whose bytes another reader has taken since is
-    /// `EAGAIN`, blocking or not. An empty pipe is `EAGAIN` in any case if there
-    /// is room for less than the largest packet. `whole`: what is read ends with
-    /// a packet, as what `read(2)` gives does.
+    /// Reads what is there; `EAGAIN` of an empty pipe, blocking or not.
     ///
     /// # Errors
     ///
@@ -42,44 +64,66 @@ impl Aside {
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
-        may_wait: bool,
-        whole: bool,
+        way: Way,
     ) -> Result<usize, Errno> {
         let length = into.len();
+        // Also where nobody tells: then poll(2) does.
         let there = unsent(fd).map_or(0, |bytes| bytes as usize);
         let plain = match there {
-            // Another reader may take it, and a longer packet come.
-            1.. if there < packets::largest() && !whole => None,
-            _ if there < packets::largest() => (length >= packets::largest()).then_some(length),
-            // With all that is there, a read ends with a packet if that is the
-            // last. With less it may end in the midst of one.
+            0 if way.is_polled_next => return Err(Errno::EAGAIN),
+            0 => match shows(fd) {
+                Ok(PollFlags::HUP) => return Ok(0),
+                Ok(none) if none.is_empty() && !way.is_named => return Err(Errno::EAGAIN),
+                _ => None,
+            },
+            _ if there < packets::largest() => {
+                let enough = || (1..=length).contains(&capacity(fd));
+                (way.is_whole && enough()).then_some(length)
+            }
             _ => (there <= length).then_some(there),
         };
         if let Some(length) = plain {
             let into = &mut into[..length];
-            if may_wait && there > 0 {
+            if way.may_wait {
                 return read_what_is_there(fd, into);
-            }
-            if may_wait {
-                return Ok(rustix::io::read(fd, into)?);
             }
             if let Some(done) = self.nowait.unless_it_waits(fd, into) {
                 return done;
             }
         }
-        let into = match whole {
-            true => &mut into[..packets::one_read(fd, length)],
-            false => into,
+        let most = match way.is_whole {
+            true => uncut::one_read(fd, length),
+            false => length,
         };
-        match self.splice(fd, into) {
+        match self.splice(fd, &mut into[..most]) {
             Some(done) => done,
-            None if into.len() < packets::largest()
-                && packets::first_is_longer(fd, into.len())? =>
-            {
-                Err(Errno::EMSGSIZE)
+            None => self.without_splice(fd, into, way),
+        }
+    }
+
+    /// Reads no more than what was inspected.
+    fn without_splice(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        into: &mut [u8],
+        way: Way,
+    ) -> Result<usize, Errno> {
+        let most = match uncut::uncut(fd, into.len()) {
+            Ok(Some(bytes)) => bytes,
+            // Without a writer a FIFO need not show its end.
+            Err(Errno::EAGAIN) if way.is_named && into.len() >= packets::largest() => {
+                return self.nowait.read(fd, into);
             }
-            None if may_wait => Ok(rustix::io::read(fd, into)?),
-            None => self.nowait.read(fd, into),
+            Err(errno) => return Err(errno),
+            Ok(None) => match unsent(fd) {
+                Ok(there @ 1..) => into.len().min(there as usize),
+                _ => return self.nowait.read(fd, into),
+            },
+        };
+        let into = &mut into[..most];
+        match way.may_wait {
+            true => read_what_is_there(fd, into),
+            false => self.nowait.read(fd, into),
         }
     }
 
@@ -147,6 +191,15 @@ fn drain(pipe: &mut OwnedPipe, into: &mut [u8]) -> Result<(), Errno> {
 mod tests {
     use super::*;
 
+    fn way(may_wait: bool, is_whole: bool) -> Way {
+        Way {
+            may_wait,
+            is_whole,
+            is_polled_next: false,
+            is_named: false,
+        }
+    }
+
     /// Another reader takes the short packet that was there, and a longer one
     /// comes, before any of these calls.
     #[test]
@@ -166,7 +219,7 @@ mod tests {
                 let (mut told, mut into, mut taken) = (None, vec![0; length], false);
                 let body = || {
                     let mut aside = Aside::default();
-                    told = Some(aside.read(reader.as_fd(), &mut into, may_wait, whole));
+                    told = Some(aside.read(reader.as_fd(), &mut into, way(may_wait, whole)));
                 };
                 let calls = [libc::SYS_read, libc::SYS_preadv2, libc::SYS_splice];
                 let others = || {
@@ -202,7 +255,7 @@ mod tests {
             let mut told = None;
             let body = || {
                 let mut aside = Aside::default();
-                told = Some(aside.read(reader.as_fd(), &mut [0; 1 << 16], true, false));
+                told = Some(aside.read(reader.as_fd(), &mut [0; 1 << 16], way(true, false)));
             };
             let signal = |count| {
                 (count == 0).then(|| {
@@ -234,9 +287,11 @@ mod tests {
         for may_wait in [true, false] {
             let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
             let mut told = None;
+            let way = way(may_wait, false);
+            let read = || Aside::default().read(reader.as_fd(), &mut [0; 10], way);
             let body = || {
                 refuse::refuse(&[libc::SYS_splice], libc::EPERM);
-                told = Some(Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait, false));
+                told = Some(read());
             };
             let calls = [libc::SYS_read, libc::SYS_preadv2];
             let come = || _ = rustix::io::write(&writer, &[7; 100]).unwrap();
@@ -247,9 +302,66 @@ mod tests {
             come();
             let told = testkit::refuse::apart(|| {
                 refuse::refuse(&[libc::SYS_splice], libc::EPERM);
-                Aside::default().read(reader.as_fd(), &mut [0; 10], may_wait, false)
+                read()
             });
             assert_eq!(told, Err(Errno::EMSGSIZE), "{may_wait}");
+        }
+    }
+
+    /// Packets that are shorter than what is left of a limit: the pipe of our own
+    /// is emptied to the last byte, and the rest of the last one stays.
+    #[test]
+    fn no_packet_is_cut_at_a_limit() {
+        let flags = rustix::pipe::PipeFlags::DIRECT;
+        for (lengths, limit) in [
+            (&[1, 3000][..], 880),
+            (&[3000, 1], 880),
+            (&[1, 1, 1, 4096], 4097),
+            (&[4096, 4096], 5000),
+        ] {
+            for (may_wait, whole) in [(true, true), (true, false), (false, true), (false, false)] {
+                let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
+                for length in lengths {
+                    rustix::io::write(&writer, &vec![7; *length]).unwrap();
+                }
+                drop(writer);
+                let (mut aside, mut all, mut into) = (Aside::default(), 0, vec![0; limit]);
+                loop {
+                    match aside.read(reader.as_fd(), &mut into, way(may_wait, whole)) {
+                        Ok(0) => break,
+                        got => all += got.unwrap(),
+                    }
+                }
+                assert_eq!(all, lengths.iter().sum(), "{lengths:?} {may_wait} {whole}");
+            }
+        }
+    }
+
+    /// An empty pipe is not read, and its end is told.
+    #[test]
+    fn what_is_empty_is_polled() {
+        for (kind, is_named) in [("pipe", false), ("FIFO", true)] {
+            let (reader, writer) = match is_named {
+                true => testkit::obstacle::fifo().unwrap(),
+                false => rustix::pipe::pipe().unwrap(),
+            };
+            for may_wait in [true, false] {
+                let read = |is_polled_next| {
+                    let way = Way {
+                        is_polled_next,
+                        is_named,
+                        ..way(may_wait, false)
+                    };
+                    Aside::default().read(reader.as_fd(), &mut [0; 1 << 16], way)
+                };
+                let told = [read(true), read(false)];
+                assert_eq!(told, [Err(Errno::EAGAIN); 2], "{kind} {may_wait}");
+                rustix::io::write(&writer, b"x").unwrap();
+                assert_eq!(read(true), Ok(1), "{kind} {may_wait}");
+            }
+            drop(writer);
+            let told = Aside::default().read(reader.as_fd(), &mut [0; 9], way(true, false));
+            assert_eq!(told, Ok(0), "{kind}");
         }
     }
 }

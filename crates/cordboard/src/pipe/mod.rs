@@ -7,10 +7,11 @@ mod lent;
 mod nowait;
 pub(crate) mod packets;
 mod pool;
+mod uncut;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-pub(crate) use aside::Aside;
+pub(crate) use aside::{Aside, Way};
 pub(crate) use lent::Lent;
 pub(crate) use nowait::NoWait;
 pub(crate) use pool::acquire;

@@ -168,7 +168,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::pipe::{Aside, DEFAULT};
+    use crate::pipe::{Aside, DEFAULT, Way};
 
     /// Filled, emptied by somebody else, filled up; with each means.
     #[test]
@@ -199,7 +199,13 @@ mod tests {
                 for length in [1, 4095, 4096, 65536] {
                     let mut aside = Aside::by(nowait());
                     let into = &mut vec![0; length];
-                    let got = aside.read(reader.as_fd(), into, false, false);
+                    let way = Way {
+                        may_wait: false,
+                        is_whole: false,
+                        is_polled_next: false,
+                        is_named: true,
+                    };
+                    let got = aside.read(reader.as_fd(), into, way);
                     assert_eq!(got, Err(Errno::EAGAIN), "{means:?} {length}");
                     let got = nowait().read(reader.as_fd(), into);
                     assert_eq!(got, Err(Errno::EAGAIN), "{means:?} {length}");

@@ -142,7 +142,7 @@ fn inspect_last(source: BorrowedFd<'_>, own: OwnedPipe, bytes: usize) -> Result<
 
 /// Duplicates up to so many bytes into an empty pipe; otherwise gives it back
 /// and says why there are none.
-fn duplicate(
+pub(super) fn duplicate(
     source: BorrowedFd<'_>,
     mut own: OwnedPipe,
     at_most: usize,
@@ -171,54 +171,6 @@ fn has_ended(source: BorrowedFd<'_>) -> bool {
         Ok(now) => now == PollFlags::HUP,
         Err(rustix::io::Errno::INTR) => false,
         Err(_) => true,
-    }
-}
-
-/// Whether the first buffer is a packet of more bytes than this; `false` also
-/// if that is unknown.
-///
-/// # Errors
-///
-/// `EAGAIN`: the pipe is empty. Whatever comes next, a read that waits for it
-/// may be too short.
-pub(super) fn first_is_longer(source: BorrowedFd<'_>, than: usize) -> Result<bool, Errno> {
-    let Ok(own) = acquire(DEFAULT) else {
-        return Ok(false);
-    };
-    let (own, copied) = match duplicate(source, own, largest()) {
-        Ok(done) => done,
-        Err(Ok(Front::Nothing)) => return Err(Errno::EAGAIN),
-        Err(_) => return Ok(false),
-    };
-    // A read of one byte drops the others of a packet. The pipe is closed with
-    // what is left in it.
-    let first = rustix::io::read(own.reader(), &mut [0; 1][..]);
-    let rest = rustix::io::ioctl_fionread(own.reader());
-    Ok(match (first, rest) {
-        (Ok(1), Ok(rest)) => copied as u64 - rest > than as u64,
-        _ => false,
-    })
-}
-
-/// How many bytes one read of so many would take: no more than to the end of a
-/// packet. All of them if that is unknown.
-pub(super) fn one_read(source: BorrowedFd<'_>, at_most: usize) -> usize {
-    let Ok(own) = acquire(DEFAULT) else {
-        return at_most;
-    };
-    let Ok((mut own, copied)) = duplicate(source, own, at_most) else {
-        return at_most;
-    };
-    // The pipe is closed with what is left in it.
-    match discard(own.reader(), at_most) {
-        Ok(taken @ 1..) => {
-            own.drained(taken);
-            if taken == copied {
-                own.release();
-            }
-            taken
-        }
-        _ => at_most,
     }
 }
 

@@ -110,8 +110,9 @@ impl Datagram {
         } else if !source.is_datagram() {
             let size = size_for(flow);
             // No more than a local socket takes at once: what waits in a batch
-            // for its reader could have been read meanwhile.
-            (size, (LOCAL / size).clamp(1, SLOTS))
+            // for its reader could have been read meanwhile. For a network as
+            // much as a pipe holds, so that a read needs no inspection (`Aside`).
+            (size, (LOCAL / size).clamp(1, 2 * SLOTS))
         } else if source == Kind::Udp {
             (largest(source), SLOTS)
         } else {

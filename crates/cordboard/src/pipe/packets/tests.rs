@@ -112,30 +112,6 @@ fn an_empty_pipe_has_no_front() {
 }
 
 #[test]
-fn the_length_of_the_first_packet() {
-    let (source, feed) = packets();
-    for length in [1, 1000, 4096] {
-        rustix::io::write(&feed, &vec![7; length]).unwrap();
-        rustix::io::write(&feed, &[8; 4096]).unwrap();
-        for than in [1, 999, 1000, 4095, 4096] {
-            let longer = first_is_longer(source.as_fd(), than);
-            assert_eq!(longer, Ok(length > than), "{length} {than}");
-        }
-        for length in [length, 4096] {
-            assert_eq!(rustix::io::read(&source, &mut [0; 4096]), Ok(length));
-        }
-    }
-    assert_eq!(first_is_longer(source.as_fd(), 1), Err(Errno::EAGAIN));
-    drop(feed);
-    assert_eq!(first_is_longer(source.as_fd(), 1), Ok(false));
-    let (stream, feed) = pipe().unwrap();
-    rustix::io::write(&feed, &[7; 4096]).unwrap();
-    assert_eq!(first_is_longer(stream.as_fd(), 1), Ok(false));
-    let file = tempfile::tempfile().unwrap();
-    assert_eq!(first_is_longer(file.as_fd(), 1), Ok(false));
-}
-
-#[test]
 fn a_pipe_has_ended_once_it_is_empty_and_has_no_writer() {
     let (source, feed) = pipe().unwrap();
     assert!(!has_ended(source.as_fd()), "it has a writer");
@@ -145,22 +121,6 @@ fn a_pipe_has_ended_once_it_is_empty_and_has_no_writer() {
     assert!(!has_ended(source.as_fd()), "it is not empty");
     rustix::io::read(&source, &mut [0; 1]).unwrap();
     assert!(has_ended(source.as_fd()));
-}
-
-#[test]
-fn a_read_ends_with_a_packet() {
-    let (source, feed) = packets();
-    rustix::io::write(&feed, &[7; 500]).unwrap();
-    rustix::io::write(&feed, &[8; 10]).unwrap();
-    for (at_most, expected) in [(1, 1), (499, 499), (500, 500), (501, 500), (4000, 500)] {
-        assert_eq!(one_read(source.as_fd(), at_most), expected);
-    }
-    let (stream, feed) = pipe().unwrap();
-    assert_eq!(one_read(stream.as_fd(), 9), 9);
-    rustix::io::write(&feed, &[7; 500]).unwrap();
-    assert_eq!(one_read(stream.as_fd(), 4000), 500);
-    let file = tempfile::tempfile().unwrap();
-    assert_eq!(one_read(file.as_fd(), 9), 9);
 }
 
 #[test]

@@ -1,0 +1,161 @@
+//! How much of a pipe one read may take without cutting a packet: that is tried
+//! with a duplicate of what the pipe begins with (`packets` has the rules).
+
+use std::os::fd::BorrowedFd;
+
+use super::packets::{Front, duplicate, largest};
+use super::{DEFAULT, acquire};
+use crate::errno::Errno;
+use crate::sys::{discard, unsent};
+
+/// What one call of [`discard`] takes at least.
+const MOST: usize = 1 << 20;
+
+/// How many bytes one read of so many would take: no more than to the end of a
+/// packet. All of them if that is unknown.
+pub(super) fn one_read(source: BorrowedFd<'_>, at_most: usize) -> usize {
+    let Ok(own) = acquire(DEFAULT) else {
+        return at_most;
+    };
+    let Ok((mut own, copied)) = duplicate(source, own, at_most) else {
+        return at_most;
+    };
+    // The pipe is closed with what is left in it.
+    match discard(own.reader(), at_most) {
+        Ok(taken @ 1..) => {
+            own.drained(taken);
+            if taken == copied {
+                own.release();
+            }
+            taken
+        }
+        _ => at_most,
+    }
+}
+
+/// How many bytes, up to so many, a read can be made for that drops nothing;
+/// `None` if that is unknown. Another reader may take them before.
+///
+/// # Errors
+///
+/// `EAGAIN`: the pipe is empty. Whatever comes next, a read that waits for it
+/// may be too short. `EMSGSIZE`: the first packet is longer.
+pub(super) fn uncut(source: BorrowedFd<'_>, at_most: usize) -> Result<Option<usize>, Errno> {
+    let mut length = at_most.min(MOST);
+    loop {
+        match drops_nothing(source, length)? {
+            Tried::Takes(bytes) => return Ok(Some(bytes)),
+            Tried::Unknown => return Ok(None),
+            Tried::Cuts if length <= 1 => return Err(Errno::EMSGSIZE),
+            // What stands before the packet is a stream, in which a read can end
+            // anywhere.
+            Tried::Cuts => length /= 2,
+        }
+    }
+}
+
+/// What became of a read of a duplicate.
+enum Tried {
+    /// It took so many bytes, and nothing was dropped.
+    Takes(usize),
+    Cuts,
+    Unknown,
+}
+
+fn drops_nothing(source: BorrowedFd<'_>, length: usize) -> Result<Tried, Errno> {
+    // All of a packet that begins within this length.
+    let all = length + largest();
+    let Ok(own) = acquire(all) else {
+        return Ok(Tried::Unknown);
+    };
+    let (mut own, copied) = match duplicate(source, own, all) {
+        Ok(done) => done,
+        Err(Ok(Front::Nothing)) => return Err(Errno::EAGAIN),
+        Err(_) => return Ok(Tried::Unknown),
+    };
+    // The pipe is closed with what is left in it.
+    let (Ok(taken), Ok(rest)) = (discard(own.reader(), length), unsent(own.reader())) else {
+        return Ok(Tried::Unknown);
+    };
+    if (taken as u64 + rest) < copied as u64 {
+        return Ok(Tried::Cuts);
+    }
+    own.drained(taken);
+    if taken == copied {
+        own.release();
+    }
+    Ok(Tried::Takes(taken))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::fs::{OFlags, fcntl_setfl};
+    use rustix::pipe::{PipeFlags, pipe, pipe_with};
+
+    use super::*;
+
+    #[test]
+    fn the_length_of_the_first_packet() {
+        let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
+        for length in [1, 1000, 4096] {
+            rustix::io::write(&feed, &vec![7; length]).unwrap();
+            rustix::io::write(&feed, &[8; 4096]).unwrap();
+            for room in [1, 999, 1000, 4095, 4096, 1 << 21] {
+                let expected = match length > room {
+                    true => Err(Errno::EMSGSIZE),
+                    false => Ok(Some(length)),
+                };
+                assert_eq!(uncut(source.as_fd(), room), expected, "{length} {room}");
+            }
+            for length in [length, 4096] {
+                assert_eq!(rustix::io::read(&source, &mut [0; 4096]), Ok(length));
+            }
+        }
+        assert_eq!(uncut(source.as_fd(), 1), Err(Errno::EAGAIN));
+        drop(feed);
+        assert_eq!(uncut(source.as_fd(), 1), Ok(None));
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(uncut(file.as_fd(), 1), Ok(None));
+    }
+
+    /// A stream, and a packet behind it that does not fit into its last page: what
+    /// fits becomes a part of the stream (`pipe_write`, fs/pipe.c).
+    #[test]
+    fn a_read_that_cuts_no_packet() {
+        for stream in [100, 500, 4096, 9000] {
+            let (source, feed) = pipe().unwrap();
+            rustix::io::write(&feed, &vec![7; stream]).unwrap();
+            assert_eq!(uncut(source.as_fd(), 1 << 16), Ok(Some(stream)));
+            fcntl_setfl(&feed, OFlags::DIRECT).unwrap();
+            rustix::io::write(&feed, &[8; 4000]).unwrap();
+            for length in [1, stream.div_ceil(2), stream, stream + 4000, 1 << 16] {
+                let all = length.min(stream + 4000);
+                assert_eq!(uncut(source.as_fd(), length), Ok(Some(all)), "{stream}");
+            }
+            for length in [stream + 1, stream + 3999] {
+                let found = uncut(source.as_fd(), length).unwrap().unwrap();
+                assert!((1..=stream).contains(&found), "{stream} {length}: {found}");
+            }
+            let there = rustix::io::ioctl_fionread(&source);
+            assert_eq!(there, Ok(stream as u64 + 4000));
+        }
+    }
+
+    #[test]
+    fn a_read_ends_with_a_packet() {
+        let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
+        rustix::io::write(&feed, &[7; 500]).unwrap();
+        rustix::io::write(&feed, &[8; 10]).unwrap();
+        for (at_most, expected) in [(1, 1), (499, 499), (500, 500), (501, 500), (4000, 500)] {
+            assert_eq!(one_read(source.as_fd(), at_most), expected);
+        }
+        let (stream, feed) = pipe().unwrap();
+        assert_eq!(one_read(stream.as_fd(), 9), 9);
+        rustix::io::write(&feed, &[7; 500]).unwrap();
+        assert_eq!(one_read(stream.as_fd(), 4000), 500);
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(one_read(file.as_fd(), 9), 9);
+    }
+}
