@@ -51,6 +51,9 @@ pub fn failed(operand: String, report: &Report, doing: Doing) -> Problem {
             Some("what was made of the bytes before it is written")
         }
         (_, Some(errno), Some(side)) => hint(errno, side, doing),
+        (_, _, None) if cannot_wait(report) => {
+            Some("poll(2) and select(2) are refused here, and it has to wait")
+        }
         _ => None,
     };
     let meaning = match (fault, report.errno) {
@@ -77,6 +80,11 @@ pub fn failed(operand: String, report: &Report, doing: Doing) -> Problem {
         hint: hint.map(str::to_owned),
         usage: false,
     }
+}
+
+fn cannot_wait(report: &Report) -> bool {
+    let mut all = report.declined.iter();
+    all.any(|declined| declined.why.to_string().starts_with("poll(2)"))
 }
 
 fn lost(report: &Report) -> String {

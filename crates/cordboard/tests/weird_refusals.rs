@@ -13,6 +13,8 @@ mod interrupted;
 mod rings;
 #[path = "refusals/room.rs"]
 mod room;
+#[path = "refusals/waits.rs"]
+mod waits;
 #[path = "refusals/wakes.rs"]
 mod wakes;
 

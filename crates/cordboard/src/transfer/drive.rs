@@ -1,11 +1,15 @@
 //! Running a transfer step by step on the caller's thread.
 
+use rustix::event::Timespec;
+use rustix::thread::nanosleep;
+
 use super::patience::SPELL;
 use super::turn::{Course, Need, Next, Turn, What};
-use super::wait::{Awake, Waiter};
+use super::wait::{Awake, REST, Waiter, is_refusal};
 use super::{Outcome, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::route::Declined;
 use crate::sys::{Hold, file_size_limit, sigpipe_is_ignored};
 
 impl Transfer<'_> {
@@ -105,6 +109,7 @@ fn turns(transfer: &mut Transfer<'_>, course: &mut Course, waiter: &mut dyn Wait
                     looked = awake.ready;
                     course.resume(transfer, need, awake, waiter)
                 }
+                Err(errno) if is_refusal(errno) => return transfer.cannot_wait(errno),
                 Err(errno) => return Turn::Failed(need.side(), Some(errno)),
             },
         }
@@ -118,11 +123,48 @@ fn pause(
     need: &Need,
 ) -> Result<Awake, Errno> {
     if need.what == What::Side(Side::Sink) && transfer.patience.worth_it(&transfer.flow) {
-        let awake = waiter.watch(&need.interest(transfer), SPELL)?;
-        transfer.patience.learn(awake.ready);
-        if awake != Awake::default() {
-            return Ok(awake);
+        match waiter.watch(&need.interest(transfer), SPELL) {
+            Ok(awake) => {
+                transfer.patience.learn(awake.ready);
+                if awake != Awake::default() {
+                    return Ok(awake);
+                }
+            }
+            Err(errno) if is_refusal(errno) => {}
+            Err(errno) => return Err(errno),
         }
     }
-    waiter.wait(&need.interest(transfer), need.timeout)
+    match waiter.wait(&need.interest(transfer), need.timeout) {
+        Err(errno) if is_refusal(errno) => transfer.go_on_unasked(need).ok_or(errno),
+        done => done,
+    }
+}
+
+impl Transfer<'_> {
+    /// Nobody may be asked what is ready, as a filter has it. A call that may wait
+    /// does so itself, and one that never waits is made again after a rest. `None`:
+    /// it would wait, and the thread is wanted back.
+    fn go_on_unasked(&self, need: &Need) -> Option<Awake> {
+        let asks_itself = self.tells_by_itself(need);
+        if asks_itself {
+            let rest = need.timeout.map_or(REST, |timeout| timeout.min(REST));
+            let _ = Timespec::try_from(rest).map(|rest| nanosleep(&rest));
+        }
+        (asks_itself || self.flow.may_sleep).then_some(Awake {
+            ready: true,
+            open: true,
+            ..Awake::default()
+        })
+    }
+
+    /// The failure is neither side's.
+    fn cannot_wait(&mut self, errno: Errno) -> Turn {
+        let why = "poll(2) and select(2) are refused, which tell when a call would not wait";
+        let path = self.path();
+        self.declined.push(Declined {
+            path,
+            why: why.into(),
+        });
+        Turn::Failed(None, Some(errno))
+    }
 }
