@@ -77,6 +77,10 @@ fn one(
 ) -> Result<Ended, (Problem, bool)> {
     let source = endpoint::source(name, &shown.to_string_lossy());
     let source = source.map_err(|problem| (elsewhere(problem, shown), false))?;
+    let request = Request {
+        source_unshared: source.is_ours(),
+        ..request
+    };
     let total = request::total(source.as_fd(), &request);
     let moved = session.transfer(
         shown,

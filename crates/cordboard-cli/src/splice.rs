@@ -91,6 +91,11 @@ fn move_all(
         )?;
         sink.empty()?;
     }
+    let request = Request {
+        source_unshared: source.is_ours(),
+        sink_unshared: sink.is_ours(),
+        ..request
+    };
     let total = request::total(source.as_fd(), &request);
     session.transfer(
         named,

@@ -33,6 +33,34 @@ fn files_and_standard_input_in_order() {
     );
 }
 
+/// As `(cordboard cat & cordboard cat &) >file` does.
+#[test]
+fn several_commands_write_to_one_file() {
+    let dir = dir();
+    let (path, size) = (dir.path().join("all"), 4 << 20);
+    for _ in 0..4 {
+        let all = std::fs::File::create(&path).unwrap();
+        let children = [1, 2, 3].map(|byte| {
+            let mut child = cordboard()
+                .arg("cat")
+                .stdin(Stdio::piped())
+                .stdout(all.try_clone().unwrap())
+                .spawn()
+                .unwrap();
+            let mut to = child.stdin.take().unwrap();
+            let feeder = std::thread::spawn(move || to.write_all(&vec![byte; size]).unwrap());
+            (child, feeder)
+        });
+        for (mut child, feeder) in children {
+            feeder.join().unwrap();
+            assert!(child.wait().unwrap().success());
+        }
+        let found = std::fs::read(&path).unwrap();
+        let count = |byte| found.iter().filter(|b| **b == byte).count();
+        assert_eq!([0, 1, 2, 3].map(count), [0, size, size, size]);
+    }
+}
+
 #[test]
 fn without_operands_standard_input() {
     let mut child = cordboard()

@@ -34,6 +34,9 @@ fn append_set_after_open_hands_over_where_it_stopped() {
         });
         let request = Request {
             block: std::num::NonZeroUsize::new(MIB),
+            // Where others may use the sink's position, a description of its own
+            // is written to.
+            sink_unshared: path == Sendfile,
             ..match hands_over {
                 true => only(&[path, ReadWrite]),
                 false => only(&[path]),

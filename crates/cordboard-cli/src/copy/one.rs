@@ -130,6 +130,8 @@ impl Job {
         }
         let mut request = Request {
             sync: self.sync && !self.preserve,
+            source_unshared: true,
+            sink_unshared: true,
             ..self.request.clone()
         };
         // Both are unsigned on some architectures and signed on others.

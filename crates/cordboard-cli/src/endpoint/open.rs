@@ -126,6 +126,11 @@ impl Opened {
         }
     }
 
+    /// This process has opened it, so no other uses its position.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.held, Held::Ours(_))
+    }
+
     /// Nothing more will be written: its reader sees the end now. What is
     /// left is a connection that is still to be [finished](Opened::finish); all
     /// else is [closed](Opened::close).

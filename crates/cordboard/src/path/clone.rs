@@ -66,17 +66,26 @@ impl Step for Clone {
             Ok(stat) => stat,
             Err(errno) => return Verdict::Declined(Errno::from(errno).into()),
         };
-        let (from, to) = match (flow.source_place(), flow.sink_place()) {
-            (Ok(from), Ok(to)) => (from, to),
-            (Err(errno), _) | (_, Err(errno)) => return Verdict::Declined(errno.into()),
-        };
         let size = stat.st_size as u64;
-        let length = size.saturating_sub(from).min(flow.left);
+        let length = match flow.source_place() {
+            Ok(from) => size.saturating_sub(from).min(flow.left),
+            Err(errno) => return Verdict::Declined(errno.into()),
+        };
         if length == 0 && (self.cloned || flow.source.facts().has_true_size()) {
             return Verdict::Ended;
         }
         if length == 0 {
             return Verdict::Declined("the source has no size to go by".into());
+        }
+        flow.claim_both(usize::try_from(length).unwrap_or(usize::MAX));
+        let (from, to) = match (flow.source_place(), flow.sink_place()) {
+            (Ok(from), Ok(to)) => (from, to),
+            (Err(errno), _) | (_, Err(errno)) => return Verdict::Declined(errno.into()),
+        };
+        // Another process has taken some of it meanwhile. A length of 0 would mean
+        // all there is.
+        if from + length > size {
+            return Verdict::Declined("another process reads the source too".into());
         }
         let empty = rustix::fs::fstat(flow.sink_fd()).is_ok_and(|sink| sink.st_size == 0);
         // An exact length gives an exact count: a file that grows meanwhile

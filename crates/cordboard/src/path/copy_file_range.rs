@@ -88,15 +88,17 @@ impl Step for CopyFileRange {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let largest = if flow.shares_thread { FIRST } else { LARGEST };
         self.piece = (self.piece * 2).clamp(FIRST, largest);
-        let length = flow.want(self.piece);
+        let length = flow.claim_both(flow.want(self.piece));
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
-        let done =
-            rustix::fs::copy_file_range(source, flow.from.offset(), sink, flow.to.offset(), length);
+        let (mut from, mut to) = (flow.from.place(), flow.to.place());
+        let done = rustix::fs::copy_file_range(source, from.as_mut(), sink, to.as_mut(), length);
         match done.map_err(Errno::from) {
             // The end, or a file whose size lies: the transfer finds out.
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;
+                flow.from.advance(n as u64);
+                flow.to.advance(n as u64);
                 flow.carried(n as u64)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),

@@ -1,6 +1,15 @@
 //! The position of a side.
+//!
+//! `read(2)` and `write(2)` hold a lock while they use the position of an open
+//! description, as `lseek(2)` does (`fdget_pos`, fs/file.c, since Linux 3.14).
+//! `splice(2)`, `sendfile(2)` and `copy_file_range(2)` do not: if another process
+//! uses the same description meanwhile, bytes are overwritten, or read twice. So
+//! the position is moved past a range first, and these calls are given an offset
+//! within that range.
 
 use std::os::fd::BorrowedFd;
+
+use rustix::fs::{SeekFrom, seek, tell};
 
 use crate::errno::Errno;
 
@@ -11,23 +20,85 @@ pub(crate) enum Cursor {
     Stream,
     /// At the descriptor's own position, which moves along.
     Position,
+    /// In a range that is this transfer's alone: the descriptor's own position
+    /// has been moved to its end. Not empty.
+    Claimed { at: u64, end: u64 },
     /// Here; the descriptor's own position stays.
     At(u64),
 }
 
 impl Cursor {
-    /// For the offset argument of `splice(2)` and its like, which move it.
-    pub(crate) fn offset(&mut self) -> Option<&mut u64> {
+    /// The offset that is not the descriptor's own position.
+    pub(crate) fn place(self) -> Option<u64> {
         match self {
-            Cursor::At(offset) => Some(offset),
+            Cursor::At(at) | Cursor::Claimed { at, .. } => Some(at),
             Cursor::Stream | Cursor::Position => None,
         }
     }
 
-    /// So many bytes on, for calls that do not move it themselves.
+    /// How many bytes of a claimed range are left.
+    pub(crate) fn claimed(self) -> Option<u64> {
+        match self {
+            Cursor::Claimed { at, end } => Some(end - at),
+            _ => None,
+        }
+    }
+
+    /// So many bytes on, for calls that do not move the descriptor's position.
     pub(crate) fn advance(&mut self, bytes: u64) {
-        if let Cursor::At(offset) = self {
-            *offset += bytes;
+        match self {
+            Cursor::At(at) => *at += bytes,
+            Cursor::Claimed { at, end } => {
+                *at += bytes;
+                debug_assert!(*at <= *end, "past what was claimed");
+                if *at >= *end {
+                    *self = Cursor::Position;
+                }
+            }
+            Cursor::Stream | Cursor::Position => {}
+        }
+    }
+
+    /// Moves the descriptor's position past the next `bytes`, which are then this
+    /// transfer's. Where that is refused, the position stays in use.
+    pub(super) fn claim(&mut self, fd: BorrowedFd<'_>, bytes: u64) {
+        if *self != Cursor::Position || bytes == 0 {
+            return;
+        }
+        let Ok(step) = i64::try_from(bytes) else {
+            return;
+        };
+        if let Ok(end) = seek(fd, SeekFrom::Current(step))
+            && let Some(at) = end.checked_sub(bytes)
+        {
+            *self = Cursor::Claimed { at, end };
+        }
+    }
+
+    /// Moves the descriptor's position back by what was claimed behind this offset,
+    /// at which there is nothing to read: others may have moved it past there too,
+    /// and move it back by their part.
+    pub(super) fn end_at(&mut self, fd: BorrowedFd<'_>, limit: u64) {
+        let Cursor::Claimed { at, end } = *self else {
+            return;
+        };
+        let limit = limit.max(at);
+        if end > limit && seek(fd, SeekFrom::Current(-((end - limit) as i64))).is_ok() {
+            *self = match at < limit {
+                true => Cursor::Claimed { at, end: limit },
+                false => Cursor::Position,
+            };
+        }
+    }
+
+    /// Moves the descriptor's position back to what was not used of the range. If
+    /// another process has moved it since, the position stays.
+    pub(super) fn unclaim(&mut self, fd: BorrowedFd<'_>) {
+        if let Cursor::Claimed { at, end } = *self {
+            *self = Cursor::Position;
+            if tell(fd) == Ok(end) {
+                let _ = seek(fd, SeekFrom::Current(-((end - at) as i64)));
+            }
         }
     }
 }
@@ -35,8 +106,8 @@ impl Cursor {
 pub(super) fn place_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     match cursor {
         Cursor::Stream => Err(Errno::ESPIPE),
-        Cursor::Position => Ok(rustix::fs::tell(fd)?),
-        Cursor::At(offset) => Ok(offset),
+        Cursor::Position => Ok(tell(fd)?),
+        Cursor::At(at) | Cursor::Claimed { at, .. } => Ok(at),
     }
 }
 
@@ -45,18 +116,88 @@ pub(super) fn move_cursor(
     fd: BorrowedFd<'_>,
     bytes: i64,
 ) -> Result<(), Errno> {
-    match cursor {
+    let moved = |at: u64| at.checked_add_signed(bytes).ok_or(Errno::EINVAL);
+    match *cursor {
         Cursor::Stream => Err(Errno::ESPIPE),
         Cursor::Position => {
-            rustix::fs::seek(fd, rustix::fs::SeekFrom::Current(bytes))?;
+            seek(fd, SeekFrom::Current(bytes))?;
             Ok(())
         }
-        Cursor::At(offset) => match offset.checked_add_signed(bytes) {
-            Some(moved) => {
-                *offset = moved;
-                Ok(())
+        Cursor::At(at) => {
+            *cursor = Cursor::At(moved(at)?);
+            Ok(())
+        }
+        Cursor::Claimed { at, end } => {
+            let at = moved(at)?;
+            if at > end {
+                seek(fd, SeekFrom::Current((at - end) as i64))?;
             }
-            None => Err(Errno::EINVAL),
-        },
+            *cursor = match at < end {
+                true => Cursor::Claimed { at, end },
+                false => Cursor::Position,
+            };
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn what_is_claimed_is_used_or_given_back() {
+        let file = tempfile::tempfile().unwrap();
+        let fd = file.as_fd();
+        seek(fd, SeekFrom::Start(100)).unwrap();
+        let mut cursor = Cursor::Position;
+        cursor.claim(fd, 0);
+        assert_eq!(cursor, Cursor::Position);
+        cursor.claim(fd, 50);
+        assert_eq!(cursor, Cursor::Claimed { at: 100, end: 150 });
+        assert_eq!((tell(fd), cursor.claimed()), (Ok(150), Some(50)));
+        cursor.advance(20);
+        // No second claim before the first is used.
+        cursor.claim(fd, 1000);
+        assert_eq!(place_of(cursor, fd), Ok(120));
+        move_cursor(&mut cursor, fd, -10).unwrap();
+        assert_eq!(cursor.place(), Some(110));
+        cursor.unclaim(fd);
+        assert_eq!((cursor, tell(fd)), (Cursor::Position, Ok(110)));
+        cursor.claim(fd, 10);
+        cursor.advance(10);
+        assert_eq!((cursor, tell(fd)), (Cursor::Position, Ok(120)));
+        cursor.claim(fd, 10);
+        move_cursor(&mut cursor, fd, 15).unwrap();
+        assert_eq!((cursor, tell(fd)), (Cursor::Position, Ok(135)));
+    }
+
+    #[test]
+    fn what_another_has_taken_since_is_not_given_back() {
+        let file = tempfile::tempfile().unwrap();
+        let (fd, other) = (file.as_fd(), file.try_clone().unwrap());
+        let mut cursor = Cursor::Position;
+        cursor.claim(fd, 50);
+        rustix::io::write(&other, b"theirs").unwrap();
+        cursor.unclaim(fd);
+        assert_eq!((cursor, tell(fd)), (Cursor::Position, Ok(56)));
+        // Behind the end there is nothing to take.
+        for (limit, rest) in [(70, Some(14)), (60, None)] {
+            let before = tell(fd).unwrap();
+            cursor.claim(fd, 30);
+            rustix::fs::seek(&other, SeekFrom::Current(5)).unwrap();
+            cursor.end_at(fd, limit);
+            assert_eq!(cursor.claimed(), rest);
+            let moved = tell(fd).unwrap() - before;
+            assert_eq!(moved, rest.unwrap_or(0) + 5);
+            cursor.unclaim(fd);
+        }
+        seek(fd, SeekFrom::Start(56)).unwrap();
+        let mut far = Cursor::Position;
+        far.claim(fd, u64::MAX);
+        far.claim(fd, i64::MAX as u64);
+        assert_eq!((far, tell(fd)), (Cursor::Position, Ok(56)));
     }
 }

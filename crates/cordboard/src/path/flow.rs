@@ -91,6 +91,10 @@ pub(crate) struct Flow<'fd> {
     pub(crate) shares_thread: bool,
     /// An observer is to be called as soon as any byte has moved.
     pub(crate) watched: bool,
+    /// No other process uses the source's position.
+    pub(crate) source_unshared: bool,
+    /// No other process uses the sink's.
+    pub(crate) sink_unshared: bool,
     /// Bytes a step, as the caller wants it.
     pub(crate) block: Option<usize>,
     /// The caller's marks for blocks in flight; `None`: as the device shows.
@@ -165,14 +169,15 @@ impl<'fd> Flow<'fd> {
         let at_most = self.block.map_or(at_most, |block| block.min(at_most));
         // Past 2^63-1 there is no file: asking for more is EINVAL or EOVERFLOW.
         let here = match self.from {
-            Cursor::At(offset) => offset,
+            Cursor::At(at) | Cursor::Claimed { at, .. } => at,
             Cursor::Position if self.source.kind().is_cached() => {
                 self.source.facts().position.unwrap_or(0) + self.read
             }
             _ => 0,
         };
         let there_is = (i64::MAX as u64).saturating_sub(here);
-        let left = self.left.min(self.span).min(there_is);
+        let claimed = self.from.claimed().unwrap_or(u64::MAX);
+        let left = self.left.min(self.span).min(there_is).min(claimed);
         usize::try_from(left).map_or(at_most, |left| left.min(at_most))
     }
 
@@ -256,7 +261,7 @@ impl<'fd> Flow<'fd> {
     pub(crate) fn before_its_size(&self) -> Option<u64> {
         let facts = self.source.facts();
         let here = match self.from {
-            Cursor::At(offset) => offset,
+            Cursor::At(at) | Cursor::Claimed { at, .. } => at,
             Cursor::Position => facts.position.unwrap_or(0) + self.read,
             Cursor::Stream => return None,
         };
@@ -274,7 +279,9 @@ impl<'fd> Flow<'fd> {
         }
         let start = match self.from {
             // Moved along with the reading.
-            Cursor::At(offset) => return facts.has_true_size() && facts.size == Some(offset),
+            Cursor::At(at) | Cursor::Claimed { at, .. } => {
+                return facts.has_true_size() && facts.size == Some(at);
+            }
             Cursor::Position => facts.position.unwrap_or(0),
             Cursor::Stream => return false,
         };

@@ -7,8 +7,8 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::Flow;
 use super::lengthen::{NO_APPEND, lengthen};
-use super::{Cursor, Flow};
 
 /// The position, which moves along: -1 in `pwritev2(2)`.
 const HERE: u64 = u64::MAX;
@@ -16,11 +16,7 @@ const HERE: u64 = u64::MAX;
 /// For a sink of which [`Flow::in_place`] says so. Where the call is refused,
 /// the sink is lengthened up to that offset.
 pub(super) fn write(flow: &Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
-    let offset = match flow.to {
-        Cursor::At(offset) => Some(offset),
-        _ => None,
-    };
-    write_by(flow, flow.sink_fd(), bytes, offset)
+    write_by(flow, flow.sink_fd(), bytes, flow.to.place())
 }
 
 /// The same by another descriptor of the sink, which is a second description

@@ -6,7 +6,8 @@
 //! calls, never waits unless the transfer allows it, and says with a
 //! [`Verdict`] what came of it.
 
-pub(crate) mod clone;
+pub(crate) mod claim;
+mod clone;
 pub(crate) mod copy_file_range;
 mod cursor;
 pub(crate) mod datagram;
@@ -160,7 +161,7 @@ pub(crate) fn start(path: PathName, flow: &mut Flow<'_>) -> Result<Box<dyn Step 
         PathName::Clone => Box::new(clone::Clone::default()),
         PathName::Direct => Box::new(direct::Direct::start(flow)?),
         PathName::CopyFileRange => Box::new(copy_file_range::CopyFileRange::default()),
-        PathName::Sendfile => Box::new(sendfile::Sendfile::default()),
+        PathName::Sendfile => Box::new(sendfile::Sendfile::start(flow)?),
         PathName::Splice => Box::new(splice::Splice::start(flow)?),
         PathName::Datagram => Box::new(datagram::Datagram::start(flow)?),
         PathName::ReadWrite => match flow.stages.lend() {

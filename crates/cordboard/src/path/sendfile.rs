@@ -2,8 +2,12 @@
 //! (to sockets only before). The kernel splices through a pipe of its own of
 //! 16 pages.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{OFlags, SeekFrom};
+
 use super::{COULD_WAIT, Flow, Step, Takes, UNPAGED, Verdict, blame, needs_room};
-use crate::endpoint::{Kind, Side};
+use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::route::{Pair, Why};
 use crate::transfer::Sparse;
@@ -65,6 +69,35 @@ pub(crate) struct Sendfile {
     /// told a connection that more comes (`splice_direct_to_actor`,
     /// fs/splice.c).
     announced: bool,
+    /// A description of the sink whose position is used by this transfer alone,
+    /// where others may use that of the caller's: the call takes no offset.
+    own: Option<OwnedFd>,
+}
+
+impl Sendfile {
+    pub(super) fn start(flow: &Flow<'_>) -> Result<Sendfile, Why> {
+        let own = match flow.claims_sink() {
+            false => None,
+            true => match reopen(flow.sink_fd(), OFlags::WRONLY) {
+                Ok(own) => Some(own),
+                Err(_) if !flow.has_next => None,
+                Err(_) => return Err("others may use the sink's position meanwhile".into()),
+            },
+        };
+        Ok(Sendfile {
+            own,
+            ..Sendfile::default()
+        })
+    }
+
+    /// The descriptor whose position is where the sink is written next.
+    fn sink<'a>(&'a self, flow: &Flow<'a>) -> Result<BorrowedFd<'a>, Errno> {
+        let Some(own) = &self.own else {
+            return Ok(flow.sink_fd());
+        };
+        rustix::fs::seek(own, SeekFrom::Start(flow.sink_place()?))?;
+        Ok(own.as_fd())
+    }
 }
 
 impl Step for Sendfile {
@@ -76,18 +109,25 @@ impl Step for Sendfile {
         if !flow.may_write(false) {
             return Verdict::Blocked(Side::Sink);
         }
-        let length = asked(flow);
-        let (source, sink) = (flow.source_fd(), flow.sink_fd());
-        let mut from = flow.from;
+        let length = match self.own.is_some() {
+            true => flow.claim_both(asked(flow)),
+            false => flow.claim_source(asked(flow)),
+        };
+        let sink = match self.sink(flow) {
+            Ok(sink) => sink,
+            Err(errno) => return Verdict::Declined(errno.into()),
+        };
+        let (source, mut from) = (flow.source_fd(), flow.from.place());
         let done = flow.write_by(Some(length), || {
-            Ok(rustix::fs::sendfile(sink, source, from.offset(), length)?)
+            Ok(rustix::fs::sendfile(sink, source, from.as_mut(), length)?)
         });
-        flow.from = from;
         match done {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;
                 self.announced = n < length;
+                flow.from.advance(n as u64);
+                flow.to.advance(n as u64);
                 flow.carried(n as u64)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::buffer::spare_capacity;
 
-use super::{Cursor, Flow, Verdict, in_place, stream};
+use super::{Flow, Verdict, in_place, stream};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::OwnedPipe;
@@ -51,15 +51,15 @@ impl Spill {
     pub(super) fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let sink = flow.sink_fd();
         let rest = self.rest();
-        let bytes = &rest[..rest.len().min(PIECE)];
-        let done = match flow.to {
+        let bytes = flow.claimed(&rest[..rest.len().min(PIECE)]);
+        let done = match flow.to.place() {
             _ if flow.sink.kind().is_socket() => flow.write_by(Some(rest.len()), || {
                 let flags = stream::sending(flow.may_sleep);
                 Ok(rustix::net::send(sink, rest, flags)?)
             }),
             _ if flow.in_place => in_place::write(flow, bytes).map_err(Errno::from),
-            Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset).map_err(Errno::from),
-            _ => rustix::io::write(sink, bytes).map_err(Errno::from),
+            Some(offset) => rustix::io::pwrite(sink, bytes, offset).map_err(Errno::from),
+            None => rustix::io::write(sink, bytes).map_err(Errno::from),
         };
         match done {
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),

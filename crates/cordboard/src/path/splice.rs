@@ -25,7 +25,7 @@ mod takes;
 use std::os::fd::BorrowedFd;
 
 use self::apart::apart;
-use self::ask::{probe, which_is_not_ready};
+use self::ask::{probe, what_is_there, which_is_not_ready};
 pub(crate) use self::takes::takes;
 use super::spill::Spill;
 use super::{COULD_WAIT, Flow, Step, Verdict, needs_room, stream};
@@ -187,10 +187,12 @@ impl Splice {
             true => self.step.min(Spill::ENOUGH),
             false => self.step,
         });
+        let length = flow.claim_source(length);
         let source = flow.source_fd();
+        let mut from = flow.from.place();
         let done = rustix::pipe::splice(
             source,
-            flow.from.offset(),
+            from.as_mut(),
             pipe.writer(),
             None,
             length,
@@ -200,6 +202,7 @@ impl Splice {
             Ok(0) => Err(Verdict::Ended),
             Ok(n) => {
                 pipe.filled(n);
+                flow.from.advance(n as u64);
                 flow.took(n as u64);
                 self.lent_moved(flow, Side::Source, n);
                 Ok(())
@@ -265,13 +268,13 @@ impl Splice {
         if flow.sink.kind().is_stream_socket() && flow.more_in_hand() {
             flags |= SpliceFlags::MORE;
         }
+        let length = flow.claim_sink(length);
         let sink = flow.sink_fd();
-        let (reader, mut to) = (pipe.reader(), flow.to);
+        let (reader, mut to) = (pipe.reader(), flow.to.place());
         let done = flow.write_by(Some(length), || {
-            let to = to.offset();
+            let to = to.as_mut();
             Ok(rustix::pipe::splice(reader, None, sink, to, length, flags)?)
         });
-        flow.to = to;
         match done {
             // A sink that takes none of what is there will not take it later.
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
@@ -279,6 +282,7 @@ impl Splice {
                 pipe.drained(n);
                 self.moved = true;
                 self.announced = flags.contains(SpliceFlags::MORE);
+                flow.to.advance(n as u64);
                 flow.gave(n as u64);
                 self.lent_moved(flow, Side::Sink, n);
                 Verdict::Moved(n as u64)
@@ -334,25 +338,27 @@ impl Splice {
         if !flow.may_write(to_pipe) {
             return Verdict::Blocked(Side::Sink);
         }
-        let length = if from_pipe && to_pipe {
-            match self.step_of_a_stream(flow, polled) {
-                Ok(length) => length,
-                Err(verdict) => return verdict,
-            }
-        } else {
-            flow.want(self.step)
+        let length = match (from_pipe, to_pipe) {
+            (true, true) => self.step_of_a_stream(flow, polled),
+            (true, false) => what_is_there(flow, self.step),
+            (false, _) => Ok(flow.claim_source(flow.want(self.step))),
+        };
+        let length = match length {
+            Ok(length) => length,
+            Err(verdict) => return verdict,
         };
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
         // Not through the private-pipe type: neither pipe is ours.
-        let (mut from, mut to) = (flow.from, flow.to);
+        let (mut from, mut to) = (flow.from.place(), flow.to.place());
         let done = flow.write_by(None, || {
-            let (from, to, flags) = (from.offset(), to.offset(), SpliceFlags::NONBLOCK);
+            let (from, to, flags) = (from.as_mut(), to.as_mut(), SpliceFlags::NONBLOCK);
             Ok(rustix::pipe::splice(source, from, sink, to, length, flags)?)
         });
-        (flow.from, flow.to) = (from, to);
         match done {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
+                flow.from.advance(n as u64);
+                flow.to.advance(n as u64);
                 self.moved = true;
                 self.doubts = 0;
                 self.inspected = self.inspected.saturating_sub(n);

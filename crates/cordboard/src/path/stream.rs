@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno as Refused;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{Cursor, Flow};
+use super::Flow;
 use crate::endpoint::{Kind, is_pty_master};
 use crate::errno::Errno;
 use crate::pipe::{Aside, Way};
@@ -142,9 +142,9 @@ fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
 
 fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     let fd = flow.source_fd();
-    let n = match flow.from {
-        Cursor::At(offset) => rustix::io::pread(fd, into, offset)?,
-        _ => rustix::io::read(fd, into)?,
+    let n = match flow.from.place() {
+        Some(offset) => rustix::io::pread(fd, into, offset)?,
+        None => rustix::io::read(fd, into)?,
     };
     flow.from.advance(n as u64);
     Ok(n)

@@ -97,6 +97,7 @@ impl Transfer<'_> {
         if let Some(ahead) = &self.ahead {
             ahead.end(&self.flow);
         }
+        self.flow.unclaim();
         if verdict.ended == Ended::Eof && self.source_was_truncated() {
             verdict.fail(Side::Source, Errno::ENODATA);
         }
@@ -271,7 +272,7 @@ impl Transfer<'_> {
         let now = rustix::fs::fstat(self.flow.source_fd()).map(|s| s.st_size as u64);
         let here = match self.flow.from {
             // Somebody else who shares the position may have read the rest.
-            Cursor::Position => self.flow.source_offset(),
+            Cursor::Position | Cursor::Claimed { .. } => self.flow.source_offset(),
             _ => Some(start + self.flow.read),
         };
         matches!((now, here), (Ok(now), Some(here)) if now < size && here < size)

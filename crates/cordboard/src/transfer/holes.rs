@@ -94,8 +94,8 @@ pub(crate) struct Walk {
     /// that the sink may not have.
     owed: u64,
     owed_at: u64,
-    /// For a transfer with an offset of its own: looking for holes moves a
-    /// position, and that of the source belongs to everyone who shares it.
+    /// Looking for holes moves a position, and others may use that of the source
+    /// meanwhile.
     own: Option<OwnedFd>,
 }
 
@@ -155,7 +155,7 @@ impl Walk {
             return Ok(true);
         }
         let Some((data, end)) = self.extent(flow, offset) else {
-            go_to(flow, offset)?;
+            self.go_to(flow, offset, offset)?;
             return Ok(false);
         };
         let mut hole = data.saturating_sub(offset).min(flow.left);
@@ -164,11 +164,13 @@ impl Walk {
             hole = LOOKED_AT;
         }
         // The source first: a hole that the sink has cannot be taken back.
-        go_to(flow, offset + hole)?;
+        if !self.go_to(flow, offset, offset + hole)? {
+            return Ok(false);
+        }
         if hole > 0 {
             let skipped = self.skip(flow, hole, by_write);
             if skipped != Ok(true) {
-                let back = go_to(flow, offset);
+                let back = self.go_to(flow, offset + hole, offset);
                 return skipped
                     .map_err(|errno| (Side::Sink, errno))
                     .and(back.and(Ok(false)));
@@ -243,29 +245,44 @@ impl Walk {
         })
     }
 
-    /// What comes next, seen from a position that is the transfer's to move.
+    /// What comes next, seen from a position that is the transfer's to move. There
+    /// is no other than the source's where it cannot be opened again.
     fn extent(&mut self, flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
-        if flow.from == Cursor::Position {
-            return find(flow.source_fd(), offset);
-        }
-        if self.own.is_none() {
+        let at_position = flow.from == Cursor::Position;
+        if self.own.is_none() && !(at_position && flow.source_unshared) {
             self.own = reopen(flow.source_fd(), OFlags::RDONLY).ok();
         }
-        find(self.own.as_ref()?.as_fd(), offset)
-    }
-}
-
-/// The source is read there next. Looking has moved its position anywhere.
-fn go_to(flow: &mut Flow<'_>, offset: u64) -> Result<(), (Side, Errno)> {
-    match &mut flow.from {
-        Cursor::At(at) => *at = offset,
-        Cursor::Position => {
-            rustix::fs::seek(flow.source_fd(), SeekFrom::Start(offset))
-                .map_err(|errno| (Side::Source, errno.into()))?;
+        match &self.own {
+            Some(own) => find(own.as_fd(), offset),
+            None if at_position => find(flow.source_fd(), offset),
+            None => None,
         }
-        Cursor::Stream => {}
     }
-    Ok(())
+
+    /// The source, which was to be read `here`, is read there next. `false`:
+    /// another process has moved its position, and it stays.
+    fn go_to(&self, flow: &mut Flow<'_>, here: u64, there: u64) -> Result<bool, (Side, Errno)> {
+        let failed = |errno: rustix::io::Errno| (Side::Source, errno.into());
+        let step = there.wrapping_sub(here) as i64;
+        match flow.from {
+            // Looking has moved it anywhere.
+            Cursor::Position if self.own.is_none() => {
+                rustix::fs::seek(flow.source_fd(), SeekFrom::Start(there)).map_err(failed)?;
+            }
+            Cursor::Position if step != 0 => {
+                let by = |step| rustix::fs::seek(flow.source_fd(), SeekFrom::Current(step));
+                if by(step).map_err(failed)? != there {
+                    by(-step).map_err(failed)?;
+                    return Ok(false);
+                }
+            }
+            Cursor::At(_) | Cursor::Claimed { .. } => {
+                (flow.move_source(step)).map_err(|errno| (Side::Source, errno))?;
+            }
+            Cursor::Position | Cursor::Stream => {}
+        }
+        Ok(true)
+    }
 }
 
 /// The next range of data at or after `offset`; at the end of the data, an

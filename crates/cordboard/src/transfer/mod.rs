@@ -331,6 +331,8 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         has_next: false,
         shares_thread: false,
         watched: true,
+        source_unshared: request.source_unshared,
+        sink_unshared: request.sink_unshared,
         block: request.block.map(usize::from),
         watermarks: request.watermarks,
         seek_zeros: request.sparse == Sparse::Always

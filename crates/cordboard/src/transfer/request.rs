@@ -77,6 +77,15 @@ pub struct Request {
     pub source_offset: Option<u64>,
     /// The same for the sink.
     pub sink_offset: Option<u64>,
+    /// No other process, thread or descriptor uses the source's position while the
+    /// transfer runs: the caller has opened the source, and has not passed it on.
+    /// By default, others may. The position is then moved past the bytes of a step
+    /// before they are read, so that each reader has bytes of its own, as with
+    /// `read(2)`; if the transfer ends early, it is moved back, unless another
+    /// process has moved it meanwhile.
+    pub source_unshared: bool,
+    /// The same for the sink.
+    pub sink_unshared: bool,
     /// Bytes moved by one step at most, and the size of each datagram where a
     /// stream is sent to a datagram sink. `None`: whatever suits the pair.
     pub block: Option<NonZeroUsize>,

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use rustix::net::SendAncillaryBuffer;
 
-use super::super::{Cursor, Flow, Verdict, stream};
+use super::super::{Flow, Verdict, stream};
 use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -141,8 +141,8 @@ fn write_stream(
         let first = &parts[0][..parts[0].len().min(4096)];
         return Ok(rustix::io::write(fd, first)?);
     }
-    Ok(match flow.to {
-        Cursor::At(offset) => rustix::io::pwritev(fd, parts, offset)?,
-        _ => rustix::io::writev(fd, parts)?,
+    Ok(match flow.to.place() {
+        Some(offset) => rustix::io::pwritev(fd, parts, offset)?,
+        None => rustix::io::writev(fd, parts)?,
     })
 }

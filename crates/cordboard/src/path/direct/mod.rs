@@ -113,6 +113,13 @@ impl Direct {
             Kind::File => Some(Room::new(flow.sink_fd(), flow.sink.facts())?),
             _ => None,
         };
+        // Until the end, blocks go to offsets.
+        let all = there.min(flow.left);
+        flow.claim_both(usize::try_from(all).unwrap_or(usize::MAX));
+        let (from, to) = offsets(flow)?;
+        if from % unit != to % unit {
+            return Err(takes::INCONGRUENT.into());
+        }
         Ok(Direct {
             ring: backend::start(flow.backend, files, by_fuse(flow), &arena)?,
             arena,

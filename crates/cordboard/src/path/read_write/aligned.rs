@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use super::super::{Cursor, Flow, in_place};
+use super::super::{Flow, in_place};
 use crate::endpoint::{Facts, reopen};
 use crate::errno::Errno;
 
@@ -36,9 +36,9 @@ pub(super) fn read(
         && offset % unit as u64 == 0
         && (into.as_ptr() as usize).is_multiple_of(memory(&facts))
     {
-        let done = match flow.from {
-            Cursor::At(offset) => rustix::io::pread(fd, &mut into[..whole], offset),
-            _ => rustix::io::read(fd, &mut into[..whole]),
+        let done = match flow.from.place() {
+            Some(offset) => rustix::io::pread(fd, &mut into[..whole], offset),
+            None => rustix::io::read(fd, &mut into[..whole]),
         };
         match done {
             Ok(n) => {
@@ -76,10 +76,10 @@ pub(super) fn write(
     let off_boundary = (offset % unit as u64) as usize;
     let whole = bytes.len() / unit * unit;
     if whole > 0 && off_boundary == 0 && (bytes.as_ptr() as usize).is_multiple_of(memory(&facts)) {
-        let done = match flow.to {
+        let done = match flow.to.place() {
             _ if flow.in_place => in_place::write(flow, &bytes[..whole]),
-            Cursor::At(offset) => rustix::io::pwrite(fd, &bytes[..whole], offset),
-            _ => rustix::io::write(fd, &bytes[..whole]),
+            Some(offset) => rustix::io::pwrite(fd, &bytes[..whole], offset),
+            None => rustix::io::write(fd, &bytes[..whole]),
         };
         match done {
             Ok(n) => {

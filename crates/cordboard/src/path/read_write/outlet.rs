@@ -6,7 +6,7 @@ use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
 use crate::endpoint::{Facts, Kind, Side, is_pty_master};
 use crate::errno::Errno;
-use crate::path::{Cursor, Flow, Verdict, in_place, stream};
+use crate::path::{Flow, Verdict, in_place, stream};
 use crate::pipe::NoWait;
 use crate::sys::poll_now;
 
@@ -60,6 +60,7 @@ impl Outlet {
         flow: &mut Flow<'_>,
         bytes: &[u8],
     ) -> Result<usize, Verdict> {
+        let bytes = flow.claimed(bytes);
         let done = if flow.seek_zeros {
             zeros::write(flow, &mut self.twin, bytes)
         } else {
@@ -108,10 +109,10 @@ impl Outlet {
             }
             return numbers::write(sink, bytes, if waits { 1 } else { NUMBERS });
         }
-        let n = match flow.to {
+        let n = match flow.to.place() {
             _ if flow.in_place => in_place::write(flow, bytes)?,
-            Cursor::At(offset) => rustix::io::pwrite(sink, bytes, offset)?,
-            _ => rustix::io::write(sink, bytes)?,
+            None => rustix::io::write(sink, bytes)?,
+            Some(offset) => rustix::io::pwrite(sink, bytes, offset)?,
         };
         flow.to.advance(n as u64);
         Ok(n)

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::super::{Cursor, Flow, in_place};
+use super::super::{Flow, in_place};
 use super::aligned;
 use crate::errno::Errno;
 use crate::transfer::holes;
@@ -42,10 +42,10 @@ pub(super) fn write(
         return aligned::write(flow, twin, &bytes[..length]);
     }
     let sink = flow.sink_fd();
-    let n = match flow.to {
+    let n = match flow.to.place() {
         _ if flow.in_place => in_place::write(flow, &bytes[..length])?,
-        Cursor::At(offset) => rustix::io::pwrite(sink, &bytes[..length], offset)?,
-        _ => rustix::io::write(sink, &bytes[..length])?,
+        Some(offset) => rustix::io::pwrite(sink, &bytes[..length], offset)?,
+        None => rustix::io::write(sink, &bytes[..length])?,
     };
     flow.to.advance(n as u64);
     Ok(n)

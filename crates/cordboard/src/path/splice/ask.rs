@@ -2,7 +2,7 @@
 
 use rustix::pipe::SpliceFlags;
 
-use super::super::Flow;
+use super::super::{Flow, Verdict};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::{self, OwnedPipe};
@@ -13,12 +13,12 @@ use crate::sys;
 /// source that cannot be rewound: splicing from the empty private pipe gives
 /// `EAGAIN` if it would work, and the refusal if it would not.
 pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
-    let mut to = flow.to;
+    let mut to = flow.to.place();
     let done = rustix::pipe::splice(
         pipe.reader(),
         None,
         flow.sink_fd(),
-        to.offset(),
+        to.as_mut(),
         1,
         SpliceFlags::NONBLOCK,
     );
@@ -27,6 +27,26 @@ pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
             Err(errno.into())
         }
         _ => Ok(()),
+    }
+}
+
+/// How many bytes the next step takes from a pipe. Into a place that is claimed
+/// for them, no more than there are.
+pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, Verdict> {
+    let step = flow.want(step);
+    if !flow.claims_sink() {
+        return Ok(step);
+    }
+    match sys::unsent(flow.source_fd()) {
+        Ok(0) => Err(match flow.source_has_ended() {
+            Ok(true) => Verdict::Ended,
+            _ => Verdict::Blocked(Side::Source),
+        }),
+        Ok(there) => {
+            let there = usize::try_from(there).unwrap_or(usize::MAX);
+            Ok(flow.claim_sink(step.min(there)))
+        }
+        Err(_) => Ok(step),
     }
 }
 

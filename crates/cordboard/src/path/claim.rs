@@ -1,0 +1,64 @@
+//! Claims: ranges of a file that are one transfer's alone, though others use the
+//! same open description, for calls that take an offset and lock no position.
+
+use super::Flow;
+use super::cursor::Cursor;
+
+impl Flow<'_> {
+    /// The source's next bytes, no more than these, become this transfer's alone,
+    /// for a call that does not lock the source's position. Returns how many the
+    /// call may ask for.
+    pub(crate) fn claim_source(&mut self, length: usize) -> usize {
+        if !self.source_unshared && self.from == Cursor::Position && self.source.kind().is_cached()
+        {
+            let there = self.before_its_size().unwrap_or(0);
+            self.from.claim(self.source.fd(), there.min(length as u64));
+            // If others have taken some of it, the claim goes past the end.
+            let size = self.source.facts().size.unwrap_or(0);
+            self.from.end_at(self.source.fd(), size);
+        }
+        within(self.from, length)
+    }
+
+    /// The sink's position is one to be claimed.
+    pub(crate) fn claims_sink(&self) -> bool {
+        let facts = self.sink.facts();
+        let at_position = matches!(self.to, Cursor::Position | Cursor::Claimed { .. });
+        at_position && !self.sink_unshared && facts.kind.is_cached() && !facts.append
+    }
+
+    /// The same for the sink, where as many bytes are at hand.
+    pub(crate) fn claim_sink(&mut self, length: usize) -> usize {
+        if self.claims_sink() {
+            self.to.claim(self.sink.fd(), length as u64);
+        }
+        within(self.to, length)
+    }
+
+    /// The same for a call that moves bytes from one to the other.
+    pub(crate) fn claim_both(&mut self, length: usize) -> usize {
+        let length = self.claim_source(length);
+        match self.before_its_size() {
+            // The call is to find the end.
+            Some(0) => within(self.to, length),
+            _ => self.claim_sink(length),
+        }
+    }
+
+    /// No more bytes than were claimed of the sink.
+    pub(crate) fn claimed<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        &bytes[..within(self.to, bytes.len())]
+    }
+
+    /// Nothing more is moved: both positions are where the bytes end.
+    pub(crate) fn unclaim(&mut self) {
+        self.from.unclaim(self.source.fd());
+        self.to.unclaim(self.sink.fd());
+    }
+}
+
+/// No more bytes than are left of what was claimed, if anything was.
+fn within(cursor: Cursor, length: usize) -> usize {
+    let claimed = cursor.claimed().map(usize::try_from);
+    claimed.map_or(length, |claimed| claimed.map_or(length, |n| n.min(length)))
+}

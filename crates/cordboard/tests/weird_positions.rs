@@ -1,0 +1,236 @@
+//! Positions that several transfers use at once: each of the descriptors is one
+//! open description, as a shell's redirection is to the commands it starts.
+//! `read(2)` and `write(2)` take turns at a position; no path may do less.
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Barrier;
+
+use common::{any, any_and_each, only, pattern, watchdog};
+use cordboard::PathName::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
+use cordboard::{Ended, Request, Size, Transfer};
+
+/// Transfers at once.
+const MANY: usize = 3;
+/// Each moves so much.
+const EACH: usize = 2 << 20;
+/// Without turns, most rounds go wrong.
+const ROUNDS: usize = 6;
+
+fn moved(source: impl AsFd, sink: impl AsFd, request: Request) -> (u64, Vec<PathName>) {
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let report = transfer.run().report;
+    assert!(
+        matches!(report.ended, Ended::Eof | Ended::Size),
+        "{report:?}"
+    );
+    assert_eq!(report.read, report.written, "{report:?}");
+    (report.written, report.path)
+}
+
+/// Runs these at the same moment.
+fn at_once<T: Send>(each: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let (barrier, each) = (&Barrier::new(MANY), &each);
+    std::thread::scope(|scope| {
+        let start = |n| {
+            scope.spawn(move || {
+                barrier.wait();
+                each(n)
+            })
+        };
+        let threads: Vec<_> = (0..MANY).map(start).collect();
+        (threads.into_iter().map(|thread| thread.join().unwrap())).collect()
+    })
+}
+
+fn bytes_of(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// How often each byte is there.
+fn counts(bytes: &[u8]) -> [usize; 256] {
+    let mut counts = [0; 256];
+    bytes.iter().for_each(|b| counts[usize::from(*b)] += 1);
+    counts
+}
+
+/// A pipe that gives so many of these bytes, in pieces of no even size.
+fn feed(byte: u8) -> (OwnedFd, std::thread::JoinHandle<()>) {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let feeder = std::thread::spawn(move || {
+        let (mut writer, bytes) = (File::from(writer), vec![byte; EACH]);
+        bytes
+            .chunks(7919)
+            .for_each(|part| writer.write_all(part).unwrap());
+    });
+    (reader, feeder)
+}
+
+#[test]
+fn pipes_into_one_file() {
+    let _watchdog = watchdog("pipes_into_one_file");
+    for request in any_and_each(&[Splice, ReadWrite]) {
+        for _ in 0..ROUNDS {
+            let sink = tempfile::tempfile().unwrap();
+            at_once(|n| {
+                let (source, feeder) = feed(n as u8 + 1);
+                let sink = sink.try_clone().unwrap();
+                assert_eq!(moved(&source, &sink, request.clone()).0, EACH as u64);
+                feeder.join().unwrap();
+            });
+            let found = counts(&bytes_of(&sink));
+            assert_eq!(found[..=MANY], [[0].as_slice(), &[EACH; MANY]].concat());
+            let end = (&sink).stream_position().unwrap();
+            assert_eq!(end, (MANY * EACH) as u64);
+        }
+    }
+}
+
+#[test]
+fn files_into_one_file() {
+    let _watchdog = watchdog("files_into_one_file");
+    let paths = [CopyFileRange, Sendfile, Splice, Direct, ReadWrite];
+    for request in any_and_each(&paths) {
+        for block in [None, std::num::NonZeroUsize::new(100_000)] {
+            into_one(&Request {
+                block,
+                ..request.clone()
+            });
+        }
+    }
+}
+
+fn into_one(request: &Request) {
+    for _ in 0..ROUNDS {
+        let sink = tempfile::tempfile().unwrap();
+        at_once(|n| {
+            let mut source = tempfile::tempfile().unwrap();
+            source.write_all(&vec![n as u8 + 1; EACH]).unwrap();
+            source.rewind().unwrap();
+            let sink = sink.try_clone().unwrap();
+            assert_eq!(moved(&source, &sink, request.clone()).0, EACH as u64);
+            assert_eq!(source.stream_position().unwrap(), EACH as u64);
+        });
+        let found = counts(&bytes_of(&sink));
+        assert_eq!(
+            found[..=MANY],
+            [[0].as_slice(), &[EACH; MANY]].concat(),
+            "{request:?}"
+        );
+    }
+}
+
+#[test]
+fn one_file_into_pipes_and_files() {
+    let _watchdog = watchdog("one_file_into_pipes_and_files");
+    let data = pattern(MANY * EACH + 12_345);
+    for request in any_and_each(&[CopyFileRange, Sendfile, Splice, ReadWrite]) {
+        for to_pipe in [false, true] {
+            let refused = [CopyFileRange, Sendfile];
+            let forced = |path| only(&[path]).switches == request.switches;
+            if to_pipe && refused.into_iter().any(forced) {
+                continue;
+            }
+            for _ in 0..ROUNDS {
+                let mut source = tempfile::tempfile().unwrap();
+                source.write_all(&data).unwrap();
+                source.rewind().unwrap();
+                let parts = at_once(|_| {
+                    let source = source.try_clone().unwrap();
+                    taken(&source, to_pipe, request.clone())
+                });
+                let all = parts.concat();
+                assert_eq!(all.len(), data.len(), "{request:?}");
+                assert_eq!(counts(&all), counts(&data), "{request:?}");
+                let end = source.stream_position().unwrap();
+                assert_eq!(end, data.len() as u64);
+            }
+        }
+    }
+}
+
+/// What a transfer takes of this file, by a pipe or into a file of its own.
+fn taken(source: &File, to_pipe: bool, request: Request) -> Vec<u8> {
+    if !to_pipe {
+        let sink = tempfile::tempfile().unwrap();
+        moved(source, &sink, request);
+        return bytes_of(&sink);
+    }
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    std::thread::scope(|scope| {
+        let all = scope.spawn(move || {
+            let mut all = Vec::new();
+            File::from(reader).read_to_end(&mut all).unwrap();
+            all
+        });
+        moved(source, &writer, request);
+        drop(writer);
+        all.join().unwrap()
+    })
+}
+
+/// Looking for holes must not move what another reads by.
+#[test]
+fn a_file_with_holes_that_others_read() {
+    let _watchdog = watchdog("a_file_with_holes_that_others_read");
+    let (data, far) = (pattern(8192), 1 << 16);
+    for _ in 0..ROUNDS {
+        let mut source = tempfile::tempfile().unwrap();
+        for n in 0..200 {
+            source.write_all_at(&data, n * far).unwrap();
+        }
+        source.rewind().unwrap();
+        let whole = bytes_of(&source);
+        let parts = at_once(|n| {
+            let source = source.try_clone().unwrap();
+            match n {
+                0 => {
+                    let mut all = Vec::new();
+                    (&source).read_to_end(&mut all).unwrap();
+                    all
+                }
+                _ => taken(&source, false, any()),
+            }
+        });
+        let all = parts.concat();
+        assert_eq!((all.len(), counts(&all)), (whole.len(), counts(&whole)));
+    }
+}
+
+/// The position is where the bytes end, also where less came than was there.
+#[test]
+fn what_is_not_moved_is_given_back() {
+    let data = pattern(1 << 20);
+    for request in any_and_each(&[CopyFileRange, Sendfile, Splice, ReadWrite]) {
+        let (mut source, mut sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        source.write_all(&data).unwrap();
+        source.seek(SeekFrom::Start(1000)).unwrap();
+        sink.seek(SeekFrom::Start(500)).unwrap();
+        let size = Size::Bytes(200_000);
+        let (n, path) = moved(
+            &source,
+            &sink,
+            Request {
+                size,
+                ..request.clone()
+            },
+        );
+        assert_eq!(n, 200_000);
+        assert_eq!(source.stream_position().unwrap(), 201_000, "{path:?}");
+        assert_eq!(sink.stream_position().unwrap(), 200_500, "{path:?}");
+        // It was shorter by then than it is taken to be.
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        source.set_len(300_000).unwrap();
+        let report = transfer.run().report;
+        assert_eq!(report.read, 99_000, "{report:?}");
+        assert_eq!(source.stream_position().unwrap(), 300_000, "{report:?}");
+        assert_eq!(sink.stream_position().unwrap(), 299_500, "{report:?}");
+        assert_eq!(bytes_of(&sink)[500..], data[1000..300_000]);
+    }
+}
