@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::route::Backend;
 use crate::stage::Stages;
-use crate::sys::{again, poll_now};
+use crate::sys::{self, again, poll_now};
 use crate::transfer::Watermarks;
 
 /// Whether a blocking descriptor may be used without waiting.
@@ -306,7 +306,7 @@ impl<'fd> Flow<'fd> {
         };
         let mut byte = [0u8; 1];
         let source = self.source_fd();
-        match again(|| rustix::io::pread(source, &mut byte, offset)) {
+        match again(|| sys::pread(source, &mut byte, offset)) {
             Ok(n) => Ok(Some(n > 0)),
             // Direct I/O does not read single bytes; its reads know the end.
             Err(rustix::io::Errno::INVAL) if self.source.facts().direct => Ok(None),

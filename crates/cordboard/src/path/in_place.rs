@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::Flow;
 use super::lengthen::{NO_APPEND, lengthen};
+use crate::sys;
 
 /// The position, which moves along: -1 in `pwritev2(2)`.
 const HERE: u64 = u64::MAX;
@@ -35,7 +36,7 @@ pub(super) fn write_by(
         let _ = lengthen(sink, place);
     }
     match offset {
-        Some(offset) => rustix::io::pwrite(sink, bytes, offset),
+        Some(offset) => sys::pwrite(sink, bytes, offset),
         None => rustix::io::write(sink, bytes),
     }
 }
@@ -57,7 +58,7 @@ pub(super) fn write_at(
     }
     match appends(sink) {
         true => Err(Errno::BADF),
-        false => rustix::io::pwrite(sink, bytes, offset),
+        false => sys::pwrite(sink, bytes, offset),
     }
 }
 

@@ -10,6 +10,7 @@ use super::{Flow, Verdict, in_place, stream};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::OwnedPipe;
+use crate::sys;
 
 /// What a blocking pipe or terminal that polls writable takes without blocking.
 const PIECE: usize = 4096;
@@ -58,7 +59,7 @@ impl Spill {
                 Ok(rustix::net::send(sink, rest, flags)?)
             }),
             _ if flow.in_place => in_place::write(flow, bytes).map_err(Errno::from),
-            Some(offset) => rustix::io::pwrite(sink, bytes, offset).map_err(Errno::from),
+            Some(offset) => sys::pwrite(sink, bytes, offset).map_err(Errno::from),
             None => rustix::io::write(sink, bytes).map_err(Errno::from),
         };
         match done {

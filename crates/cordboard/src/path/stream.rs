@@ -9,7 +9,7 @@ use super::Flow;
 use crate::endpoint::{Kind, is_pty_master};
 use crate::errno::Errno;
 use crate::pipe::{Aside, Way};
-use crate::sys::poll_now;
+use crate::sys::{self, poll_now};
 
 /// Flags of a receive that may wait, or may not.
 pub(super) fn receiving(wait: bool) -> RecvFlags {
@@ -143,7 +143,7 @@ fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
 fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     let fd = flow.source_fd();
     let n = match flow.from.place() {
-        Some(offset) => rustix::io::pread(fd, into, offset)?,
+        Some(offset) => sys::pread(fd, into, offset)?,
         None => rustix::io::read(fd, into)?,
     };
     flow.from.advance(n as u64);

@@ -18,6 +18,7 @@ mod known;
 mod lend;
 mod limit;
 mod mapping;
+mod offset;
 mod poll;
 mod process;
 // The list is also in Cargo.toml, and is the crate's own (`src/sys/mod.rs`).
@@ -57,6 +58,7 @@ pub(crate) use known::Known;
 pub(crate) use lend::{at, lend};
 pub(crate) use limit::{file_size_limit, page_size};
 pub(crate) use mapping::map_shared;
+pub(crate) use offset::{pread, pwrite, pwritev};
 pub(crate) use poll::poll_now;
 pub use process::PerProcess;
 pub(crate) use process::Stamp;

@@ -1,4 +1,4 @@
-//! Nobody may ask what is ready.
+//! Nobody may ask what is ready, or read and write at an offset.
 
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -101,5 +101,51 @@ fn what_is_ready_cannot_be_asked() {
                 }
             }
         }
+    }
+}
+
+/// At an offset of the request's, past which position and count are as ever.
+#[test]
+fn no_call_takes_an_offset() {
+    let _dog = watchdog("no_call_takes_an_offset");
+    let data = pattern(SIZE);
+    let calls = [libc::SYS_pread64, libc::SYS_pwrite64, libc::SYS_pwritev];
+    for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES] {
+        for paths in [
+            &[PathName::ReadWrite][..],
+            &[PathName::Splice, PathName::ReadWrite],
+        ] {
+            for sparse in [cordboard::Sparse::Auto, cordboard::Sparse::Always] {
+                let (source, sink) = (common::file_with(&data), common::file_with(b"here"));
+                let request = Request {
+                    source_offset: Some(1000),
+                    sink_offset: Some(5000),
+                    sparse,
+                    ..only(paths)
+                };
+                let report = apart(|| {
+                    refuse(&calls, errno);
+                    run(&source, &sink, request).report
+                });
+                let what = format!("{errno} by {paths:?}, {sparse:?}: {report:?}");
+                assert_eq!(report.ended, Ended::Eof, "{what}");
+                assert_eq!(report.written, SIZE as u64 - 1000, "{what}");
+                assert_eq!(common::position(&source), 0, "{what}");
+                assert_eq!(common::position(&sink), 0, "{what}");
+                let got = content(&sink);
+                assert_eq!(&got[..4], b"here", "{what}");
+                assert!(got[5000..] == data[1000..], "{what}");
+            }
+        }
+        // A path that sees the end has a byte read there.
+        let source = common::file_with(&data);
+        let (sink, reader) = slow_sink(From::Pipe);
+        let report = apart(|| {
+            refuse(&calls, errno);
+            run(&source, &sink, only(&[PathName::Splice])).report
+        });
+        drop(sink);
+        assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");
+        assert!(reader.join().unwrap() == data, "{errno}");
     }
 }

@@ -9,7 +9,7 @@ use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::NoWait;
-use crate::sys::Batch;
+use crate::sys::{self, Batch};
 
 impl Datagram {
     pub(super) fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
@@ -142,7 +142,7 @@ fn write_stream(
         return Ok(rustix::io::write(fd, first)?);
     }
     Ok(match flow.to.place() {
-        Some(offset) => rustix::io::pwritev(fd, parts, offset)?,
+        Some(offset) => sys::pwritev(fd, parts, offset)?,
         None => rustix::io::writev(fd, parts)?,
     })
 }

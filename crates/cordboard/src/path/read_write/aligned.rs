@@ -9,6 +9,7 @@ use rustix::fs::OFlags;
 use super::super::{Flow, in_place};
 use crate::endpoint::{Facts, reopen};
 use crate::errno::Errno;
+use crate::sys;
 
 /// Bytes that a write must be a multiple of; 1 for anything but direct I/O.
 pub(super) fn unit(facts: &Facts) -> usize {
@@ -37,7 +38,7 @@ pub(super) fn read(
         && (into.as_ptr() as usize).is_multiple_of(memory(&facts))
     {
         let done = match flow.from.place() {
-            Some(offset) => rustix::io::pread(fd, &mut into[..whole], offset),
+            Some(offset) => sys::pread(fd, &mut into[..whole], offset),
             None => rustix::io::read(fd, &mut into[..whole]),
         };
         match done {
@@ -51,7 +52,7 @@ pub(super) fn read(
         }
     }
     let n = cached(fd, OFlags::RDONLY, twin, |fd| {
-        Ok(rustix::io::pread(fd, &mut *into, offset)?)
+        Ok(sys::pread(fd, &mut *into, offset)?)
     })?;
     flow.move_source(n as i64)?;
     Ok(n)
@@ -78,7 +79,7 @@ pub(super) fn write(
     if whole > 0 && off_boundary == 0 && (bytes.as_ptr() as usize).is_multiple_of(memory(&facts)) {
         let done = match flow.to.place() {
             _ if flow.in_place => in_place::write(flow, &bytes[..whole]),
-            Some(offset) => rustix::io::pwrite(fd, &bytes[..whole], offset),
+            Some(offset) => sys::pwrite(fd, &bytes[..whole], offset),
             None => rustix::io::write(fd, &bytes[..whole]),
         };
         match done {
@@ -100,7 +101,7 @@ pub(super) fn write(
     }
     let n = cached(fd, flags, twin, |fd| match flow.in_place {
         true => Ok(in_place::write_by(flow, fd, part, Some(offset))?),
-        false => Ok(rustix::io::pwrite(fd, part, offset)?),
+        false => Ok(sys::pwrite(fd, part, offset)?),
     })?;
     if facts.appends() {
         rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0))?;

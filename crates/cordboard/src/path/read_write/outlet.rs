@@ -8,7 +8,7 @@ use crate::endpoint::{Facts, Kind, Side, is_pty_master};
 use crate::errno::Errno;
 use crate::path::{Flow, Verdict, in_place, stream};
 use crate::pipe::NoWait;
-use crate::sys::poll_now;
+use crate::sys::{self, poll_now};
 
 /// The most that is written at a time to a blocking terminal or device.
 const PIECE: usize = 4096;
@@ -112,7 +112,7 @@ impl Outlet {
         let n = match flow.to.place() {
             _ if flow.in_place => in_place::write(flow, bytes)?,
             None => rustix::io::write(sink, bytes)?,
-            Some(offset) => rustix::io::pwrite(sink, bytes, offset)?,
+            Some(offset) => sys::pwrite(sink, bytes, offset)?,
         };
         flow.to.advance(n as u64);
         Ok(n)

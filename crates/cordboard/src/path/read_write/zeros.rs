@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use super::super::{Flow, in_place};
 use super::aligned;
 use crate::errno::Errno;
+use crate::sys;
 use crate::transfer::holes;
 
 /// The smallest run of zeros that is worth a hole: a page, which is the block
@@ -44,7 +45,7 @@ pub(super) fn write(
     let sink = flow.sink_fd();
     let n = match flow.to.place() {
         _ if flow.in_place => in_place::write(flow, &bytes[..length])?,
-        Some(offset) => rustix::io::pwrite(sink, &bytes[..length], offset)?,
+        Some(offset) => sys::pwrite(sink, &bytes[..length], offset)?,
         None => rustix::io::write(sink, &bytes[..length])?,
     };
     flow.to.advance(n as u64);
