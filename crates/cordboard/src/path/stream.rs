@@ -96,12 +96,11 @@ pub(super) fn read(
     }
     if flow.source.kind().is_pipe() {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
-        let is_named = source.kind == Kind::Fifo;
         let way = Way {
             may_wait: flow.may_sleep || source.nonblocking,
             is_whole: sink.kind.is_datagram() || sink.is_packet_pipe(),
-            is_polled_next: !is_named && flow.source_ready.is_unasked(),
-            is_named,
+            is_unasked: flow.source_ready.is_unasked(),
+            is_named: source.kind == Kind::Fifo,
         };
         return aside.read(fd, into, way);
     }

@@ -13,19 +13,17 @@ use crate::sys::{again, unsent};
 /// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
 /// what a short read leaves of a packet. A packet is a page at most, and may stand
 /// behind bytes of a stream. A writer may turn the mode on at any time, and one
-/// call reads whatever has come by then. So a pipe is read
+/// call reads whatever has come by then; what was there before it, another reader
+/// may have taken. So a pipe is read
 ///
-/// * for as many bytes as it holds already, if that is a page at least: whatever
-///   comes behind them, the read ends where they do. With less, another reader
-///   may take them, and a longer packet come;
-/// * with as much room as the pipe has, which no contents exceed;
-/// * by `splice(2)` into a pipe of our own, which leaves the rest of a packet
-///   where it is. What came over is all there is in it, and is read to the last
-///   byte.
+/// * with as much room as it has, which no contents exceed;
+/// * where the buffer is shorter, by `splice(2)` into a pipe of our own, which
+///   leaves the rest of a packet where it is. What came over is all there is in
+///   it, and is read to the last byte.
 ///
-/// An empty pipe is none of these, and not read: `poll(2)` waits for it. Where
-/// `splice(2)` is refused, a first packet that is longer stays in the pipe as a
-/// whole.
+/// What is found empty is not read, since its room may grow while a read sleeps:
+/// `poll(2)` waits for it. Where `splice(2)` is refused, a first packet that is longer stays in the pipe as
+/// a whole.
 #[derive(Default)]
 pub(crate) struct Aside {
     /// The pipe that it is spliced into, kept for the next time.
@@ -41,9 +39,9 @@ pub(crate) struct Way {
     pub(crate) may_wait: bool,
     /// What is read ends with a packet, as what `read(2)` gives does.
     pub(crate) is_whole: bool,
-    /// After `EAGAIN` somebody waits by `poll(2)`, which has not found the pipe
-    /// ready before this call. It tells of an end too.
-    pub(crate) is_polled_next: bool,
+    /// The call may wait, and `poll(2)`, which tells of an end too, was not asked
+    /// before.
+    pub(crate) is_unasked: bool,
     /// A FIFO, which shows no end to `poll(2)` if it was opened before it had a
     /// writer (`fifo_open`, fs/pipe.c).
     pub(crate) is_named: bool,
@@ -67,23 +65,11 @@ impl Aside {
         way: Way,
     ) -> Result<usize, Errno> {
         let length = into.len();
-        // Also where nobody tells: then poll(2) does.
-        let there = unsent(fd).map_or(0, |bytes| bytes as usize);
-        let plain = match there {
-            0 if way.is_polled_next => return Err(Errno::EAGAIN),
-            0 => match shows(fd) {
-                Ok(PollFlags::HUP) => return Ok(0),
-                Ok(none) if none.is_empty() && !way.is_named => return Err(Errno::EAGAIN),
-                _ => None,
-            },
-            _ if there < packets::largest() => {
-                let enough = || (1..=length).contains(&capacity(fd));
-                (way.is_whole && enough()).then_some(length)
-            }
-            _ => (there <= length).then_some(there),
-        };
-        if let Some(length) = plain {
-            let into = &mut into[..length];
+        let is_empty = way.is_unasked && unsent(fd).unwrap_or(0) == 0;
+        if is_empty && !way.is_named {
+            return Err(Errno::EAGAIN);
+        }
+        if !is_empty && (1..=length).contains(&capacity(fd)) {
             if way.may_wait {
                 return read_what_is_there(fd, into);
             }
@@ -108,6 +94,11 @@ impl Aside {
         into: &mut [u8],
         way: Way,
     ) -> Result<usize, Errno> {
+        match shows(fd) {
+            Ok(PollFlags::HUP) => return Ok(0),
+            Ok(none) if none.is_empty() && !way.is_named => return Err(Errno::EAGAIN),
+            _ => {}
+        }
         let most = match uncut::uncut(fd, into.len()) {
             Ok(Some(bytes)) => bytes,
             // Without a writer a FIFO need not show its end.
@@ -195,7 +186,7 @@ mod tests {
         Way {
             may_wait,
             is_whole,
-            is_polled_next: false,
+            is_unasked: false,
             is_named: false,
         }
     }
@@ -346,22 +337,64 @@ mod tests {
                 false => rustix::pipe::pipe().unwrap(),
             };
             for may_wait in [true, false] {
-                let read = |is_polled_next| {
-                    let way = Way {
-                        is_polled_next,
-                        is_named,
-                        ..way(may_wait, false)
-                    };
-                    Aside::default().read(reader.as_fd(), &mut [0; 1 << 16], way)
+                let way = Way {
+                    is_unasked: may_wait,
+                    is_named,
+                    ..way(may_wait, false)
                 };
-                let told = [read(true), read(false)];
-                assert_eq!(told, [Err(Errno::EAGAIN); 2], "{kind} {may_wait}");
+                let read = || Aside::default().read(reader.as_fd(), &mut [0; 1 << 16], way);
+                assert_eq!(read(), Err(Errno::EAGAIN), "{kind} {may_wait}");
                 rustix::io::write(&writer, b"x").unwrap();
-                assert_eq!(read(true), Ok(1), "{kind} {may_wait}");
+                assert_eq!(read(), Ok(1), "{kind} {may_wait}");
             }
             drop(writer);
             let told = Aside::default().read(reader.as_fd(), &mut [0; 9], way(true, false));
             assert_eq!(told, Ok(0), "{kind}");
+        }
+    }
+
+    /// Another reader takes all that was there, and a stream with a packet behind
+    /// it comes, before any of the calls.
+    #[test]
+    fn a_packet_behind_a_stream_that_has_come_is_read_whole() {
+        use rustix::fs::{OFlags, fcntl_setfl};
+        let name = "a_packet_behind_a_stream_that_has_come_is_read_whole";
+        let _dog = testkit::watchdog::watch(name);
+        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+            return;
+        }
+        drop(acquire(DEFAULT));
+        let calls = [libc::SYS_read, libc::SYS_preadv2, libc::SYS_splice];
+        for (there, length) in [(5000, 9000), (9000, 9000), (9000, 1 << 16), (10, 5000)] {
+            for (may_wait, whole) in [(true, true), (true, false), (false, true), (false, false)] {
+                let case = format!("{there} {length} {may_wait} {whole}");
+                let (reader, writer) = rustix::pipe::pipe().unwrap();
+                rustix::io::write(&writer, &vec![1; there]).unwrap();
+                let stream = there.min(length).max(1000) - 900;
+                let (mut told, mut into, mut taken) = (None, vec![0; length], false);
+                let body = || {
+                    let mut aside = Aside::default();
+                    told = Some(aside.read(reader.as_fd(), &mut into, way(may_wait, whole)));
+                };
+                let others = || {
+                    if !std::mem::replace(&mut taken, true) {
+                        assert_eq!(rustix::io::read(&reader, &mut vec![0; there]), Ok(there));
+                        rustix::io::write(&writer, &vec![7; stream]).unwrap();
+                        fcntl_setfl(&writer, OFlags::DIRECT).unwrap();
+                        rustix::io::write(&writer, &[7; 4096]).unwrap();
+                    }
+                };
+                let Some(held) = testkit::midst::at_each(&calls, body, others) else {
+                    return testkit::skip::report(name, "calls of another thread cannot be held");
+                };
+                assert!(held > 0, "{case}");
+                drop(writer);
+                let mut all = told.unwrap().unwrap();
+                while let Ok(more @ 1..) = rustix::io::read(&reader, &mut vec![0; 1 << 16]) {
+                    all += more;
+                }
+                assert_eq!(all, stream + 4096, "{case}");
+            }
         }
     }
 }

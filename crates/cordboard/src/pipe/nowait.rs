@@ -202,7 +202,7 @@ mod tests {
                     let way = Way {
                         may_wait: false,
                         is_whole: false,
-                        is_polled_next: false,
+                        is_unasked: false,
                         is_named: true,
                     };
                     let got = aside.read(reader.as_fd(), into, way);
