@@ -15,6 +15,7 @@ use super::place::Place;
 use super::told::Told;
 use super::written::came_meanwhile;
 use super::{Job, just_copied, kind};
+use crate::endpoint;
 use crate::failure::Refused;
 use crate::hints::Doing;
 use crate::problem::Problem;
@@ -195,7 +196,8 @@ impl Job {
         (source, source_fd): (&Place<'_>, BorrowedFd<'_>),
         told: &mut Told,
     ) -> Result<Made, Hitch> {
-        if id(&stat) == id(from) {
+        let alias = || endpoint::is_alias((source_fd, from), (fd.as_fd(), &stat));
+        if id(&stat) == id(from) || alias() {
             let text = format!("it is the same file as the source, {source}");
             return Err(
                 Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text)
@@ -229,6 +231,8 @@ impl Job {
             go_on()?;
             again(|| rustix::fs::ftruncate(&fd, 0))
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Emptying))?;
+            let shown = [source, to].map(|place| place.shown().to_string());
+            endpoint::not_emptied(source_fd, &shown[0], from, &shown[1])?;
         }
         let before = match self.append && file {
             true => u64::try_from(stat.st_size).unwrap_or(0),

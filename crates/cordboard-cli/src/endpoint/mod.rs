@@ -1,5 +1,6 @@
 //! Endpoints by name: what a name means, and how it is opened.
 
+mod alias;
 mod device;
 mod file_id;
 mod interrupt;
@@ -13,6 +14,7 @@ mod stand_in;
 mod standard;
 mod unix;
 
+pub use alias::{is_alias, not_emptied, same_contents};
 pub use file_id::Removable;
 pub use name::{Name, file, is_no_path, parse};
 pub use nowhere::nowhere;

@@ -82,8 +82,13 @@ impl Ends {
         ] {
             for source in [&self.audio, &self.video] {
                 if sink.replace {
-                    endpoint::same_file(source.as_fd(), &source.shown, sink.as_fd(), &sink.shown)
-                        .map_err(of(which))?;
+                    endpoint::same_contents(
+                        source.as_fd(),
+                        &source.shown,
+                        sink.as_fd(),
+                        &sink.shown,
+                    )
+                    .map_err(of(which))?;
                 }
             }
         }

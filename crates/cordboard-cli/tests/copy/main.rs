@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod acl;
+mod aliases;
 mod attributes;
 #[cfg(target_feature = "crt-static")]
 mod bare;

@@ -1,0 +1,96 @@
+//! One file that two file systems show: an overlay and the directory below it,
+//! what is mounted twice over a network, a FUSE server that passes through. Its
+//! device numbers differ, and emptying the sink empties the source.
+
+use std::os::fd::BorrowedFd;
+
+use cordboard::{Errno, Side};
+use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstat, ftruncate, futimens};
+
+use super::same_file;
+use crate::problem::Problem;
+use crate::signals::again;
+
+/// [`same_file`], and whatever its device number is; to be asked of a sink whose
+/// contents are thrown away next.
+pub fn same_contents(
+    source: BorrowedFd<'_>,
+    source_shown: &str,
+    sink: BorrowedFd<'_>,
+    sink_shown: &str,
+) -> Result<(), Problem> {
+    same_file(source, source_shown, sink, sink_shown)?;
+    match (again(|| fstat(source)), again(|| fstat(sink))) {
+        (Ok(from), Ok(to)) if is_alias((source, &from), (sink, &to)) => {
+            let text = format!("it is the same file as the source, {source_shown}");
+            Err(
+                Problem::refused(sink_shown, Side::Sink, Errno::EINVAL, text)
+                    .help("two file systems show it; nothing was written: take another name"),
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the source gets a byte longer as the sink does. Asked only of files on
+/// two file systems that are alike in size and time, and put back: what is written
+/// past their end between two of these calls would be lost.
+pub fn is_alias(source: (BorrowedFd<'_>, &Stat), sink: (BorrowedFd<'_>, &Stat)) -> bool {
+    let ((source, from), (sink, to)) = (source, sink);
+    let file = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    // Some servers tell whole seconds.
+    let alike = (from.st_size, from.st_mtime) == (to.st_size, to.st_mtime);
+    let Ok(size) = u64::try_from(to.st_size) else {
+        return false;
+    };
+    if !file(from) || !file(to) || from.st_dev == to.st_dev || !alike || size == 0 {
+        return false;
+    }
+    let is_long = |fd| again(|| fstat(fd)).is_ok_and(|now| now.st_size as u64 == size + 1);
+    if again(|| ftruncate(sink, size + 1)).is_err() {
+        return false;
+    }
+    let found = is_long(source);
+    if is_long(sink) {
+        let _ = again(|| ftruncate(sink, size));
+    }
+    // Its owner may.
+    let _ = futimens(sink, &times(to));
+    found
+}
+
+/// Those that a file has.
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "of other widths on other architectures"
+)]
+fn times(stat: &Stat) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: stat.st_atime as _,
+            tv_nsec: stat.st_atime_nsec as _,
+        },
+        last_modification: Timespec {
+            tv_sec: stat.st_mtime as _,
+            tv_nsec: stat.st_mtime_nsec as _,
+        },
+    }
+}
+
+/// A source that had bytes has none, now that the sink was emptied.
+pub fn not_emptied(
+    source: BorrowedFd<'_>,
+    source_shown: &str,
+    before: &Stat,
+    sink_shown: &str,
+) -> Result<(), Problem> {
+    let file = FileType::from_raw_mode(before.st_mode) == FileType::RegularFile;
+    if !file || before.st_size == 0 || again(|| fstat(source)).is_ok_and(|now| now.st_size > 0) {
+        return Ok(());
+    }
+    let text = format!("its contents were lost as {sink_shown} was emptied");
+    Err(
+        Problem::refused(source_shown, Side::Source, Errno::ENODATA, text)
+            .help("the two are one file, or another process has emptied it"),
+    )
+}
