@@ -47,7 +47,7 @@ pub fn moving(failed: Option<Side>, source: impl AsFd, sink: impl AsFd) -> Doing
 pub fn failed(operand: String, report: &Report, doing: Doing) -> Problem {
     let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
     let hint = match (&fault, report.errno, report.failed) {
-        (Some(_), Some(Errno::EBADMSG), Some(Side::Source)) => {
+        (Some(_), Some(Errno::EBADMSG), Some(Side::Source)) if report.written > 0 => {
             Some("what was made of the bytes before it is written")
         }
         (_, Some(errno), Some(side)) => hint(errno, side, doing),
@@ -68,6 +68,10 @@ pub fn failed(operand: String, report: &Report, doing: Doing) -> Problem {
     };
     if report.stranded > 0 {
         text += &format!(" ({})", lost(report));
+    }
+    // What a stage was to work on is gone with it.
+    if report.failed.is_none() && report.stages.iter().any(|stage| stage.fault.is_some()) {
+        text += &format!(" ({} were read)", report.read);
     }
     if report.truncated > 0 {
         text += &format!(" ({} datagrams were cut)", report.truncated);

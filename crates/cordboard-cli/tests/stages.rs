@@ -409,3 +409,54 @@ fn a_byte_that_is_wrong_on_the_disk_is_found() {
         assert!(json.get("verified").is_none());
     }
 }
+
+/// A compressor that gets no memory says so before anything is read, which would
+/// be lost with it.
+#[test]
+fn nothing_is_read_for_a_compressor_without_memory() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(1 << 20));
+    let program = cordboard();
+    let mut refused = 0;
+    for limit in (8_000..100_000).step_by(4_000) {
+        let mut limited = std::process::Command::new("sh");
+        limited
+            .arg("-c")
+            .arg(format!("cat \"$0\" | (ulimit -v {limit}; exec \"$@\")"))
+            .arg(&source)
+            .arg(program.get_program())
+            .args(["splice", "-", "-", "--zstd=19", "--json"]);
+        let run = run(&mut limited);
+        // Too little to begin with, or enough.
+        if run.code() != 1 || !run.stderr().contains("\"errno\":\"ENOMEM\"") {
+            continue;
+        }
+        assert_eq!(run.json()["read"], 0, "{limit}: {}", run.stderr());
+        refused += 1;
+    }
+    assert!(refused > 0);
+}
+
+/// The help speaks of bytes only where there are some.
+#[test]
+fn nothing_was_made_of_what_is_damaged_from_the_start() {
+    let dir = dir();
+    let (plain, packed) = (file(&dir, "p", &bytes(1 << 20)), dir.path().join("z"));
+    run(cordboard().args(["copy", "--zstd"]).args([&plain, &packed])).ok();
+    let mut frame = read(&packed);
+    let sink = dir.path().join("o");
+    let made = "what was made of the bytes before it is written";
+    for (at, whole) in [(8, false), (frame.len() - 200, true)] {
+        frame.truncate(at);
+        let damaged = file(&dir, "d", &frame);
+        // Cut off within the first block, or near the end.
+        frame = read(&packed);
+        let run = run(cordboard()
+            .args(["copy", "--unzstd"])
+            .args([&damaged, &sink]));
+        assert_eq!(run.code(), 1);
+        let stderr = run.stderr();
+        assert_eq!(stderr.contains(made), whole, "{stderr}");
+        assert_eq!(stderr.contains("was not made"), !whole, "{stderr}");
+    }
+}

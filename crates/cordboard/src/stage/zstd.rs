@@ -20,6 +20,9 @@ impl Compress {
         let make = || {
             let mut encoder = Encoder::new(level)?;
             encoder.set_parameter(CParameter::ChecksumFlag(true))?;
+            // It takes its memory with the first call (`ZSTD_compressStream2`,
+            // lib/compress/zstd_compress.c): before anything is read.
+            encoder.run_on_buffers(&[], &mut [])?;
             Ok::<_, io::Error>(encoder)
         };
         make().map(Compress).map_err(|_| Errno::ENOMEM)
