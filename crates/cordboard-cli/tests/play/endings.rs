@@ -215,7 +215,9 @@ fn a_new_sink_that_another_may_have_open_is_left_and_told_of() {
         [audio, "-", "/dev/null", new_],
         [audio, video, new_, stuck],
     ] {
-        let child = play(ends, &["--fps", "0.0001"]);
+        let mut child = play(ends, &["--fps", "0.0001"]);
+        // Its end would be that of the audio.
+        let typed = child.stdin.take();
         let reads = until("the sink", || File::open(&new).ok());
         until("sleep", || sleeping(child.id()).then_some(()));
         signal(child.id(), Signal::INT);
@@ -225,7 +227,7 @@ fn a_new_sink_that_another_may_have_open_is_left_and_told_of() {
         let left = "new is left, as another process may have it open";
         assert!(stderr.contains(left), "{ends:?}: {stderr}");
         assert_eq!(read(&new), b"");
-        drop(reads);
+        drop((reads, typed));
         std::fs::remove_file(&new).unwrap();
     }
 }
