@@ -441,6 +441,8 @@ fn numbers() -> Vec<i32> {
 struct Replaces {
     number: i32,
     by: Option<std::fs::File>,
+    /// `RWF_NOWAIT` finds no end of it (Linux 5.10).
+    is_endless: bool,
 }
 
 impl Observer for Replaces {
@@ -449,6 +451,12 @@ impl Observer for Replaces {
             // SAFETY: the transfer still has the number.
             let number = unsafe { BorrowedFd::borrow_raw(self.number) };
             child::replace(number, file.as_fd());
+            use libc::{SYS_preadv2, SYS_read, SYS_splice, SYS_tee};
+            for call in [SYS_preadv2, SYS_read, SYS_splice, SYS_tee] {
+                if self.is_endless {
+                    testkit::refuse::refuse_where(call, 0, self.number as u32, libc::EAGAIN);
+                }
+            }
         }
     }
 }
@@ -461,23 +469,30 @@ fn the_end_of_a_file_in_the_sources_place_is_no_end() {
     if !common::alone("the_end_of_a_file_in_the_sources_place_is_no_end") {
         return;
     }
-    let (source, mut feed) = std::io::pipe().unwrap();
-    let (_end, sink) = std::io::pipe().unwrap();
-    feed.write_all(b"abc").unwrap();
-    let number = source.as_raw_fd();
-    let replaces = Replaces {
-        number,
-        by: Some(tempfile::tempfile().unwrap()),
-    };
-    let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
-    let running = transfer.observe(replaces).start().unwrap();
-    let report = running.wait().report;
-    assert_eq!(
-        (report.ended, report.errno),
-        (Ended::Error, Some(Errno::EBADF))
-    );
-    assert_eq!((report.read, report.written), (3, 3));
-    // SAFETY: takes any number, and changes nothing.
-    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
-    assert!(flags >= 0, "it is the host's");
+    for (is_endless, to_file) in [(false, false), (false, true), (true, false), (true, true)] {
+        assert!(child::in_a_child(|| {
+            let (source, mut feed) = std::io::pipe().unwrap();
+            let (_end, pipe) = std::io::pipe().unwrap();
+            let sink = match to_file {
+                true => tempfile::tempfile().unwrap().into(),
+                false => pipe.into(),
+            };
+            feed.write_all(b"abc").unwrap();
+            let number = source.as_raw_fd();
+            let replaces = Replaces {
+                number,
+                by: Some(tempfile::tempfile().unwrap()),
+                is_endless,
+            };
+            let transfer = Transfer::owning(source.into(), sink, any()).unwrap();
+            let running = transfer.observe(replaces).start().unwrap();
+            let report = running.wait().report;
+            let found = (report.errno, report.read, report.written);
+            assert_eq!(found, (Some(Errno::EBADF), 3, 3), "{is_endless} {to_file}");
+            assert_eq!(report.ended, Ended::Error);
+            // SAFETY: takes any number, and changes nothing.
+            let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+            flags >= 0
+        }));
+    }
 }

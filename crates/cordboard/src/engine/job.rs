@@ -98,6 +98,17 @@ impl Job {
         job.ticket.end(lost);
     }
 
+    /// Ends it where it was ready, and blocked all the same, because the host has
+    /// a file of its own in a descriptor's place: on Linux 5.10 the end of a
+    /// regular file is `EAGAIN` with `RWF_NOWAIT`, for ever.
+    pub(super) fn ends_for_want_of_its_own(&mut self, need: &Need) -> bool {
+        let ends = matches!(need.what, What::Rest(_)) && !self.transfer.has_its_own();
+        if ends {
+            self.ending = Some(Turn::Failed(None, Some(Errno::EBADF)));
+        }
+        ends
+    }
+
     /// It is waited for here from now on.
     pub(super) fn settle_at(&mut self, station: &Arc<Station>) {
         if !Arc::ptr_eq(&self.station, station) {

@@ -325,6 +325,9 @@ impl Reactor {
     }
 
     fn sleep(&mut self, mut job: Box<Job>, need: Need) {
+        if job.ends_for_want_of_its_own(&need) {
+            return self.enqueue(job);
+        }
         let now = self.core.clock().now();
         let until = need.timeout.map(|timeout| now.saturating_add(timeout));
         self.timers.arm(job.id(), &mut job.alarm, until);
