@@ -18,7 +18,6 @@ use cordboard::{
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::net::{SendFlags, send};
 use rustix::pipe::{PipeFlags, pipe_with};
 use testkit::fuse::{Served, with_file};
 use testkit::locked::{until_asleep, waits_for_lock};
@@ -272,10 +271,7 @@ fn asleep(
 /// it.
 fn full_sockets() -> Vec<(OwnedFd, File, usize)> {
     let (sink, peer) = UnixStream::pair().unwrap();
-    let mut filled = 0;
-    while let Ok(n) = send(&sink, &[7; PAGE], SendFlags::DONTWAIT) {
-        filled += n;
-    }
+    let filled = testkit::obstacle::fill_stream(&sink).unwrap();
     let mut all = vec![(sink.into(), OwnedFd::from(peer).into(), filled)];
     for trouble in [Trouble::Small, Trouble::Unsent] {
         let (sink, peer, filled) = stalled(trouble);

@@ -3,7 +3,7 @@
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use rustix::pipe::{SpliceFlags, splice};
@@ -31,11 +31,33 @@ pub fn held_up(name: &str) -> usize {
 /// The system call that a thread of this process sleeps in: its number and its
 /// arguments, as procfs has them. Empty while the thread runs.
 fn call(thread: Pid) -> Vec<String> {
-    let thread = thread.as_raw_nonzero();
-    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
+    call_of(&PathBuf::from(format!(
+        "/proc/self/task/{}",
+        thread.as_raw_nonzero()
+    )))
+}
+
+fn call_of(task: &Path) -> Vec<String> {
+    let call = std::fs::read_to_string(task.join("syscall"));
     let words = call.unwrap_or_default();
     let words: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
     if words.len() > 6 { words } else { Vec::new() }
+}
+
+/// Whether this thread sleeps in a call that waits for descriptors, or for a
+/// time. (`wchan` is always 0 on some kernels, such as Debian's 5.10.)
+pub fn polls(task: &Path) -> bool {
+    let calls = [
+        libc::SYS_epoll_pwait,
+        libc::SYS_epoll_pwait2,
+        libc::SYS_ppoll,
+        #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
+        libc::SYS_epoll_wait,
+        #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
+        libc::SYS_poll,
+    ];
+    let call = call_of(task).first().and_then(|call| call.parse().ok());
+    call.is_some_and(|call| calls.contains(&call))
 }
 
 fn is(word: Option<&String>, fd: RawFd) -> bool {

@@ -24,6 +24,11 @@ pub enum Need {
     Cachestat,
     /// `eventfd2(2)`, since Linux 2.6.27.
     Eventfd,
+    /// `splice(2)` from and to `/dev/zero`, which Linux 5.10 to 6.6 do not have.
+    ZeroPages,
+    /// Datagrams that stay joined on the loopback device (`UDP_GRO`), since Linux
+    /// 5.11.
+    JoinedDatagrams,
 }
 
 impl Need {
@@ -38,6 +43,8 @@ impl Need {
             Need::NoAppend => "no RWF_NOAPPEND here (Linux 6.9)",
             Need::Cachestat => "no cachestat(2) here (Linux 6.5)",
             Need::Eventfd => "no eventfd2(2) here",
+            Need::ZeroPages => "no splice(2) from and to /dev/zero here (Linux 6.7)",
+            Need::JoinedDatagrams => "the loopback device joins no datagrams here (Linux 5.11)",
         }
     }
 
@@ -51,6 +58,8 @@ impl Need {
             Need::NowaitPipes => nowait_pipes(),
             Need::NoAppend => no_append(),
             Need::Cachestat => cachestat(),
+            Need::ZeroPages => zero_pages(),
+            Need::JoinedDatagrams => joined_datagrams(),
             Need::Eventfd => {
                 rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(drop)
             }
@@ -89,6 +98,37 @@ fn splice() -> Result<(), Errno> {
     let (file, (_reader, writer)) = (file()?, rustix::pipe::pipe()?);
     let flags = rustix::pipe::SpliceFlags::empty();
     rustix::pipe::splice(&file, Some(&mut 0), &writer, None, 1, flags).map(drop)
+}
+
+fn zero_pages() -> Result<(), Errno> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let zero = rustix::fs::open("/dev/zero", flags, rustix::fs::Mode::empty())?;
+    let (reader, writer) = rustix::pipe::pipe()?;
+    let flags = rustix::pipe::SpliceFlags::NONBLOCK;
+    rustix::pipe::splice(&zero, None, &writer, None, 1, flags)?;
+    rustix::pipe::splice(&reader, None, &zero, None, 1, flags).map(drop)
+}
+
+/// Three bytes in datagrams of two.
+fn joined_datagrams() -> Result<(), Errno> {
+    let socket = || std::net::UdpSocket::bind("127.0.0.1:0").map_err(|_| Errno::ADDRNOTAVAIL);
+    let (near, far) = (socket()?, socket()?);
+    let there = far.local_addr().map_err(|_| Errno::ADDRNOTAVAIL)?;
+    near.connect(there).map_err(|_| Errno::CONNREFUSED)?;
+    let set = |socket: &std::net::UdpSocket, name, value: i32| {
+        use std::os::fd::AsRawFd;
+        let fd = socket.as_raw_fd() as usize;
+        let (level, value) = (libc::SOL_UDP as usize, &raw const value as usize);
+        let arguments = [fd, level, name as usize, value, size_of::<i32>()];
+        call(libc::SYS_setsockopt, arguments).map(drop)
+    };
+    set(&far, libc::UDP_GRO, 1)?;
+    set(&near, libc::UDP_SEGMENT, 2)?;
+    near.send(b"abc").map_err(|_| Errno::IO)?;
+    match far.recv(&mut [0; 8]) {
+        Ok(3) => Ok(()),
+        _ => Err(Errno::OPNOTSUPP),
+    }
 }
 
 fn sendfile() -> Result<(), Errno> {
@@ -181,6 +221,8 @@ mod tests {
             (Need::NoAppend, libc::SYS_pwritev2),
             (Need::Cachestat, crate::refuse::CACHESTAT),
             (Need::Eventfd, libc::SYS_eventfd2),
+            (Need::ZeroPages, libc::SYS_splice),
+            (Need::JoinedDatagrams, libc::SYS_setsockopt),
         ] {
             for errno in [libc::EPERM, libc::ENOSYS] {
                 crate::refuse::apart(|| {

@@ -43,3 +43,38 @@ pub fn resets(fd: impl AsFd) -> io::Result<()> {
     let none = Some(std::time::Duration::ZERO);
     Ok(rustix::net::sockopt::set_socket_linger(fd, none)?)
 }
+
+/// Fills a socket that sends a stream, with bytes and with pages, so that neither
+/// of both has room; so many bytes. Before Linux 6.5 a UNIX socket takes pages
+/// into the last bytes that it has, full or not (`unix_stream_sendpage`,
+/// net/unix/af_unix.c).
+///
+/// # Errors
+///
+/// Those of the calls, but for `EAGAIN`.
+pub fn fill_stream(sink: impl AsFd) -> io::Result<usize> {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    use rustix::io::Errno;
+    let (sink, mut filled) = (sink.as_fd(), 0);
+    let before = fcntl_getfl(sink)?;
+    fcntl_setfl(sink, before | OFlags::NONBLOCK)?;
+    let (reader, writer) = rustix::pipe::pipe()?;
+    let bytes = || rustix::net::send(sink, &[7; 4096], rustix::net::SendFlags::empty());
+    let pages = || {
+        rustix::io::write(&writer, &[7; 4096])?;
+        let flags = rustix::pipe::SpliceFlags::NONBLOCK;
+        rustix::pipe::splice(&reader, None, sink, None, 4096, flags)
+    };
+    for one in [&bytes as &dyn Fn() -> rustix::io::Result<usize>, &pages] {
+        loop {
+            match one() {
+                Ok(n) => filled += n,
+                // A filter that refuses splice(2).
+                Err(Errno::AGAIN | Errno::PERM | Errno::NOSYS) => break,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+    fcntl_setfl(sink, before)?;
+    Ok(filled)
+}

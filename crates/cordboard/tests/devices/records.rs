@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{any, content, file_with, meanwhile, position, run, watchdog};
 use cordboard::PathName::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Errno, Request, Side, Size, Transfer};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::inotify;
 use testkit::needs::{self, Need};
 
@@ -151,6 +151,8 @@ fn a_size_below_a_record_is_an_error() {
             },
         };
         rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once).unwrap();
+        let expired = &mut [PollFd::new(&timer, PollFlags::IN)];
+        assert_eq!(poll(expired, None), Ok(1));
         (timer, 8)
     };
     let mut makes: Vec<&dyn Fn() -> (OwnedFd, u64)> = vec![&events, &timer];
@@ -173,11 +175,8 @@ fn a_size_below_a_record_is_an_error() {
                 let report = crate::by(way, &source, &to, request, staged);
                 assert_eq!(report.read, report.written, "{report:?}");
                 assert_eq!(content(&sink).len() as u64, report.written);
-                let polled = &mut [rustix::event::PollFd::new(
-                    &source,
-                    rustix::event::PollFlags::IN,
-                )];
-                rustix::event::poll(polled, Some(&rustix::time::Timespec::default())).unwrap();
+                let polled = &mut [PollFd::new(&source, PollFlags::IN)];
+                poll(polled, Some(&rustix::time::Timespec::default())).unwrap();
                 let stays = !polled[0].revents().is_empty();
                 assert_eq!(
                     stays,

@@ -14,14 +14,8 @@ use testkit::{child, locked};
 
 /// Asleep, with nothing to do but to wait.
 fn sleeps(name: &str) -> bool {
-    let asleep = |task: &std::path::PathBuf| {
-        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
-        stat.rsplit(") ").next().unwrap().starts_with('S')
-    };
-    let call =
-        |task: &std::path::PathBuf| std::fs::read_to_string(task.join("wchan")).unwrap_or_default();
     let tasks = locked::threads(name);
-    !tasks.is_empty() && tasks.iter().all(|t| asleep(t) && call(t).contains("poll"))
+    !tasks.is_empty() && tasks.iter().all(|task| locked::polls(task))
 }
 
 #[test]

@@ -22,8 +22,8 @@ fn what_is_handed_back_ends_beside_a_child() {
     }
     let (source, mut feed) = UnixStream::pair().unwrap();
     let (sink, _end) = UnixStream::pair().unwrap();
+    testkit::obstacle::fill_stream(&sink).unwrap();
     sink.set_nonblocking(true).unwrap();
-    while (&sink).write(&[0; 4096]).is_ok() {}
     let data = pattern(10_000);
     feed.write_all(&data).unwrap();
     let running = start(&source, &sink, only(&[PathName::Splice])).unwrap();
