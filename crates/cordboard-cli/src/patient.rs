@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, write};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::signals;
+use crate::sys::now;
 
 /// Between two writes where `poll(2)` says that there is room, and a write that
 /// there is too little: a terminal takes a line feed as two characters
@@ -138,11 +138,6 @@ fn room(out: BorrowedFd<'_>, time: Option<Duration>) -> Result<bool, Errno> {
 
 fn pause() {
     let _ = poll(&mut [], Some(&timespec(SHORT_OF_ROOM)));
-}
-
-fn now() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
 fn timespec(time: Duration) -> Timespec {

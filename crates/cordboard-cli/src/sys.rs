@@ -34,6 +34,19 @@ pub fn set_timer(interval: Duration) -> Duration {
     Duration::new(u64::try_from(every.tv_sec).unwrap_or(0), micros * 1000)
 }
 
+/// The time of the monotonic clock. Fit for a signal handler, as rustix's is not:
+/// its first look at a clock reads the auxiliary vector, and allocates for that
+/// where `prctl(PR_GET_AUXV)` is missing (before Linux 6.4) or refused.
+pub fn now() -> Duration {
+    let mut now = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: clock_gettime(2) writes one timespec, which is valid for it; POSIX
+    // has it among what a signal handler may call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr()) };
+    // SAFETY: all zeros is a valid timespec, and the call has filled it in.
+    let now = unsafe { now.assume_init() };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
 #[cfg(target_env = "gnu")]
 type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]

@@ -118,6 +118,12 @@ pub fn copy_to(from: RawFd, to: RawFd, close_on_exec: bool) {
     assert_eq!(done, to, "{}", std::io::Error::last_os_error());
 }
 
+/// Sends a signal to this thread, which has taken it when this returns.
+pub fn raise(signal: libc::c_int) {
+    // SAFETY: takes an integer; whoever calls this has a handler for it.
+    assert_eq!(unsafe { libc::raise(signal) }, 0);
+}
+
 /// Closes a number that nothing owns.
 pub fn close(number: RawFd) {
     // SAFETY: takes an integer.
