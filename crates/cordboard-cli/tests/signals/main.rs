@@ -418,6 +418,10 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
     if !root("a name server that never answers") {
         return;
     }
+    if !std::path::Path::new("/etc/resolv.conf").exists() {
+        testkit::skip::here("no /etc/resolv.conf to mount another one over");
+        return;
+    }
     let server = match std::net::UdpSocket::bind("127.77.53.53:53") {
         Ok(server) => server,
         Err(error) => {
