@@ -192,7 +192,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
             feed.write_all(b"one").unwrap();
             end.read_exact(&mut [0; 3]).unwrap();
             let ours = [reactor()];
-            asleep(&ours);
+            testkit::locked::until_poll("cordboard");
             testkit::child::close_from(3);
             match way {
                 Way::Wait => {}
@@ -233,7 +233,7 @@ fn an_engine_that_is_closed_is_shut_down() {
         feed.write_all(b"one").unwrap();
         end.read_exact(&mut [0; 3]).unwrap();
         let ours = [reactor()];
-        asleep(&ours);
+        testkit::locked::until_poll("cordboard");
         testkit::child::close_from(3);
         engine.shutdown();
         assert!(threads("cordboard").contains(&ours[0]), "it sleeps on");
