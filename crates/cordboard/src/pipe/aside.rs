@@ -22,8 +22,8 @@ use crate::sys::{again, unsent};
 ///   it, and is read to the last byte.
 ///
 /// What is found empty is not read, since its room may grow while a read sleeps:
-/// `poll(2)` waits for it. Where `splice(2)` is refused, a first packet that is longer stays in the pipe as
-/// a whole.
+/// `poll(2)` waits for it. Where `splice(2)` is refused, a first packet that is
+/// longer stays in the pipe as a whole.
 #[derive(Default)]
 pub(crate) struct Aside {
     /// The pipe that it is spliced into, kept for the next time.
@@ -162,8 +162,10 @@ fn read_what_is_there(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
     done.ok_or(Errno::EINTR)
 }
 
+/// `EAGAIN` is not the answer of a pipe that holds something, and must not be
+/// taken for the source's.
 fn drain(pipe: &mut OwnedPipe, into: &mut [u8]) -> Result<(), Errno> {
-    let mut got = 0;
+    let (mut got, mut refused) = (0, 0);
     while got < into.len() {
         match rustix::io::read(pipe.reader().as_fd(), &mut into[got..]) {
             Ok(0) => return Err(Errno::EIO),
@@ -172,6 +174,8 @@ fn drain(pipe: &mut OwnedPipe, into: &mut [u8]) -> Result<(), Errno> {
                 got += more;
             }
             Err(Refused::INTR) => {}
+            Err(Refused::AGAIN) if refused < 100 => refused += 1,
+            Err(Refused::AGAIN) => return Err(Errno::EIO),
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -233,6 +237,28 @@ mod tests {
                 assert_eq!(got + rest, 4000, "{case}: {got} and {rest}");
             }
         }
+    }
+
+    #[test]
+    fn what_came_over_is_read_whatever_the_first_call_says() {
+        let name = "what_came_over_is_read_whatever_the_first_call_says";
+        let _dog = testkit::watchdog::watch(name);
+        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+            return;
+        }
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&writer, &[7; 5000]).unwrap();
+        let (mut told, mut into) = (None, [0; 3000]);
+        let body = || {
+            let mut aside = Aside::default();
+            told = Some(aside.read(reader.as_fd(), &mut into, way(true, false)));
+        };
+        let refuse = |count| (count < 3).then_some(libc::EAGAIN);
+        let Some(reads) = testkit::midst::refusing(&[libc::SYS_read], body, refuse) else {
+            return testkit::skip::report("aside", "calls of another thread cannot be held");
+        };
+        assert_eq!((told, into), (Some(Ok(3000)), [7; 3000]));
+        assert_eq!(reads, 4);
     }
 
     /// What was there is another reader's by now: a read that a signal interrupts
