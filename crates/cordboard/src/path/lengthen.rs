@@ -30,7 +30,7 @@ const XFS: u32 = 0x5846_5342;
 /// | way | takes | what it leaves |
 /// |---|---|---|
 /// | a byte, `RWF_NOAPPEND` | Linux 6.9; not with `O_DIRECT` | the last block |
-/// | `fallocate(2)` of one byte | Linux 2.6.23; only after the others on xfs, where the end is within a page; not NFS before 4.2, not FUSE without it | the last block, without data |
+/// | `fallocate(2)` of one byte | Linux 2.6.23; only after the others on xfs; not NFS before 4.2, not FUSE without it | the last block, without data |
 /// | a byte, through a description of our own, whose `O_APPEND` no other process can set | a procfs, permission | the last block |
 ///
 /// # Errors
@@ -89,17 +89,22 @@ enum Way {
 /// within it, is to be one without data. On xfs, `fallocate(2)` marks the file:
 /// what it has reserved behind the end for writes to come stays after the close
 /// (`XFS_DIFLAG_PREALLOC`, `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c).
-fn ways(fd: BorrowedFd<'_>, end: u64) -> [Way; 3] {
+fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
     // Where nobody tells, it may be.
-    let may_be_xfs = || rustix::fs::fstatfs(fd).map_or(true, |fs| fs.f_type as u32 == XFS);
-    if end.is_multiple_of(PAGE) {
-        // Nothing is asked first: a copy of many holes comes here for each.
-        [Way::Write, Way::Reserve, Way::OwnDescription]
-    } else if may_be_xfs() {
-        [Way::Write, Way::OwnDescription, Way::Reserve]
-    } else {
-        [Way::Reserve, Way::Write, Way::OwnDescription]
-    }
+    let may_be_xfs = move || rustix::fs::fstatfs(fd).map_or(true, |fs| fs.f_type as u32 == XFS);
+    let (first, others) = match end.is_multiple_of(PAGE) || may_be_xfs() {
+        true => (Way::Write, [Way::Reserve, Way::OwnDescription]),
+        false => (Way::Reserve, [Way::Write, Way::OwnDescription]),
+    };
+    let others = std::iter::once_with(move || {
+        let mut others = others;
+        // Most kernels since 6.9 do not come here.
+        if first == Way::Write && may_be_xfs() {
+            others.reverse();
+        }
+        others
+    });
+    std::iter::once(first).chain(others.flatten())
 }
 
 impl Way {
