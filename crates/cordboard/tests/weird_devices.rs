@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use common::{any, content, file_with, only, pattern, pty, raw, run, watchdog, with_control};
-use cordboard::PathName::{ReadWrite, Sendfile, Splice};
+use cordboard::PathName::{Datagram, ReadWrite, Sendfile, Splice};
 use cordboard::{Control, Ended, Errno, Report, Request, Side, Stage, Transfer};
 use rustix::fs::OFlags;
 
@@ -334,12 +334,17 @@ fn a_block_device_is_written_at_its_position() {
 fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
     let _dog = watchdog("an_idle_limit_holds_for_the_master_of_a_pseudoterminal");
     let data = pattern(1 << 20);
-    for (on_an_engine, is_open) in [(true, true), (true, false), (false, true), (false, false)] {
+    let ways = [(true, true), (true, false), (false, true), (false, false)];
+    let ways = ways.into_iter().flat_map(|way| [(way, false), (way, true)]);
+    for ((on_an_engine, is_open), messages) in ways {
         let (master, slave) = pty();
         raw(&slave);
         // Closed, it may be opened again at any time: that is no end.
         let slave = is_open.then_some(slave);
-        let source = file_with(&data);
+        let (source, _feed) = match messages {
+            true => packets(&data),
+            false => (OwnedFd::from(file_with(&data)), None),
+        };
         let idle = Request {
             idle: Some(Duration::from_millis(20)),
             ..any()
@@ -354,7 +359,11 @@ fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
             false => run(&source, &master, idle).report,
         };
         assert_eq!(report.ended, Ended::Idle, "{report:?}");
-        assert_eq!(common::position(&source), report.written);
+        let source = File::from(source);
+        match messages {
+            true => assert_eq!(report.path, [Datagram]),
+            false => assert_eq!(common::position(&source), report.written),
+        }
         assert!(0 < report.written && report.written < data.len() as u64);
         if let Some(slave) = slave {
             let mut got = vec![0; report.written as usize];
@@ -362,4 +371,16 @@ fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
             assert!(got == data[..got.len()]);
         }
     }
+}
+
+/// A sequenced-packet socket that holds as many pages of this as there is room
+/// for, and the end that could send more.
+fn packets(data: &[u8]) -> (OwnedFd, Option<OwnedFd>) {
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (source, feed) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let mut pages = data.chunks(4096);
+    let sent = pages.all(|page| send(&feed, page, SendFlags::DONTWAIT).is_ok());
+    assert!(!sent, "less than the terminal takes");
+    (source, Some(feed))
 }

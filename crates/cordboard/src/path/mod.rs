@@ -22,6 +22,7 @@ pub(crate) mod splice;
 mod staged;
 mod stream;
 mod surplus;
+mod terminal;
 
 pub(crate) use cursor::Cursor;
 pub(crate) use flow::{Flow, Ready};

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 
 use rustix::net::SendAncillaryBuffer;
 
+use super::super::terminal::Terminal;
 use super::super::{Flow, Verdict, stream};
 use super::Datagram;
 use crate::endpoint::Side;
@@ -16,7 +17,7 @@ impl Datagram {
         let sink = *flow.sink.facts();
         let covered =
             sink.kind.is_socket() || flow.sink_is_a_pipe_that_waits() && self.nowait.covers();
-        if !flow.may_write(covered) {
+        if !self.terminal.is_open(flow, covered) {
             return Verdict::Blocked(Side::Sink);
         }
         let Some(buffer) = self.buffer.take() else {
@@ -88,7 +89,7 @@ impl Datagram {
             self.next += whole;
             return Ok(0);
         }
-        match write_stream(flow, &parts, &mut self.nowait) {
+        match write_stream(flow, &parts, (&mut self.nowait, &mut self.terminal)) {
             Ok(0) => Err(Verdict::Failed(Side::Sink, Errno::EIO)),
             Ok(n) => {
                 self.advance(n);
@@ -122,7 +123,7 @@ impl Datagram {
 fn write_stream(
     flow: &mut Flow<'_>,
     parts: &[IoSlice<'_>],
-    nowait: &mut NoWait,
+    (nowait, terminal): (&mut NoWait, &mut Terminal),
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
     if facts.kind.is_socket() {
@@ -137,9 +138,7 @@ fn write_stream(
         return nowait.write(fd, parts, facts.is_packet_pipe());
     }
     if facts.can_block() && !facts.nonblocking && !flow.may_sleep {
-        // A blocking terminal: what it surely takes.
-        let first = &parts[0][..parts[0].len().min(4096)];
-        return Ok(rustix::io::write(fd, first)?);
+        return Ok(rustix::io::write(fd, terminal.piece(flow, &parts[0]))?);
     }
     Ok(match flow.to.place() {
         Some(offset) => sys::pwritev(fd, parts, offset)?,

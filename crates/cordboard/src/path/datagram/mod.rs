@@ -20,6 +20,7 @@ pub(super) use size::{largest, longest, size_for};
 use fill::JOINED;
 use size::LOCAL;
 
+use super::terminal::Terminal;
 use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
@@ -85,6 +86,8 @@ pub(crate) struct Datagram {
     aside: Aside,
     /// … and for writing to one.
     nowait: NoWait,
+    /// For a blocking terminal.
+    terminal: Terminal,
     ended: bool,
     /// What receiving failed with, after datagrams that come first.
     failed: Option<Errno>,
@@ -139,6 +142,7 @@ impl Datagram {
             tail: (0, 0),
             aside: Aside::default(),
             nowait: NoWait::default(),
+            terminal: Terminal::default(),
             ended: false,
             failed: None,
             credentials: Credentials::default(),

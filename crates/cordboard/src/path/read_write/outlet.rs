@@ -4,27 +4,19 @@ use std::os::fd::OwnedFd;
 
 use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
-use crate::endpoint::{Facts, Kind, Side, is_pty_master};
+use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
+use crate::path::terminal::Terminal;
 use crate::path::{Flow, Verdict, in_place, stream};
 use crate::pipe::NoWait;
-use crate::sys::{self, poll_now};
-
-/// The most that is written at a time to a blocking terminal or device.
-const PIECE: usize = 4096;
-/// The master of a pseudoterminal that polls writable takes so much without
-/// blocking: its buffer is below its limit, and grows by what is requested, up
-/// to half a page at a time (`__tty_buffer_request_room`,
-/// drivers/tty/tty_buffer.c).
-const PIECE_OF_MASTER: usize = 256;
+use crate::sys;
 
 /// Writes to a sink, by the call that it takes.
 pub(in crate::path) struct Outlet {
     /// For a blocking pipe.
     nowait: NoWait,
     twin: Option<OwnedFd>,
-    /// The sink is the master of a pseudoterminal, once it has been asked.
-    is_master: Option<bool>,
+    terminal: Terminal,
 }
 
 impl Outlet {
@@ -32,7 +24,7 @@ impl Outlet {
         Outlet {
             nowait: NoWait::default(),
             twin: None,
-            is_master: None,
+            terminal: Terminal::default(),
         }
     }
 
@@ -48,9 +40,7 @@ impl Outlet {
     pub(in crate::path) fn is_open(&mut self, flow: &mut Flow<'_>) -> bool {
         let pipe = flow.sink_is_a_pipe_that_waits() && self.nowait.covers();
         let covered = flow.sink.kind().is_socket() || pipe;
-        // A hang-up says only that no slave is open: what is written waits for
-        // the next one that is, as long as there is room.
-        flow.may_write(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
+        self.terminal.is_open(flow, covered)
     }
 
     /// Writes some of these bytes, and counts them; to show them to those who
@@ -98,10 +88,9 @@ impl Outlet {
             return (self.nowait).write(sink, &parts, facts.is_packet_pipe());
         }
         let waits = !facts.nonblocking && !flow.may_sleep && facts.can_block();
-        let bytes = if waits && !flow.keeps_messages() {
-            &bytes[..bytes.len().min(self.piece(flow))]
-        } else {
-            bytes
+        let bytes = match flow.keeps_messages() {
+            true => bytes,
+            false => self.terminal.piece(flow, bytes),
         };
         if facts.kind == Kind::Eventfd {
             if waits && !counter::takes(sink, bytes) {
@@ -118,28 +107,8 @@ impl Outlet {
         Ok(n)
     }
 
-    fn piece(&mut self, flow: &Flow<'_>) -> usize {
-        match self.is_a_master_that_waits(flow) {
-            true => PIECE_OF_MASTER,
-            false => PIECE,
-        }
-    }
-
-    fn is_a_master_that_waits(&mut self, flow: &Flow<'_>) -> bool {
-        let facts = flow.sink.facts();
-        let waits = facts.kind == Kind::Tty && !facts.nonblocking && !flow.may_sleep;
-        let ask = || is_pty_master(flow.sink_fd());
-        waits && *self.is_master.get_or_insert_with(ask)
-    }
-
     /// Gives up what it can do without until it writes again.
     pub(super) fn rest(&mut self) {
         self.nowait.rest();
     }
-}
-
-fn takes_more(flow: &Flow<'_>) -> bool {
-    use rustix::event::PollFlags;
-    // Where it can't be asked (RLIMIT_NOFILE), the first answer counts.
-    poll_now(flow.sink_fd(), PollFlags::OUT).map_or(true, |shown| shown.contains(PollFlags::OUT))
 }

@@ -1,0 +1,56 @@
+//! A blocking terminal or device as the sink of a thread that must not block.
+
+use super::Flow;
+use crate::endpoint::{Kind, is_pty_master};
+use crate::sys::poll_now;
+
+/// The most that is written at a time.
+const PIECE: usize = 4096;
+/// The master of a pseudoterminal that polls writable takes so much without
+/// blocking: its buffer is below its limit, and grows by what is requested, up
+/// to half a page at a time (`__tty_buffer_request_room`,
+/// drivers/tty/tty_buffer.c).
+const PIECE_OF_MASTER: usize = 256;
+
+/// What such a sink takes.
+#[derive(Debug, Default)]
+pub(super) struct Terminal {
+    /// The sink is the master of a pseudoterminal, once it has been asked.
+    is_master: Option<bool>,
+}
+
+impl Terminal {
+    /// Whether the sink may be written now; `covered`: the call that writes has a
+    /// flag of its own against waiting.
+    pub(super) fn is_open(&mut self, flow: &mut Flow<'_>, covered: bool) -> bool {
+        // A hang-up says only that no slave is open: what is written waits for
+        // the next one that is, as long as there is room.
+        flow.may_write(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
+    }
+
+    /// These bytes, or as many of them as are written without blocking.
+    pub(super) fn piece<'b>(&mut self, flow: &Flow<'_>, bytes: &'b [u8]) -> &'b [u8] {
+        let facts = flow.sink.facts();
+        if facts.nonblocking || flow.may_sleep || !facts.can_block() {
+            return bytes;
+        }
+        let piece = match self.is_a_master_that_waits(flow) {
+            true => PIECE_OF_MASTER,
+            false => PIECE,
+        };
+        &bytes[..bytes.len().min(piece)]
+    }
+
+    fn is_a_master_that_waits(&mut self, flow: &Flow<'_>) -> bool {
+        let facts = flow.sink.facts();
+        let waits = facts.kind == Kind::Tty && !facts.nonblocking && !flow.may_sleep;
+        let ask = || is_pty_master(flow.sink_fd());
+        waits && *self.is_master.get_or_insert_with(ask)
+    }
+}
+
+fn takes_more(flow: &Flow<'_>) -> bool {
+    use rustix::event::PollFlags;
+    // Where it can't be asked (RLIMIT_NOFILE), the first answer counts.
+    poll_now(flow.sink_fd(), PollFlags::OUT).map_or(true, |shown| shown.contains(PollFlags::OUT))
+}
