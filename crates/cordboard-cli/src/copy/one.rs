@@ -320,8 +320,8 @@ fn account(
         // What was made for the rest could not be cut off again.
         0 if stat.st_size as u64 > state.written => {
             let copied = match state.written {
-                0 => "none are copied".to_owned(),
-                written => format!("only the first {written} are copied"),
+                0 => "none were copied".to_owned(),
+                written => format!("{written} were copied"),
             };
             format!("{to} is {} bytes long, of which {copied}", stat.st_size)
         }
@@ -376,12 +376,8 @@ mod tests {
         for (length, written, says) in [
             (8, 8, "sink holds 8 of 8 bytes"),
             (3, 3, "sink holds 3 of 8 bytes"),
-            (
-                8,
-                3,
-                "sink is 8 bytes long, of which only the first 3 are copied",
-            ),
-            (8, 0, "sink is 8 bytes long, of which none are copied"),
+            (8, 3, "sink is 8 bytes long, of which 3 were copied"),
+            (8, 0, "sink is 8 bytes long, of which none were copied"),
         ] {
             let file = std::fs::File::create(&at).unwrap();
             file.set_len(length).unwrap();

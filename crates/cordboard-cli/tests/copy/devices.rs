@@ -166,7 +166,7 @@ fn what_a_failed_file_system_has_is_not_overstated() {
     let says = match length == written {
         true => format!("m/f holds {written} of {total} bytes"),
         false => {
-            format!("m/f is {length} bytes long, of which only the first {written} are copied")
+            format!("m/f is {length} bytes long, of which {written} were copied")
         }
     };
     assert!(stderr.contains(&says), "{says}: {stderr}");
