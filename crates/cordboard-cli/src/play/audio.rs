@@ -53,10 +53,17 @@ impl Audio {
             problem.leaving(sink.unmake())
         })?;
         // Made now, so that there is one later.
-        running.fd().map_err(|errno| {
+        if let Err(errno) = running.fd() {
+            running.cancel();
+            let written = running.wait().report.written;
             let text = format!("{errno} making a descriptor to wait for its end");
-            Problem::refused(shown[0].as_str(), Side::Source, errno, text)
-        })?;
+            let text = match written {
+                0 => text,
+                bytes => format!("{text}, after {bytes} bytes"),
+            };
+            let problem = Problem::refused(shown[0].as_str(), Side::Source, errno, text);
+            return Err(problem.leaving(sink.unmake()));
+        }
         let rest = Arc::new(Mutex::new((Ok(None), None)));
         let (slot, control) = (Arc::clone(&rest), control.clone());
         // On the engine's thread, and not when the video next has time for it:
