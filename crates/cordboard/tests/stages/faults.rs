@@ -102,8 +102,15 @@ fn a_size_of_none_ends_well() {
             let got = sink.got();
             assert_eq!(report.written, got.len() as u64, "{what}");
             match names {
-                ["zstd"] | ["unzstd", "zstd"] => assert_eq!(got, packed(b""), "{what}"),
-                ["zstd", "zstd"] => assert_eq!(unpacked(&got), packed(b""), "{what}"),
+                // One frame that has nothing in it, or one in a frame.
+                ["zstd"] | ["unzstd", "zstd"] | ["zstd", "zstd"] => {
+                    let mut inner = got;
+                    if names[0] == "zstd" && names.len() == 2 {
+                        inner = unpacked(&inner);
+                    }
+                    assert!(!inner.is_empty(), "{what}");
+                    assert_eq!(unpacked(&inner), b"", "{what}");
+                }
                 _ => assert_eq!(got, b"", "{what}"),
             }
         }
