@@ -55,6 +55,12 @@ impl Errno {
         self.0
     }
 
+    /// A system call does not exist, or a filter refuses it. Of a file it may also
+    /// be its own: a seal, an immutable file.
+    pub(crate) fn is_refusal(self) -> bool {
+        matches!(self, Errno::ENOSYS | Errno::EPERM | Errno::EACCES)
+    }
+
     /// The kernel's sentence for it, as `strerror(3)` has it.
     pub fn meaning(self) -> String {
         let text = io::Error::from_raw_os_error(self.0).to_string();

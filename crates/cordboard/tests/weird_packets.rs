@@ -7,7 +7,7 @@ mod common;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use common::{any, only, pattern, run, watchdog, with_control};
+use common::{any, only, pattern, piped, run, watchdog, with_control};
 use cordboard::PathName::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Errno, Report, Request, Size, Stage, Transfer, start};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -537,33 +537,13 @@ fn an_inspection_that_is_refused() {
         ("EIO", libc::EIO),
     ];
     for ((name, errno), allowed) in errnos.into_iter().flat_map(|e| [(e, 0), (e, 1)]) {
-        let (source, mut feed) = std::io::pipe().unwrap();
-        let (mut reader, sink) = std::io::pipe().unwrap();
-        let mut report = None;
-        let body = || {
-            report = Some(run(&source, &sink, any()).report);
-            drop(sink);
-        };
-        let (looks, got) = std::thread::scope(|scope| {
-            let data = &data;
-            scope.spawn(move || std::io::Write::write_all(&mut feed, data).unwrap());
-            let got = scope.spawn(move || {
-                let mut all = Vec::new();
-                reader.read_to_end(&mut all).unwrap();
-                all
-            });
-            let looks = testkit::midst::refusing(&[libc::SYS_tee], body, |count| {
-                (count >= allowed).then_some(errno)
-            });
-            (looks, got.join().unwrap())
-        });
-        if looks.is_none() {
+        let refuse = |count| (count >= allowed).then_some(errno);
+        let Some((looks, report, got)) = piped(&data, &[libc::SYS_tee], refuse) else {
             return testkit::skip::report("an inspection", "no seccomp_unotify(2) here");
-        }
-        let report = report.unwrap();
+        };
         assert_eq!((report.ended, report.written), (Ended::Eof, 3 << 20));
         // It is not asked again.
-        assert_eq!(looks, Some(allowed + 1), "{name}: {report:?}");
+        assert_eq!(looks, allowed + 1, "{name}: {report:?}");
         let path = &[Splice, ReadWrite][usize::from(allowed == 0)..];
         assert_eq!(report.path, path, "{report:?}");
         let declined = report.declined.iter().find(|d| d.path == Splice).unwrap();

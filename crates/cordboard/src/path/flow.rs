@@ -169,11 +169,9 @@ impl<'fd> Flow<'fd> {
         let at_most = self.block.map_or(at_most, |block| block.min(at_most));
         // Past 2^63-1 there is no file: asking for more is EINVAL or EOVERFLOW.
         let here = match self.from {
-            Cursor::At(at) | Cursor::Claimed { at, .. } => at,
-            Cursor::Position if self.source.kind().is_cached() => {
-                self.source.facts().position.unwrap_or(0) + self.read
-            }
-            _ => 0,
+            // Of what has no end.
+            Cursor::Position if !self.source.kind().is_cached() => 0,
+            _ => self.counted_place().unwrap_or(0),
         };
         let there_is = (i64::MAX as u64).saturating_sub(here);
         let claimed = self.from.claimed().unwrap_or(u64::MAX);
@@ -259,13 +257,9 @@ impl<'fd> Flow<'fd> {
 
     /// How many bytes that is; `None` of a source without a size.
     pub(crate) fn before_its_size(&self) -> Option<u64> {
-        let facts = self.source.facts();
-        let here = match self.from {
-            Cursor::At(at) | Cursor::Claimed { at, .. } => at,
-            Cursor::Position => facts.position.unwrap_or(0) + self.read,
-            Cursor::Stream => return None,
-        };
-        facts.size.map(|size| size.saturating_sub(here))
+        let here = self.counted_place()?;
+        let size = self.source.facts().size;
+        size.map(|size| size.saturating_sub(here))
     }
 
     /// As many bytes were read as a file had when the transfer began, on a file
@@ -274,18 +268,20 @@ impl<'fd> Flow<'fd> {
     /// grow, and what it has grown by is moved too.
     pub(crate) fn is_at_size(&self) -> bool {
         let facts = self.source.facts();
-        if !self.sink.kind().is_file() {
-            return false;
-        }
-        let start = match self.from {
-            // Moved along with the reading.
-            Cursor::At(at) | Cursor::Claimed { at, .. } => {
-                return facts.has_true_size() && facts.size == Some(at);
-            }
-            Cursor::Position => facts.position.unwrap_or(0),
-            Cursor::Stream => return false,
+        let at_size = || {
+            self.counted_place()
+                .is_some_and(|here| facts.size == Some(here))
         };
-        facts.has_true_size() && facts.size == Some(start + self.read)
+        self.sink.kind().is_file() && facts.has_true_size() && at_size()
+    }
+
+    /// Where the source is read next, as far as it follows from what was read;
+    /// `None` of a source without positions.
+    fn counted_place(&self) -> Option<u64> {
+        match self.from {
+            Cursor::Position => Some(self.source.facts().position.unwrap_or(0) + self.read),
+            cursor => cursor.place(),
+        }
     }
 
     /// Whether the source has another byte where it stands, found out without

@@ -14,14 +14,21 @@ use crate::sys;
 /// The position, which moves along: -1 in `pwritev2(2)`.
 const HERE: u64 = u64::MAX;
 
-/// For a sink of which [`Flow::in_place`] says so. Where the call is refused,
-/// the sink is lengthened up to that offset.
-pub(super) fn write(flow: &Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
-    write_by(flow, flow.sink_fd(), bytes, flow.to.place())
+/// Writes where the sink is written next, and moves that place along.
+pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
+    let (sink, place) = (flow.sink_fd(), flow.to.place());
+    let n = match place {
+        _ if flow.in_place => write_by(flow, sink, bytes, place)?,
+        Some(offset) => sys::pwrite(sink, bytes, offset)?,
+        None => rustix::io::write(sink, bytes)?,
+    };
+    flow.to.advance(n as u64);
+    Ok(n)
 }
 
-/// The same by another descriptor of the sink, which is a second description
-/// too, at that offset; `None`: at the descriptor's position.
+/// For a sink of which [`Flow::in_place`] says so, by this descriptor of it, which
+/// may be of another description, at that offset; `None`: at the descriptor's
+/// position. Where the call is refused, the sink is lengthened up to there.
 pub(super) fn write_by(
     flow: &Flow<'_>,
     sink: BorrowedFd<'_>,

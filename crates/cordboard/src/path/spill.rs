@@ -10,7 +10,6 @@ use super::{Flow, Verdict, in_place, stream};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::OwnedPipe;
-use crate::sys;
 
 /// What a blocking pipe or terminal that polls writable takes without blocking.
 const PIECE: usize = 4096;
@@ -50,23 +49,20 @@ impl Spill {
     }
 
     pub(super) fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let sink = flow.sink_fd();
         let rest = self.rest();
-        let bytes = flow.claimed(&rest[..rest.len().min(PIECE)]);
-        let done = match flow.to.place() {
-            _ if flow.sink.kind().is_socket() => flow.write_by(Some(rest.len()), || {
-                let flags = stream::sending(flow.may_sleep);
-                Ok(rustix::net::send(sink, rest, flags)?)
+        let done = match flow.sink.kind().is_socket() {
+            true => flow.write_by(Some(rest.len()), || {
+                stream::send(flow, rest, flow.may_sleep)
             }),
-            _ if flow.in_place => in_place::write(flow, bytes).map_err(Errno::from),
-            Some(offset) => sys::pwrite(sink, bytes, offset).map_err(Errno::from),
-            None => rustix::io::write(sink, bytes).map_err(Errno::from),
+            false => {
+                let bytes = flow.claimed(&rest[..rest.len().min(PIECE)]);
+                in_place::write(flow, bytes).map_err(Errno::from)
+            }
         };
         match done {
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
             Ok(n) => {
                 self.start += n;
-                flow.to.advance(n as u64);
                 flow.gave(n as u64);
                 Verdict::Moved(n as u64)
             }

@@ -139,7 +139,8 @@ fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
     poll_now(fd, PollFlags::empty()).map_or(true, |shown| shown.contains(PollFlags::HUP))
 }
 
-fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+/// Reads where the source is read next, and moves that place along.
+pub(super) fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     let fd = flow.source_fd();
     let n = match flow.from.place() {
         Some(offset) => sys::pread(fd, into, offset)?,

@@ -186,6 +186,12 @@ fn drain(pipe: &mut OwnedPipe, into: &mut [u8]) -> Result<(), Errno> {
 mod tests {
     use super::*;
 
+    /// A watchdog for a test of this name, where pipes can be spliced.
+    fn splices(name: &'static str) -> Option<testkit::watchdog::Watched> {
+        let dog = testkit::watchdog::watch(name);
+        (!testkit::needs::missing(name, &[testkit::needs::Need::Splice])).then_some(dog)
+    }
+
     fn way(may_wait: bool, is_whole: bool) -> Way {
         Way {
             may_wait,
@@ -199,11 +205,9 @@ mod tests {
     /// comes, before any of these calls.
     #[test]
     fn a_longer_packet_that_has_come_is_read_whole() {
-        let name = "a_longer_packet_that_has_come_is_read_whole";
-        let _dog = testkit::watchdog::watch(name);
-        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        let Some(_dog) = splices("a_longer_packet_that_has_come_is_read_whole") else {
             return;
-        }
+        };
         let flags = rustix::pipe::PipeFlags::DIRECT;
         drop(acquire(DEFAULT));
         for (short, length) in [(10, 1 << 16), (3000, 4096), (10, 1000)] {
@@ -241,11 +245,9 @@ mod tests {
 
     #[test]
     fn what_came_over_is_read_whatever_the_first_call_says() {
-        let name = "what_came_over_is_read_whatever_the_first_call_says";
-        let _dog = testkit::watchdog::watch(name);
-        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        let Some(_dog) = splices("what_came_over_is_read_whatever_the_first_call_says") else {
             return;
-        }
+        };
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&writer, &[7; 5000]).unwrap();
         let (mut told, mut into) = (None, [0; 3000]);
@@ -385,10 +387,9 @@ mod tests {
     fn a_packet_behind_a_stream_that_has_come_is_read_whole() {
         use rustix::fs::{OFlags, fcntl_setfl};
         let name = "a_packet_behind_a_stream_that_has_come_is_read_whole";
-        let _dog = testkit::watchdog::watch(name);
-        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        let Some(_dog) = splices(name) else {
             return;
-        }
+        };
         drop(acquire(DEFAULT));
         let calls = [libc::SYS_read, libc::SYS_preadv2, libc::SYS_splice];
         for (there, length) in [(5000, 9000), (9000, 9000), (9000, 1 << 16), (10, 5000)] {

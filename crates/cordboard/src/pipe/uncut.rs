@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::packets::{Front, duplicate, largest};
-use super::{DEFAULT, acquire};
+use super::{DEFAULT, OwnedPipe, acquire};
 use crate::errno::Errno;
 use crate::sys::{discard, unsent};
 
@@ -14,21 +14,8 @@ const MOST: usize = 1 << 20;
 /// How many bytes one read of so many would take: no more than to the end of a
 /// packet. All of them if that is unknown.
 pub(super) fn one_read(source: BorrowedFd<'_>, at_most: usize) -> usize {
-    let Ok(own) = acquire(DEFAULT) else {
-        return at_most;
-    };
-    let Ok((mut own, copied)) = duplicate(source, own, at_most) else {
-        return at_most;
-    };
-    // The pipe is closed with what is left in it.
-    match discard(own.reader(), at_most) {
-        Ok(taken @ 1..) => {
-            own.drained(taken);
-            if taken == copied {
-                own.release();
-            }
-            taken
-        }
+    match Trial::read(source, DEFAULT, at_most, at_most) {
+        Ok(Some(trial)) if trial.taken > 0 => trial.end(),
         _ => at_most,
     }
 }
@@ -65,26 +52,58 @@ enum Tried {
 fn drops_nothing(source: BorrowedFd<'_>, length: usize) -> Result<Tried, Errno> {
     // All of a packet that begins within this length.
     let all = length + largest();
-    let Ok(own) = acquire(all) else {
+    let Some(trial) = Trial::read(source, all, all, length)? else {
         return Ok(Tried::Unknown);
     };
-    let (mut own, copied) = match duplicate(source, own, all) {
-        Ok(done) => done,
-        Err(Ok(Front::Nothing)) => return Err(Errno::EAGAIN),
-        Err(_) => return Ok(Tried::Unknown),
-    };
-    // The pipe is closed with what is left in it.
-    let (Ok(taken), Ok(rest)) = (discard(own.reader(), length), unsent(own.reader())) else {
-        return Ok(Tried::Unknown);
-    };
-    if (taken as u64 + rest) < copied as u64 {
-        return Ok(Tried::Cuts);
+    Ok(match unsent(trial.own.reader()) {
+        Ok(rest) if trial.taken as u64 + rest < trial.copied as u64 => Tried::Cuts,
+        Ok(_) => Tried::Takes(trial.end()),
+        Err(_) => Tried::Unknown,
+    })
+}
+
+/// A read of a duplicate. The pipe that it is in is closed with what is left in
+/// it.
+struct Trial {
+    own: OwnedPipe,
+    copied: usize,
+    taken: usize,
+}
+
+impl Trial {
+    /// Duplicates up to `at_most` bytes into a pipe of this capacity, and reads up
+    /// to `length` of them. `None` if that is refused.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: the pipe is empty.
+    fn read(
+        source: BorrowedFd<'_>,
+        capacity: usize,
+        at_most: usize,
+        length: usize,
+    ) -> Result<Option<Trial>, Errno> {
+        let Ok(own) = acquire(capacity) else {
+            return Ok(None);
+        };
+        let (own, copied) = match duplicate(source, own, at_most) {
+            Ok(done) => done,
+            Err(Ok(Front::Nothing)) => return Err(Errno::EAGAIN),
+            Err(_) => return Ok(None),
+        };
+        Ok(discard(own.reader(), length)
+            .ok()
+            .map(|taken| Trial { own, copied, taken }))
     }
-    own.drained(taken);
-    if taken == copied {
-        own.release();
+
+    /// How many bytes it took. The pipe is kept if it is empty.
+    fn end(mut self) -> usize {
+        self.own.drained(self.taken);
+        if self.taken == self.copied {
+            self.own.release();
+        }
+        self.taken
     }
-    Ok(Tried::Takes(taken))
 }
 
 #[cfg(test)]

@@ -53,8 +53,7 @@ impl Bell {
     /// write to it.
     pub(crate) fn new() -> Result<Bell, Errno> {
         match Bell::event() {
-            // A filter's word.
-            Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => Bell::pipe(),
+            Err(errno) if errno.is_refusal() => Bell::pipe(),
             made => made,
         }
     }
@@ -155,7 +154,7 @@ impl Bell {
 fn strike(bell: BorrowedFd<'_>) -> Result<(), Refused> {
     let one = 1u64.to_ne_bytes();
     match rustix::io::write(bell, &one) {
-        Err(Refused::PERM | Refused::ACCESS | Refused::NOSYS) => {
+        Err(errno) if Errno::from(errno).is_refusal() => {
             rustix::io::writev(bell, &[IoSlice::new(&one)])
         }
         done => done,

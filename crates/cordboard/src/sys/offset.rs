@@ -6,10 +6,12 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{SeekFrom, seek, tell};
 use rustix::io::{Errno, Result};
 
+use crate::errno::Errno as Named;
+
 /// `pread(2)`.
 pub(crate) fn pread(fd: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> Result<usize> {
     match rustix::io::pread(fd, &mut *into, offset) {
-        Err(errno) if is_refusal(errno) => {
+        Err(errno) if Named::from(errno).is_refusal() => {
             there(fd, offset, errno, || rustix::io::read(fd, &mut *into))
         }
         done => done,
@@ -19,7 +21,7 @@ pub(crate) fn pread(fd: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> Result<
 /// `pwrite(2)`.
 pub(crate) fn pwrite(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Result<usize> {
     match rustix::io::pwrite(fd, bytes, offset) {
-        Err(errno) if is_refusal(errno) => {
+        Err(errno) if Named::from(errno).is_refusal() => {
             there(fd, offset, errno, || rustix::io::write(fd, bytes))
         }
         done => done,
@@ -29,21 +31,16 @@ pub(crate) fn pwrite(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Result<us
 /// `pwritev(2)`.
 pub(crate) fn pwritev(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>], offset: u64) -> Result<usize> {
     match rustix::io::pwritev(fd, parts, offset) {
-        Err(errno) if is_refusal(errno) => {
+        Err(errno) if Named::from(errno).is_refusal() => {
             there(fd, offset, errno, || rustix::io::writev(fd, parts))
         }
         done => done,
     }
 }
 
-/// A filter's word, or the file's own (a seal, an immutable file), which the
-/// other call says again.
-fn is_refusal(errno: Errno) -> bool {
-    matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSYS)
-}
-
-/// Makes the call at the position instead, which comes back. Whoever shares the
-/// description sees it move meanwhile.
+/// Makes the call at the position instead, which comes back; a refusal that was
+/// the file's own comes again. Other users of the description see the position
+/// move meanwhile.
 fn there(
     fd: BorrowedFd<'_>,
     offset: u64,
@@ -88,7 +85,8 @@ mod tests {
                 );
                 assert_eq!(tell(fd), Ok(3));
                 let (pipe, _writer) = rustix::pipe::pipe().unwrap();
-                assert!(is_refusal(pread(pipe.as_fd(), &mut two, 0).unwrap_err()));
+                let refused = pread(pipe.as_fd(), &mut two, 0).unwrap_err();
+                assert!(Named::from(refused).is_refusal());
             });
             let mut all = [0; 10];
             file.read_exact_at(&mut all, 0).unwrap();

@@ -5,7 +5,7 @@ use rustix::thread::nanosleep;
 
 use super::patience::SPELL;
 use super::turn::{Course, Need, Next, Turn, What};
-use super::wait::{Awake, REST, Waiter, is_refusal};
+use super::wait::{Awake, REST, Waiter};
 use super::{Outcome, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -109,7 +109,7 @@ fn turns(transfer: &mut Transfer<'_>, course: &mut Course, waiter: &mut dyn Wait
                     looked = awake.ready;
                     course.resume(transfer, need, awake, waiter)
                 }
-                Err(errno) if is_refusal(errno) => return transfer.cannot_wait(errno),
+                Err(errno) if errno.is_refusal() => return transfer.cannot_wait(errno),
                 Err(errno) => return Turn::Failed(need.side(), Some(errno)),
             },
         }
@@ -130,12 +130,12 @@ fn pause(
                     return Ok(awake);
                 }
             }
-            Err(errno) if is_refusal(errno) => {}
+            Err(errno) if errno.is_refusal() => {}
             Err(errno) => return Err(errno),
         }
     }
     match waiter.wait(&need.interest(transfer), need.timeout) {
-        Err(errno) if is_refusal(errno) => transfer.go_on_unasked(need).ok_or(errno),
+        Err(errno) if errno.is_refusal() => transfer.go_on_unasked(need).ok_or(errno),
         done => done,
     }
 }

@@ -159,7 +159,7 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
         // More descriptors than there may be now, RLIMIT_NOFILE: sandboxes
         // have 0 of it (`do_sys_poll` in fs/select.c).
         Err(rustix::io::Errno::INVAL) => return select(interest, timeout.as_ref()),
-        Err(errno) if is_refusal(errno.into()) => {
+        Err(errno) if Errno::from(errno).is_refusal() => {
             return select(interest, timeout.as_ref()).map_err(|_| errno.into());
         }
         Err(errno) => return Err(errno.into()),
@@ -177,11 +177,6 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
         hang_up: shows(has.1, watch_at, PollFlags::HUP | PollFlags::NVAL),
         woken: shows(has.2, wake_at, PollFlags::all()),
     })
-}
-
-/// A filter's word, or no such call.
-pub(super) fn is_refusal(errno: Errno) -> bool {
-    matches!(errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES)
 }
 
 pub(super) fn interrupted() -> Awake {

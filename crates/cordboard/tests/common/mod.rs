@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use cordboard::{
-    Control, Observer, Outcome, PathName, Progress, Request, Stranded, Switches, Transfer,
+    Control, Observer, Outcome, PathName, Progress, Report, Request, Stranded, Switches, Transfer,
 };
 
 /// Bytes of which no two pages are alike.
@@ -85,6 +85,35 @@ pub fn run(source: impl AsFd, sink: impl AsFd, request: Request) -> Outcome {
     Transfer::new(source.as_fd(), sink.as_fd(), request)
         .unwrap_or_else(|failure| panic!("refused: {failure}"))
         .run()
+}
+
+/// Moves these bytes from one pipe to another, where one thread writes and another
+/// reads them, with calls that are refused as [`testkit::midst::refusing`] has it.
+/// The number of those calls, the report, and what came; `None` where calls cannot
+/// be held.
+pub fn piped(
+    data: &[u8],
+    calls: &[std::ffi::c_long],
+    refuse: impl FnMut(usize) -> Option<i32>,
+) -> Option<(usize, Report, Vec<u8>)> {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (mut out, sink) = std::io::pipe().unwrap();
+    let mut report = None;
+    let body = || {
+        report = Some(run(&source, &sink, any()).report);
+        drop(sink);
+    };
+    let (count, got) = std::thread::scope(|scope| {
+        scope.spawn(move || feed.write_all(data).unwrap());
+        let got = scope.spawn(move || {
+            let mut all = Vec::new();
+            out.read_to_end(&mut all).unwrap();
+            all
+        });
+        let count = testkit::midst::refusing(calls, body, refuse);
+        (count, got.join().unwrap())
+    });
+    Some((count?, report?, got))
 }
 
 pub fn with_control(

@@ -1,10 +1,10 @@
 //! Calls that a signal comes between: whoever made them makes them again.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::AsRawFd;
 
-use crate::common::{From, Source, any, content, only, pattern, run, watchdog};
+use crate::common::{From, Source, content, only, pattern, piped, run, watchdog};
 use cordboard::{Direct, Ended, PathName, Request};
 use testkit::midst::refusing;
 
@@ -147,29 +147,10 @@ fn a_signal_at_every_other_look_ends_no_transfer() {
     let _dog = watchdog("a_signal_at_every_other_look_ends_no_transfer");
     let data = pattern(300_000);
     for first in [0, 1] {
-        let (source, mut feed) = std::io::pipe().unwrap();
-        let (mut out, sink) = std::io::pipe().unwrap();
-        let mut report = None;
-        let body = || {
-            report = Some(run(&source, &sink, any()).report);
-            drop(sink);
-        };
-        let (looks, got) = std::thread::scope(|scope| {
-            let data = &data;
-            scope.spawn(move || feed.write_all(data).unwrap());
-            let got = scope.spawn(move || {
-                let mut all = Vec::new();
-                out.read_to_end(&mut all).unwrap();
-                all
-            });
-            let signal = |count| (count % 2 == first).then_some(libc::EINTR);
-            let looks = refusing(testkit::refuse::PPOLL, body, signal);
-            (looks, got.join().unwrap())
-        });
-        if looks.is_none() {
+        let signal = |count| (count % 2 == first).then_some(libc::EINTR);
+        let Some((_, report, got)) = piped(&data, testkit::refuse::PPOLL, signal) else {
             return testkit::skip::report("a signal", "no seccomp_unotify(2) here");
-        }
-        let report = report.unwrap();
+        };
         assert_eq!(
             (report.ended, report.errno),
             (Ended::Eof, None),

@@ -57,7 +57,7 @@ impl Datagram {
             let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
             match batch.send(fd, parts, wait) {
                 // Where only batches are refused, or their flag, singly will do.
-                Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EINVAL) => singly(),
+                Err(errno) if errno.is_refusal() || errno == Errno::EINVAL => singly(),
                 sent => sent,
             }
         };

@@ -51,7 +51,7 @@ impl Datagram {
                 Err(Errno::EINTR) => break Err(Verdict::Moved(0)),
                 Err(Errno::EAGAIN) => break Err(Verdict::Blocked(Side::Source)),
                 // Receiving in batches is refused, not receiving.
-                Err(errno @ (Errno::ENOSYS | Errno::EPERM | Errno::EACCES)) if first => {
+                Err(errno) if first && errno.is_refusal() => {
                     break Err(Verdict::Declined(errno.into()));
                 }
                 Err(errno) if first => break Err(Verdict::Failed(Side::Source, errno)),

@@ -54,7 +54,7 @@ pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
 /// Where a filter refuses `recvmsg(2)`, nothing is told beside it.
 fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
     match sys::receive_one(flow.source_fd(), into, how(flow, wait)) {
-        Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES) => receive_plain(flow, into, wait),
+        Err(errno) if errno.is_refusal() => receive_plain(flow, into, wait),
         done => done,
     }
 }

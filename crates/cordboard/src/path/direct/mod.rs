@@ -89,18 +89,16 @@ pub(crate) struct Direct {
 impl Direct {
     /// Opens both files again and takes memory; nothing is moved yet.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Direct, Why> {
-        let (from, to) = offsets(flow)?;
+        let places = offsets(flow)?;
         let files = twins::direct(flow)?;
         let none = "the file system has no direct I/O for it";
         let alignment = |side: &crate::Endpoint<'_>| side.direct_alignment().ok_or(none);
         let unit = twins::unit(alignment(&flow.source)?, alignment(&flow.sink)?)?;
-        if from % unit != to % unit {
-            return Err(takes::INCONGRUENT.into());
-        }
+        congruent(places, unit)?;
         let facts = flow.source.facts();
         let there = facts
             .size
-            .map_or(u64::MAX, |size| size.saturating_sub(from));
+            .map_or(u64::MAX, |size| size.saturating_sub(places.0));
         // A part of it, so that much is in flight for most of the time; and
         // others have memory too.
         let wanted = (there.min(flow.left) / 4).min(LARGEST_ARENA as u64);
@@ -116,10 +114,7 @@ impl Direct {
         // Until the end, blocks go to offsets.
         let all = there.min(flow.left);
         flow.claim_both(usize::try_from(all).unwrap_or(usize::MAX));
-        let (from, to) = offsets(flow)?;
-        if from % unit != to % unit {
-            return Err(takes::INCONGRUENT.into());
-        }
+        congruent(offsets(flow)?, unit)?;
         Ok(Direct {
             ring: backend::start(flow.backend, files, by_fuse(flow), &arena)?,
             arena,
@@ -163,9 +158,7 @@ impl Direct {
     /// `false` if what comes next is not to be had directly.
     fn look_ahead(&mut self, flow: &Flow<'_>) -> Result<bool, Why> {
         let (from, to) = offsets(flow)?;
-        if from % self.unit != to % self.unit {
-            return Err(takes::INCONGRUENT.into());
-        }
+        congruent((from, to), self.unit)?;
         let end = match flow.source.kind() {
             Kind::File => {
                 rustix::fs::fstat(flow.source_fd())
@@ -472,6 +465,14 @@ fn by_fuse(flow: &Flow<'_>) -> bool {
 /// Where both sides stand.
 fn offsets(flow: &Flow<'_>) -> Result<(u64, u64), Errno> {
     Ok((flow.source_place()?, flow.sink_place()?))
+}
+
+/// Both sides are at the same place within a block.
+fn congruent((from, to): (u64, u64), unit: u64) -> Result<(), Why> {
+    match from % unit == to % unit {
+        true => Ok(()),
+        false => Err(takes::INCONGRUENT.into()),
+    }
 }
 
 /// So many more bytes are in the sink without a gap: both places move along.

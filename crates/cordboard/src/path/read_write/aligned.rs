@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use super::super::{Flow, in_place};
+use super::super::{Flow, in_place, stream};
 use crate::endpoint::{Facts, reopen};
 use crate::errno::Errno;
 use crate::sys;
@@ -37,18 +37,10 @@ pub(super) fn read(
         && offset % unit as u64 == 0
         && (into.as_ptr() as usize).is_multiple_of(memory(&facts))
     {
-        let done = match flow.from.place() {
-            Some(offset) => sys::pread(fd, &mut into[..whole], offset),
-            None => rustix::io::read(fd, &mut into[..whole]),
-        };
-        match done {
-            Ok(n) => {
-                flow.from.advance(n as u64);
-                return Ok(n);
-            }
+        match stream::plain(flow, &mut into[..whole]) {
             // Stricter than it says: read through the cache.
-            Err(rustix::io::Errno::INVAL) => {}
-            Err(errno) => return Err(errno.into()),
+            Err(Errno::EINVAL) => {}
+            done => return done,
         }
     }
     let n = cached(fd, OFlags::RDONLY, twin, |fd| {
@@ -77,18 +69,9 @@ pub(super) fn write(
     let off_boundary = (offset % unit as u64) as usize;
     let whole = bytes.len() / unit * unit;
     if whole > 0 && off_boundary == 0 && (bytes.as_ptr() as usize).is_multiple_of(memory(&facts)) {
-        let done = match flow.to.place() {
-            _ if flow.in_place => in_place::write(flow, &bytes[..whole]),
-            Some(offset) => sys::pwrite(fd, &bytes[..whole], offset),
-            None => rustix::io::write(fd, &bytes[..whole]),
-        };
-        match done {
-            Ok(n) => {
-                flow.to.advance(n as u64);
-                return Ok(n);
-            }
+        match in_place::write(flow, &bytes[..whole]) {
             Err(rustix::io::Errno::INVAL) => {}
-            Err(errno) => return Err(errno.into()),
+            done => return Ok(done?),
         }
     }
     let part = match off_boundary {

@@ -9,7 +9,6 @@ use crate::errno::Errno;
 use crate::path::terminal::Terminal;
 use crate::path::{Flow, Verdict, in_place, stream};
 use crate::pipe::NoWait;
-use crate::sys;
 
 /// Writes to a sink, by the call that it takes.
 pub(in crate::path) struct Outlet {
@@ -98,13 +97,7 @@ impl Outlet {
             }
             return numbers::write(sink, bytes, if waits { 1 } else { NUMBERS });
         }
-        let n = match flow.to.place() {
-            _ if flow.in_place => in_place::write(flow, bytes)?,
-            None => rustix::io::write(sink, bytes)?,
-            Some(offset) => sys::pwrite(sink, bytes, offset)?,
-        };
-        flow.to.advance(n as u64);
-        Ok(n)
+        Ok(in_place::write(flow, bytes)?)
     }
 
     /// Gives up what it can do without until it writes again.

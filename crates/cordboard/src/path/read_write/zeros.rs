@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 use super::super::{Flow, in_place};
 use super::aligned;
 use crate::errno::Errno;
-use crate::sys;
 use crate::transfer::holes;
 
 /// The smallest run of zeros that is worth a hole: a page, which is the block
@@ -42,14 +41,7 @@ pub(super) fn write(
     if aligned::unit(flow.sink.facts()) > 1 {
         return aligned::write(flow, twin, &bytes[..length]);
     }
-    let sink = flow.sink_fd();
-    let n = match flow.to.place() {
-        _ if flow.in_place => in_place::write(flow, &bytes[..length])?,
-        Some(offset) => sys::pwrite(sink, &bytes[..length], offset)?,
-        None => rustix::io::write(sink, &bytes[..length])?,
-    };
-    flow.to.advance(n as u64);
-    Ok(n)
+    Ok(in_place::write(flow, &bytes[..length])?)
 }
 
 fn is_zero(block: &[u8]) -> bool {

@@ -50,14 +50,9 @@ fn try_to_enter(ring: &IoUring) -> Result<(), Errno> {
     // SAFETY: nothing is queued, and the call has no argument of its own.
     let entered = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, 0, None) };
     match entered.map_err(|error| errno(&error)) {
-        Err(refused) if is_refusal(refused) => Err(refused),
+        Err(refused) if refused.is_refusal() => Err(refused),
         _ => Ok(()),
     }
-}
-
-/// Not to be had in this process: no such call, or a filter's word.
-fn is_refusal(errno: Errno) -> bool {
-    matches!(errno, Errno::ENOSYS | Errno::EPERM | Errno::EACCES)
 }
 
 /// `IORING_REGISTER_FILES2` of `io_uring_register(2)`, since Linux 5.13, with
