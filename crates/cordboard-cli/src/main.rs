@@ -23,6 +23,7 @@ mod session;
 mod signals;
 mod splice;
 mod stages;
+mod stat;
 #[allow(unsafe_code)]
 mod sys;
 mod there;

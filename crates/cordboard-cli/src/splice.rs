@@ -83,18 +83,15 @@ fn move_all(
     endpoint::can_have_holes(sink.as_fd(), &sink.shown, &request)?;
     if sink.replace {
         // Nothing is thrown away before it is clear that the rest can be done.
-        endpoint::same_contents(source.as_fd(), &source.shown, sink.as_fd(), &sink.shown)?;
+        let (from, to) = (source.as_fd(), sink.as_fd());
+        let before = endpoint::same_contents(from, &source.shown, to, &sink.shown)?;
         session.check(
             (source.as_fd(), &source.shown),
             (sink.as_fd(), &sink.shown),
             &request,
         )?;
-        let before = rustix::fs::fstat(source);
         sink.empty()?;
-        if let Ok(before) = before {
-            let source = (source.as_fd(), &source.shown);
-            endpoint::not_emptied(source.0, source.1, &before, &sink.shown)?;
-        }
+        endpoint::not_emptied(from, &source.shown, &before, &sink.shown)?;
     }
     let request = Request {
         source_unshared: source.is_ours(),

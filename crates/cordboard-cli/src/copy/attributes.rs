@@ -5,7 +5,7 @@
 use std::os::fd::BorrowedFd;
 
 use cordboard::Side;
-use rustix::fs::{FileType, Gid, Mode, Stat, Timespec, Timestamps, Uid};
+use rustix::fs::{FileType, Gid, Mode, Stat, Uid};
 use rustix::io::Errno;
 
 use super::extended::{Node, Passed, pass_on};
@@ -14,6 +14,7 @@ use super::told::{Said, Told};
 use super::{Job, acl, kind};
 use crate::problem::Problem;
 use crate::signals::again;
+use crate::stat::times;
 
 /// Owner and group of a file.
 pub fn owner(stat: &Stat) -> (Option<Uid>, Option<Gid>) {
@@ -21,20 +22,6 @@ pub fn owner(stat: &Stat) -> (Option<Uid>, Option<Gid>) {
         Some(Uid::from_raw(stat.st_uid)),
         Some(Gid::from_raw(stat.st_gid)),
     )
-}
-
-/// Access and modification time, to the nanosecond.
-pub fn times(stat: &Stat) -> Timestamps {
-    Timestamps {
-        last_access: Timespec {
-            tv_sec: stat.st_atime as _,
-            tv_nsec: stat.st_atime_nsec as _,
-        },
-        last_modification: Timespec {
-            tv_sec: stat.st_mtime as _,
-            tv_nsec: stat.st_mtime_nsec as _,
-        },
-    }
 }
 
 /// The failure to set one of them.

@@ -6,7 +6,7 @@ use cordboard::Side;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::attributes::{owner, times};
+use super::attributes::owner;
 use super::extended::{Node, Passed, leave_out, pass_on};
 use super::place::Place;
 use super::told::{Said, Told};
@@ -16,6 +16,7 @@ use crate::hints::Doing;
 use crate::problem::Problem;
 use crate::removal::{Removal, id, remove};
 use crate::signals::again;
+use crate::stat::times;
 
 impl Job {
     /// Makes the same symlink again; one that is there already is replaced, if

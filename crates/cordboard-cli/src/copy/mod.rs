@@ -41,6 +41,7 @@ use crate::request;
 use crate::session::Session;
 use crate::signals::{again, go_on};
 use crate::stages::{self, Staging};
+use crate::stat::kind;
 use crate::there::{there, there_for_us};
 use batch::Item;
 use dispatch::Dispatch;
@@ -261,10 +262,6 @@ fn just_copied(from: &Place<'_>, to: &Place<'_>) -> Problem {
     let text = format!("just copied: it is not overwritten by {from}");
     Problem::refused(to.shown(), Side::Sink, Errno::EEXIST, text)
         .help("two sources go to this file: copy them one by one, or elsewhere")
-}
-
-fn kind(stat: &Stat) -> FileType {
-    FileType::from_raw_mode(stat.st_mode)
 }
 
 /// How much of a target was given. A symlink in what was given is meant.

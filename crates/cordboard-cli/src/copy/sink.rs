@@ -198,15 +198,12 @@ impl Job {
     ) -> Result<Made, Hitch> {
         let alias = || endpoint::is_alias((source_fd, from), (fd.as_fd(), &stat));
         if id(&stat) == id(from) || alias() {
-            let text = format!("it is the same file as the source, {source}");
-            return Err(
-                Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text)
-                    .help("nothing was written: copy it to another name")
-                    .into(),
-            );
+            return Err(endpoint::one_file(to.shown(), source)
+                .help("nothing was written: copy it to another name")
+                .into());
         }
         if self.append {
-            crate::endpoint::has_end(&stat, &to.path().to_string_lossy())?;
+            endpoint::has_end(&stat, &to.path().to_string_lossy())?;
         }
         let file = kind(&stat) == FileType::RegularFile;
         if file {

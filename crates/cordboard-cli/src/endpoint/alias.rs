@@ -5,30 +5,27 @@
 use std::os::fd::BorrowedFd;
 
 use cordboard::{Errno, Side};
-use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstat, ftruncate, futimens};
+use rustix::fs::{FileType, Stat, fstat, ftruncate, futimens};
 
-use super::same_file;
+use super::{one_file, same_file};
 use crate::problem::Problem;
 use crate::signals::again;
+use crate::stat::{kind, times};
 
 /// [`same_file`], and whatever its device number is; to be asked of a sink whose
-/// contents are thrown away next.
+/// contents are thrown away next. What the source was before, for
+/// [`not_emptied`].
 pub fn same_contents(
     source: BorrowedFd<'_>,
     source_shown: &str,
     sink: BorrowedFd<'_>,
     sink_shown: &str,
-) -> Result<(), Problem> {
-    same_file(source, source_shown, sink, sink_shown)?;
-    match (again(|| fstat(source)), again(|| fstat(sink))) {
-        (Ok(from), Ok(to)) if is_alias((source, &from), (sink, &to)) => {
-            let text = format!("it is the same file as the source, {source_shown}");
-            Err(
-                Problem::refused(sink_shown, Side::Sink, Errno::EINVAL, text)
-                    .help("two file systems show it; nothing was written: take another name"),
-            )
-        }
-        _ => Ok(()),
+) -> Result<Stat, Problem> {
+    let (from, to) = same_file(source, source_shown, sink, sink_shown)?;
+    match is_alias((source, &from), (sink, &to)) {
+        true => Err(one_file(sink_shown, &source_shown)
+            .help("two file systems show it; nothing was written: take another name")),
+        false => Ok(from),
     }
 }
 
@@ -37,7 +34,7 @@ pub fn same_contents(
 /// past their end between two of these calls would be lost.
 pub fn is_alias(source: (BorrowedFd<'_>, &Stat), sink: (BorrowedFd<'_>, &Stat)) -> bool {
     let ((source, from), (sink, to)) = (source, sink);
-    let file = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let file = |stat: &Stat| kind(stat) == FileType::RegularFile;
     // Some servers tell whole seconds.
     let alike = (from.st_size, from.st_mtime) == (to.st_size, to.st_mtime);
     let Ok(size) = u64::try_from(to.st_size) else {
@@ -59,24 +56,6 @@ pub fn is_alias(source: (BorrowedFd<'_>, &Stat), sink: (BorrowedFd<'_>, &Stat)) 
     found
 }
 
-/// Those that a file has.
-#[allow(
-    clippy::unnecessary_cast,
-    reason = "of other widths on other architectures"
-)]
-fn times(stat: &Stat) -> Timestamps {
-    Timestamps {
-        last_access: Timespec {
-            tv_sec: stat.st_atime as _,
-            tv_nsec: stat.st_atime_nsec as _,
-        },
-        last_modification: Timespec {
-            tv_sec: stat.st_mtime as _,
-            tv_nsec: stat.st_mtime_nsec as _,
-        },
-    }
-}
-
 /// A source that had bytes has none, now that the sink was emptied.
 pub fn not_emptied(
     source: BorrowedFd<'_>,
@@ -84,7 +63,7 @@ pub fn not_emptied(
     before: &Stat,
     sink_shown: &str,
 ) -> Result<(), Problem> {
-    let file = FileType::from_raw_mode(before.st_mode) == FileType::RegularFile;
+    let file = kind(before) == FileType::RegularFile;
     if !file || before.st_size == 0 || again(|| fstat(source)).is_ok_and(|now| now.st_size > 0) {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! Opening an endpoint.
 
+use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -373,25 +374,30 @@ fn standard_stream(who: Who<'_>) -> Result<Opened, Problem> {
     Ok(Opened::new(Held::Given(fd), shown))
 }
 
-/// To replace a file's contents by its own would destroy them first.
+/// To replace a file's contents by its own would destroy them first. What both
+/// files are.
 pub fn same_file(
     source: BorrowedFd<'_>,
     source_shown: &str,
     sink: BorrowedFd<'_>,
     sink_shown: &str,
-) -> Result<(), Problem> {
+) -> Result<(Stat, Stat), Problem> {
     let stat = |fd, shown, side| {
         let failed = |errno| Problem::call(shown, side, errno, Doing::Opening);
         rustix::fs::fstat(fd).map_err(failed)
     };
     let a = stat(source, source_shown, Side::Source)?;
     let b = stat(sink, sink_shown, Side::Sink)?;
-    if id(&a) != id(&b) {
-        return Ok(());
+    match id(&a) == id(&b) {
+        true => {
+            Err(one_file(sink_shown, &source_shown).help("nothing was written: take another name"))
+        }
+        false => Ok((a, b)),
     }
-    let text = format!("it is the same file as the source, {source_shown}");
-    Err(
-        Problem::refused(sink_shown, Side::Sink, Errno::EINVAL, text)
-            .help("nothing was written: take another name"),
-    )
+}
+
+/// The sink is the source.
+pub fn one_file(sink: impl Into<String>, source: &dyn Display) -> Problem {
+    let text = format!("it is the same file as the source, {source}");
+    Problem::refused(sink, Side::Sink, Errno::EINVAL, text)
 }

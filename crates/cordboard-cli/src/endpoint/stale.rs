@@ -64,8 +64,7 @@ pub fn bind(
             return Err(problem(Errno::ADDRINUSE));
         }
         match remove(CWD, path, id(&stat)) {
-            (Removal::Removed | Removal::Another, _) => {}
-            (Removal::Used | Removal::Unsure(_), _) => {}
+            (Removal::Removed | Removal::Another | Removal::Used | Removal::Unsure(_), _) => {}
             (Removal::Failed(errno), _) => return Err(problem(errno)),
             (Removal::Displaced, private) => {
                 let private = private.unwrap_or_default();
