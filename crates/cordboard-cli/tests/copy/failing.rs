@@ -57,7 +57,7 @@ fn a_destination_that_cannot_be_looked_at_is_not_taken_for_a_new_one() {
         let Some(run) = with_failing(&dir, arguments, "into", 1) else {
             return;
         };
-        run.fails(1, &["error (EIO) opening the sink"]);
+        run.fails(1, &["into: ", "error (EIO) opening the sink"]);
         assert_eq!(names(&dir, "into"), [""; 0]);
     }
     // A name that leads nowhere is one of a new file, or refused as that.
@@ -83,7 +83,7 @@ fn a_name_that_cannot_be_looked_at_is_not_taken_for_another_endpoint() {
         let Some(run) = with_failing(&dir, &[command, "from", NAME], NAME, 1) else {
             return;
         };
-        run.fails(1, &[NAME, "error (EIO) opening the sink"]);
+        run.fails(1, &[&format!("{NAME}: "), "error (EIO) opening the sink"]);
         assert_eq!(read(dir.path().join(NAME)), b"old");
     }
 }
@@ -94,7 +94,7 @@ fn a_directory_that_cannot_be_looked_at_is_there() {
     file(&dir, "from", b"new");
     std::fs::create_dir(dir.path().join("into")).unwrap();
     if let Some(run) = with_failing(&dir, &["splice", "from", "into/"], "into/", 1) {
-        run.fails(1, &["error (EIO) opening the sink"]);
+        run.fails(1, &["into/: ", "error (EIO) opening the sink"]);
     }
 }
 
@@ -107,7 +107,7 @@ fn a_source_that_cannot_be_looked_at_is_no_file_for_that() {
     file(&dir, "x/t/x", b"x");
     let arguments = ["copy", "-r", "x/t", "y/t", "into"];
     if let Some(run) = with_failing(&dir, &arguments, "y/t", 1) {
-        run.fails(1, &["error (EIO) opening the source"]);
+        run.fails(1, &["y/t: ", "error (EIO) opening the source"]);
         assert_eq!(names(&dir, "into/t"), ["x"]);
     }
 }
