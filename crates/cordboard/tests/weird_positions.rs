@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Barrier;
 
-use common::{any, any_and_each, only, pattern, watchdog};
+use common::{any, any_and_each, forcible, only, pattern, watchdog};
 use cordboard::PathName::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, Request, Size, Transfer};
 
@@ -233,4 +233,25 @@ fn what_is_not_moved_is_given_back() {
         assert_eq!(sink.stream_position().unwrap(), 299_500, "{report:?}");
         assert_eq!(bytes_of(&sink)[500..], data[1000..300_000]);
     }
+}
+
+/// Where the sink cannot be opened again, `sendfile(2)` writes at its position,
+/// which the path before has moved.
+#[test]
+fn a_range_that_another_path_has_claimed_is_given_back() {
+    use testkit::refuse::{OPEN, apart, refuse};
+    let paths = [CopyFileRange, Sendfile];
+    if forcible(&paths).len() < paths.len() {
+        return;
+    }
+    let data = pattern(300_000);
+    let (source, mut sink) = (common::file_with(&data), tempfile::tempfile().unwrap());
+    let report = apart(|| {
+        refuse(&[libc::SYS_copy_file_range], libc::EXDEV);
+        refuse(OPEN, libc::EPERM);
+        common::run(&source, &sink, only(&paths)).report
+    });
+    assert_eq!(report.path, [Sendfile], "{report:?}");
+    assert_eq!(bytes_of(&sink), data, "{report:?}");
+    assert_eq!(sink.stream_position().unwrap(), report.written);
 }

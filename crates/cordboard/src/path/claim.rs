@@ -1,16 +1,16 @@
 //! Claims: ranges of a file that are one transfer's alone, though others use the
 //! same open description, for calls that take an offset and lock no position.
 
-use super::Flow;
 use super::cursor::Cursor;
+use super::{Flow, Verdict};
+use crate::endpoint::Side;
 
 impl Flow<'_> {
     /// The source's next bytes, no more than these, become this transfer's alone,
     /// for a call that does not lock the source's position. Returns how many the
     /// call may ask for.
     pub(crate) fn claim_source(&mut self, length: usize) -> usize {
-        if !self.source_unshared && self.from == Cursor::Position && self.source.kind().is_cached()
-        {
+        if self.claims_source() && self.from == Cursor::Position {
             let there = self.before_its_size().unwrap_or(0);
             self.from.claim(self.source.fd(), there.min(length as u64));
             // If others have taken some of it, the claim goes past the end.
@@ -18,6 +18,38 @@ impl Flow<'_> {
             self.from.end_at(self.source.fd(), size);
         }
         within(self.from, length)
+    }
+
+    /// The source's position is one to be claimed.
+    fn claims_source(&self) -> bool {
+        let at_position = matches!(self.from, Cursor::Position | Cursor::Claimed { .. });
+        at_position && !self.source_unshared && self.source.kind().is_cached()
+    }
+
+    /// The offset for a call that reads the source. Also where nothing is left to be
+    /// claimed it is one: `splice(2)` sets the position that it began with even if it
+    /// has read nothing (`do_splice`, fs/splice.c), and others may have moved it.
+    pub(crate) fn offset_to_read(&self) -> Option<u64> {
+        match self.from {
+            Cursor::Position if self.claims_source() => self.source_offset(),
+            cursor => cursor.place(),
+        }
+    }
+
+    /// A call has read so many bytes at this offset.
+    ///
+    /// # Errors
+    ///
+    /// The position could not be moved behind them.
+    pub(crate) fn was_read(&mut self, offset: Option<u64>, bytes: u64) -> Result<(), Verdict> {
+        match self.from {
+            Cursor::Position if offset.is_some() => (self.move_source(bytes as i64))
+                .map_err(|errno| Verdict::Failed(Side::Source, errno)),
+            _ => {
+                self.from.advance(bytes);
+                Ok(())
+            }
+        }
     }
 
     /// The sink's position is one to be claimed.
@@ -53,6 +85,11 @@ impl Flow<'_> {
     /// Nothing more is moved: both positions are where the bytes end.
     pub(crate) fn unclaim(&mut self) {
         self.from.unclaim(self.source.fd());
+        self.unclaim_sink();
+    }
+
+    /// The same of the sink, for a call that writes at the sink's own position.
+    pub(crate) fn unclaim_sink(&mut self) {
         self.to.unclaim(self.sink.fd());
     }
 }

@@ -90,16 +90,18 @@ impl Step for CopyFileRange {
         self.piece = (self.piece * 2).clamp(FIRST, largest);
         let length = flow.claim_both(flow.want(self.piece));
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
-        let (mut from, mut to) = (flow.from.place(), flow.to.place());
+        let offset = flow.offset_to_read();
+        let (mut from, mut to) = (offset, flow.to.place());
         let done = rustix::fs::copy_file_range(source, from.as_mut(), sink, to.as_mut(), length);
         match done.map_err(Errno::from) {
             // The end, or a file whose size lies: the transfer finds out.
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;
-                flow.from.advance(n as u64);
+                let moved = flow.was_read(offset, n as u64);
                 flow.to.advance(n as u64);
-                flow.carried(n as u64)
+                let carried = flow.carried(n as u64);
+                moved.err().unwrap_or(carried)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             Err(errno) => match refused(errno, self.moved) {

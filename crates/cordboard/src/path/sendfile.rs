@@ -75,12 +75,16 @@ pub(crate) struct Sendfile {
 }
 
 impl Sendfile {
-    pub(super) fn start(flow: &Flow<'_>) -> Result<Sendfile, Why> {
+    pub(super) fn start(flow: &mut Flow<'_>) -> Result<Sendfile, Why> {
         let own = match flow.claims_sink() {
             false => None,
             true => match reopen(flow.sink_fd(), OFlags::WRONLY) {
                 Ok(own) => Some(own),
-                Err(_) if !flow.has_next => None,
+                Err(_) if !flow.has_next => {
+                    // An earlier path may have claimed what this one writes.
+                    flow.unclaim_sink();
+                    None
+                }
                 Err(_) => return Err("others may use the sink's position meanwhile".into()),
             },
         };
@@ -117,7 +121,8 @@ impl Step for Sendfile {
             Ok(sink) => sink,
             Err(errno) => return Verdict::Declined(errno.into()),
         };
-        let (source, mut from) = (flow.source_fd(), flow.from.place());
+        let (source, offset) = (flow.source_fd(), flow.offset_to_read());
+        let mut from = offset;
         let done = flow.write_by(Some(length), || {
             Ok(rustix::fs::sendfile(sink, source, from.as_mut(), length)?)
         });
@@ -126,9 +131,10 @@ impl Step for Sendfile {
             Ok(n) => {
                 self.moved = true;
                 self.announced = n < length;
-                flow.from.advance(n as u64);
+                let moved = flow.was_read(offset, n as u64);
                 flow.to.advance(n as u64);
-                flow.carried(n as u64)
+                let carried = flow.carried(n as u64);
+                moved.err().unwrap_or(carried)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             Err(Errno::EAGAIN) if polled => match flow.source_goes_on() {

@@ -188,8 +188,8 @@ impl Splice {
             false => self.step,
         });
         let length = flow.claim_source(length);
-        let source = flow.source_fd();
-        let mut from = flow.from.place();
+        let (source, offset) = (flow.source_fd(), flow.offset_to_read());
+        let mut from = offset;
         let done = rustix::pipe::splice(
             source,
             from.as_mut(),
@@ -202,10 +202,10 @@ impl Splice {
             Ok(0) => Err(Verdict::Ended),
             Ok(n) => {
                 pipe.filled(n);
-                flow.from.advance(n as u64);
+                let moved = flow.was_read(offset, n as u64);
                 flow.took(n as u64);
                 self.lent_moved(flow, Side::Source, n);
-                Ok(())
+                moved
             }
             Err(Errno::EAGAIN) if polled => Err(match flow.is_at_a_mark() {
                 Ok(true) => Verdict::Declined("urgent data in the stream".into()),
@@ -349,7 +349,8 @@ impl Splice {
         };
         let (source, sink) = (flow.source_fd(), flow.sink_fd());
         // Not through the private-pipe type: neither pipe is ours.
-        let (mut from, mut to) = (flow.from.place(), flow.to.place());
+        let offset = flow.offset_to_read();
+        let (mut from, mut to) = (offset, flow.to.place());
         let done = flow.write_by(None, || {
             let (from, to, flags) = (from.as_mut(), to.as_mut(), SpliceFlags::NONBLOCK);
             Ok(rustix::pipe::splice(source, from, sink, to, length, flags)?)
@@ -357,13 +358,14 @@ impl Splice {
         match done {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
-                flow.from.advance(n as u64);
+                let moved = flow.was_read(offset, n as u64);
                 flow.to.advance(n as u64);
                 self.moved = true;
                 self.doubts = 0;
                 self.inspected = self.inspected.saturating_sub(n);
                 self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
-                flow.carried(n as u64)
+                let carried = flow.carried(n as u64);
+                moved.err().unwrap_or(carried)
             }
             Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
                 // Or the sink's reader has made room since the call.
