@@ -18,8 +18,9 @@ pub fn there<T>(looked: Result<T, Errno>) -> Result<Option<T>, Errno> {
     }
 }
 
-/// The same for whoever could not use what is there either: a directory on the
-/// way may not be searched (`EACCES`), or no name is as long (`ENAMETOOLONG`).
+/// The same, where a name that this process cannot use counts as none: it may not
+/// search a directory on the way (`EACCES`), or the name is too long
+/// (`ENAMETOOLONG`).
 ///
 /// # Errors
 ///

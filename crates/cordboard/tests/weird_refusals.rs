@@ -56,7 +56,7 @@ fn into_a_file(from: From, request: Request, calls: &[libc::c_long], errno: Errn
     report
 }
 
-/// Nobody tells which file system a file is on. Anonymous inodes are regular
+/// A filter refuses to tell which file system a file is on. Anonymous inodes are regular
 /// files since Linux 6.16, and procfs can neither be spliced nor mapped.
 #[test]
 fn file_systems_that_nobody_tells() {

@@ -120,7 +120,7 @@ pub fn copy_to(from: RawFd, to: RawFd, close_on_exec: bool) {
 
 /// Sends a signal to this thread, which has taken it when this returns.
 pub fn raise(signal: libc::c_int) {
-    // SAFETY: takes an integer; whoever calls this has a handler for it.
+    // SAFETY: takes an integer; the caller has a handler for it.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 

@@ -255,7 +255,8 @@ fn appends(opened: &Opened, name: &Name, who: Who<'_>) -> Result<(), Problem> {
     )))
 }
 
-/// No hole is made in a file that appends, also if somebody else has opened it.
+/// No hole is made in a file that is open for appending, whichever process has
+/// opened it.
 pub fn can_have_holes(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> Result<(), Problem> {
     if request.sparse != Sparse::Always {
         return Ok(());

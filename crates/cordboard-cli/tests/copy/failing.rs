@@ -1,4 +1,4 @@
-//! A look at a name that fails: nobody knows then what is there.
+//! A look at a name that fails: it is then unknown what is there.
 
 use std::os::unix::fs::symlink;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use testkit::stall::{Call, Stall};
 use crate::common::*;
 
 /// Runs it in this directory, where the look at a name that is the `nth` fails
-/// once, with `EIO`. `None` where that is not to be had.
+/// once, with `EIO`. `None` where no call can be made to fail.
 fn with_failing(dir: &TempDir, arguments: &[&str], name: &str, nth: usize) -> Option<Run> {
     let mut command = cordboard();
     command.args(arguments).current_dir(dir.path());

@@ -200,7 +200,7 @@ fn a_new_file_that_got_nothing_is_not_left_behind() {
     assert!(!sink.exists());
 }
 
-/// No lease is to be had while another descriptor of it is open.
+/// The kernel grants no lease while another descriptor of it is open.
 #[test]
 fn a_new_file_that_another_may_have_open_is_left_and_told_of() {
     for stop in [false, true] {

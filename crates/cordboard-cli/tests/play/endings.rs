@@ -201,7 +201,7 @@ fn a_standard_output_that_nobody_reads_ends_it_without_a_word() {
     assert_eq!(run.json()["errno"], "EPIPE");
 }
 
-/// No lease is to be had while another descriptor of a file is open.
+/// The kernel grants no lease while another descriptor of a file is open.
 #[test]
 fn a_new_sink_that_another_may_have_open_is_left_and_told_of() {
     let film = Film::new(FRAME);

@@ -193,8 +193,8 @@ fn job(film: &Film, path: &Path, slave: &File) -> Command {
     play
 }
 
-/// A job that nobody could let go on is not stopped (an orphaned process group,
-/// setpgid(2)): there is no signal after which it could take the terminal again.
+/// The signal does not stop an orphaned process group (setpgid(2)), which no shell
+/// could continue: no SIGCONT follows after which it could take the terminal again.
 #[test]
 fn the_keys_are_still_heard_where_the_signal_stops_nothing() {
     let film = Film::new(0);

@@ -78,8 +78,8 @@ pub struct Facts {
     pub allocated: Option<u64>,
     /// The file system's preferred block, in bytes.
     pub block: u32,
-    /// The file system it is on. `None` of a file: nobody tells (`fstatfs(2)`
-    /// fails), and it may be any.
+    /// The file system it is on. `None` of a file: it is unknown, since
+    /// `fstatfs(2)` fails, and may be any.
     pub filesystem: Option<Filesystem>,
     /// What direct I/O asks for; set where [`Facts::direct`] is, and where
     /// direct I/O may be the way.

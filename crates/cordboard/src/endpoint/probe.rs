@@ -223,7 +223,7 @@ fn is_unpaged(fd: BorrowedFd<'_>) -> bool {
     sys::map_shared(fd).is_err()
 }
 
-/// `None`: nobody tells. A FUSE server may fail `statfs(2)` with any errno, and a
+/// `None`: it is unknown. A FUSE server may fail `statfs(2)` with any errno, and a
 /// filter may refuse it, so the file may be on any file system.
 fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
     let stat = rustix::fs::fstatfs(fd).ok()?;

@@ -90,7 +90,7 @@ enum Way {
 /// what it has reserved behind the end for writes to come stays after the close
 /// (`XFS_DIFLAG_PREALLOC`, `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c).
 fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
-    // Where nobody tells, it may be.
+    // An unknown file system may be xfs.
     let may_be_xfs = move || rustix::fs::fstatfs(fd).map_or(true, |fs| fs.f_type as u32 == XFS);
     let (first, others) = match end.is_multiple_of(PAGE) || may_be_xfs() {
         true => (Way::Write, [Way::Reserve, Way::OwnDescription]),

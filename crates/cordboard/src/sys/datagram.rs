@@ -294,7 +294,7 @@ fn close_rights(part: &libc::cmsghdr) {
         // SAFETY: as above, at any alignment.
         let fd = unsafe { at.read_unaligned() };
         if fd >= 0 {
-            // SAFETY: the kernel just installed it for us, and nobody else knows it.
+            // SAFETY: the kernel has just installed it, and no other code has it.
             unsafe { libc::close(fd) };
         }
     }

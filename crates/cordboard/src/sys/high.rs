@@ -21,7 +21,7 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 ///
-/// `EMFILE`: none other is to be had.
+/// `EMFILE`: no other number is free.
 pub(crate) fn beyond(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     match is_beyond(&fd) {
         true => Ok(fd),

@@ -141,7 +141,7 @@ fn pause(
 }
 
 impl Transfer<'_> {
-    /// Nobody may be asked what is ready, as a filter has it. A call that may wait
+    /// A filter refuses each call that tells what is ready. A call that may wait
     /// does so itself, and one that never waits is made again after a rest. `None`:
     /// it would wait, and the thread is wanted back.
     fn go_on_unasked(&self, need: &Need) -> Option<Awake> {

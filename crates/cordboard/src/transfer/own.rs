@@ -82,8 +82,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// For whoever may not sleep inside a call: a terminal has no flag against
-    /// that but `O_NONBLOCK`, which is not to be set on a descriptor that was
+    /// For a thread that must not sleep inside a call: a terminal has no flag
+    /// against that but `O_NONBLOCK`, which is not set on a descriptor that was
     /// lent.
     pub(crate) fn reopen_terminals(&mut self) {
         let flow = &mut self.flow;

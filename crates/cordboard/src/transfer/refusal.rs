@@ -110,7 +110,7 @@ pub enum Refusal {
     /// `CORDBOARD_ENGINE` holds a word that is no engine.
     #[error("{0}")]
     BadBackend(#[from] crate::route::BadBackend),
-    /// An engine keeps descriptors of its own, and there was none to be had.
+    /// An engine keeps descriptors of its own, and none was free.
     #[error(
         "no descriptor is left for the transfer: {errno}; \
          raise the limit of open files (ulimit -n), or give it yours with Transfer::owning"

@@ -10,8 +10,8 @@ use testkit::refuse::{apart, refuse, refuse_where};
 use crate::common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use crate::common::{content_of, only, pattern, run, watchdog};
 
-/// Both ends of frames of a protocol of their own on the loopback device, and
-/// none if that is not to be had.
+/// Two sockets for frames of a protocol of their own on the loopback device;
+/// `None` if the kernel has no such sockets, or refuses them.
 fn frames(protocol: u16) -> Option<(OwnedFd, OwnedFd)> {
     let one = || {
         let protocol = protocol.to_be();
@@ -26,7 +26,7 @@ fn frames(protocol: u16) -> Option<(OwnedFd, OwnedFd)> {
         if fd < 0 {
             return None;
         }
-        // SAFETY: made above, and nobody else's.
+        // SAFETY: made above, and owned by nothing else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all-zero bytes are a valid sockaddr_ll.
         let mut at: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

@@ -32,7 +32,7 @@ fn without_the_first(work: impl FnOnce()) {
         unsafe { OwnedFd::from_raw_fd(kept) }
     });
     for n in FIRST {
-        // SAFETY: takes an integer; nobody prints meanwhile.
+        // SAFETY: takes an integer; no other thread prints meanwhile.
         unsafe { libc::close(n) };
     }
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));

@@ -102,7 +102,7 @@ fn an_end_at_a_size_of_none_is_not_believed() {
             drop(to);
             assert_eq!(report.ended, Ended::Eof, "{report:?}");
             assert!(reader.all() == data, "{report:?}");
-            // Nobody else is there to ask.
+            // No other path could find it out.
             let source = File::open(at).unwrap();
             let (to, reader) = sink(From::Tcp);
             let transfer = Transfer::new(source.as_fd(), to.as_fd(), only(&[path]));

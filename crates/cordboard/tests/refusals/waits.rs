@@ -1,4 +1,4 @@
-//! Nobody may ask what is ready, or read and write at an offset.
+//! Filters that refuse to tell what is ready, or to read and write at an offset.
 
 use std::io::Read;
 use std::os::fd::OwnedFd;

@@ -57,7 +57,7 @@ mod tests {
             (on(0xEF53), [false, false]),
             (on(0x65735546), [true, true]),
             (on(0xdead_beef), [true, true]),
-            // On a file system that nobody tells.
+            // On an unknown file system.
             (Facts::plain(Kind::File), [true, true]),
         ];
         for pipe in [Kind::Pipe, Kind::Fifo].map(Facts::plain) {
