@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::os::fd::AsFd;
 
+use cordboard::route::Why;
 use cordboard::{Ended, Errno, Failure, Refusal, Report, Side};
 
 use crate::hints::{Doing, hint};
@@ -88,7 +89,7 @@ pub fn failed(operand: String, report: &Report, doing: Doing) -> Problem {
 
 fn cannot_wait(report: &Report) -> bool {
     let mut all = report.declined.iter();
-    all.any(|declined| declined.why.to_string().starts_with("poll(2)"))
+    all.any(|declined| declined.why == Why::CannotWait)
 }
 
 fn lost(report: &Report) -> String {

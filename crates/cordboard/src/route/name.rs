@@ -106,6 +106,8 @@ pub enum Why {
     Errno(Errno),
     /// It is for other kinds of descriptors.
     Kinds(&'static str),
+    /// It has to wait, and a filter refuses `poll(2)` and `select(2)`.
+    CannotWait,
     /// Another reason, in words.
     Words(Cow<'static, str>),
 }
@@ -115,6 +117,9 @@ impl fmt::Display for Why {
         match self {
             Why::Errno(errno) => fmt::Debug::fmt(errno, f),
             Why::Kinds(words) => f.write_str(words),
+            Why::CannotWait => f.write_str(
+                "poll(2) and select(2) are refused, which tell when a call would not wait",
+            ),
             Why::Words(words) => f.write_str(words),
         }
     }

@@ -9,7 +9,7 @@ use super::wait::{Awake, REST, Waiter};
 use super::{Outcome, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::route::Declined;
+use crate::route::{Declined, Why};
 use crate::sys::{Hold, file_size_limit, sigpipe_is_ignored};
 
 impl Transfer<'_> {
@@ -159,11 +159,9 @@ impl Transfer<'_> {
 
     /// The failure is neither side's.
     fn cannot_wait(&mut self, errno: Errno) -> Turn {
-        let why = "poll(2) and select(2) are refused, which tell when a call would not wait";
-        let path = self.path();
         self.declined.push(Declined {
-            path,
-            why: why.into(),
+            path: self.path(),
+            why: Why::CannotWait,
         });
         Turn::Failed(None, Some(errno))
     }
