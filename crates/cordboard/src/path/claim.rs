@@ -1,9 +1,8 @@
 //! Claims: ranges of a file that are one transfer's alone, though others use the
 //! same open description, for calls that take an offset and lock no position.
 
+use super::Flow;
 use super::cursor::Cursor;
-use super::{Flow, Verdict};
-use crate::endpoint::Side;
 
 impl Flow<'_> {
     /// The source's next bytes, no more than these, become this transfer's alone,
@@ -36,19 +35,16 @@ impl Flow<'_> {
         }
     }
 
-    /// A call has read so many bytes at this offset.
-    ///
-    /// # Errors
-    ///
-    /// The position could not be moved behind them.
-    pub(crate) fn was_read(&mut self, offset: Option<u64>, bytes: u64) -> Result<(), Verdict> {
-        match self.from {
-            Cursor::Position if offset.is_some() => (self.move_source(bytes as i64))
-                .map_err(|errno| Verdict::Failed(Side::Source, errno)),
-            _ => {
-                self.from.advance(bytes);
-                Ok(())
+    /// A call has read so many bytes at this offset. Where the position cannot be
+    /// moved behind them, the transfer goes on without it.
+    pub(crate) fn was_read(&mut self, offset: Option<u64>, bytes: u64) {
+        match (self.from, offset) {
+            (Cursor::Position, Some(at)) => {
+                if self.move_source(bytes as i64).is_err() {
+                    self.from = Cursor::At(at + bytes);
+                }
             }
+            _ => self.from.advance(bytes),
         }
     }
 

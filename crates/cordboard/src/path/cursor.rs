@@ -9,9 +9,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{SeekFrom, seek, tell};
+use rustix::fs::SeekFrom;
 
 use crate::errno::Errno;
+use crate::sys::again;
 
 /// Where a side reads or writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +140,15 @@ pub(super) fn move_cursor(
             Ok(())
         }
     }
+}
+
+/// `lseek(2)`. A filter may say that it was interrupted.
+fn seek(fd: BorrowedFd<'_>, to: SeekFrom) -> rustix::io::Result<u64> {
+    again(|| rustix::fs::seek(fd, to))
+}
+
+fn tell(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
+    again(|| rustix::fs::tell(fd))
 }
 
 #[cfg(test)]

@@ -131,10 +131,9 @@ impl Step for Sendfile {
             Ok(n) => {
                 self.moved = true;
                 self.announced = n < length;
-                let moved = flow.was_read(offset, n as u64);
+                flow.was_read(offset, n as u64);
                 flow.to.advance(n as u64);
-                let carried = flow.carried(n as u64);
-                moved.err().unwrap_or(carried)
+                flow.carried(n as u64)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             Err(Errno::EAGAIN) if polled => match flow.source_goes_on() {

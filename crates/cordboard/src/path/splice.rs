@@ -202,10 +202,10 @@ impl Splice {
             Ok(0) => Err(Verdict::Ended),
             Ok(n) => {
                 pipe.filled(n);
-                let moved = flow.was_read(offset, n as u64);
+                flow.was_read(offset, n as u64);
                 flow.took(n as u64);
                 self.lent_moved(flow, Side::Source, n);
-                moved
+                Ok(())
             }
             Err(Errno::EAGAIN) if polled => Err(match flow.is_at_a_mark() {
                 Ok(true) => Verdict::Declined("urgent data in the stream".into()),
@@ -358,14 +358,13 @@ impl Splice {
         match done {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
-                let moved = flow.was_read(offset, n as u64);
+                flow.was_read(offset, n as u64);
                 flow.to.advance(n as u64);
                 self.moved = true;
                 self.doubts = 0;
                 self.inspected = self.inspected.saturating_sub(n);
                 self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
-                let carried = flow.carried(n as u64);
-                moved.err().unwrap_or(carried)
+                flow.carried(n as u64)
             }
             Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
                 // Or the sink's reader has made room since the call.

@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno as Refused, IoSlice};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{Stamp, beyond};
+use super::{Stamp, again, beyond};
 use crate::errno::Errno;
 
 /// A file, by device and inode.
@@ -150,10 +150,11 @@ impl Bell {
     }
 }
 
-/// `write(2)`; `writev(2)`, where a filter refuses that.
+/// `write(2)`; `writev(2)`, where a filter refuses that. One may also say that it
+/// was interrupted.
 fn strike(bell: BorrowedFd<'_>) -> Result<(), Refused> {
     let one = 1u64.to_ne_bytes();
-    match rustix::io::write(bell, &one) {
+    match again(|| rustix::io::write(bell, &one)) {
         Err(errno) if Errno::from(errno).is_refusal() => {
             rustix::io::writev(bell, &[IoSlice::new(&one)])
         }
