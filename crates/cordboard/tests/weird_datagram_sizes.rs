@@ -1,6 +1,8 @@
 //! Datagrams of unusual sizes: blocks that writes do not fit, blocks larger
 //! than any memory, messages that the kernel joins or cuts.
 
+#[path = "datagrams/ahead.rs"]
+mod ahead;
 mod common;
 
 use std::io::Write;

@@ -392,6 +392,7 @@ fn urgent_data_is_not_the_end_of_a_tcp_stream() {
                 false => file.try_clone().unwrap().into(),
             };
             feed.write_all(b"abc").unwrap();
+            look_past_everything(&source);
             rustix::net::send(&feed, b"!", rustix::net::SendFlags::OOB).unwrap();
             let rest = move || {
                 if later {
@@ -418,6 +419,15 @@ fn urgent_data_is_not_the_end_of_a_tcp_stream() {
             assert_eq!(got, b"abcdef");
         }
     }
+}
+
+/// `SO_PEEK_OFF`, since Linux 6.9 of TCP; a look at the socket then shows nothing.
+fn look_past_everything(socket: &std::net::TcpStream) {
+    let socket = std::os::fd::AsRawFd::as_raw_fd(socket);
+    let offset: libc::c_int = 1000;
+    let (at, length) = ((&raw const offset).cast(), size_of_val(&offset) as _);
+    // SAFETY: the kernel reads an i32.
+    unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, at, length) };
 }
 
 /// What a pipe holds goes round once; more would go round for ever.

@@ -391,8 +391,7 @@ impl<'fd> Flow<'fd> {
 
     /// Bytes of a socket that could be read now, of one; they stay in it.
     fn peek(&self) -> Result<usize, Errno> {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        Ok(rustix::net::recv(self.source_fd(), &mut [0u8; 1], flags)?.1)
+        sys::peek(self.source_fd(), RecvFlags::DONTWAIT)
     }
 
     /// Where the source is read next, if it can seek.

@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rustix::net::RecvFlags;
+
 use super::{again, last};
 use crate::errno::Errno;
 
@@ -49,6 +51,57 @@ pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
 /// Bytes a pipe or socket holds for its reader: `FIONREAD`.
 pub(crate) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(again(|| rustix::io::ioctl_fionread(fd))?)
+}
+
+/// The next bytes of a socket, or of its next message, which stay in it
+/// (`MSG_PEEK`). Returns how many there are, of a message with `MSG_TRUNC` its
+/// length.
+///
+/// If the host has set `SO_PEEK_OFF` (`socket(7)`; UNIX since Linux 3.4, UDP since
+/// 4.17, TCP since 6.9), the kernel leaves out so many bytes, waits for what comes
+/// behind them, and counts what is seen as well. The look is then from the
+/// beginning, and the option is left as it was.
+pub(crate) fn peek(fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno> {
+    let before = peek_offset(fd);
+    if before.is_some() {
+        set_peek_offset(fd, 0);
+    }
+    let seen = rustix::net::recv(fd, &mut [0u8; 1], flags | RecvFlags::PEEK);
+    if let Some(before) = before {
+        set_peek_offset(fd, before);
+    }
+    Ok(seen?.1)
+}
+
+/// `SO_PEEK_OFF`, if it is set.
+fn peek_offset(fd: BorrowedFd<'_>) -> Option<libc::c_int> {
+    let mut offset: libc::c_int = -1;
+    let mut length = size_of_val(&offset) as libc::socklen_t;
+    // SAFETY: `offset` is valid for `length` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEEK_OFF,
+            (&raw mut offset).cast(),
+            &raw mut length,
+        )
+    };
+    (done == 0 && offset >= 0).then_some(offset)
+}
+
+/// Where that is refused, the look is as the host has it.
+fn set_peek_offset(fd: BorrowedFd<'_>, offset: libc::c_int) {
+    // SAFETY: `offset` is valid for its size.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEEK_OFF,
+            (&raw const offset).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
 }
 
 /// Sets `SO_PASSCRED` and returns what it was. With it, every message that is

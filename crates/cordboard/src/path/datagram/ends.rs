@@ -1,7 +1,7 @@
 //! Telling an empty datagram from the end of the source.
 
 use rustix::event::PollFlags;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::RecvFlags;
 
 use super::super::Flow;
 use crate::endpoint::Kind;
@@ -64,8 +64,7 @@ fn is_empty(flow: &Flow<'_>) -> bool {
     if !matches!(sys::unsent(fd), Ok(0) | Err(_)) {
         return false;
     }
-    let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    flow.source.kind() == Kind::UnixSeqpacket || recv(fd, &mut [0; 1][..], look).is_err()
+    flow.source.kind() == Kind::UnixSeqpacket || sys::peek(fd, RecvFlags::DONTWAIT).is_err()
 }
 
 fn reading_was_shut_down(flow: &Flow<'_>) -> Option<bool> {

@@ -82,7 +82,5 @@ fn receive_plain(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Receive
 
 /// Length of the next datagram, which stays where it is.
 pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
-    let flags = RecvFlags::PEEK | RecvFlags::TRUNC | receiving(wait);
-    let mut none = [0u8; 1];
-    Ok(rustix::net::recv(flow.source_fd(), &mut none, flags)?.1)
+    sys::peek(flow.source_fd(), RecvFlags::TRUNC | receiving(wait))
 }
