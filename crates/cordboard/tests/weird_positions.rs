@@ -12,7 +12,7 @@ use std::sync::Barrier;
 
 use common::{any, any_and_each, forcible, only, pattern, watchdog};
 use cordboard::PathName::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
-use cordboard::{Ended, Request, Size, Transfer};
+use cordboard::{Ended, Errno, Request, Size, Transfer};
 
 /// Transfers at once.
 const MANY: usize = 3;
@@ -254,4 +254,39 @@ fn a_range_that_another_path_has_claimed_is_given_back() {
     assert_eq!(report.path, [Sendfile], "{report:?}");
     assert_eq!(bytes_of(&sink), data, "{report:?}");
     assert_eq!(sink.stream_position().unwrap(), report.written);
+}
+
+/// The sink's reader dies, and others have read on since: what is held does not go
+/// back to the source, where they would read their own bytes a second time.
+#[test]
+fn what_others_have_read_behind_is_not_read_again() {
+    let _watchdog = watchdog("what_others_have_read_behind_is_not_read_again");
+    let data = pattern(4 << 20);
+    for request in any_and_each(&[Splice, ReadWrite]) {
+        let source = common::file_with(&data);
+        let (mut reader, sink) = std::io::pipe()
+            .map(|(r, s)| (Some(File::from(OwnedFd::from(r))), s))
+            .unwrap();
+        let mut all = Vec::new();
+        let mut leave = common::meanwhile(|| {
+            let reader = reader.take().unwrap();
+            let there = rustix::io::ioctl_fionread(&reader).unwrap();
+            (&reader).take(there).read_to_end(&mut all).unwrap();
+            (&source).take(1000).read_to_end(&mut all).unwrap();
+        });
+        // So that it is told of what a pipe takes.
+        let request = Request {
+            idle: Some(std::time::Duration::from_secs(1000)),
+            ..request
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let outcome = transfer.observe(&mut leave).run();
+        let report = outcome.report;
+        assert_eq!(report.errno, Some(Errno::EPIPE), "{report:?}");
+        assert_eq!(report.read, report.written + report.stranded, "{report:?}");
+        all.extend(common::handed_back(outcome.stranded));
+        (&source).read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), data.len(), "{report:?}");
+        assert!(counts(&all) == counts(&data), "{report:?}");
+    }
 }

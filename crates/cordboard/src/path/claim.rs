@@ -48,6 +48,16 @@ impl Flow<'_> {
         }
     }
 
+    /// Others have moved the source's position since it was moved here: moved back
+    /// by what this transfer has read, it would have them read their own bytes again.
+    pub(crate) fn source_is_astray(&self) -> bool {
+        let left_at = match self.from {
+            Cursor::Claimed { end, .. } => Some(end),
+            _ => self.counted_place(),
+        };
+        self.claims_source() && Cursor::position(self.source.fd()) != left_at
+    }
+
     /// The sink's position is one to be claimed.
     pub(crate) fn claims_sink(&self) -> bool {
         let facts = self.sink.facts();

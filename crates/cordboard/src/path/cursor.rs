@@ -45,6 +45,11 @@ impl Cursor {
         }
     }
 
+    /// Where the descriptor's own position is.
+    pub(super) fn position(fd: BorrowedFd<'_>) -> Option<u64> {
+        tell(fd).ok()
+    }
+
     /// So many bytes on, for calls that do not move the descriptor's position.
     pub(crate) fn advance(&mut self, bytes: u64) {
         match self {

@@ -277,7 +277,7 @@ impl<'fd> Flow<'fd> {
 
     /// Where the source is read next, as far as it follows from what was read;
     /// `None` of a source without positions.
-    fn counted_place(&self) -> Option<u64> {
+    pub(super) fn counted_place(&self) -> Option<u64> {
         match self.from {
             Cursor::Position => Some(self.source.facts().position.unwrap_or(0) + self.read),
             cursor => cursor.place(),

@@ -246,7 +246,9 @@ impl Transfer<'_> {
         let held = path.held();
         // Not what is made up on the fly: reading some of it consumes it
         // (/proc/kmsg), and some says something else the next time.
-        let rewinds = path.holds() && self.flow.source.kind().is_cached();
+        let cached = path.holds() && self.flow.source.kind().is_cached();
+        // What stages would make of a little could fill all memory.
+        let rewinds = cached && (self.flow.stages.transforms() || !self.flow.source_is_astray());
         if rewinds && self.flow.move_source(-(held as i64)).is_ok() {
             path.forget();
             self.flow.read -= held;

@@ -52,7 +52,8 @@ impl fmt::Display for Ended {
 ///
 /// `read == written + stranded`, always: bytes that were taken from a
 /// seekable source and could not be written are given back by rewinding it,
-/// and then count as not read. Where a stage changes the bytes, `read` counts
+/// and then count as not read, unless another process has moved its position
+/// since. Where a stage changes the bytes, `read` counts
 /// those of before, `written` and `stranded` those of behind it: see
 /// [`stage`](crate::stage).
 #[derive(Debug, Clone, PartialEq)]
