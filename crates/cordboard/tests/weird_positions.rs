@@ -12,7 +12,7 @@ use std::sync::Barrier;
 
 use common::{any, any_and_each, forcible, only, pattern, watchdog};
 use cordboard::PathName::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
-use cordboard::{Ended, Errno, Request, Size, Transfer};
+use cordboard::{Ended, Errno, Observer, Progress, Request, Size, Transfer};
 
 /// Transfers at once.
 const MANY: usize = 3;
@@ -254,6 +254,49 @@ fn a_range_that_another_path_has_claimed_is_given_back() {
     assert_eq!(report.path, [Sendfile], "{report:?}");
     assert_eq!(bytes_of(&sink), data, "{report:?}");
     assert_eq!(sink.stream_position().unwrap(), report.written);
+}
+
+/// Makes a file longer each time that all of it has been read.
+struct Growing<'a> {
+    file: &'a File,
+    data: &'a [u8],
+}
+
+impl Observer for Growing<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        let (length, all) = (self.file.metadata().unwrap().len(), self.data.len() as u64);
+        if progress.read == length && length < all {
+            let more = &self.data[length as usize..][..1000];
+            self.file.write_all_at(more, length).unwrap();
+        }
+    }
+}
+
+/// More has come by the look for the source's end: both positions are moved past
+/// that too.
+#[test]
+fn what_comes_at_the_end_moves_both_positions() {
+    let data = pattern(6000);
+    for request in any_and_each(&[CopyFileRange, Sendfile, Splice, ReadWrite]) {
+        let (source, sink) = (
+            common::file_with(&data[..1000]),
+            tempfile::tempfile().unwrap(),
+        );
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request.clone()).unwrap();
+        let growing = Growing {
+            file: &source,
+            data: &data,
+        };
+        let report = transfer.observe(growing).run().report;
+        let written = report.written;
+        assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        if request.switches == only(&[Sendfile]).switches {
+            assert_eq!(written, 6000, "{report:?}");
+        }
+        assert_eq!(common::position(&source), written, "{report:?}");
+        assert_eq!(common::position(&sink), written, "{report:?}");
+        assert_eq!(bytes_of(&sink), data[..written as usize], "{report:?}");
+    }
 }
 
 /// The sink's reader dies, and others have read on since: what is held does not go

@@ -65,6 +65,18 @@ impl Flow<'_> {
         at_position && !self.sink_unshared && facts.kind.is_cached() && !facts.append
     }
 
+    /// As [`Flow::was_read`], of the sink.
+    pub(crate) fn was_written(&mut self, offset: Option<u64>, bytes: u64) {
+        match (self.to, offset) {
+            (Cursor::Position, Some(at)) => {
+                if self.move_sink(bytes as i64).is_err() {
+                    self.to = Cursor::At(at + bytes);
+                }
+            }
+            _ => self.to.advance(bytes),
+        }
+    }
+
     /// The same for the sink, where as many bytes are at hand.
     pub(crate) fn claim_sink(&mut self, length: usize) -> usize {
         if self.claims_sink() {

@@ -94,13 +94,15 @@ impl Sendfile {
         })
     }
 
-    /// The descriptor whose position is where the sink is written next.
-    fn sink<'a>(&'a self, flow: &Flow<'a>) -> Result<BorrowedFd<'a>, Errno> {
+    /// The descriptor whose position is where the sink is written next, and where
+    /// that is, if the position is not the caller's.
+    fn sink<'a>(&'a self, flow: &Flow<'a>) -> Result<(BorrowedFd<'a>, Option<u64>), Errno> {
         let Some(own) = &self.own else {
-            return Ok(flow.sink_fd());
+            return Ok((flow.sink_fd(), None));
         };
-        rustix::fs::seek(own, SeekFrom::Start(flow.sink_place()?))?;
-        Ok(own.as_fd())
+        let place = flow.sink_place()?;
+        rustix::fs::seek(own, SeekFrom::Start(place))?;
+        Ok((own.as_fd(), Some(place)))
     }
 }
 
@@ -117,7 +119,7 @@ impl Step for Sendfile {
             true => flow.claim_both(asked(flow)),
             false => flow.claim_source(asked(flow)),
         };
-        let sink = match self.sink(flow) {
+        let (sink, place) = match self.sink(flow) {
             Ok(sink) => sink,
             Err(errno) => return Verdict::Declined(errno.into()),
         };
@@ -132,7 +134,7 @@ impl Step for Sendfile {
                 self.moved = true;
                 self.announced = n < length;
                 flow.was_read(offset, n as u64);
-                flow.to.advance(n as u64);
+                flow.was_written(place, n as u64);
                 flow.carried(n as u64)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
