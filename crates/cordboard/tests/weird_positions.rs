@@ -333,3 +333,36 @@ fn what_others_have_read_behind_is_not_read_again() {
         assert!(counts(&all) == counts(&data), "{report:?}");
     }
 }
+
+/// What others write while a hole is made is not within it.
+#[test]
+fn a_hole_is_made_in_a_range_of_its_own() {
+    let (source, sink) = (
+        common::file_with(&[0; 65_536]),
+        tempfile::tempfile().unwrap(),
+    );
+    let (mut report, mut theirs) = (None, Some([9; 4096]));
+    let request = Request {
+        sparse: cordboard::Sparse::Always,
+        ..any()
+    };
+    let body = || report = Some(common::run(&source, &sink, request).report);
+    let others = || {
+        if let Some(theirs) = theirs.take() {
+            (&sink).write_all(&theirs).unwrap();
+        }
+    };
+    let calls = [libc::SYS_pwritev2, libc::SYS_fallocate];
+    if testkit::midst::at_each(&calls, body, others).is_none() {
+        return testkit::skip::report("claims", "calls of another thread cannot be held");
+    }
+    let report = report.unwrap();
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 65_536),
+        "{report:?}"
+    );
+    assert_eq!(theirs, None, "no hole was made: {report:?}");
+    assert_eq!(counts(&bytes_of(&sink))[9], 4096, "{report:?}");
+    assert_eq!(common::position(&sink), 65_536 + 4096, "{report:?}");
+}

@@ -23,8 +23,19 @@ pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
     Ok(made(flow, length)?.is_some())
 }
 
-/// The same, and what is known of the sink then.
+/// The same, and what is known of the sink then. No call that makes a hole locks
+/// the position.
 fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
+    let before = flow.to;
+    flow.claim_sink(usize::try_from(length).unwrap_or(usize::MAX));
+    let made = made_here(flow, length);
+    if before == Cursor::Position && !matches!(made, Ok(Some(_))) {
+        flow.unclaim_sink();
+    }
+    made
+}
+
+fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let Some(offset) = flow.sink_offset() else {
         return Ok(None);
     };
