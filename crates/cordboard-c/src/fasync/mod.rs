@@ -26,20 +26,23 @@ pub(crate) fn flags(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
     if flags & libc::O_ASYNC != 0 {
         return Ok(flags);
     }
-    if taken::is_taken(fd) || marks::is_marked(fd) {
-        return Ok(flags | libc::O_ASYNC);
+    match taken::comes_back(fd) {
+        Some(false) => Ok(flags),
+        None if !marks::is_marked(fd) => {
+            // The transfer that had it may have put it back between the two.
+            sys::flags(fd)
+        }
+        _ => Ok(flags | libc::O_ASYNC),
     }
-    // The transfer that had it may have put it back between the two.
-    sys::flags(fd)
 }
 
 /// `F_SETFL`, which also takes `O_ASYNC` on and off where the kernel ignores
 /// it, or where it is off for the length of a transfer.
 pub(crate) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Result<(), Errno> {
-    let wanted = flags & libc::O_ASYNC != 0;
-    if taken::want_back(fd, wanted) {
-        return sys::set_flags(fd, flags & !libc::O_ASYNC);
+    if let Some(done) = taken::set_flags(fd, flags) {
+        return done;
     }
+    let wanted = flags & libc::O_ASYNC != 0;
     sys::set_flags(fd, flags)?;
     let kept = sys::flags(fd)? & libc::O_ASYNC != 0;
     match (wanted, kept) {

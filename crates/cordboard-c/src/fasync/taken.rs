@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cordboard::{Errno, Side};
 
 use super::description::Description;
+use super::marks;
 use crate::sys::{self, Owned, Owner};
 use crate::table::{lock, table};
 
@@ -29,28 +30,29 @@ fn find(taken: &[Taken], fd: BorrowedFd<'_>) -> Option<usize> {
     taken.iter().position(|t| t.description.is(fd))
 }
 
-/// Whether the flag is off for a transfer, and shall come back.
-pub(super) fn is_taken(fd: BorrowedFd<'_>) -> bool {
+/// Whether the flag, which is off for a transfer, shall come back; `None`: it is
+/// off for none.
+pub(super) fn comes_back(fd: BorrowedFd<'_>) -> Option<bool> {
     if COUNT.load(Ordering::Acquire) == 0 {
-        return false;
+        return None;
     }
     let taken = lock(&table().taken);
-    find(&taken, fd).is_some_and(|at| taken[at].put_back)
+    find(&taken, fd).map(|at| taken[at].put_back)
 }
 
-/// Says whether it shall come back, if it is off for a transfer.
-pub(super) fn want_back(fd: BorrowedFd<'_>, wanted: bool) -> bool {
+/// Sets the other flags, and whether this one shall come back; `None`: it is off
+/// for no transfer. Under the lock, since a transfer's end sets the flags too.
+pub(super) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Option<Result<(), Errno>> {
     if COUNT.load(Ordering::Acquire) == 0 {
-        return false;
+        return None;
     }
     let mut taken = lock(&table().taken);
-    match find(&taken, fd) {
-        Some(at) => {
-            taken[at].put_back = wanted;
-            true
-        }
-        None => false,
+    let at = find(&taken, fd)?;
+    let done = sys::set_flags(fd, flags & !libc::O_ASYNC);
+    if done.is_ok() {
+        taken[at].put_back = flags & libc::O_ASYNC != 0;
     }
+    Some(done)
 }
 
 /// One of the two descriptors, which has FASYNC.
@@ -166,13 +168,19 @@ fn release(description: &Arc<Description>) {
         return;
     }
     let last = taken.swap_remove(at);
-    if last.put_back
-        && let Some(fd) = description.by_number()
-        && let Ok(flags) = sys::flags(fd)
-    {
-        // The kernel tells, in `si_fd`, the number by which the flag was set.
-        // What had it before can have it again.
-        let _ = sys::set_flags(fd, flags | libc::O_ASYNC);
+    if let Some(fd) = description.by_number() {
+        match last.put_back {
+            // The kernel tells, in `si_fd`, the number by which the flag was set.
+            // What had it before can have it again.
+            true => {
+                let flags = sys::flags(fd);
+                let _ = flags.and_then(|flags| sys::set_flags(fd, flags | libc::O_ASYNC));
+            }
+            // A file that the kernel does not keep it for is still marked.
+            false => {
+                let _ = marks::unmark(fd);
+            }
+        }
     }
     // Last: whoever finds none taken finds the flag where it was.
     COUNT.fetch_sub(1, Ordering::AcqRel);
@@ -209,5 +217,65 @@ mod tests {
             let after = sys::flags(number);
             nobody && off & libc::O_ASYNC == 0 && after.is_ok_and(|f| f & libc::O_ASYNC == 0)
         }));
+    }
+
+    /// A transfer ends while the program sets other flags: they stay, and so does
+    /// this one.
+    #[test]
+    fn flags_that_are_set_at_an_end_are_kept_with_this_one() {
+        for held in 0.. {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let flags = sys::flags(reader.as_fd()).unwrap() | libc::O_ASYNC;
+            sys::set_flags(reader.as_fd(), flags).unwrap();
+            let asked = super::super::asked(reader.as_fd(), writer.as_fd());
+            let asked = asked.unwrap().expect("the source asks");
+            let wanted = flags | libc::O_NONBLOCK;
+            let sets = || super::super::set_flags(reader.as_fd(), wanted).unwrap();
+            let (mut calls, mut ending) = (0, None);
+            let mut ends = Some(move || asked.put_back());
+            let made = testkit::midst::at_each(&FCNTL, sets, || {
+                if calls == held
+                    && let Some(ends) = ends.take()
+                {
+                    ending = Some(until_it_ends_or_waits(ends));
+                }
+                calls += 1;
+            });
+            let Some(made) = made else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            match (ends, ending) {
+                (Some(ends), _) => ends(),
+                (None, ending) => ending.into_iter().for_each(|ends| ends.join().unwrap()),
+            }
+            assert_eq!(sys::flags(reader.as_fd()), Ok(wanted), "at call {held}");
+            if held >= made {
+                return assert!(made > 0, "no call was held");
+            }
+        }
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    const FCNTL: [libc::c_long; 1] = [libc::SYS_fcntl];
+    #[cfg(target_pointer_width = "32")]
+    const FCNTL: [libc::c_long; 1] = [libc::SYS_fcntl64];
+
+    /// Until it has ended, or sleeps for a lock.
+    fn until_it_ends_or_waits(what: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid()).unwrap();
+            what();
+        });
+        let call = format!("/proc/self/task/{}/syscall", told.recv().unwrap());
+        let futex = libc::SYS_futex.to_string();
+        let waits = || {
+            let call = std::fs::read_to_string(&call).unwrap_or_default();
+            call.split(' ').next() == Some(&futex)
+        };
+        while !thread.is_finished() && !waits() {
+            std::thread::yield_now();
+        }
+        thread
     }
 }

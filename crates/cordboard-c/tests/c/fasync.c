@@ -163,6 +163,34 @@ static void taken_off(void)
     close(b.out);
 }
 
+/* Just so of a regular file, which the kernel does not keep it for; and put on
+   again before the end it stays. */
+static void taken_off_a_file(void)
+{
+    for (int again = 0; again <= 1; again++) {
+        struct channel a = make_pipe();
+        int to = make_file("");
+        CHECK(cord_set_flags(to, O_ASYNC) == 0);
+        CHECK(cord_splice(a.out, to, 3) == 0);
+        CHECK(cord_set_flags(to, 0) == 0);
+        CHECK((cord_get_flags(to) & O_ASYNC) == 0);
+        if (again)
+            CHECK(cord_set_flags(to, O_ASYNC) == 0);
+        put(a.in, "abc");
+        CHECK(next_signal().si_fd == to);
+        CHECK(((cord_get_flags(to) & O_ASYNC) != 0) == again);
+        CHECK(fcntl(to, F_GETSIG) == (again ? SIGIO : 0));
+        put(a.in, "def");
+        CHECK(cord_splice(a.out, to, 3) == (again ? 0 : 3));
+        if (again)
+            CHECK(next_signal().si_fd == to);
+        CHECK(lseek(to, 0, SEEK_CUR) == 6 && none_pending());
+        close(a.in);
+        close(a.out);
+        close(to);
+    }
+}
+
 /* Regular files do not keep FASYNC; cord_set_flags does it for them. */
 static void files(void)
 {
@@ -280,6 +308,7 @@ int main(void)
     broken_sink();
     shared();
     taken_off();
+    taken_off_a_file();
     files();
     one_file_twice(0);
     one_file_twice(SIGRTMIN);
