@@ -39,13 +39,18 @@ impl Keys {
         })
     }
 
-    /// To be polled for reading.
+    /// To be polled for reading. In the background, what is typed is another's; a
+    /// SIGCONT tells when that is over.
     pub fn fd(&self) -> Option<BorrowedFd<'static>> {
-        (!self.hung_up).then(stdin)
+        (!self.hung_up && terminal::is_foreground()).then(stdin)
     }
 
     /// Takes what was typed; only after a poll has found something.
     pub fn read(&mut self) {
+        if !terminal::is_foreground() {
+            // It would stop us (SIGTTIN).
+            return;
+        }
         let mut buffer = [0u8; 64];
         match rustix::io::read(stdin(), &mut buffer) {
             Ok(0) => self.hung_up = true,

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, getpgrp, ioctl_tiocsctty, setsid, waitpid};
 use rustix::termios::{LocalModes, tcgetattr, tcsetpgrp};
 use serde_json::Value;
@@ -186,7 +187,7 @@ fn job(film: &Film, path: &Path, slave: &File) -> Command {
     let mut play = cordboard();
     play.args(["play", film.audio.to_str().unwrap(), fifo(path), "--json"])
         .args(["--audio-to", "/dev/null", "--video-to", "/dev/null"])
-        .args(["--frame", "3000", "--fps", "25"])
+        .args(["--frame", "3000", "--fps", "0.0001"])
         .stdin(slave.try_clone().unwrap())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
@@ -286,6 +287,30 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
         if !is(line[..n].starts_with(b"0 frames"), "not told\n")
             || !is(given_back(), "the modes of a job in the background\n")
         {
+            return false;
+        }
+        // What is typed is for whoever has the terminal: to read it would stop the
+        // film. It looks at that before it tells of the frame the second time.
+        let mut tells = || {
+            signal(id, Signal::USR1);
+            let told = until("a line, or a stop", || {
+                let now = Timespec::default();
+                let mut told = [PollFd::new(&*stderr, PollFlags::IN)];
+                let told = poll(&mut told, Some(&now)).unwrap() > 0;
+                let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
+                let stopped = waitpid(Some(pid), options).unwrap().is_some();
+                (told || stopped).then_some(told && !stopped)
+            });
+            told.then(|| {
+                let n = stderr.read(&mut line).unwrap();
+                line[..n].starts_with(b"1 frame")
+            })
+        };
+        (&film).write_all(&bytes(FRAME)).unwrap();
+        until("a frame", || (tells() != Some(false)).then_some(()));
+        master.write_all(b"typed\n").unwrap();
+        let mut goes_on = || tells() == Some(true);
+        if !is(goes_on() && goes_on(), "stopped by what was typed\n") {
             return false;
         }
         tcsetpgrp(&slave, pid).unwrap();
