@@ -7,8 +7,9 @@ use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use cordboard::{Control, Ended, PathName, Report, Request, Transfer};
+use cordboard::{Control, Ended, PathName, Report, Request, Size, Transfer};
 
+use crate::endpoint;
 use crate::failure::{Refused, ended, lost_by_idling};
 use crate::flags::{Common, When};
 use crate::problem::{Problem, give, one_line, tell};
@@ -101,6 +102,9 @@ impl Session {
         total: Option<u64>,
     ) -> Result<Report, Problem> {
         let source = (source, source_name);
+        if request.size == Size::Eof {
+            endpoint::not_onto_itself(source, (sink, sink_name))?;
+        }
         let (report, done) = self.carry(source, (sink, sink_name), request, total);
         let Some(report) = report else {
             return Err(done.expect_err("nothing was tried"));

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,6 +37,9 @@ const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;
 pub struct Served<'a> {
     /// What it holds; what is written to it is dropped.
     pub holds: &'a [u8],
+    /// The file that it shows, in place of all that is said here of contents and
+    /// size. Its attributes are kept for an hour.
+    pub shows: Option<&'a File>,
     /// The size that it claims to have.
     pub claims: u64,
     /// It is in a directory, which is what is mounted: then the kernel believes
@@ -121,6 +125,23 @@ fn attributes(size: u64, mode: u32) -> Vec<u8> {
     out
 }
 
+/// The same of a file that is shown, to be kept for an hour.
+fn attributes_of(shown: &File) -> Vec<u8> {
+    let stat = rustix::fs::fstat(shown).expect("it is open");
+    let mut out = attributes(stat.st_size as u64, FILE);
+    out[..8].copy_from_slice(&3600u64.to_ne_bytes());
+    // Behind the number, the size, the blocks and the time of the last access.
+    out[16 + 4 * 8..][..8].copy_from_slice(&(stat.st_mtime as u64).to_ne_bytes());
+    out
+}
+
+fn read_of(shown: &File, at: u64, most: u32) -> Vec<u8> {
+    let mut bytes = vec![0; most as usize];
+    let read = shown.read_at(&mut bytes, at).expect("it can be read");
+    bytes.truncate(read);
+    bytes
+}
+
 /// Whether the one call that is under way is interrupted within half a second.
 fn is_interrupted(mut device: &File) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -194,7 +215,9 @@ fn serve(mut device: &File, served: Served<'_>) {
             GETATTR if served.inside && double(&request, 16) == ROOT => {
                 Ok(attributes(0, DIRECTORY))
             }
-            GETATTR => Ok(attributes(served.claims, FILE)),
+            GETATTR => {
+                Ok((served.shows).map_or_else(|| attributes(served.claims, FILE), attributes_of))
+            }
             OPEN if served.open != 0 => Err(-served.open),
             OPEN => Ok(words(&[
                 0,
@@ -209,11 +232,14 @@ fn serve(mut device: &File, served: Served<'_>) {
             {
                 Err(-served.fails.1)
             }
-            READ => {
-                let from = (double(body, 8) as usize).min(data.len());
-                let to = (from + moved(body) as usize).min(data.len());
-                Ok(data[from..to].to_vec())
-            }
+            READ => Ok(match served.shows {
+                Some(shown) => read_of(shown, double(body, 8), moved(body)),
+                None => {
+                    let from = (double(body, 8) as usize).min(data.len());
+                    let to = (from + moved(body) as usize).min(data.len());
+                    data[from..to].to_vec()
+                }
+            }),
             WRITE if served.slow && is_interrupted(device) => Err(-libc::EINTR),
             // struct fuse_write_out.
             WRITE => {

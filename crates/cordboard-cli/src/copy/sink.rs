@@ -196,8 +196,10 @@ impl Job {
         (source, source_fd): (&Place<'_>, BorrowedFd<'_>),
         told: &mut Told,
     ) -> Result<Made, Hitch> {
-        let alias = || endpoint::is_alias((source_fd, from), (fd.as_fd(), &stat));
-        if id(&stat) == id(from) || alias() {
+        let files = ((source_fd, from), (fd.as_fd(), &stat));
+        let shown = [source, to].map(|place| place.shown().to_string());
+        let alias = || endpoint::is_alias(files.0, files.1, (source, &shown[1]), self.append);
+        if id(&stat) == id(from) || alias()? {
             return Err(endpoint::one_file(to.shown(), source)
                 .help("nothing was written: copy it to another name")
                 .into());
@@ -228,7 +230,6 @@ impl Job {
             go_on()?;
             again(|| rustix::fs::ftruncate(&fd, 0))
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Emptying))?;
-            let shown = [source, to].map(|place| place.shown().to_string());
             endpoint::not_emptied(source_fd, &shown[0], from, &shown[1])?;
         }
         let before = match self.append && file {

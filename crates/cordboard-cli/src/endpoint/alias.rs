@@ -1,16 +1,28 @@
 //! One file that two file systems show: an overlay and the directory below it,
 //! what is mounted twice over a network, a FUSE server that passes through. Its
-//! device numbers differ, and emptying the sink empties the source.
+//! device numbers differ. Emptying the sink empties the source, and a copy that is
+//! appended to its source has no end.
 
+use std::fmt::Display;
 use std::os::fd::BorrowedFd;
 
 use cordboard::{Errno, Side};
-use rustix::fs::{FileType, Stat, fstat, ftruncate, futimens};
+use rustix::fs::{
+    AtFlags, FileType, OFlags, Stat, StatxFlags, StatxTimestamp, Timespec, Timestamps, fcntl_getfl,
+    fstat, ftruncate, futimens, statx,
+};
 
 use super::{one_file, same_file};
 use crate::problem::Problem;
-use crate::signals::again;
+use crate::signals::{again, go_on};
 use crate::stat::{kind, times};
+
+/// How much earlier a sink's time is for a moment: more than what any file system
+/// rounds off.
+const EARLIER: i64 = 1 << 20;
+
+/// A file that is open, and what it was when it was looked at.
+pub type Looked<'a> = (BorrowedFd<'a>, &'a Stat);
 
 /// [`same_file`], and whatever its device number is; to be asked of a sink whose
 /// contents are thrown away next. What the source was before, for
@@ -22,38 +34,160 @@ pub fn same_contents(
     sink_shown: &str,
 ) -> Result<Stat, Problem> {
     let (from, to) = same_file(source, source_shown, sink, sink_shown)?;
-    match is_alias((source, &from), (sink, &to)) {
+    let files = ((source, &from), (sink, &to));
+    match is_alias(files.0, files.1, (&source_shown, sink_shown), false)? {
         true => Err(one_file(sink_shown, &source_shown)
             .help("two file systems show it; nothing was written: take another name")),
         false => Ok(from),
     }
 }
 
-/// Whether the source gets a byte longer as the sink does. Asked only of files on
-/// two file systems that are alike in size and time, and put back: what is written
-/// past their end between two of these calls would be lost.
-pub fn is_alias(source: (BorrowedFd<'_>, &Stat), sink: (BorrowedFd<'_>, &Stat)) -> bool {
-    let ((source, from), (sink, to)) = (source, sink);
-    let file = |stat: &Stat| kind(stat) == FileType::RegularFile;
-    // Some servers tell whole seconds.
-    let alike = (from.st_size, from.st_mtime) == (to.st_size, to.st_mtime);
-    let Ok(size) = u64::try_from(to.st_size) else {
-        return false;
+/// Refuses a sink that appends, and is the source under another device number.
+/// With one number for both, the library refuses it.
+pub fn not_onto_itself(
+    (source, source_shown): (BorrowedFd<'_>, &dyn Display),
+    (sink, sink_shown): (BorrowedFd<'_>, &dyn Display),
+) -> Result<(), Problem> {
+    if !fcntl_getfl(sink).is_ok_and(|flags| flags.contains(OFlags::APPEND)) {
+        return Ok(());
+    }
+    // What is wrong with either is told by the transfer.
+    let (Ok(from), Ok(to)) = (fstat(source), fstat(sink)) else {
+        return Ok(());
     };
-    if !file(from) || !file(to) || from.st_dev == to.st_dev || !alike || size == 0 {
-        return false;
+    let shown = sink_shown.to_string();
+    let refused = |problem| Problem {
+        side: None,
+        ..problem
+    };
+    let found = is_alias((source, &from), (sink, &to), (source_shown, &shown), true);
+    if !found.map_err(refused)? {
+        return Ok(());
     }
-    let is_long = |fd| again(|| fstat(fd)).is_ok_and(|now| now.st_size as u64 == size + 1);
-    if again(|| ftruncate(sink, size + 1)).is_err() {
-        return false;
+    let text = format!("it is the source too, {source_shown}, which would grow for ever");
+    let problem = Problem::refused(shown, Side::Sink, Errno::EINVAL, text);
+    Err(refused(problem).help("two file systems show it: give a size, or write to another file"))
+}
+
+/// Whether the source changes as the sink does. Asked only of files on two file
+/// systems that are alike in size and time, and put back. A sink that `keeps` its
+/// contents, since they are appended to, gets no other length where its time will
+/// do: another process may append to it too.
+pub fn is_alias(
+    source: Looked<'_>,
+    sink: Looked<'_>,
+    (source_shown, sink_shown): (&dyn Display, &str),
+    keeps: bool,
+) -> Result<bool, Problem> {
+    let Some(to) = alike(source, sink) else {
+        return Ok(false);
+    };
+    let (source, sink) = (source.0, sink.0);
+    let by_time = by_time(source, sink, &to);
+    match by_time {
+        Some(true) => return Ok(true),
+        Some(false) if keeps => return Ok(false),
+        // A server may agree to a time and leave it as it was.
+        _ => {}
     }
+    by_length(source, sink, &to).or_else(|errno| {
+        go_on()?;
+        if by_time.is_some() {
+            return Ok(false);
+        }
+        let errno = Errno::from(errno);
+        let text = format!("it may be the same file as the source, {source_shown}: {errno} asking");
+        Err(
+            Problem::refused(sink_shown, Side::Sink, Errno::EINVAL, text)
+                .help("nothing was written: remove it first, or take another name"),
+        )
+    })
+}
+
+/// What the sink is by now, if it may be the source: a file on another file
+/// system, of the same size and time.
+fn alike((source, from): Looked<'_>, (sink, to): Looked<'_>) -> Option<Now> {
+    let file = |stat: &Stat| kind(stat) == FileType::RegularFile;
+    if !file(from) || !file(to) || from.st_dev == to.st_dev {
+        return None;
+    }
+    let (from, to) = (now(source).ok()?, now(sink).ok()?);
+    // Some servers tell whole seconds.
+    let alike = from.size == to.size && from.second() == to.second();
+    (alike && to.size > 0).then_some(to)
+}
+
+/// Whether the source's time is earlier as the sink's is. `None`: that is unknown,
+/// because the sink's time can be set by its owner only, or is not kept.
+fn by_time(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, to: &Now) -> Option<bool> {
+    let mut earlier = to.times.clone();
+    let second = &mut earlier.last_modification.tv_sec;
+    *second = second.saturating_sub(EARLIER);
+    again(|| futimens(sink, &earlier)).ok()?;
+    let (there, here) = (now(source), now(sink));
+    put_back(source, || futimens(sink, &to.times));
+    let (there, here) = (there.ok()?.second(), here.ok()?.second());
+    (here != to.second()).then_some(there == here)
+}
+
+/// Whether the source is a byte longer as the sink is. What is written past their
+/// end between two of these calls would be lost.
+fn by_length(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, to: &Now) -> rustix::io::Result<bool> {
+    let is_long = |fd| now(fd).is_ok_and(|now| now.size == to.size + 1);
+    again(|| ftruncate(sink, to.size + 1))?;
     let found = is_long(source);
     if is_long(sink) {
-        let _ = again(|| ftruncate(sink, size));
+        put_back(source, || ftruncate(sink, to.size));
     }
     // Its owner may.
-    let _ = futimens(sink, &times(to));
-    found
+    put_back(source, || futimens(sink, &to.times));
+    Ok(found)
+}
+
+/// Size and times of a file.
+struct Now {
+    size: u64,
+    times: Timestamps,
+}
+
+impl Now {
+    fn second(&self) -> i64 {
+        self.times.last_modification.tv_sec
+    }
+}
+
+/// As a file's server has it by now, and not as the kernel has kept it:
+/// `statx(2)`, since Linux 4.11.
+fn now(fd: BorrowedFd<'_>) -> rustix::io::Result<Now> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    let asked = StatxFlags::SIZE | StatxFlags::ATIME | StatxFlags::MTIME;
+    let time = |of: StatxTimestamp| Timespec {
+        tv_sec: of.tv_sec,
+        tv_nsec: of.tv_nsec.into(),
+    };
+    match again(|| statx(fd, c"", flags, asked)) {
+        Ok(now) => Ok(Now {
+            size: now.stx_size,
+            times: Timestamps {
+                last_access: time(now.stx_atime),
+                last_modification: time(now.stx_mtime),
+            },
+        }),
+        Err(rustix::io::Errno::INTR) => Err(rustix::io::Errno::INTR),
+        // A kernel without it, or a filter.
+        Err(_) => again(|| fstat(fd)).map(|now| Now {
+            size: now.st_size as u64,
+            times: times(&now),
+        }),
+    }
+}
+
+/// Also once a signal to stop has come, and the timer's signals after it. The
+/// kernel shall keep nothing of the source that was so for a moment.
+fn put_back(source: BorrowedFd<'_>, mut call: impl FnMut() -> rustix::io::Result<()>) {
+    const TRIES: usize = 16;
+    let _ = (0..TRIES).find(|_| call() != Err(rustix::io::Errno::INTR));
+    let _ = now(source);
 }
 
 /// A source that had bytes has none, now that the sink was emptied.
@@ -64,7 +198,7 @@ pub fn not_emptied(
     sink_shown: &str,
 ) -> Result<(), Problem> {
     let file = kind(before) == FileType::RegularFile;
-    if !file || before.st_size == 0 || again(|| fstat(source)).is_ok_and(|now| now.st_size > 0) {
+    if !file || before.st_size == 0 || now(source).is_ok_and(|now| now.size > 0) {
         return Ok(());
     }
     let text = format!("its contents were lost as {sink_shown} was emptied");
@@ -72,4 +206,67 @@ pub fn not_emptied(
         Problem::refused(source_shown, Side::Source, Errno::ENODATA, text)
             .help("the two are one file, or another process has emptied it"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_source_that_was_emptied_with_the_sink_is_told_of() {
+        let file = tempfile::tempfile().unwrap();
+        let emptied = |before: &Stat| not_emptied(file.as_fd(), "from", before, "to");
+        let empty = fstat(&file).unwrap();
+        file.set_len(5).unwrap();
+        let before = fstat(&file).unwrap();
+        assert!(emptied(&before).is_ok() && emptied(&empty).is_ok());
+        file.set_len(0).unwrap();
+        let problem = emptied(&before).unwrap_err();
+        assert_eq!(problem.errno, Some(Errno::ENODATA));
+        assert!(
+            problem
+                .text
+                .contains("its contents were lost as to was emptied")
+        );
+        assert!(emptied(&empty).is_ok());
+    }
+
+    /// What another process appends meanwhile would be cut off with a byte that was
+    /// added.
+    #[test]
+    fn a_sink_that_keeps_its_contents_gets_no_other_length() {
+        let dirs = [std::env::temp_dir(), "/dev/shm".into()];
+        let files = dirs.map(|dir| tempfile::tempfile_in(dir).unwrap());
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        for file in &files {
+            file.set_len(5).unwrap();
+            file.set_modified(time).unwrap();
+        }
+        let looked = |file: &File| fstat(file).unwrap();
+        let [from, to] = [&files[0], &files[1]].map(looked);
+        if from.st_dev == to.st_dev {
+            return testkit::skip::here("there is one file system only");
+        }
+        for (keeps, calls) in [(true, 0), (false, 2)] {
+            let mut found = None;
+            let ask = || {
+                let [source, sink] = [(files[0].as_fd(), &from), (files[1].as_fd(), &to)];
+                found = is_alias(source, sink, (&"from", "to"), keeps).ok();
+            };
+            let Some(made) = testkit::midst::at_each(&FTRUNCATE, ask, || {}) else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            assert_eq!((found, made), (Some(false), calls));
+            let now = looked(&files[1]);
+            assert_eq!((now.st_size, now.st_mtime), (5, 1_000_000_000));
+        }
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    const FTRUNCATE: [libc::c_long; 1] = [libc::SYS_ftruncate];
+    #[cfg(target_pointer_width = "32")]
+    const FTRUNCATE: [libc::c_long; 1] = [libc::SYS_ftruncate64];
 }

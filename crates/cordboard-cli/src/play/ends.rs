@@ -76,22 +76,6 @@ impl Ends {
         if is_one(&self.audio_to, &self.video_to, Side::Sink)? {
             return Err((None, twice(&self.video_to, "written to")));
         }
-        for (which, sink) in [
-            (Which::Audio, &self.audio_to),
-            (Which::Video, &self.video_to),
-        ] {
-            for source in [&self.audio, &self.video] {
-                if sink.replace {
-                    endpoint::same_contents(
-                        source.as_fd(),
-                        &source.shown,
-                        sink.as_fd(),
-                        &sink.shown,
-                    )
-                    .map_err(of(which))?;
-                }
-            }
-        }
         if let Some(list) = &self.list {
             let played = [&self.audio, &self.video, &self.audio_to, &self.video_to];
             for end in played {
@@ -100,12 +84,34 @@ impl Ends {
                 }
             }
         }
+        let mut replaced = Vec::new();
+        for (which, sink) in self.sinks().filter(|(_, sink)| sink.replace) {
+            for source in [&self.audio, &self.video] {
+                let (from, to) = (source.as_fd(), sink.as_fd());
+                let before = endpoint::same_contents(from, &source.shown, to, &sink.shown);
+                let before = before.map_err(|problem| (which, problem))?;
+                replaced.push((which, sink, source, before));
+            }
+        }
         fits(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
         fits(&self.video, &self.video_to, video).map_err(of(Which::Video))?;
-        self.audio_to.empty().map_err(of(Which::Audio))?;
-        self.video_to.empty().map_err(of(Which::Video))?;
-        let list = self.list.as_ref().map_or(Ok(()), Opened::empty);
-        list.map_err(|problem| (None, problem))
+        for (which, sink) in self.sinks() {
+            sink.empty().map_err(|problem| (which, problem))?;
+        }
+        for (which, sink, source, before) in replaced {
+            endpoint::not_emptied(source.as_fd(), &source.shown, &before, &sink.shown)
+                .map_err(|problem| (which, problem))?;
+        }
+        Ok(())
+    }
+
+    fn sinks(&self) -> impl Iterator<Item = (Option<Which>, &Opened)> {
+        let list = self.list.as_ref().map(|list| (None, list));
+        let played = [
+            (Some(Which::Audio), &self.audio_to),
+            (Some(Which::Video), &self.video_to),
+        ];
+        played.into_iter().chain(list)
     }
 
     /// Removes sinks that did not exist before and got nothing. A sink that

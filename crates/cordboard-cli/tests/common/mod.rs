@@ -1,6 +1,8 @@
 //! What every test of the command needs.
 #![allow(dead_code, missing_docs)]
 
+pub mod overlay;
+
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};

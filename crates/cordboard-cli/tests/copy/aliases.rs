@@ -1,47 +1,16 @@
 //! One file that two file systems show.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::ffi::OsStr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use rustix::fs::XattrFlags;
+use testkit::fuse::{Served, with_file};
+
+use super::common::overlay::Overlay;
 use super::common::*;
-
-/// An overlay, and the directory that it writes to; gone with this value.
-struct Overlay {
-    dir: tempfile::TempDir,
-}
-
-impl Overlay {
-    fn mount() -> Option<Overlay> {
-        if !root("mounting an overlay") {
-            return None;
-        }
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        for name in ["lower", "upper", "work", "merged"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let options = "lowerdir=lower,upperdir=upper,workdir=work";
-        let done = Command::new("mount")
-            .args(["-t", "overlay", "-o", options, "overlay", "merged"])
-            .current_dir(dir.path())
-            .status();
-        if done.is_ok_and(|status| status.success()) {
-            return Some(Overlay { dir });
-        }
-        testkit::skip::here("no overlay can be mounted here");
-        None
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-}
-
-impl Drop for Overlay {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.at("merged")).status();
-    }
-}
 
 fn times(file: &Path) -> (i64, i64) {
     let stat = file.metadata().unwrap();
@@ -94,24 +63,146 @@ fn files_that_are_only_alike_are_copied() {
     assert!(read(&to) == bytes(5000));
 }
 
-/// A limit refuses the byte that would show that the two are one: the source is
-/// found to be empty once the sink was emptied.
+/// `program` with the limit of one block of 512 bytes for each file.
+fn limited(program: &OsStr) -> Command {
+    let mut command = Command::new("sh");
+    let limit = ["-c", "ulimit -f 1; exec \"$@\"", "sh"];
+    command.args(limit).arg(program).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// No byte more is allowed, which would show that the two are one.
 #[test]
-fn a_source_that_was_emptied_with_the_sink_is_told_of() {
+fn a_limit_hides_no_alias() {
     let Some(overlay) = Overlay::mount() else {
         return;
     };
     let [merged, upper] = ["merged/f", "upper/f"].map(|name| overlay.at(name));
+    let contents = bytes(512);
     for command in ["copy", "splice"] {
-        // As long as a file may be.
-        let limit = ["-c", "ulimit -f 1; exec \"$@\"", "sh"];
-        std::fs::write(&merged, bytes(512)).unwrap();
-        let program = cordboard();
-        let mut limited = Command::new("sh");
-        limited.args(limit).arg(program.get_program());
+        std::fs::write(&merged, &contents).unwrap();
+        let mut limited = limited(cordboard().get_program());
         let run = run(limited.arg(command).args([&merged, &upper]));
-        assert_eq!(run.code(), 1, "{command}: {}", run.stderr());
-        let says = "its contents were lost as";
-        assert!(run.stderr().contains(says), "{}", run.stderr());
+        run.fails(1, &["it is the same file as the source"]);
+        assert!(read(&merged) == contents, "{command}");
     }
+}
+
+/// Only the owner sets a file's time, which would show it too: where nobody can
+/// tell, nothing is thrown away.
+#[test]
+fn what_may_be_an_alias_is_not_emptied() {
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let allow = |path: &Path, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).unwrap();
+    };
+    let [merged, upper, binary] = ["merged/f", "upper/f", "cordboard"].map(|name| overlay.at(name));
+    let contents = bytes(512);
+    std::fs::write(&merged, &contents).unwrap();
+    allow(&merged, 0o666);
+    for name in ["", "upper", "merged"] {
+        allow(&overlay.at(name), 0o755);
+    }
+    // The binary may be where nobody else may look.
+    std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
+    for command in ["copy", "splice"] {
+        // A test that forks meanwhile may hold the new file open for writing.
+        let run = end(until("a start", || {
+            let mut limited = limited(binary.as_os_str());
+            limited.arg(command).args([&merged, &upper]);
+            limited.uid(65534).gid(65534).spawn().ok()
+        }));
+        run.fails(1, &["it may be the same file as the source"]);
+        assert!(read(&merged) == contents, "{command}");
+    }
+}
+
+/// The kernel keeps what a server has said of a file, also while the file changes.
+#[test]
+fn what_is_kept_of_a_file_hides_no_alias() {
+    let dir = dir();
+    let contents = bytes(5000);
+    let below = file(&dir, "below", &contents);
+    let open = std::fs::File::open(&below).unwrap();
+    let shown = Served {
+        shows: Some(&open),
+        ..Served::default()
+    };
+    let mounted = with_file(shown, |above| {
+        assert!(read(above) == contents);
+        // The second finds nothing of what the first has changed for a moment.
+        for command in ["copy", "splice"] {
+            call([command.as_ref(), above.as_os_str(), below.as_os_str()])
+                .fails(1, &["it is the same file as the source"]);
+            assert!(read(&below) == contents, "{command}");
+        }
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
+/// To make a file longer, and shorter again, takes its capabilities away.
+#[test]
+fn an_alias_keeps_its_capabilities() {
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let [merged, upper] = ["merged/f", "upper/f"].map(|name| overlay.at(name));
+    std::fs::write(&merged, bytes(5000)).unwrap();
+    // struct vfs_cap_data of version 2: cap_net_raw is permitted and effective.
+    let mut value = [0u8; 20];
+    value[..6].copy_from_slice(&[1, 0, 0, 2, 0, 32]);
+    let name = "security.capability";
+    if let Err(errno) = rustix::fs::setxattr(&upper, name, &value, XattrFlags::empty()) {
+        return testkit::skip::here(format!("no capabilities of files here: {errno}"));
+    }
+    for (from, to) in [(&merged, &upper), (&upper, &merged)] {
+        call(["copy".as_ref(), from.as_os_str(), to.as_os_str()])
+            .fails(1, &["it is the same file as the source"]);
+        let mut found = [0u8; 20];
+        let length = rustix::fs::getxattr(&upper, name, &mut found);
+        assert_eq!((length, found), (Ok(20), value));
+    }
+}
+
+/// What is appended to its source would come round for ever.
+#[test]
+fn nothing_is_appended_to_itself_by_another_device_number() {
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let [merged, upper] = ["merged/f", "upper/f"].map(|name| overlay.at(name));
+    let contents = bytes(300);
+    std::fs::write(&merged, &contents).unwrap();
+    let before = times(&upper);
+    for command in ["copy", "splice", "cat"] {
+        // Without the refusal it ends at the limit.
+        let mut limited = limited(cordboard().get_program());
+        limited.arg(command);
+        if command == "cat" {
+            let sink = std::fs::File::options().append(true).open(&upper);
+            limited.arg(&merged).stdout(sink.unwrap());
+        } else {
+            limited.arg("--append").args([&merged, &upper]);
+        }
+        let run = end(limited.spawn().unwrap());
+        assert_eq!(run.code(), 1, "{command}: {}", run.stderr());
+        assert!(read(&merged) == contents, "{command}: {}", run.stderr());
+        assert_eq!(times(&upper), before, "{command}");
+    }
+    // A size comes to an end.
+    let (from, to) = (merged.as_os_str(), upper.as_os_str());
+    call(
+        ["splice", "--append", "--size", "100"]
+            .map(OsStr::new)
+            .into_iter()
+            .chain([from, to]),
+    )
+    .ok();
+    assert!(read(&merged) == [&contents[..], &contents[..100]].concat());
 }

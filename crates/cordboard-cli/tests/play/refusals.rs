@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::common::overlay::Overlay;
 use crate::common::*;
 use crate::film::*;
 
@@ -113,6 +114,26 @@ fn a_list_that_cannot_be_made_costs_nothing() {
     let end_ = end(film.play(old, video, &["--lateness", new]));
     end_.fails(1, &["same file as the source"]);
     assert_eq!(read(old), b"precious");
+    assert!(!Path::new(new).exists());
+}
+
+/// The list is the film under another device number.
+#[test]
+fn a_film_is_not_overwritten_by_its_list() {
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let film = Film::new(FRAME);
+    let [merged, upper, new] = ["merged/f", "upper/f", "new"].map(|name| overlay.at(name));
+    std::fs::write(&merged, bytes(3 * FRAME)).unwrap();
+    let [merged, upper, new] = [&merged, &upper, &new].map(|path| path.to_str().unwrap());
+    let [audio, _] = film.names();
+    let run = end(play(
+        [audio, merged, new, "/dev/null"],
+        &["--lateness", upper],
+    ));
+    run.fails(1, &["it is the same file as the source"]);
+    assert!(read(merged) == bytes(3 * FRAME));
     assert!(!Path::new(new).exists());
 }
 
