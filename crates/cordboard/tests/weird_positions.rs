@@ -334,6 +334,40 @@ fn what_others_have_read_behind_is_not_read_again() {
     }
 }
 
+/// Another reader takes what was to be moved from a pipe: nothing of the sink is
+/// claimed while the transfer waits for more.
+#[test]
+fn who_waits_for_a_pipe_has_claimed_nothing() {
+    let _watchdog = watchdog("who_waits_for_a_pipe_has_claimed_nothing");
+    if forcible(&[Splice]).is_empty() {
+        return;
+    }
+    let (source, feed) = rustix::pipe::pipe().unwrap();
+    rustix::io::write(&feed, &[1; 5000]).unwrap();
+    let (sink, mut feed) = (tempfile::tempfile().unwrap(), Some(File::from(feed)));
+    let (mut report, mut taken) = (None, false);
+    let body = || report = Some(common::run(&source, &sink, only(&[Splice])).report);
+    let others = || {
+        if !taken {
+            assert_eq!(common::position(&sink), 5000, "claimed");
+            assert_eq!(rustix::io::read(&source, &mut [0; 8192]), Ok(5000));
+            taken = true;
+        } else if let Some(mut feed) = feed.take() {
+            // It waits for more.
+            (&sink).write_all(&[9; 100]).unwrap();
+            feed.write_all(&[2; 3000]).unwrap();
+        }
+    };
+    let calls = [&[libc::SYS_splice], testkit::refuse::PPOLL].concat();
+    if testkit::midst::at_each(&calls, body, others).is_none() {
+        return testkit::skip::report("claims", "calls of another thread cannot be held");
+    }
+    let report = report.unwrap();
+    assert_eq!((report.ended, report.written), (Ended::Eof, 3000));
+    let expected = [[9; 100].as_slice(), &[2; 3000]].concat();
+    assert!(bytes_of(&sink) == expected, "{report:?}");
+}
+
 /// What others write while a hole is made is not within it.
 #[test]
 fn a_hole_is_made_in_a_range_of_its_own() {

@@ -75,7 +75,14 @@ impl Transfer<'_> {
             note_use(&mut self.used, name, self.flow.read > before);
             match verdict {
                 Verdict::Moved(n) => return Turn::Moved(n),
-                Verdict::Blocked(side) => return Turn::Blocked(side),
+                Verdict::Blocked(side) => {
+                    if side == Side::Source {
+                        // What was to be written there may be another reader's, and
+                        // who else writes would leave a gap.
+                        self.flow.unclaim_sink();
+                    }
+                    return Turn::Blocked(side);
+                }
                 Verdict::Pending => return Turn::Pending,
                 // Found before anything was read: of a source that has ended
                 // there is nothing to write, and nobody misses the reader.
