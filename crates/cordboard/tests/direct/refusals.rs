@@ -1,8 +1,8 @@
 //! Where it cannot be had: declined with a reason, nothing moved, and the next
 //! path carries on.
 
-use super::direct;
-use crate::common::{MIB, any, content, file_with, pattern, position, run, watchdog};
+use super::{direct, whole};
+use crate::common::{self, MIB, any, content, file_with, pattern, position, run, watchdog};
 use cordboard::PathName::{Direct, ReadWrite};
 use cordboard::{Ended, Report, Request, Switches};
 use testkit::needs::Need;
@@ -184,5 +184,22 @@ fn a_position_that_cannot_be_moved_once() {
                 break;
             }
         }
+    }
+}
+
+/// Blocks that are in flight are waited for by another call then.
+#[test]
+fn poll_is_refused() {
+    let _dog = watchdog("poll_is_refused");
+    if !common::alone("cases::refusals::poll_is_refused") {
+        return;
+    }
+    let data = pattern(12 * MIB + 5);
+    for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        testkit::refuse::apart(|| {
+            testkit::refuse::refuse(testkit::refuse::PPOLL, errno);
+            whole(&source, &sink, &data, direct())
+        });
     }
 }

@@ -155,11 +155,21 @@ impl ByThreads {
         }
     }
 
-    /// Waits for the bell, which one completion at least has rung or will ring.
+    /// Waits for the bell, which one completion at least has rung or will ring; for
+    /// a moment where it cannot be waited for (a filter, `RLIMIT_NOFILE`, memory):
+    /// while blocks are in flight there is no way to fail.
     fn wait(&self) -> Result<(), Errno> {
-        use rustix::event::{PollFd, PollFlags, poll};
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        const MOMENT: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        };
         let mut bell = [PollFd::new(&self.files.bell, PollFlags::IN)];
-        poll(&mut bell, None)?;
+        match poll(&mut bell, None) {
+            Err(rustix::io::Errno::INTR) => return Err(Errno::EINTR),
+            Err(_) => _ = rustix::thread::nanosleep(&MOMENT),
+            Ok(_) => {}
+        }
         Ok(())
     }
 }
