@@ -6,11 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use cordboard::{Errno, Side};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, Stat};
 
+use crate::endpoint::is_directory_alias;
 use crate::hints::Doing;
 use crate::problem::Problem;
-use crate::removal::{Id, id};
+use crate::removal::id;
 use crate::signals::{again, interruptible};
 use crate::there::{there, there_for_us};
 
@@ -24,8 +25,13 @@ const BASE: OFlags = DIRECTORY.union(OFlags::PATH);
 
 /// A copy that contained itself would never end. The directories from `to`, or
 /// from the one that it will be in, up to the root are compared with the source:
-/// by bind mounts one directory has several names.
-pub fn not_into_itself((from, source): (&Path, Id), to: &Path) -> Result<(), Problem> {
+/// by bind mounts one directory has several names, and by an overlay or a server
+/// it has several device numbers.
+pub fn not_into_itself(
+    from: &Path,
+    source: (BorrowedFd<'_>, &Stat),
+    to: &Path,
+) -> Result<(), Problem> {
     let failed = |e| Problem::call(to.to_string_lossy(), Side::Sink, e, Doing::Opening);
     if !is_within(to, source).map_err(failed)? {
         return Ok(());
@@ -42,7 +48,8 @@ pub fn not_into_itself((from, source): (&Path, Id), to: &Path) -> Result<(), Pro
 
 /// Whether the directory of this path, or the one that it will be in, is this
 /// one, or is below it.
-fn is_within(path: &Path, known: Id) -> Result<bool, rustix::io::Errno> {
+fn is_within(path: &Path, source: (BorrowedFd<'_>, &Stat)) -> Result<bool, rustix::io::Errno> {
+    let known = id(source.1);
     let open = |above: BorrowedFd<'_>, name: &Path| {
         again(|| rustix::fs::openat(above, name, BASE, Mode::empty()))
     };
@@ -53,8 +60,9 @@ fn is_within(path: &Path, known: Id) -> Result<bool, rustix::io::Errno> {
     }
     let mut below = None;
     while let Some(fd) = found {
-        let this = id(&again(|| rustix::fs::fstat(&fd))?);
-        if this == known {
+        let stat = again(|| rustix::fs::fstat(&fd))?;
+        let this = id(&stat);
+        if this == known || is_directory_alias(source, (fd.as_fd(), &stat)) {
             return Ok(true);
         }
         // The root is above itself.

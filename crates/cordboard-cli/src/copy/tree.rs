@@ -159,7 +159,7 @@ impl Walk {
         let stat = again(|| rustix::fs::fstat(&source)).map_err(reading)?;
         // A directory has other names by bind mounts.
         if top {
-            not_into_itself((&self.from, id(&stat)), &self.to)?;
+            not_into_itself(&self.from, (source.as_fd(), &stat), &self.to)?;
         } else if self.sink.has(id(&stat)) {
             let text = "it is a directory that is being copied into";
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));

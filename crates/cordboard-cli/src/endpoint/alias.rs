@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use cordboard::{Errno, Side};
 use rustix::fs::{
     AtFlags, FileType, OFlags, Stat, StatxFlags, StatxTimestamp, Timespec, Timestamps, fcntl_getfl,
-    fstat, ftruncate, futimens, statx,
+    fstat, ftruncate, futimens, statx, utimensat,
 };
 
 use super::{one_file, same_file};
@@ -83,7 +83,7 @@ pub fn is_alias(
         return Ok(false);
     };
     let (source, sink) = (source.0, sink.0);
-    let by_time = by_time(source, sink, &to);
+    let by_time = by_time((source, sink), &to, |times| futimens(sink, times));
     match by_time {
         Some(true) => return Ok(true),
         Some(false) if keeps => return Ok(false),
@@ -106,26 +106,50 @@ pub fn is_alias(
 
 /// What the sink is by now, if it may be the source: a file on another file
 /// system, of the same size and time.
-fn alike((source, from): Looked<'_>, (sink, to): Looked<'_>) -> Option<Now> {
-    let file = |stat: &Stat| kind(stat) == FileType::RegularFile;
-    if !file(from) || !file(to) || from.st_dev == to.st_dev {
+fn alike(source: Looked<'_>, sink: Looked<'_>) -> Option<Now> {
+    let (from, to) = of_one_time(FileType::RegularFile, source, sink)?;
+    (from.size == to.size && to.size > 0).then_some(to)
+}
+
+/// Both by now, if they are of this kind, on two file systems, and of the same
+/// time.
+fn of_one_time(
+    of: FileType,
+    (source, from): Looked<'_>,
+    (sink, to): Looked<'_>,
+) -> Option<(Now, Now)> {
+    if kind(from) != of || kind(to) != of || from.st_dev == to.st_dev {
         return None;
     }
     let (from, to) = (now(source).ok()?, now(sink).ok()?);
     // Some servers tell whole seconds.
-    let alike = from.size == to.size && from.second() == to.second();
-    (alike && to.size > 0).then_some(to)
+    (from.second() == to.second()).then_some((from, to))
+}
+
+/// Whether a directory, which may be open as a base only, is the source under
+/// another device number, as far as that can be told.
+pub fn is_directory_alias(source: Looked<'_>, directory: Looked<'_>) -> bool {
+    let (there, here) = (source.0, directory.0);
+    let found = of_one_time(FileType::Directory, source, directory);
+    found.is_some_and(|(_, to)| {
+        let set = |times: &Timestamps| utimensat(here, c".", times, AtFlags::empty());
+        by_time((there, here), &to, set) == Some(true)
+    })
 }
 
 /// Whether the source's time is earlier as the sink's is. `None`: that is unknown,
 /// because the sink's time can be set by its owner only, or is not kept.
-fn by_time(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, to: &Now) -> Option<bool> {
+fn by_time(
+    (source, sink): (BorrowedFd<'_>, BorrowedFd<'_>),
+    to: &Now,
+    set: impl Fn(&Timestamps) -> rustix::io::Result<()>,
+) -> Option<bool> {
     let mut earlier = to.times.clone();
     let second = &mut earlier.last_modification.tv_sec;
     *second = second.saturating_sub(EARLIER);
-    again(|| futimens(sink, &earlier)).ok()?;
+    again(|| set(&earlier)).ok()?;
     let (there, here) = (now(source), now(sink));
-    put_back(source, || futimens(sink, &to.times));
+    put_back(source, || set(&to.times));
     let (there, here) = (there.ok()?.second(), here.ok()?.second());
     (here != to.second()).then_some(there == here)
 }

@@ -1,11 +1,12 @@
 //! A file system that shows another one's files under a device number of its own.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::root;
 
-/// An overlay, and the directory that it writes to; gone with this value.
+/// An overlay, and the directory that it writes to, which has few inodes; gone
+/// with this value.
 pub struct Overlay {
     dir: tempfile::TempDir,
 }
@@ -15,17 +16,29 @@ impl Overlay {
         if !root("mounting an overlay") {
             return None;
         }
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        for name in ["lower", "upper", "work", "merged"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let options = "lowerdir=lower,upperdir=upper,workdir=work";
-        let done = Command::new("mount")
-            .args(["-t", "overlay", "-o", options, "overlay", "merged"])
-            .current_dir(dir.path())
-            .status();
-        if done.is_ok_and(|status| status.success()) {
-            return Some(Overlay { dir });
+        let dir = tempfile::tempdir().unwrap();
+        let overlay = Overlay { dir };
+        let mount = |kind: &str, options: &str, at: &str| {
+            let mut command = Command::new("mount");
+            command.args(["-t", kind, "-o", options, kind, at]);
+            let done = command.current_dir(overlay.at("")).status();
+            done.is_ok_and(|status| status.success())
+        };
+        // What goes on for ever ends where there are no inodes left.
+        let path = overlay.at("");
+        let limits = "mode=755,size=256m,nr_inodes=2000";
+        let mounted = mount("tmpfs", limits, path.to_str().unwrap()) && {
+            for name in ["lower", "upper", "work", "merged"] {
+                std::fs::create_dir(overlay.at(name)).unwrap();
+            }
+            mount(
+                "overlay",
+                "lowerdir=lower,upperdir=upper,workdir=work",
+                "merged",
+            )
+        };
+        if mounted {
+            return Some(overlay);
         }
         testkit::skip::here("no overlay can be mounted here");
         None
@@ -39,6 +52,9 @@ impl Overlay {
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.at("merged")).status();
+        for name in ["merged", ""] {
+            let mut umount = Command::new("umount");
+            let _ = umount.arg(self.at(name)).stderr(Stdio::null()).status();
+        }
     }
 }

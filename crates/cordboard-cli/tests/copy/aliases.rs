@@ -206,3 +206,19 @@ fn nothing_is_appended_to_itself_by_another_device_number() {
     .ok();
     assert!(read(&merged) == [&contents[..], &contents[..100]].concat());
 }
+
+/// Each directory would hold another one to be copied.
+#[test]
+fn a_directory_is_not_copied_into_itself_by_another_device_number() {
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let deep = overlay.at("merged/d/e");
+    std::fs::create_dir_all(&deep).unwrap();
+    let [upper, to] = [overlay.at("upper/d"), deep.join("new")];
+    let before = [&upper, &deep].map(|path| times(path));
+    let run = run(cordboard().args(["copy", "-r"]).args([&upper, &to]));
+    run.fails(1, &["it is, or is in, the directory to be copied"]);
+    assert!(!to.exists());
+    assert_eq!([&upper, &deep].map(|path| times(path)), before);
+}
