@@ -95,6 +95,17 @@ impl Flow<'_> {
         }
     }
 
+    /// The same for so many bytes up to this size, which the source has been found
+    /// to have by now.
+    pub(crate) fn claim_found(&mut self, bytes: u64, size: u64) -> u64 {
+        if self.claims_source() {
+            self.from.claim(self.source.fd(), bytes);
+            self.from.end_at(self.source.fd(), size);
+        }
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.claim_sink(within(self.from, length)) as u64
+    }
+
     /// No more bytes than were claimed of the sink.
     pub(crate) fn claimed<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[..within(self.to, bytes.len())]

@@ -6,7 +6,7 @@ use super::{CancelAt, audit, direct, whole};
 use crate::common::mount::Mount;
 use crate::common::{self, MIB, file_with, meanwhile, pattern, run, watchdog};
 use cordboard::PathName::{Direct, ReadWrite};
-use cordboard::{Control, Ended, Errno, Request, Side, Switches, Transfer};
+use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Switches, Transfer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
@@ -115,6 +115,45 @@ fn a_source_that_grows_meanwhile() {
     );
     assert!(report.written >= first as u64, "{report:?}");
     audit(&report, &source, &sink, &data);
+}
+
+/// Calls with what is written so far.
+struct Each<F>(F);
+
+impl<F: FnMut(usize)> Observer for Each<F> {
+    fn progress(&mut self, progress: &Progress) {
+        (self.0)(progress.written as usize);
+    }
+}
+
+/// The source grows, and another process writes at the sink's position while what
+/// has come is copied.
+#[test]
+fn what_a_source_grows_by_is_not_written_over_what_others_write() {
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+    let _dog = watchdog("what_a_source_grows_by_is_not_written_over_what_others_write");
+    let (first, all) = (12 * MIB, 20 * MIB);
+    let source = file_with(&vec![1; first]);
+    let sink = tempfile::tempfile().unwrap();
+    let (mut grown, mut theirs) = (false, false);
+    let others = Each(|written| {
+        if !std::mem::replace(&mut grown, true) {
+            source
+                .write_all_at(&vec![1; all - first], first as u64)
+                .unwrap();
+        }
+        if (first + 1..all).contains(&written) && !std::mem::replace(&mut theirs, true) {
+            (&sink).write_all(&vec![9; MIB]).unwrap();
+        }
+    });
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), direct()).unwrap();
+    let report = transfer.observe(others).run().report;
+    assert_eq!((report.ended, report.written), (Ended::Eof, all as u64));
+    assert!(theirs, "{report:?}");
+    let found = common::content(&sink);
+    let count = |byte| found.iter().filter(|b| **b == byte).count();
+    assert_eq!([0, 1, 9].map(count), [0, all, MIB], "{report:?}");
 }
 
 /// Up to the very byte, as by write(2), and no further, whatever blocks were

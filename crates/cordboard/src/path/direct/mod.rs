@@ -156,9 +156,8 @@ impl Direct {
 
     /// With nothing in flight: what the source has, where both sides stand.
     /// `false` if what comes next is not to be had directly.
-    fn look_ahead(&mut self, flow: &Flow<'_>) -> Result<bool, Why> {
-        let (from, to) = offsets(flow)?;
-        congruent((from, to), self.unit)?;
+    fn look_ahead(&mut self, flow: &mut Flow<'_>) -> Result<bool, Why> {
+        let from = flow.source_place()?;
         let end = match flow.source.kind() {
             Kind::File => {
                 rustix::fs::fstat(flow.source_fd())
@@ -168,7 +167,10 @@ impl Direct {
             _ => flow.source.facts().size.unwrap_or(0),
         };
         let ahead = end.saturating_sub(from).min(flow.left).min(flow.span);
-        let mut ahead = ahead.min(GROWTH);
+        // Of what it has grown by, nothing is claimed yet.
+        let mut ahead = flow.claim_found(ahead, end).min(GROWTH);
+        let (from, to) = offsets(flow)?;
+        congruent((from, to), self.unit)?;
         if from % self.unit != 0 || from < self.by_hand || ahead < self.unit {
             return Ok(false);
         }
