@@ -2,12 +2,14 @@
 //! loses the rest of it, so a sink whose reader expects a stream must not get
 //! packets.
 
+#[path = "packets/between.rs"]
+mod between;
 mod common;
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use common::{any, only, pattern, piped, run, watchdog, with_control};
+use common::{any, only, pattern, run, watchdog, with_control};
 use cordboard::PathName::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Errno, Report, Request, Size, Stage, Transfer, start};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -62,35 +64,6 @@ fn by(way: &str, source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> R
             let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
             let running = start(own(source), own(sink), any()).unwrap();
             running.wait().report
-        }
-    }
-}
-
-fn says_packets(report: &Report) -> bool {
-    let mut all = report.declined.iter();
-    all.any(|d| d.path == Splice && d.why.to_string().contains("packets"))
-}
-
-#[test]
-fn packets_go_on_as_a_stream() {
-    let _dog = watchdog("packets_go_on_as_a_stream");
-    let data = pattern(9000);
-    for lengths in [&[1000; 3][..], &[1, 1000, 1000], &[4096, 1, 2, 4096]] {
-        let size = lengths.iter().sum();
-        for way in WAYS {
-            if way == "call of a size" && (lengths[0] < 700 || !common::is_open(Splice)) {
-                continue;
-            }
-            let (source, feed) = packet_pipe();
-            write(&feed, lengths, &data);
-            drop(feed);
-            let (out, sink) = pipe().unwrap();
-            let report = by(way, source.as_fd(), sink.as_fd(), size);
-            drop(sink);
-            assert_eq!((report.read, report.written), (size as u64, size as u64));
-            assert!(says_packets(&report), "{way}: {report:?}");
-            assert_eq!(report.path, [ReadWrite], "{way}");
-            assert!(read_shortly(out) == data[..size], "{way}, {lengths:?}");
         }
     }
 }
@@ -313,96 +286,8 @@ fn a_little_for_a_sink_in_packet_mode_is_a_packet() {
     }
 }
 
-/// A stream is spliced, as long as it is one; the mode can change at any time
-/// (`fcntl(2)`, `F_SETFL`).
-#[test]
-fn a_writer_may_turn_packets_on() {
-    let _dog = watchdog("a_writer_may_turn_packets_on");
-    let data = pattern(6000);
-    let (source, feed) = pipe().unwrap();
-    let (out, sink) = pipe().unwrap();
-    let mut first = Vec::new();
-    let path = common::carried_by(&[Splice, ReadWrite]);
-    for way in ["call of a size", "engine"] {
-        write(&feed, &[1000; 3], &data);
-        let report = match way {
-            "engine" => {
-                let own = |fd: &OwnedFd| fd.try_clone().unwrap();
-                let request = Request {
-                    size: Size::Bytes(3000),
-                    ..any()
-                };
-                let running = start(own(&source), own(&sink), request).unwrap();
-                running.wait().report
-            }
-            _ => by(way, source.as_fd(), sink.as_fd(), 3000),
-        };
-        assert_eq!((report.written, &report.path[..]), (3000, &path[..]));
-        let mut got = vec![0; 3000];
-        assert_eq!(rustix::io::read(&out, &mut got), Ok(3000));
-        first.extend(got);
-    }
-    assert!(first[..3000] == data[..3000] && first[3000..] == data[..3000]);
-    let flags = fcntl_getfl(&feed).unwrap();
-    fcntl_setfl(&feed, flags | OFlags::DIRECT).unwrap();
-    write(&feed, &[1000; 3], &data[3000..]);
-    drop(feed);
-    let report = run(&source, &sink, any()).report;
-    drop(sink);
-    assert_eq!((report.ended, report.written), (Ended::Eof, 3000));
-    assert_eq!(report.path, [ReadWrite]);
-    assert!(read_shortly(out) == data[3000..]);
-}
-
-/// Packets that stand behind a stream in the same pipe, and before more of it,
-/// are as whole as others.
-#[test]
-fn packets_behind_a_stream_are_whole() {
-    let _dog = watchdog("packets_behind_a_stream_are_whole");
-    let data = pattern(200_000);
-    let parts = |lengths: &[usize], packets| (lengths.to_vec(), packets);
-    let cases = [
-        vec![parts(&[3000], false), parts(&[1000; 3], true)],
-        vec![
-            parts(&[4096], false),
-            parts(&[4096, 1, 2], true),
-            parts(&[1], false),
-            parts(&[700; 5], true),
-            parts(&[9000], false),
-        ],
-        // More buffers than a pipe has by default.
-        vec![parts(&[4096; 40], false), parts(&[500; 8], true)],
-    ];
-    for case in cases {
-        let size = case.iter().flat_map(|(lengths, _)| lengths).sum();
-        for way in WAYS {
-            let (source, feed) = pipe().unwrap();
-            rustix::pipe::fcntl_setpipe_size(&feed, 1 << 18).unwrap();
-            let (out, sink) = pipe().unwrap();
-            rustix::pipe::fcntl_setpipe_size(&sink, 1 << 18).unwrap();
-            let plain = fcntl_getfl(&feed).unwrap();
-            let mut at = 0;
-            for (lengths, packets) in &case {
-                let mode = if *packets {
-                    plain | OFlags::DIRECT
-                } else {
-                    plain
-                };
-                fcntl_setfl(&feed, mode).unwrap();
-                write(&feed, lengths, &data[at..]);
-                at += lengths.iter().sum::<usize>();
-            }
-            drop(feed);
-            let report = by(way, source.as_fd(), sink.as_fd(), size);
-            drop(sink);
-            assert_eq!((report.read, report.written), (size as u64, size as u64));
-            assert!(report.path.contains(&ReadWrite), "{way}: {report:?}");
-            assert!(read_shortly(out) == data[..size], "{way}, {case:?}");
-        }
-    }
-}
-
-/// The same where a buffer carries them, and is shorter than what there is.
+/// Packets that stand behind a stream in the same pipe, where a buffer carries them
+/// and is shorter than what there is.
 #[test]
 fn packets_behind_a_stream_are_whole_in_any_buffer() {
     let _dog = watchdog("packets_behind_a_stream_are_whole_in_any_buffer");
@@ -521,33 +406,4 @@ fn without_a_pipe_to_look_with_a_buffer_is_used() {
     drop(sink);
     assert_eq!((report.written, &report.path[..]), (3000, &[ReadWrite][..]));
     assert!(read_shortly(out) == data);
-}
-
-/// An inspection fails, each time from the first or the second on: a buffer
-/// carries what is there, and nothing waits.
-#[test]
-fn an_inspection_that_is_refused() {
-    let _dog = watchdog("an_inspection_that_is_refused");
-    // Too much for one inspection.
-    let data = pattern(3 << 20);
-    let errnos = [
-        ("ENOSYS", libc::ENOSYS),
-        ("EPERM", libc::EPERM),
-        ("ENOMEM", libc::ENOMEM),
-        ("EIO", libc::EIO),
-    ];
-    for ((name, errno), allowed) in errnos.into_iter().flat_map(|e| [(e, 0), (e, 1)]) {
-        let refuse = |count| (count >= allowed).then_some(errno);
-        let Some((looks, report, got)) = piped(&data, &[libc::SYS_tee], refuse) else {
-            return testkit::skip::report("an inspection", "no seccomp_unotify(2) here");
-        };
-        assert_eq!((report.ended, report.written), (Ended::Eof, 3 << 20));
-        // It is not asked again.
-        assert_eq!(looks, allowed + 1, "{name}: {report:?}");
-        let path = &[Splice, ReadWrite][usize::from(allowed == 0)..];
-        assert_eq!(report.path, path, "{report:?}");
-        let declined = report.declined.iter().find(|d| d.path == Splice).unwrap();
-        assert_eq!(declined.why.to_string(), name);
-        assert!(got == data);
-    }
 }

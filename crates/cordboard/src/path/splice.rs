@@ -14,27 +14,26 @@
 //! thread must not block, it is not spliced to: another path sends, or this one
 //! copies out of the private pipe.
 //!
-//! From pipe to pipe a buffer keeps its flags, also that of a packet. So what is
-//! moved is inspected before, and a source with packets is left to read/write.
-//! So is a sink in packet mode.
+//! From pipe to pipe a buffer keeps its flags, also that of a packet (`between`).
+//! A sink in packet mode is left to read/write.
 
 mod apart;
 mod ask;
+mod between;
 mod takes;
 
 use std::os::fd::BorrowedFd;
 
 use self::apart::apart;
 use self::ask::{probe, what_is_there, which_is_not_ready};
+use self::between::Between;
 pub(crate) use self::takes::takes;
 use super::spill::Spill;
 use super::{COULD_WAIT, Flow, Step, Verdict, needs_room, stream};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::pipe::packets::{self, Front};
 use crate::pipe::{self, OwnedPipe};
 use crate::route::Why;
-use crate::sys;
 use crate::transfer::Stranded;
 use rustix::pipe::SpliceFlags;
 
@@ -56,7 +55,7 @@ const WORTH_A_PIPE: u64 = 128 << 10;
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` on the source's side | declined: a buffer needs no room in it | `needs_room` in `path/mod.rs` |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
-/// | packets in the source, for a pipe | declined | `splice_pipe_to_pipe`, fs/splice.c |
+/// | packets in the source, for a pipe, without a socket pair | declined | `splice_pipe_to_pipe`, fs/splice.c |
 /// | 0 | ended, once a look at the source has found it so | urgent data stops it in the midst of TCP |
 pub(crate) struct Splice {
     private: Option<OwnedPipe>,
@@ -73,8 +72,8 @@ pub(crate) struct Splice {
     announced: bool,
     /// Somebody's pipes, which may be larger for the length of the transfer.
     lent: [Option<pipe::Lent>; 2],
-    /// Bytes in the caller's source pipe that are known to be a stream.
-    inspected: usize,
+    /// Both ends are pipes.
+    between: Between,
     /// The private pipe is filled from the caller's.
     may_be_packets: bool,
 }
@@ -100,7 +99,7 @@ impl Splice {
             spill: Spill::default(),
             announced: false,
             lent: [None, None],
-            inspected: 0,
+            between: Between::default(),
             may_be_packets: source.kind.is_pipe(),
         };
         // Whoever is at the other end of a pipe gains by a larger one.
@@ -297,34 +296,12 @@ impl Splice {
         }
     }
 
-    /// How many bytes the next step may move from pipe to pipe, or why none.
-    fn step_of_a_stream(&mut self, flow: &Flow<'_>, waited: bool) -> Result<usize, Verdict> {
-        let step = flow.want(self.step);
-        if self.inspected > 0 {
-            return Ok(step.min(self.inspected));
-        }
-        // An idle transfer needs no pipe to look with; poll(2) tells of an end.
-        if !waited && sys::unsent(flow.source_fd()) == Ok(0) {
-            return Err(Verdict::Blocked(Side::Source));
-        }
-        Err(match packets::front(flow.source_fd(), step) {
-            Ok(Front::Stream(bytes)) => {
-                self.inspected = bytes;
-                return Ok(bytes);
-            }
-            Ok(Front::Packets) => {
-                Verdict::Declined("a reader of the sink would lose parts of packets".into())
-            }
-            Ok(Front::Nothing) => Verdict::Blocked(Side::Source),
-            Ok(Front::End) => Verdict::Ended,
-            // A buffer carries either.
-            Err(errno) => Verdict::Declined(errno.into()),
-        })
-    }
-
     /// One end is a pipe: one call does both.
     fn direct(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let (from_pipe, to_pipe) = (flow.source.kind().is_pipe(), flow.sink.kind().is_pipe());
+        if self.between.held() > 0 {
+            return self.leave_pair(flow);
+        }
         let polled = flow.source_ready.marked;
         // A socket that makes us wait would do so with the sink's pipe locked.
         let readable = if to_pipe && !from_pipe {
@@ -337,6 +314,13 @@ impl Splice {
         }
         if !flow.may_write(to_pipe) {
             return Verdict::Blocked(Side::Sink);
+        }
+        if from_pipe && to_pipe {
+            match self.enter_pair(flow, polled) {
+                Some(Ok(())) => return self.leave_pair(flow),
+                Some(Err(verdict)) => return verdict,
+                None => {}
+            }
         }
         let length = match (from_pipe, to_pipe) {
             (true, true) => self.step_of_a_stream(flow, polled),
@@ -362,7 +346,7 @@ impl Splice {
                 flow.to.advance(n as u64);
                 self.moved = true;
                 self.doubts = 0;
-                self.inspected = self.inspected.saturating_sub(n);
+                self.between.moved(n);
                 self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
                 flow.carried(n as u64)
             }
@@ -419,13 +403,15 @@ impl Step for Splice {
     }
 
     fn held(&self) -> u64 {
-        self.private.as_ref().map_or(0, OwnedPipe::held) + self.spill.rest().len() as u64
+        let private = self.private.as_ref().map_or(0, OwnedPipe::held);
+        private + self.between.held() + self.spill.rest().len() as u64
     }
 
     fn rest(&mut self) {
         if let Some(pipe) = self.private.take() {
             pipe.release();
         }
+        self.between.rest();
         self.spill = Spill::default();
         self.lent.iter_mut().flatten().for_each(pipe::Lent::rest);
     }
@@ -436,6 +422,9 @@ impl Step for Splice {
             let rest = Stranded::copied(self.spill.rest());
             self.spill = Spill::default();
             return Some(rest);
+        }
+        if let Some(stranded) = self.between.strand(&mut self.spill) {
+            return stranded.or_else(|| self.strand());
         }
         let mut pipe = self.private.take()?;
         if pipe.held() == 0 {
@@ -463,6 +452,7 @@ impl Step for Splice {
         if let Some(pipe) = self.private.take() {
             pipe.forget();
         }
+        self.between.let_go();
     }
 
     fn forget(&mut self) {

@@ -7,6 +7,7 @@ mod lent;
 mod nowait;
 pub(crate) mod packets;
 mod pool;
+mod socket_pair;
 mod uncut;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,7 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub(crate) use aside::{Aside, Way};
 pub(crate) use lent::Lent;
 pub(crate) use nowait::NoWait;
-pub(crate) use pool::acquire;
+pub(crate) use pool::{acquire, acquire_pair, release_pair};
+pub(crate) use socket_pair::SocketPair;
 
 use rustix::event::{PollFlags, Timespec};
 

@@ -1,4 +1,4 @@
-//! Pipes to use again, within a budget.
+//! Pipes and socket pairs to use again, the pipes within a budget.
 //!
 //! Making a pipe and growing it to 1 MiB costs as much as moving half a
 //! megabyte, so a few are kept. What a user's pipes hold together is limited
@@ -14,21 +14,21 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
 use super::left::Left;
-use super::{DEFAULT, LARGEST, OwnedPipe};
+use super::{DEFAULT, LARGEST, OwnedPipe, SocketPair};
 use crate::errno::Errno;
 use crate::sys::{Known, PerProcess, Thread, number};
 
 /// The capacity of the smallest pipe there is.
 const LEAST: usize = 4096;
-/// Idle pipes that are kept.
+/// Idle pipes that are kept, and idle pairs.
 const KEPT: usize = 8;
 
 /// The pipes of one process. A child after `fork(2)` has a pool of its own: it
 /// must not share a pipe with its parent, it never learns what the parent gives
 /// back, and another thread may have held the lock.
 pub(super) struct Pool {
-    /// Each with the thread that gave it back.
-    idle: Mutex<Vec<(OwnedPipe, Thread)>>,
+    idle: Shelf<OwnedPipe>,
+    pairs: Shelf<SocketPair>,
     /// Bytes of capacity above the default, over all pipes in use and kept.
     granted: AtomicUsize,
     /// Pipes in use.
@@ -46,50 +46,109 @@ pub(super) fn pool() -> &'static Pool {
 impl Pool {
     /// A new one, in a child with its parent's pipes closed.
     fn after(parents: Option<&'static Pool>) -> Pool {
-        let inherited = parents.and_then(Pool::lock);
-        let inherited = inherited.map(|mut idle| std::mem::take(&mut *idle));
-        inherited
-            .into_iter()
-            .flatten()
-            .for_each(|(pipe, _)| pipe.close());
+        if let Some(parents) = parents {
+            parents.idle.clear();
+            parents.pairs.clear();
+        }
         Pool {
-            idle: Mutex::default(),
+            idle: Shelf::default(),
+            pairs: Shelf::default(),
             granted: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             left: Left::default(),
         }
     }
+}
 
+/// What is kept by its numbers, which may be something else's by now.
+trait Kept {
+    /// Its numbers are still its own.
+    fn is_here(&self) -> bool;
+    /// Closes it, unless its numbers refer to other files by now.
+    fn close(self);
+    /// Forgets its numbers without closing them.
+    fn forget(self);
+}
+
+impl Kept for OwnedPipe {
+    fn is_here(&self) -> bool {
+        OwnedPipe::is_here(self)
+    }
+
+    fn close(self) {
+        OwnedPipe::close(self);
+    }
+
+    fn forget(self) {
+        OwnedPipe::forget(self);
+    }
+}
+
+impl Kept for SocketPair {
+    fn is_here(&self) -> bool {
+        SocketPair::is_here(self)
+    }
+
+    fn close(self) {
+        SocketPair::close(self);
+    }
+
+    fn forget(self) {
+        SocketPair::forget(self);
+    }
+}
+
+/// Idle ones, each with the thread that gave it back.
+struct Shelf<T>(Mutex<Vec<(T, Thread)>>);
+
+impl<T> Default for Shelf<T> {
+    fn default() -> Shelf<T> {
+        Shelf(Mutex::default())
+    }
+}
+
+impl<T: Kept> Shelf<T> {
     /// The idle ones, if no other thread holds the lock: a lock inherited by
     /// fork may never be released, and a new pipe is cheap.
-    fn lock(&self) -> Option<MutexGuard<'_, Vec<(OwnedPipe, Thread)>>> {
-        match self.idle.try_lock() {
+    fn lock(&self) -> Option<MutexGuard<'_, Vec<(T, Thread)>>> {
+        match self.0.try_lock() {
             Ok(idle) => Some(idle),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// One that is kept, best of this capacity, under the numbers that it had.
-    fn take(&self, capacity: usize) -> Option<OwnedPipe> {
+    /// One that is kept, best such a one, under the numbers that it had.
+    fn take(&self, best: impl Fn(&T) -> bool) -> Option<T> {
         let mut idle = self.lock()?;
         loop {
-            let best = idle
-                .iter()
-                .position(|(pipe, _)| pipe.capacity() == capacity)
-                .or_else(|| idle.len().checked_sub(1));
-            let (pipe, thread) = idle.swap_remove(best?);
-            if pipe.is_here() {
-                return Some(pipe);
+            let best =
+                (idle.iter().position(|(one, _)| best(one))).or_else(|| idle.len().checked_sub(1));
+            let (one, thread) = idle.swap_remove(best?);
+            if one.is_here() {
+                return Some(one);
             }
             if !had_these_descriptors(thread) {
                 // Another thread's, under numbers that mean something else here.
-                idle.insert(0, (pipe, thread));
+                idle.insert(0, (one, thread));
                 return None;
             }
             // The host has closed what it did not open (`close_range(2)`).
-            pipe.forget();
+            one.forget();
         }
+    }
+
+    fn put(&self, one: T) {
+        match self.lock() {
+            Some(mut idle) if idle.len() < KEPT => idle.push((one, Thread::this())),
+            _ => one.close(),
+        }
+    }
+
+    /// Closes all of them.
+    fn clear(&self) {
+        let all = self.lock().map(|mut idle| std::mem::take(&mut *idle));
+        all.into_iter().flatten().for_each(|(one, _)| one.close());
     }
 }
 
@@ -111,7 +170,7 @@ pub(crate) fn acquire(capacity: usize) -> Result<OwnedPipe, Errno> {
     let user = User::new();
     let wanted = capacity.clamp(LEAST, LARGEST.min(max_size()));
     let capacity = wanted.min(fair());
-    let mut pipe = match pool().take(capacity) {
+    let mut pipe = match pool().idle.take(|pipe| pipe.capacity() == capacity) {
         Some(pipe) => pipe,
         None => OwnedPipe::open()?,
     };
@@ -125,9 +184,26 @@ pub(super) fn release(mut pipe: OwnedPipe) {
         return;
     }
     pipe.user = None;
-    match pool().lock() {
-        Some(mut idle) if idle.len() < KEPT => idle.push((pipe, Thread::this())),
-        _ => pipe.close(),
+    pool().idle.put(pipe);
+}
+
+/// An empty pair.
+///
+/// # Errors
+///
+/// As [`SocketPair::open`].
+pub(crate) fn acquire_pair() -> Result<SocketPair, Errno> {
+    match pool().pairs.take(|_| true) {
+        Some(pair) => Ok(pair),
+        None => SocketPair::open(),
+    }
+}
+
+/// Gives it back. A pair that is not empty is closed, never used again.
+pub(crate) fn release_pair(pair: SocketPair) {
+    match pair.held() {
+        0 => pool().pairs.put(pair),
+        _ => pair.close(),
     }
 }
 
@@ -271,7 +347,7 @@ mod tests {
             let theirs = crate::sys::on_another(|| {
                 child::own_descriptors();
                 let null = std::fs::File::open("/dev/null").unwrap();
-                for (pipe, _) in pool().idle.lock().unwrap().iter() {
+                for (pipe, _) in pool().idle.0.lock().unwrap().iter() {
                     child::replace(pipe.reader(), null.as_fd());
                 }
                 let pipe = acquire(LARGEST).unwrap();

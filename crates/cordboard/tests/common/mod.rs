@@ -116,6 +116,13 @@ pub fn piped(
     Some((count?, report?, got))
 }
 
+/// From now on this thread, and those that it starts, get no socket pair as the
+/// library has it between two pipes, which then inspects what it moves.
+pub fn refuse_own_socket_pairs() {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    testkit::refuse::refuse_where(libc::SYS_socketpair, 1, kind as u32, libc::EPERM);
+}
+
 pub fn with_control(
     source: impl AsFd,
     sink: impl AsFd,

@@ -184,6 +184,7 @@ fn single_bytes_go_on() {
 fn private_pipes_of_one_slot() {
     let _dog = watchdog("private_pipes_of_one_slot");
     if no_private_pipe_above(4096, "slots::private_pipes_of_one_slot") {
+        common::refuse_own_socket_pairs();
         every_pair(4096);
         packets_are_seen();
         single_bytes_go_on();
@@ -194,6 +195,7 @@ fn private_pipes_of_one_slot() {
 fn private_pipes_of_two_slots() {
     let _dog = watchdog("private_pipes_of_two_slots");
     if no_private_pipe_above(8192, "slots::private_pipes_of_two_slots") {
+        common::refuse_own_socket_pairs();
         every_pair(8192);
         packets_are_seen();
         single_bytes_go_on();

@@ -1,0 +1,186 @@
+//! Both ends are pipes. `splice(2)` would pass on the flag of a packet, and a
+//! reader of the sink that expects a stream would lose a part of it.
+//!
+//! Pages that go through a socket pair lose the flag, so it does not matter what
+//! is in the source, and when its writers turn packet mode on and off. The pair is
+//! filled with what the sink has room for: what it does not pass on at once is out
+//! of reach of other readers of the source. If no pair is available, everything is
+//! inspected before it is moved.
+
+use rustix::event::PollFlags;
+
+use super::super::spill::Spill;
+use super::super::{Flow, Verdict};
+use super::Splice;
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::pipe::packets::{self, Front};
+use crate::pipe::{self, SocketPair};
+use crate::sys;
+use crate::transfer::Stranded;
+
+/// What is between two pipes.
+#[derive(Default)]
+pub(super) struct Between {
+    pair: Option<SocketPair>,
+    /// None can be made, or it refuses pages.
+    without: bool,
+    /// Bytes in the source that are known to be a stream.
+    inspected: usize,
+}
+
+impl Between {
+    pub(super) fn held(&self) -> u64 {
+        self.pair.as_ref().map_or(0, SocketPair::held)
+    }
+
+    /// So many bytes went from pipe to pipe by one call.
+    pub(super) fn moved(&mut self, bytes: usize) {
+        self.inspected = self.inspected.saturating_sub(bytes);
+    }
+
+    pub(super) fn rest(&mut self) {
+        if let Some(pair) = self.pair.take() {
+            pipe::release_pair(pair);
+        }
+    }
+
+    pub(super) fn let_go(&mut self) {
+        if let Some(pair) = self.pair.take() {
+            pair.forget();
+        }
+    }
+
+    /// What is held: in the spill (`Some(None)`), or, if memory is unavailable, in
+    /// the socket. `None`: nothing is.
+    pub(super) fn strand(&mut self, spill: &mut Spill) -> Option<Option<Stranded>> {
+        let mut pair = self.pair.take().filter(|pair| pair.held() > 0)?;
+        if spill.take_pair(&mut pair).is_ok() {
+            pipe::release_pair(pair);
+            return Some(None);
+        }
+        Some(Some(Stranded::Pipe(pair.into_reader())))
+    }
+}
+
+impl Splice {
+    /// From the source into the pair. `None`: not this way.
+    pub(super) fn enter_pair(
+        &mut self,
+        flow: &mut Flow<'_>,
+        waited: bool,
+    ) -> Option<Result<(), Verdict>> {
+        if self.between.without {
+            return None;
+        }
+        // An idle transfer needs no pair; poll(2) tells of an end.
+        if !waited && sys::unsent(flow.source_fd()) == Ok(0) {
+            return Some(Err(Verdict::Blocked(Side::Source)));
+        }
+        let room = match room(flow) {
+            Ok(0) => return Some(Err(Verdict::Blocked(Side::Sink))),
+            Ok(room) => room,
+            // Without a reader too, which the call says that takes nothing.
+            Err(_) => return None,
+        };
+        let between = &mut self.between;
+        if between.pair.is_none() {
+            between.pair = pipe::acquire_pair().ok();
+        }
+        let Some(pair) = &mut between.pair else {
+            between.without = true;
+            return None;
+        };
+        let length = flow.want(self.step.min(room));
+        match pair.fill(flow.source_fd(), length) {
+            Ok(0) => Some(Err(Verdict::Ended)),
+            Ok(n) => {
+                flow.took(n as u64);
+                self.lent_moved(flow, Side::Source, n);
+                Some(Ok(()))
+            }
+            Err(Errno::EINTR) => Some(Err(flow.was_interrupted(Side::Source))),
+            Err(Errno::EAGAIN) if sys::unsent(flow.source_fd()) == Ok(0) => {
+                Some(Err(Verdict::Blocked(Side::Source)))
+            }
+            // A filter refuses it, or no memory is available.
+            Err(_) => {
+                between.pair = None;
+                between.without = true;
+                None
+            }
+        }
+    }
+
+    /// From the pair into the sink.
+    pub(super) fn leave_pair(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        if !flow.may_write(true) {
+            return Verdict::Blocked(Side::Sink);
+        }
+        let Some(pair) = &mut self.between.pair else {
+            return Verdict::Moved(0);
+        };
+        let (sink, held) = (flow.sink_fd(), usize::try_from(pair.held()).ok());
+        match flow.write_by(held, || pair.drain(sink)) {
+            Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
+            Ok(n) => {
+                self.moved = true;
+                flow.gave(n as u64);
+                self.lent_moved(flow, Side::Sink, n);
+                Verdict::Moved(n as u64)
+            }
+            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
+            Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
+            Err(errno) => Verdict::Failed(Side::Sink, errno),
+        }
+    }
+
+    /// How many bytes the next step may move from pipe to pipe, or why none.
+    pub(super) fn step_of_a_stream(
+        &mut self,
+        flow: &Flow<'_>,
+        waited: bool,
+    ) -> Result<usize, Verdict> {
+        let step = flow.want(self.step);
+        if self.between.inspected > 0 {
+            return Ok(step.min(self.between.inspected));
+        }
+        // An idle transfer needs no pipe to look with; poll(2) tells of an end.
+        if !waited && sys::unsent(flow.source_fd()) == Ok(0) {
+            return Err(Verdict::Blocked(Side::Source));
+        }
+        Err(match packets::front(flow.source_fd(), step) {
+            Ok(Front::Stream(bytes)) => {
+                self.between.inspected = bytes;
+                return Ok(bytes);
+            }
+            Ok(Front::Packets) => {
+                Verdict::Declined("a reader of the sink would lose parts of packets".into())
+            }
+            Ok(Front::Nothing) => Verdict::Blocked(Side::Source),
+            Ok(Front::End) => Verdict::Ended,
+            // A buffer carries either.
+            Err(errno) => Verdict::Declined(errno.into()),
+        })
+    }
+}
+
+/// How many bytes the sink takes now, if their pages are full.
+///
+/// # Errors
+///
+/// `EPIPE`: it has no reader. Any other errno: a filter refuses to tell.
+fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
+    let sink = flow.sink_fd();
+    let shown = sys::poll_now(sink, PollFlags::OUT)?;
+    if shown.contains(PollFlags::ERR) {
+        return Err(Errno::EPIPE);
+    }
+    if !shown.contains(PollFlags::OUT) {
+        return Ok(0);
+    }
+    let there = usize::try_from(sys::unsent(sink)?).unwrap_or(usize::MAX);
+    // A page may hold more, or less.
+    let room = pipe::capacity(sink).saturating_sub(there);
+    Ok(room.max(sys::page_size()))
+}

@@ -1,0 +1,173 @@
+//! A socket pair between two pipes, which takes the flags off their pages.
+//!
+//! From pipe to pipe `splice(2)` keeps the flag of a packet
+//! (`splice_pipe_to_pipe`, fs/splice.c). A UNIX stream socket has no packets: it
+//! takes the pages without their flags (`skb_splice_from_iter`,
+//! net/core/skbuff.c, since Linux 6.5; `unix_stream_sendpage`, net/unix/af_unix.c,
+//! before), and what a pipe gets from it is a stream (`skb_splice_bits`). No byte
+//! is copied, and nothing needs to be inspected.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::pipe::{SpliceFlags, splice};
+
+use super::LARGEST;
+use crate::errno::Errno;
+use crate::sys::{Identity, beyond, identity};
+
+/// Two connected sockets that know what they hold. Neither ever blocks.
+pub(crate) struct SocketPair {
+    reader: OwnedFd,
+    writer: OwnedFd,
+    /// Of both; `None`: not known.
+    ids: [Option<Identity>; 2],
+    held: u64,
+}
+
+impl SocketPair {
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`, `ENOBUFS`: no descriptors or memory are
+    /// available. Any other errno: a filter refuses `socketpair(2)`.
+    pub(crate) fn open() -> Result<SocketPair, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let (reader, writer) = (beyond(reader)?, beyond(writer)?);
+        // As much as `net.core.wmem_max` allows; less works too.
+        let _ = sockopt::set_socket_send_buffer_size(&writer, LARGEST);
+        Ok(SocketPair {
+            ids: [&reader, &writer].map(identity),
+            reader,
+            writer,
+            held: 0,
+        })
+    }
+
+    /// Bytes in it.
+    pub(crate) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// The end that is read from.
+    pub(crate) fn reader(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+
+    /// Takes up to so many bytes out of a pipe; 0 at its end. Only while the pair
+    /// is empty: `EAGAIN` then means the pipe.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: the pipe is empty. `EINTR`. `ENOBUFS`, `ENOMEM`: no memory is
+    /// available. Nothing was taken then.
+    pub(crate) fn fill(&mut self, source: BorrowedFd<'_>, at_most: usize) -> Result<usize, Errno> {
+        let flags = SpliceFlags::NONBLOCK;
+        let n = splice(source, None, &self.writer, None, at_most, flags)?;
+        self.held += n as u64;
+        Ok(n)
+    }
+
+    /// Moves what it holds into a pipe, as much as there is room for.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: the pipe is full. `EPIPE`, with `SIGPIPE`: it has no reader.
+    /// `EINTR`.
+    pub(crate) fn drain(&mut self, sink: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let held = usize::try_from(self.held).unwrap_or(usize::MAX);
+        let n = splice(&self.reader, None, sink, None, held, SpliceFlags::NONBLOCK)?;
+        self.drained(n);
+        Ok(n)
+    }
+
+    /// So many bytes were read from it.
+    pub(crate) fn drained(&mut self, bytes: usize) {
+        self.held -= bytes as u64;
+    }
+
+    /// The read end, for handing back what is in it; its end follows the last
+    /// byte.
+    pub(crate) fn into_reader(self) -> OwnedFd {
+        self.reader
+    }
+
+    /// Both numbers are still its own.
+    pub(super) fn is_here(&self) -> bool {
+        let own = |fd, id: Option<Identity>| id.is_some() && identity(fd) == id;
+        own(&self.reader, self.ids[0]) && own(&self.writer, self.ids[1])
+    }
+
+    /// Closes both, unless the numbers refer to other files by now.
+    pub(super) fn close(self) {
+        if !self.is_here() {
+            self.forget();
+        }
+    }
+
+    /// Forgets its numbers without closing them.
+    pub(crate) fn forget(self) {
+        std::mem::forget((self.reader, self.writer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::{PipeFlags, pipe, pipe_with};
+
+    #[test]
+    fn packets_come_out_as_a_stream() {
+        if !testkit::needs::Need::Splice.is_met() {
+            return testkit::skip::report("packets_come_out_as_a_stream", "no splice(2) here");
+        }
+        let mut pair = SocketPair::open().unwrap();
+        let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
+        let (drain, sink) = pipe().unwrap();
+        for byte in 1..=3 {
+            rustix::io::write(&feed, &[byte; 1000]).unwrap();
+        }
+        // In the midst of a packet.
+        assert_eq!(pair.fill(source.as_fd(), 2500), Ok(2500));
+        assert_eq!(pair.drain(sink.as_fd()), Ok(2500));
+        assert_eq!(pair.fill(source.as_fd(), 1 << 20), Ok(500));
+        assert_eq!((pair.drain(sink.as_fd()), pair.held()), (Ok(500), 0));
+        assert_eq!(pair.fill(source.as_fd(), 1), Err(Errno::EAGAIN));
+        drop(feed);
+        assert_eq!(pair.fill(source.as_fd(), 1), Ok(0));
+        let mut got = Vec::new();
+        let mut piece = [0; 300];
+        while got.len() < 3000 {
+            let n = rustix::io::read(&drain, &mut piece).unwrap();
+            assert_eq!(n, 300);
+            got.extend_from_slice(&piece);
+        }
+        let expected: Vec<u8> = (1..=3).flat_map(|byte| [byte; 1000]).collect();
+        assert!(got == expected);
+    }
+
+    #[test]
+    fn a_full_pipe_and_one_without_a_reader_take_nothing() {
+        if !testkit::needs::Need::Splice.is_met() {
+            return testkit::skip::report("a_full_pipe_takes_nothing", "no splice(2) here");
+        }
+        let mut pair = SocketPair::open().unwrap();
+        let (source, feed) = pipe().unwrap();
+        rustix::io::write(&feed, b"abc").unwrap();
+        let (drain, sink) = pipe_with(PipeFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&sink, &[0; 4096]).is_ok() {}
+        assert_eq!(pair.fill(source.as_fd(), 10), Ok(3));
+        assert_eq!(
+            (pair.drain(sink.as_fd()), pair.held()),
+            (Err(Errno::EAGAIN), 3)
+        );
+        drop(drain);
+        assert_eq!(
+            (pair.drain(sink.as_fd()), pair.held()),
+            (Err(Errno::EPIPE), 3)
+        );
+        let mut rest = [0; 10];
+        assert_eq!(rustix::io::read(pair.into_reader(), &mut rest), Ok(3));
+        assert_eq!(&rest[..3], b"abc");
+    }
+}
