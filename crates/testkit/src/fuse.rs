@@ -29,6 +29,8 @@ const FOPEN_DIRECT_IO: u32 = 1;
 const FOPEN_NONSEEKABLE: u32 = 4;
 const WRITEBACK_CACHE: u32 = 1 << 16;
 const INIT_EXT: u32 = 1 << 30;
+/// Of what is set: the size.
+const SIZE: u32 = 1 << 3;
 /// Of the second word of flags.
 const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;
 
@@ -38,7 +40,7 @@ pub struct Served<'a> {
     /// What it holds; what is written to it is dropped.
     pub holds: &'a [u8],
     /// The file that it shows, in place of all that is said here of contents and
-    /// size. Its attributes are kept for an hour.
+    /// size, and that is written and cut. Its attributes are kept for an hour.
     pub shows: Option<&'a File>,
     /// The size that it claims to have.
     pub claims: u64,
@@ -176,6 +178,10 @@ fn serve(mut device: &File, served: Served<'_>) {
         served.short
     };
     let moved = |body: &[u8]| word(body, 16).min(most);
+    let shown_or_claimed = || {
+        let claimed = || attributes(served.claims, FILE);
+        served.shows.map_or_else(claimed, attributes_of)
+    };
     let (mut syncs, mut changes) = (0, 0);
     let mut absent = served.absent;
     while let Ok(n @ 40..) = device.read(&mut request) {
@@ -204,7 +210,11 @@ fn serve(mut device: &File, served: Served<'_>) {
             SETATTR if served.slow && is_interrupted(device) => Err(-libc::EINTR),
             SETATTR => {
                 changes += 1;
-                Ok(attributes(served.claims, FILE))
+                // struct fuse_setattr_in: what is valid, and behind a handle the size.
+                if let (Some(shown), true) = (served.shows, word(body, 0) & SIZE != 0) {
+                    shown.set_len(double(body, 16)).expect("it can be cut");
+                }
+                Ok(shown_or_claimed())
             }
             LOOKUP if absent => Err(-libc::ENOENT),
             MKNOD => {
@@ -215,9 +225,7 @@ fn serve(mut device: &File, served: Served<'_>) {
             GETATTR if served.inside && double(&request, 16) == ROOT => {
                 Ok(attributes(0, DIRECTORY))
             }
-            GETATTR => {
-                Ok((served.shows).map_or_else(|| attributes(served.claims, FILE), attributes_of))
-            }
+            GETATTR => Ok(shown_or_claimed()),
             OPEN if served.open != 0 => Err(-served.open),
             OPEN => Ok(words(&[
                 0,
@@ -244,6 +252,10 @@ fn serve(mut device: &File, served: Served<'_>) {
             // struct fuse_write_out.
             WRITE => {
                 let n = moved(body);
+                if let Some(shown) = served.shows {
+                    let written = shown.write_all_at(&body[40..][..n as usize], double(body, 8));
+                    written.expect("it can be written");
+                }
                 if let Some(gets) = served.gets {
                     keep(
                         &mut gets.lock().unwrap(),

@@ -211,7 +211,7 @@ impl Job {
         if file {
             self.written.replace(source, to, &stat)?;
         }
-        if file && stat.st_size > 0 && !self.append {
+        if file && !self.append {
             // A request that is refused for one regular file is refused for all,
             // if the path that takes every pair may be used.
             let alike = kind(from) == FileType::RegularFile && self.reads_and_writes();
@@ -228,7 +228,7 @@ impl Job {
             // After a stop no new contents would follow, and the search for files
             // of the source is incomplete.
             go_on()?;
-            again(|| rustix::fs::ftruncate(&fd, 0))
+            endpoint::cut(fd.as_fd(), stat.st_size == 0)
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Emptying))?;
             endpoint::not_emptied(source_fd, &shown[0], from, &shown[1])?;
         }

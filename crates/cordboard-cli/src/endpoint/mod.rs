@@ -18,6 +18,6 @@ pub use alias::{is_alias, is_directory_alias, not_emptied, not_onto_itself, same
 pub use file_id::Removable;
 pub use name::{Name, file, is_no_path, parse};
 pub use nowhere::nowhere;
-pub use open::{Opened, can_have_holes, has_end, one_file, same_file, sink, source};
+pub use open::{Opened, can_have_holes, cut, has_end, one_file, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};
 pub use standard::{look as look_at_standard, was_closed as standard_was_closed};

@@ -30,8 +30,10 @@ pub struct Opened {
     pub shown: String,
     /// A file that did not exist before.
     pub created: Option<PathBuf>,
-    /// A file with contents that are to be replaced.
+    /// A file that was there, whose contents are to be replaced.
     pub replace: bool,
+    /// It has none, as far as is known: a server may have some by now.
+    seems_empty: bool,
     stream: Option<Way>,
     /// Our direction was shut down.
     ended: bool,
@@ -67,6 +69,7 @@ impl Opened {
             shown: shown.to_owned(),
             created: None,
             replace: false,
+            seems_empty: false,
             stream: None,
             ended: false,
             _file: None,
@@ -149,8 +152,8 @@ impl Opened {
     pub fn empty(&self) -> Result<(), Problem> {
         if self.replace {
             go_on()?;
-            again(|| rustix::fs::ftruncate(self, 0))
-                .map_err(|e| Problem::call(&self.shown, Side::Sink, e, Doing::Emptying))?;
+            let failed = |e| Problem::call(&self.shown, Side::Sink, e, Doing::Emptying);
+            cut(self.as_fd(), self.seems_empty).map_err(failed)?;
         }
         Ok(())
     }
@@ -170,6 +173,16 @@ impl Opened {
             Ok(stat) if stat.st_size > 0 => None,
             _ => left(&self.shown, remove_unused(CWD, path, self.as_fd())),
         }
+    }
+}
+
+/// Throws a file's contents away. One that seems empty is cut too, as `O_TRUNC`
+/// would: the kernel may have kept its size from before another process wrote to
+/// it on the server. Where that is refused, it was empty.
+pub fn cut(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
+    match again(|| rustix::fs::ftruncate(file, 0)) {
+        Err(errno) if seems_empty && errno != rustix::io::Errno::INTR => Ok(()),
+        done => done,
     }
 }
 
@@ -315,9 +328,8 @@ fn sink_path(path: &Path, who: Who<'_>, append: bool) -> Result<Opened, Problem>
         has_end(&stat, who.shown)?;
     }
     let mut opened = Opened::new(Held::Ours(fd), who.shown);
-    opened.replace = !append
-        && stat.st_size > 0
-        && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    (opened.replace, opened.seems_empty) = (!append && file, stat.st_size == 0);
     Ok(opened)
 }
 

@@ -146,6 +146,32 @@ fn what_is_kept_of_a_file_hides_no_alias() {
     }
 }
 
+/// Nor is a sink empty because it was: what has come to it since would stay behind
+/// what is written.
+#[test]
+fn a_sink_that_is_kept_as_empty_is_cut() {
+    let dir = dir();
+    let from = file(&dir, "from", b"new");
+    for command in ["copy", "splice"] {
+        let below = file(&dir, "below", b"");
+        let open = std::fs::File::options().read(true).write(true).open(&below);
+        let shown = Served {
+            shows: Some(&open.unwrap()),
+            ..Served::default()
+        };
+        let mounted = with_file(shown, |above| {
+            assert_eq!(above.metadata().unwrap().len(), 0);
+            std::fs::write(&below, "longer").unwrap();
+            assert_eq!(above.metadata().unwrap().len(), 0, "it is not kept");
+            call([command.as_ref(), from.as_os_str(), above.as_os_str()]).ok();
+            assert_eq!(read(&below), b"new", "{command}");
+        });
+        if !mounted {
+            return testkit::skip::here("no FUSE here");
+        }
+    }
+}
+
 /// To make a file longer, and shorter again, takes its capabilities away.
 #[test]
 fn an_alias_keeps_its_capabilities() {
