@@ -233,7 +233,7 @@ mod tests {
             let sets = || super::super::set_flags(reader.as_fd(), wanted).unwrap();
             let (mut calls, mut ending) = (0, None);
             let mut ends = Some(move || asked.put_back());
-            let made = testkit::midst::at_each(&FCNTL, sets, || {
+            let made = testkit::midst::at_each(&[testkit::refuse::FCNTL], sets, || {
                 if calls == held
                     && let Some(ends) = ends.take()
                 {
@@ -254,11 +254,6 @@ mod tests {
             }
         }
     }
-
-    #[cfg(target_pointer_width = "64")]
-    const FCNTL: [libc::c_long; 1] = [libc::SYS_fcntl];
-    #[cfg(target_pointer_width = "32")]
-    const FCNTL: [libc::c_long; 1] = [libc::SYS_fcntl64];
 
     /// Until it has ended, or sleeps for a lock.
     fn until_it_ends_or_waits(what: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {

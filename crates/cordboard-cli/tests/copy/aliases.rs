@@ -196,6 +196,32 @@ fn an_alias_keeps_its_capabilities() {
     }
 }
 
+/// `chattr +a` refuses a time and a length.
+#[test]
+fn what_may_only_be_appended_to_is_appended_to() {
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let dir = dir();
+    let (from, to) = (file(&dir, "from", b"alike"), overlay.at("upper/to"));
+    std::fs::write(&to, b"other").unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    for name in [&from, &to] {
+        let open = std::fs::File::options().write(true).open(name).unwrap();
+        open.set_modified(time).unwrap();
+    }
+    let only = |sign: &str| Command::new("chattr").arg(sign).arg(&to).output();
+    if !only("+a").is_ok_and(|run| run.status.success()) {
+        return testkit::skip::here("no chattr(1) here, or no such attribute");
+    }
+    for (command, holds) in [("copy", "otheralike"), ("splice", "otheralikealike")] {
+        let run = run(cordboard().args([command, "--append"]).args([&from, &to]));
+        assert_eq!(run.code(), 0, "{command}: {}", run.stderr());
+        assert_eq!(read(&to), holds.as_bytes(), "{command}");
+    }
+    only("-a").unwrap();
+}
+
 /// What is appended to its source would come round for ever.
 #[test]
 fn nothing_is_appended_to_itself_by_another_device_number() {
