@@ -13,6 +13,8 @@ mod interrupted;
 mod rings;
 #[path = "refusals/room.rs"]
 mod room;
+#[path = "refusals/unreadable.rs"]
+mod unreadable;
 #[path = "refusals/waits.rs"]
 mod waits;
 #[path = "refusals/wakes.rs"]

@@ -13,6 +13,7 @@ use super::direct::Room;
 use crate::endpoint::resets::Writer;
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
+use crate::pipe::Unreadable;
 use crate::route::Backend;
 use crate::stage::Stages;
 use crate::sys::{self, again, poll_now};
@@ -79,6 +80,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) truncated: u64,
     /// The side whose call the last step has found interrupted.
     pub(crate) interrupted: Option<Side>,
+    /// Taken from a pipe that is the source, and not to be read: what comes next.
+    pub(crate) unreadable: Option<Unreadable>,
     /// The source had ended, and was opened again before that was told.
     pub(crate) opened_again: bool,
     pub(crate) source_ready: Ready,

@@ -29,7 +29,9 @@ impl Spill {
         &self.bytes[self.start..]
     }
 
-    /// Reads everything out of the pipe, or nothing if memory is unavailable.
+    /// Reads everything out of the pipe, or nothing if memory is unavailable
+    /// (`ENOMEM`). If something in the pipe cannot be read, what stands before it is
+    /// read: `EIO`, or what a file system says, of a page that is not valid any more.
     pub(super) fn take(&mut self, pipe: &mut OwnedPipe) -> Result<(), Errno> {
         self.make_room(pipe.held())?;
         while pipe.held() > 0 {

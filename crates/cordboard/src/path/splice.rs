@@ -257,10 +257,13 @@ impl Splice {
             return Verdict::Blocked(Side::Sink);
         }
         if self.refused.is_some() || copies || !self.spill.rest().is_empty() {
-            if let Err(errno) = self.spill.take(pipe) {
-                return Verdict::Failed(Side::Sink, errno);
-            }
-            return self.spill.write(flow);
+            return match self.spill.take(pipe) {
+                // What stands before it goes first.
+                Err(_) if !self.spill.rest().is_empty() => self.spill.write(flow),
+                Err(Errno::ENOMEM) => Verdict::Failed(Side::Sink, Errno::ENOMEM),
+                Err(errno) => Verdict::Failed(Side::Source, errno),
+                Ok(()) => self.spill.write(flow),
+            };
         }
         let length = usize::try_from(pipe.held()).unwrap_or(usize::MAX);
         let mut flags = SpliceFlags::NONBLOCK;
@@ -367,6 +370,9 @@ impl Splice {
             // A pipe gives no errors but the end: the other side failed.
             Err(errno @ Errno::EPIPE) => Verdict::Failed(Side::Sink, errno),
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
+            // Of the sink, or of a page in the pipe that is not valid any more
+            // (`page_cache_pipe_buf_confirm`, fs/splice.c): a buffer tells.
+            Err(Errno::EIO) if from_pipe && flow.has_next => Verdict::Declined(Errno::EIO.into()),
             Err(errno) if from_pipe => self.refused_or_failed(Side::Sink, errno),
             Err(Errno::EIO) => self.source_says_eio(flow),
             Err(errno) => self.source_failed(flow, errno),
@@ -418,10 +424,16 @@ impl Step for Splice {
 
     fn strand(&mut self) -> Option<Stranded> {
         if !self.spill.rest().is_empty() {
-            // The pipe was emptied for it.
             let rest = Stranded::copied(self.spill.rest());
             self.spill = Spill::default();
-            return Some(rest);
+            // It was emptied for that, but for what could not be read.
+            return Some(match self.private.take() {
+                Some(pipe) if pipe.held() > 0 => Stranded::before(Some(rest), pipe),
+                private => {
+                    self.private = private;
+                    rest
+                }
+            });
         }
         if let Some(stranded) = self.between.strand(&mut self.spill) {
             return stranded.or_else(|| self.strand());
@@ -432,9 +444,12 @@ impl Step for Splice {
             return None;
         }
         // Whoever gets them expects a stream.
-        if self.may_be_packets && self.spill.take(&mut pipe).is_ok() {
-            pipe.release();
-            return self.strand();
+        if self.may_be_packets {
+            let done = self.spill.take(&mut pipe);
+            if done.is_ok() || !self.spill.rest().is_empty() {
+                self.private = Some(pipe);
+                return self.strand();
+            }
         }
         Some(Stranded::Pipe(pipe.into_reader()))
     }

@@ -102,7 +102,16 @@ pub(super) fn read(
             is_unasked: flow.source_ready.is_unasked(),
             is_named: source.kind == Kind::Fifo,
         };
-        return aside.read(fd, into, way);
+        if let Some(unreadable) = &flow.unreadable {
+            return Err(unreadable.errno);
+        }
+        let done = aside.read(fd, into, way);
+        flow.unreadable = aside.unreadable();
+        if let Some(unreadable) = &flow.unreadable {
+            // Of what is left of the size, nothing: it is not reached by these.
+            flow.read += unreadable.pipe.held();
+        }
+        return done;
     }
     match plain(flow, into) {
         Err(Errno::EIO) => end_of_pty(flow),

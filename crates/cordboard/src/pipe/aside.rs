@@ -29,6 +29,14 @@ pub(crate) struct Aside {
     /// The pipe that it is spliced into, kept for the next time.
     pipe: Option<OwnedPipe>,
     nowait: NoWait,
+    unreadable: Option<Unreadable>,
+}
+
+/// What came over, and cannot be read: a page of a file in it is not valid any more
+/// (`page_cache_pipe_buf_confirm`, fs/splice.c).
+pub(crate) struct Unreadable {
+    pub(crate) pipe: OwnedPipe,
+    pub(crate) errno: Errno,
 }
 
 /// How the caller's pipe is read.
@@ -50,7 +58,16 @@ pub(crate) struct Way {
 impl Aside {
     #[cfg(test)]
     pub(super) fn by(nowait: NoWait) -> Aside {
-        Aside { pipe: None, nowait }
+        Aside {
+            nowait,
+            ..Aside::default()
+        }
+    }
+
+    /// What the last read has taken from the pipe and not given: the next bytes, and
+    /// the last.
+    pub(crate) fn unreadable(&mut self) -> Option<Unreadable> {
+        self.unreadable.take()
     }
 
     /// Reads what is there; `EAGAIN` of an empty pipe, blocking or not.
@@ -58,6 +75,7 @@ impl Aside {
     /// # Errors
     ///
     /// `EMSGSIZE`: the next packet is longer, and cannot be taken in part.
+    /// Of `read(2)`, also with bytes that are [unreadable](Aside::unreadable).
     pub(crate) fn read(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -136,11 +154,20 @@ impl Aside {
                 };
             }
         };
-        let done = drain(&mut pipe, &mut into[..moved]);
-        if done.is_ok() {
-            self.pipe = Some(pipe);
-        }
-        Some(done.map(|()| moved))
+        let (got, done) = drain(&mut pipe, &mut into[..moved]);
+        Some(match done {
+            Ok(()) => {
+                self.pipe = Some(pipe);
+                Ok(got)
+            }
+            Err(errno) => {
+                self.unreadable = Some(Unreadable { pipe, errno });
+                match got {
+                    0 => Err(errno),
+                    _ => Ok(got),
+                }
+            }
+        })
     }
 
     /// Gives up what can be had again.
@@ -162,24 +189,24 @@ fn read_what_is_there(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
     done.ok_or(Errno::EINTR)
 }
 
-/// `EAGAIN` is not the answer of a pipe that holds something, and must not be
-/// taken for the source's.
-fn drain(pipe: &mut OwnedPipe, into: &mut [u8]) -> Result<(), Errno> {
+/// All that came over; how much of it, and whether that was all. `EAGAIN` is not the
+/// answer of a pipe that holds something, and must not be taken for the source's.
+fn drain(pipe: &mut OwnedPipe, into: &mut [u8]) -> (usize, Result<(), Errno>) {
     let (mut got, mut refused) = (0, 0);
     while got < into.len() {
         match rustix::io::read(pipe.reader().as_fd(), &mut into[got..]) {
-            Ok(0) => return Err(Errno::EIO),
+            Ok(0) => return (got, Err(Errno::EIO)),
             Ok(more) => {
                 pipe.drained(more);
                 got += more;
             }
             Err(Refused::INTR) => {}
             Err(Refused::AGAIN) if refused < 100 => refused += 1,
-            Err(Refused::AGAIN) => return Err(Errno::EIO),
-            Err(errno) => return Err(errno.into()),
+            Err(Refused::AGAIN) => return (got, Err(Errno::EIO)),
+            Err(errno) => return (got, Err(errno.into())),
         }
     }
-    Ok(())
+    (got, Ok(()))
 }
 
 #[cfg(test)]

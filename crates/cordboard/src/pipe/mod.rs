@@ -12,7 +12,7 @@ mod uncut;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-pub(crate) use aside::{Aside, Way};
+pub(crate) use aside::{Aside, Unreadable, Way};
 pub(crate) use lent::Lent;
 pub(crate) use nowait::NoWait;
 pub(crate) use pool::{acquire, acquire_pair, release_pair};
@@ -82,6 +82,52 @@ impl OwnedPipe {
             }
         }
         Some(pipe)
+    }
+
+    /// Takes over what is in another, as much as there is room for: as a stream,
+    /// without the flags of packets, where a socket pair is available.
+    pub(crate) fn append(&mut self, mut other: OwnedPipe) {
+        self.resize(LARGEST);
+        match acquire_pair() {
+            Ok(mut pair) => {
+                while self.append_by(&mut pair, &mut other) {}
+                release_pair(pair);
+            }
+            Err(_) => while self.append_whole(&mut other) {},
+        }
+    }
+
+    /// `false` once there is nothing left, or no room.
+    fn append_by(&mut self, pair: &mut SocketPair, other: &mut OwnedPipe) -> bool {
+        if pair.held() == 0 {
+            return match pair.fill(other.reader(), other.held() as usize) {
+                Ok(n) => {
+                    other.drained(n);
+                    n > 0
+                }
+                Err(errno) => errno == Errno::EINTR,
+            };
+        }
+        match pair.drain(self.writer()) {
+            Ok(n) => {
+                self.filled(n);
+                n > 0
+            }
+            Err(errno) => errno == Errno::EINTR,
+        }
+    }
+
+    fn append_whole(&mut self, other: &mut OwnedPipe) -> bool {
+        use rustix::pipe::{SpliceFlags, splice};
+        let (rest, flags) = (other.held() as usize, SpliceFlags::NONBLOCK);
+        match splice(other.reader(), None, self.writer(), None, rest, flags) {
+            Ok(n) => {
+                other.drained(n);
+                self.filled(n);
+                n > 0
+            }
+            Err(errno) => errno == rustix::io::Errno::INTR,
+        }
     }
 
     /// Asks for this capacity in bytes. A refusal leaves it as it is, which

@@ -82,6 +82,7 @@ impl Transfer<'_> {
             }
             self.drain(waiter, &mut verdict);
         }
+        let unreadable = (self.flow.unreadable.as_ref()).map_or(0, |rest| rest.pipe.held());
         let stranded = self.give_back();
         if let Some(walk) = &mut self.walk
             && let Err(errno) = walk.end(&mut self.flow)
@@ -109,6 +110,7 @@ impl Transfer<'_> {
         // Of other bytes than were read, where stages change them.
         let handed_back = match &stranded {
             Some(Stranded::Buffer(bytes)) if self.flow.stages.transforms() => bytes.len() as u64,
+            Some(Stranded::Pipe(_)) if self.flow.stages.transforms() => unreadable,
             _ if self.flow.stages.transforms() => 0,
             _ => self.flow.read - self.flow.written,
         };
@@ -234,8 +236,16 @@ impl Transfer<'_> {
     /// What was read and not written: back to the source, or to the caller.
     fn give_back(&mut self) -> Option<Stranded> {
         self.put_back();
-        let (_, path) = self.current.as_mut()?;
-        if path.holds() { path.strand() } else { None }
+        let held = (self.current.as_mut())
+            .filter(|(_, path)| path.holds())
+            .and_then(|(_, path)| path.strand());
+        match self.flow.unreadable.take() {
+            // Not behind what the stages have made.
+            Some(unreadable) if held.is_none() || !self.flow.stages.transforms() => {
+                Some(Stranded::before(held, unreadable.pipe))
+            }
+            _ => held,
+        }
     }
 
     /// What can go back to the source, does.

@@ -324,6 +324,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         written: 0,
         truncated: 0,
         interrupted: None,
+        unreadable: None,
         opened_again: false,
         source_ready,
         sink_ready,

@@ -173,6 +173,25 @@ impl Stranded {
         copy.extend_from_slice(bytes);
         Stranded::Buffer(copy)
     }
+
+    /// These bytes, and behind them what is in this pipe; only these, if no pipe
+    /// takes both.
+    pub(crate) fn before(held: Option<Stranded>, pipe: OwnedPipe) -> Stranded {
+        let bytes = match held {
+            Some(Stranded::Buffer(bytes)) => bytes,
+            Some(Stranded::Datagrams(all)) => all.concat(),
+            Some(before @ Stranded::Pipe(_)) => return before,
+            None => Vec::new(),
+        };
+        match OwnedPipe::holding(&bytes) {
+            Some(mut all) => {
+                all.append(pipe);
+                Stranded::Pipe(all.into_reader())
+            }
+            None if bytes.is_empty() => Stranded::Pipe(pipe.into_reader()),
+            None => Stranded::Buffer(bytes),
+        }
+    }
 }
 
 /// Report and stranded bytes of a transfer that has ended.
