@@ -400,3 +400,47 @@ fn a_hole_is_made_in_a_range_of_its_own() {
     assert_eq!(counts(&bytes_of(&sink))[9], 4096, "{report:?}");
     assert_eq!(common::position(&sink), 65_536 + 4096, "{report:?}");
 }
+
+/// What has come at the source's end has a range of the sink of its own as well.
+#[test]
+fn what_comes_at_the_end_is_not_written_over_what_others_write() {
+    let name = "what_comes_at_the_end_is_not_written_over_what_others_write";
+    if forcible(&[Sendfile]).is_empty() {
+        return;
+    }
+    let data = [1; 3000];
+    let (source, sink) = (
+        common::file_with(&data[..1000]),
+        tempfile::tempfile().unwrap(),
+    );
+    let growing = Growing {
+        file: &source,
+        data: &data,
+    };
+    let mut report = None;
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[Sendfile])).unwrap();
+    let body = || report = Some(transfer.observe(growing).run().report);
+    let mut calls = 0;
+    let others = || {
+        calls += 1;
+        if calls == 2 {
+            (&sink).write_all(&[9; 4096]).unwrap();
+        }
+    };
+    if testkit::midst::at_each(&[libc::SYS_sendfile], body, others).is_none() {
+        return testkit::skip::report(name, "calls of another thread cannot be held");
+    }
+    let report = report.unwrap();
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 3000),
+        "{report:?}"
+    );
+    let found = bytes_of(&sink);
+    assert_eq!(found.len(), 3000 + 4096, "{report:?}");
+    assert_eq!(
+        (counts(&found)[1], counts(&found)[9]),
+        (3000, 4096),
+        "{report:?}"
+    );
+}

@@ -4,19 +4,48 @@
 use super::Flow;
 use super::cursor::Cursor;
 
+/// How much of the source there is, and its size.
+#[derive(Debug, Clone, Copy)]
+struct There {
+    bytes: u64,
+    size: u64,
+}
+
 impl Flow<'_> {
     /// The source's next bytes, no more than these, become this transfer's alone,
     /// for a call that does not lock the source's position. Returns how many the
     /// call may ask for.
     pub(crate) fn claim_source(&mut self, length: usize) -> usize {
-        if self.claims_source() && self.from == Cursor::Position {
-            let there = self.before_its_size().unwrap_or(0);
-            self.from.claim(self.source.fd(), there.min(length as u64));
+        let there = self.there_is();
+        self.claim_of_source(length, there)
+    }
+
+    fn claim_of_source(&mut self, length: usize, there: Option<There>) -> usize {
+        if self.claims_source()
+            && self.from == Cursor::Position
+            && let Some(There { bytes, size }) = there
+        {
+            self.from.claim(self.source.fd(), bytes.min(length as u64));
             // If others have taken some of it, the claim goes past the end.
-            let size = self.source.facts().size.unwrap_or(0);
             self.from.end_at(self.source.fd(), size);
         }
         within(self.from, length)
+    }
+
+    /// What the source says that it has from here on: at the end of what it had
+    /// when the transfer began it may have grown. `None` without a size.
+    fn there_is(&self) -> Option<There> {
+        let (here, size) = (self.counted_place()?, self.source.facts().size?);
+        let up_to = |size: u64| There {
+            bytes: size.saturating_sub(here),
+            size,
+        };
+        let claims = self.claims_source() || self.claims_sink();
+        if claims && here >= size {
+            let now = rustix::fs::fstat(self.source_fd());
+            return Some(up_to(now.map_or(size, |now| now.st_size as u64)));
+        }
+        Some(up_to(size))
     }
 
     /// The source's position is one to be claimed.
@@ -87,11 +116,16 @@ impl Flow<'_> {
 
     /// The same for a call that moves bytes from one to the other.
     pub(crate) fn claim_both(&mut self, length: usize) -> usize {
-        let length = self.claim_source(length);
-        match self.before_its_size() {
+        let there = self.there_is();
+        let length = self.claim_of_source(length, there);
+        match there {
             // The call is to find the end.
-            Some(0) => within(self.to, length),
-            _ => self.claim_sink(length),
+            Some(There { bytes: 0, .. }) => within(self.to, length),
+            Some(There { bytes, .. }) => {
+                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+                self.claim_sink(length.min(bytes))
+            }
+            None => self.claim_sink(length),
         }
     }
 

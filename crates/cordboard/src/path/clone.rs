@@ -77,7 +77,7 @@ impl Step for Clone {
         if length == 0 {
             return Verdict::Declined("the source has no size to go by".into());
         }
-        flow.claim_both(usize::try_from(length).unwrap_or(usize::MAX));
+        flow.claim_found(length, size);
         let (from, to) = match (flow.source_place(), flow.sink_place()) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(errno), _) | (_, Err(errno)) => return Verdict::Declined(errno.into()),
