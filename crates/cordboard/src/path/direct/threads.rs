@@ -155,22 +155,40 @@ impl ByThreads {
         }
     }
 
-    /// Waits for the bell, which one completion at least has rung or will ring; for
-    /// a moment where it cannot be waited for (a filter, `RLIMIT_NOFILE`, memory):
-    /// while blocks are in flight there is no way to fail.
+    /// Something is on its way, and nothing has been told.
+    fn is_to_be_told(&self) -> bool {
+        let state = self.shared.state();
+        state.told.is_empty() && state.busy + state.queue.len() > 0
+    }
+
+    /// Waits for the bell, but not for ever: a thread does not ring it where a
+    /// filter refuses it the look whether it is still there. For a moment where it
+    /// cannot be waited for (a filter, `RLIMIT_NOFILE`, memory): while blocks are
+    /// in flight there is no way to fail.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`.
     fn wait(&self) -> Result<(), Errno> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        use rustix::thread::{NanosleepRelativeResult, nanosleep};
+        const LOOK: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 20_000_000,
+        };
         const MOMENT: Timespec = Timespec {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         };
         let mut bell = [PollFd::new(&self.files.bell, PollFlags::IN)];
-        match poll(&mut bell, None) {
-            Err(rustix::io::Errno::INTR) => return Err(Errno::EINTR),
-            Err(_) => _ = rustix::thread::nanosleep(&MOMENT),
-            Ok(_) => {}
+        match poll(&mut bell, Some(&LOOK)) {
+            Ok(_) => Ok(()),
+            Err(rustix::io::Errno::INTR) => Err(Errno::EINTR),
+            Err(_) => match nanosleep(&MOMENT) {
+                NanosleepRelativeResult::Interrupted(_) => Err(Errno::EINTR),
+                _ => Ok(()),
+            },
         }
-        Ok(())
     }
 }
 
@@ -183,13 +201,9 @@ impl Ring for ByThreads {
 
     fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
         self.start();
-        let nothing = {
-            let state = self.shared.state();
-            let waiting = state.busy + state.queue.len();
-            state.told.is_empty() && waiting > 0
-        };
-        if wait && nothing {
+        while wait && self.is_to_be_told() {
             self.wait()?;
+            self.files.bell.clear();
         }
         self.files.bell.clear();
         told.append(&mut self.shared.state().told);
