@@ -2,6 +2,7 @@
 
 mod bad_sectors;
 mod closed;
+mod cut;
 mod endings;
 mod flow;
 mod no_thread;

@@ -234,13 +234,6 @@ impl Direct {
             Ok(offsets) => offsets,
             Err(errno) => return Some(Verdict::Declined(errno.into())),
         };
-        let mut moved = 0;
-        if let Fate::Cut(bytes) = fate {
-            moved = bytes as u64 / self.unit * self.unit;
-            if let Err(verdict) = account(flow, moved) {
-                return Some(verdict);
-            }
-        }
         self.careful = 0;
         let errno = match fate {
             Fate::ReadFailed(errno) | Fate::WriteFailed(errno) => errno,
@@ -264,7 +257,7 @@ impl Direct {
             }
         }
         self.by_hand = from + length;
-        Some(Verdict::Moved(moved))
+        Some(Verdict::Moved(0))
     }
 
     /// A piece through the page cache: a head or a tail, the end, or what

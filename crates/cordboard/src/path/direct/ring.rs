@@ -29,7 +29,7 @@ pub(super) enum Fate {
     Short,
     /// The source failed: nothing of it was written.
     ReadFailed(Errno),
-    /// The sink took so many bytes of it and no more.
+    /// The sink took so many bytes of it, not yet counted, and no more.
     Cut(usize),
     /// The sink failed.
     WriteFailed(Errno),

@@ -70,7 +70,8 @@ impl Window {
         }
     }
 
-    /// Takes off the blocks at the front that are written; their bytes.
+    /// Takes off the blocks at the front that are written, and what is written
+    /// of the first that is not; their bytes.
     pub(super) fn advance(&mut self) -> u64 {
         let mut bytes = 0;
         while let Some(front) = self.entries.front()
@@ -79,11 +80,18 @@ impl Window {
             bytes += front.length;
             self.entries.pop_front();
         }
+        if let Some(front) = self.entries.front_mut()
+            && let Some(Fate::Cut(written)) = &mut front.fate
+        {
+            let written = std::mem::take(written) as u64;
+            front.length -= written;
+            bytes += written;
+        }
         bytes
     }
 
     /// Once nothing is in flight: the first block that did not go through, and
-    /// its length. Those behind it are forgotten.
+    /// the length of what is left of it. Those behind it are forgotten.
     pub(super) fn give_up(&mut self) -> Option<(Fate, u64)> {
         debug_assert!(self.is_idle(), "given up with blocks in flight");
         let first = self.entries.front().map(|e| (e.fate, e.length));
@@ -136,6 +144,21 @@ mod tests {
         let first = window.give_up();
         assert_eq!(first, Some((Fate::WriteFailed(Errno::ENOSPC), 3)));
         assert_eq!(window.give_up(), None);
+    }
+
+    /// A short write counts as soon as all before it is written, and once.
+    #[test]
+    fn what_is_written_of_a_block_counts() {
+        let mut window = Window::default();
+        let slots: Vec<usize> = (0..3).map(|_| window.open(10).unwrap()).collect();
+        window.learn(slots[1], Fate::Cut(7));
+        assert_eq!(window.advance(), 0);
+        window.learn(slots[0], Fate::Written);
+        assert_eq!((window.advance(), window.advance()), (17, 0));
+        assert!(window.is_broken());
+        window.learn(slots[2], Fate::Written);
+        assert_eq!(window.advance(), 0);
+        assert_eq!(window.give_up(), Some((Fate::Cut(0), 3)));
     }
 
     /// A slot that is free again may be taken while the block that had it
