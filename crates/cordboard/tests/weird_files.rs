@@ -313,3 +313,27 @@ fn the_last_bytes_that_a_file_can_have() {
         assert_eq!(drain.join().unwrap().unwrap(), 300_000);
     }
 }
+
+/// A FIFO that was opened before it had a writer: `read(2)` finds its end, which
+/// `poll(2)` does not show.
+#[test]
+fn a_fifo_that_never_had_a_writer_has_ended() {
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+    let _dog = common::watchdog("a_fifo_that_never_had_a_writer_has_ended");
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join("fifo");
+    mknodat(CWD, &name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let source = open(&name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+    for request in
+        common::any_and_each(&[cordboard::PathName::Splice, cordboard::PathName::ReadWrite])
+    {
+        let sink = tempfile::tempfile().unwrap();
+        let report = common::run(&source, &sink, request).report;
+        assert_eq!(
+            (report.ended, report.read),
+            (cordboard::Ended::Eof, 0),
+            "{report:?}"
+        );
+        assert_eq!(common::position(&sink), 0, "{report:?}");
+    }
+}

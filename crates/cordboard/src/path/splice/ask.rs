@@ -3,7 +3,7 @@
 use rustix::pipe::SpliceFlags;
 
 use super::super::{Flow, Verdict};
-use crate::endpoint::Side;
+use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::{self, OwnedPipe};
 use crate::route::Why;
@@ -38,6 +38,8 @@ pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, V
         return Ok(step);
     }
     match sys::unsent(flow.source_fd()) {
+        // Its end need not show: the call tells (`fifo_open`, fs/pipe.c).
+        Ok(0) if flow.source.kind() == Kind::Fifo => Ok(flow.claim_sink(step.min(1))),
         Ok(0) => Err(match flow.source_has_ended() {
             Ok(true) => Verdict::Ended,
             _ => Verdict::Blocked(Side::Source),
