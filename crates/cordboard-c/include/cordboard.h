@@ -140,7 +140,11 @@ struct cord_report {
     size_t struct_size;
     // Bytes taken from the source.
     uint64_t read;
-    // Bytes that the sink accepted.
+    // Bytes that the sink accepted, from its first on without a gap. If a
+    // block fails past the page cache (`direct`), blocks behind it may be in
+    // the sink: they do not count. A file that they made longer is cut off
+    // again; what they replaced within its old length, or in a block device,
+    // is gone.
     uint64_t written;
     // Bytes taken from the source that the sink did not accept and that could
     // not be put back: `cord_stranded` hands them over.

@@ -61,7 +61,11 @@ impl fmt::Display for Ended {
 pub struct Report {
     /// Bytes taken from the source.
     pub read: u64,
-    /// Bytes the sink accepted.
+    /// Bytes the sink accepted, from its first on without a gap. Where blocks
+    /// are carried in any order ([`PathName::Direct`]) and one fails, others
+    /// behind it may be in the sink: they do not count. A file that they made
+    /// longer is cut off again; what they replaced within its old length, or in a
+    /// block device, is gone.
     pub written: u64,
     /// Bytes taken from the source that the sink did not accept and that could
     /// not be put back; they are handed over in [`Outcome::stranded`].
