@@ -304,7 +304,7 @@ fn max_size() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd};
 
     use super::*;
 
@@ -360,6 +360,36 @@ mod tests {
             theirs == Some(true)
                 && before.0.is_some_and(|id| id.1 == before.1)
                 && again.id == before.0
+        }));
+    }
+
+    #[test]
+    fn a_pair_is_used_again_if_it_is_empty_and_its_own() {
+        use testkit::child;
+        let _alone = alone();
+        assert!(child::in_a_child(|| {
+            let number = |pair: &SocketPair| rustix::fs::fstat(pair.reader()).unwrap().st_ino;
+            let (source, feed) = rustix::pipe::pipe().unwrap();
+            rustix::io::write(&feed, b"left over").unwrap();
+            let mut pair = acquire_pair().unwrap();
+            let first = number(&pair);
+            pair.fill(source.as_fd(), 4).unwrap();
+            release_pair(pair);
+            let pair = acquire_pair().unwrap();
+            let second = number(&pair);
+            let reader = pair.reader().as_raw_fd();
+            release_pair(pair);
+            let pair = acquire_pair().unwrap();
+            let kept = number(&pair) == second;
+            release_pair(pair);
+            // The host has a file of its own under that number.
+            let null = std::fs::File::open("/dev/null").unwrap();
+            child::copy_to(null.as_raw_fd(), reader, true);
+            let pair = acquire_pair().unwrap();
+            let third = number(&pair);
+            let fine = pair.is_here() && pair.reader().as_raw_fd() != reader;
+            let theirs = child::inode(reader) == child::inode(null.as_raw_fd());
+            first != second && kept && third != second && fine && theirs
         }));
     }
 
