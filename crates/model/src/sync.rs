@@ -59,6 +59,9 @@ impl Bell {
     }
 }
 
+/// What it is that a thread reads first is not modelled: it sleeps under a lock.
+pub(crate) struct Mark;
+
 /// Something that happens once. Of the sleeps some are interrupted.
 #[derive(Debug)]
 pub(crate) struct Event {
@@ -83,7 +86,11 @@ impl Event {
         *self.happened.lock().unwrap()
     }
 
-    pub(crate) fn sleep(&self, _: Duration) {
+    pub(crate) fn mark(&self) -> Mark {
+        Mark
+    }
+
+    pub(crate) fn sleep(&self, _: Mark, _: Duration) {
         let happened = self.happened.lock().unwrap();
         if !*happened && !by_chance() {
             drop(self.changed.wait(happened).unwrap());

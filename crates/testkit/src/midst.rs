@@ -3,7 +3,7 @@
 //! another thread does what it likes.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -45,7 +45,7 @@ pub fn refusing(
             }
             drop(ended);
         });
-        let (listener, done) = listener.recv().ok()?;
+        let (listener, done) = first(&listener)?;
         let mut count = 0;
         let mut decided = None;
         loop {
@@ -74,6 +74,18 @@ pub fn refusing(
         }
         Some(count)
     })
+}
+
+/// What comes first. It is asked for, since a thread that sleeps for it is woken
+/// by a call, which may be one of those that are held by then.
+fn first<T>(comes: &Receiver<T>) -> Option<T> {
+    loop {
+        match comes.try_recv() {
+            Ok(come) => return Some(come),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => std::thread::yield_now(),
+        }
+    }
 }
 
 /// Has this thread's calls handed to whoever gets the listener.

@@ -130,11 +130,16 @@ impl<O: Ending> Completion<O> {
     /// each sleep how long that may be; it is asked again after a signal's
     /// handler. `false`: it has said `None`. No lock is taken.
     pub(crate) fn wait_for_end(&self, mut most: impl FnMut() -> Option<Duration>) -> bool {
-        while !self.ended.has_happened() {
+        loop {
+            // Before both looks: what happens after them, a fork too, is not
+            // slept through.
+            let mark = self.ended.mark();
+            if self.ended.has_happened() {
+                return true;
+            }
             let Some(most) = most() else { return false };
-            self.ended.sleep(most);
+            self.ended.sleep(mark, most);
         }
-        true
     }
 
     /// The end, or a promise to wake this task when it comes. The waker is

@@ -245,7 +245,8 @@ impl Running {
                 return None;
             }
             // A handler may fork between that look and the sleep: the child then
-            // sleeps no longer than the wait has taken so far.
+            // does not sleep. (Before Linux 4.14 it sleeps no longer than the
+            // wait has taken so far.)
             let most = next;
             next = (2 * next).min(LATER);
             if most > SOON {

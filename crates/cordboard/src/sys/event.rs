@@ -1,9 +1,13 @@
 //! Something that happens once.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::thread::futex;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::wiped::{self, WORDS};
 
 const NOT_YET: u32 = 0;
 /// A thread waits for it.
@@ -12,8 +16,16 @@ const HAPPENED: u32 = 2;
 
 /// Something that happens once, and that any number of threads can wait for:
 /// `futex(2)`. It needs no descriptor and no lock.
+///
+/// A child of `fork(2)` never sleeps by what its parent has read: threads sleep
+/// on a word of a page that is empty in a child, which several events share.
+/// Where the kernel has no such page, they sleep on the event itself.
 #[derive(Debug)]
 pub(crate) struct Event(AtomicU32);
+
+/// What a thread has read before its last look whether it has to sleep. Never 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark(u32);
 
 impl Event {
     pub(crate) fn new() -> Event {
@@ -22,25 +34,84 @@ impl Event {
 
     /// It happens. No system call is made where nobody waits.
     pub(crate) fn happen(&self) {
-        if self.0.swap(HAPPENED, Ordering::AcqRel) == AWAITED {
-            let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX as u32);
+        if self.0.swap(HAPPENED, Ordering::AcqRel) != AWAITED {
+            return;
         }
+        let (all, flags) = (i32::MAX as u32, futex::Flags::PRIVATE);
+        let _ = match self.word() {
+            Some((word, bit)) => {
+                word.store(fresh(), Ordering::Release);
+                futex::wake_bitset(word, flags, all, bit)
+            }
+            None => futex::wake(&self.0, flags, all),
+        };
     }
 
     pub(crate) fn has_happened(&self) -> bool {
         self.0.load(Ordering::Acquire) == HAPPENED
     }
 
-    /// Sleeps until it happens, for so long at most. It may return earlier, and
-    /// does so after a signal's handler, whatever `SA_RESTART` says: the wait
-    /// has a timeout (signal(7)).
-    pub(crate) fn sleep(&self, most: Duration) {
+    /// To be asked for before a thread looks whether it has to sleep, and in
+    /// which process.
+    pub(crate) fn mark(&self) -> Mark {
+        let Some((word, _)) = self.word() else {
+            return Mark(AWAITED);
+        };
+        match word.load(Ordering::Acquire) {
+            0 => {
+                let first = fresh();
+                let order = (Ordering::AcqRel, Ordering::Acquire);
+                let before = word.compare_exchange(0, first, order.0, order.1);
+                Mark(before.err().unwrap_or(first))
+            }
+            now => Mark(now),
+        }
+    }
+
+    /// Sleeps until it happens, for so long at most; not in another process than
+    /// the one that has made the mark. It may return earlier, and does so after
+    /// a signal's handler, whatever `SA_RESTART` says: the wait has a timeout
+    /// (signal(7)).
+    pub(crate) fn sleep(&self, mark: Mark, most: Duration) {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         let before = self.0.compare_exchange(NOT_YET, AWAITED, order.0, order.1);
-        if before != Err(HAPPENED)
-            && let Ok(most) = most.try_into()
-        {
-            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, AWAITED, Some(&most));
+        let Ok(most) = Timespec::try_from(most) else {
+            return;
+        };
+        if before == Err(HAPPENED) {
+            return;
+        }
+        let flags = futex::Flags::PRIVATE;
+        let _ = match self.word() {
+            Some((word, bit)) => {
+                let until = clock_gettime(ClockId::Monotonic).checked_add(most);
+                futex::wait_bitset(word, flags, mark.0, until.as_ref(), bit)
+            }
+            None => futex::wait(&self.0, flags, mark.0, Some(&most)),
+        };
+    }
+
+    /// Where threads sleep, and the bit by which they are not woken for most of
+    /// the others that share it.
+    fn word(&self) -> Option<(&'static AtomicU32, NonZeroU32)> {
+        let page = wiped::page()?;
+        // Fibonacci hashing: the high bits depend on all of the address.
+        let hash = (&raw const self.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let word = (hash >> 32) as usize % WORDS;
+        let bit = NonZeroU32::MIN.get() << (hash >> 59);
+        Some((&page.words[word], NonZeroU32::new(bit)?))
+    }
+}
+
+/// For a word: not 0, and nothing that one has had, in this process or in one
+/// before it.
+fn fresh() -> u32 {
+    static GIVEN: AtomicU32 = AtomicU32::new(1);
+    loop {
+        // Counted before it is used: no fork in between gives it twice.
+        let next = GIVEN.fetch_add(1, Ordering::AcqRel);
+        if next != 0 {
+            return next;
         }
     }
 }
@@ -52,24 +123,81 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3600);
 
+    fn waits(event: &Event) {
+        loop {
+            let mark = event.mark();
+            if event.has_happened() {
+                return;
+            }
+            event.sleep(mark, LONG);
+        }
+    }
+
     #[test]
     fn all_who_wait_hear_of_it() {
         let event = Arc::new(Event::new());
-        event.sleep(Duration::ZERO);
+        event.sleep(event.mark(), Duration::ZERO);
         assert!(!event.has_happened());
         let one = || {
             let event = Arc::clone(&event);
-            std::thread::spawn(move || {
-                while !event.has_happened() {
-                    event.sleep(LONG);
-                }
-            })
+            std::thread::spawn(move || waits(&event))
         };
         let all = [one(), one()];
         event.happen();
         for thread in all {
             thread.join().unwrap();
         }
-        event.sleep(LONG);
+        event.sleep(event.mark(), LONG);
+    }
+
+    /// Each is woken by its own event, whichever comes first.
+    #[test]
+    fn two_that_share_a_word_both_hear_of_it() {
+        for first in [0, 1] {
+            // More than there are words.
+            let events: Vec<Event> = (0..=WORDS).map(|_| Event::new()).collect();
+            let word = |n: usize| events[n].word().map(|(word, _)| std::ptr::from_ref(word));
+            let pairs = (0..events.len()).flat_map(|n| (0..n).map(move |m| [n, m]));
+            let mut sharing = pairs.filter(|[n, m]| word(*n) == word(*m));
+            let both = sharing.next().unwrap().map(|n| &events[n]);
+            std::thread::scope(|scope| {
+                let threads = both.map(|event| scope.spawn(move || waits(event)));
+                for event in both {
+                    while event.0.load(Ordering::Acquire) != AWAITED {
+                        std::thread::yield_now();
+                    }
+                }
+                let mut threads = threads.map(Some);
+                for n in [first, 1 - first] {
+                    both[n].happen();
+                    threads[n].take().unwrap().join().unwrap();
+                }
+            });
+        }
+    }
+
+    /// Nobody would wake it: a signal's handler may fork between a thread's last
+    /// look and its sleep.
+    #[test]
+    fn a_child_does_not_sleep_by_its_parents_mark() {
+        if wiped::page().is_none() {
+            return testkit::skip::here("no page that fork(2) leaves empty");
+        }
+        let event = Event::new();
+        for _ in 0..3 {
+            let mark = event.mark();
+            assert!(testkit::child::in_a_child(|| {
+                testkit::child::ends_soon();
+                event.sleep(mark, LONG);
+                // Nor once the word is in use there.
+                let child = event.mark();
+                event.sleep(mark, LONG);
+                // The child's own one is as good as another.
+                let (word, _) = event.word().unwrap();
+                word.load(Ordering::Acquire) == child.0 && child.0 != mark.0
+            }));
+            let (word, _) = event.word().unwrap();
+            word.store(fresh(), Ordering::Release);
+        }
     }
 }

@@ -40,6 +40,7 @@ mod spawn;
 mod table;
 mod told;
 mod unreadable;
+mod wiped;
 
 pub(crate) use again::again;
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use super::wiped;
 
 /// Tells a process from those that it has been forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +21,15 @@ impl Stamp {
     /// The process's number alone would not do: in a PID namespace of its own
     /// (`unshare(2)`) a child can have the same one as its parent.
     ///
-    /// A page that `fork(2)` leaves empty has it: `madvise(2)`,
-    /// `MADV_WIPEONFORK`, since Linux 4.14. Before, it is the process's number.
+    /// A page that `fork(2)` leaves empty has it, since Linux 4.14. Before, it
+    /// is the process's number.
     pub(crate) fn here() -> Stamp {
         /// How many have been given out, to this process or to one before it.
         static GIVEN: AtomicU64 = AtomicU64::new(0);
-        let Some(page) = page() else {
+        let Some(page) = wiped::page() else {
             return Stamp(NUMBER | u64::from(std::process::id()));
         };
+        let page = &page.stamp.0;
         match page.load(Ordering::Acquire) {
             0 => {
                 // Counted before it is used: no fork in between gives it twice.
@@ -46,51 +47,6 @@ impl Stamp {
     pub(crate) fn is_here(self) -> bool {
         self == Stamp::here()
     }
-}
-
-/// The start of a page that is empty after each `fork(2)`. `None`: the kernel
-/// has none such.
-fn page() -> Option<&'static AtomicU64> {
-    static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-    /// In its place, where there is none.
-    static NONE: AtomicU64 = AtomicU64::new(0);
-    let none = ptr::from_ref(&NONE).cast_mut();
-    let mut page = PAGE.load(Ordering::Acquire);
-    if page.is_null() {
-        let fresh = wiped_page().unwrap_or(none);
-        let order = (Ordering::AcqRel, Ordering::Acquire);
-        page = match PAGE.compare_exchange(page, fresh, order.0, order.1) {
-            Ok(_) => fresh,
-            // A page too many, which stays: this happens once.
-            Err(first) => first,
-        };
-    }
-    // SAFETY: NONE, or the start of a page that is mapped, all zeros at first,
-    // and never unmapped.
-    (page != none).then(|| unsafe { &*page })
-}
-
-fn wiped_page() -> Option<*mut AtomicU64> {
-    const SIZE: usize = 4096;
-    // Miri has neither `madvise` nor `fork`.
-    if cfg!(miri) {
-        return None;
-    }
-    let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-    let page = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), SIZE, flags.0, flags.1) };
-    let page = page.ok()?;
-    // SAFETY: no advice has this number. Some emulators (qemu's user mode)
-    // agree to whatever they are advised, and do nothing.
-    let lies = unsafe { libc::madvise(page, SIZE, -1) } == 0;
-    // SAFETY: the mapping is ours, and has nothing in it that could be lost.
-    let wiped = unsafe { rustix::mm::madvise(page, SIZE, Advice::LinuxWipeOnFork) };
-    if wiped.is_ok() && !lies {
-        return Some(page.cast());
-    }
-    // SAFETY: made above, and nobody has seen it.
-    let _ = unsafe { rustix::mm::munmap(page, SIZE) };
-    None
 }
 
 /// A value that is made at its first use, and made anew in a child of

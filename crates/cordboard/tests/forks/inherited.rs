@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use cordboard::{Ended, Engine, PathName, Request, Running, Stranded, Transfer, start};
 use testkit::child::{Heir, in_a_child};
@@ -176,4 +177,105 @@ fn a_child_keeps_no_end_of_a_transfer_that_is_being_synced() {
     assert_eq!((syncs, &left[..]), (1, &[true][..]));
     let report = report.unwrap();
     assert_eq!((report.ended, report.written), (Ended::Size, 3));
+}
+
+/// The child that [`fork_here`] has made, or -1; 0 in that child.
+static FORKED: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn fork_here(_: libc::c_int) {
+    // SAFETY: the child looks at a few words of memory, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // Sooner than a sleep of that length ends.
+        testkit::child::ends_soon();
+    }
+    FORKED.store(child, Ordering::Release);
+}
+
+/// For SIGUSR1; a call that it interrupts is made again.
+fn install(handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: all zeros are no flags, and an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the handler calls what a handler may.
+    let done = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+    assert_eq!(done, 0);
+}
+
+/// The child's status; to be asked for once.
+fn status_of(child: i32) -> i32 {
+    let mut status = -1;
+    // SAFETY: waits for a child that nobody else waits for.
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(waited, child);
+    status
+}
+
+/// A thread that waits for an end has looked whose transfer it is and makes the
+/// call that it sleeps in, when a signal comes whose handler forks. The child
+/// makes the same call, in which nobody would wake it.
+#[test]
+fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
+    let name = "inherited::a_child_that_is_forked_before_the_sleep_does_not_sleep";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    // So many sleeps that fail at once make the next one last a minute.
+    const BEFORE: usize = 14;
+    install(fork_here);
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let running = start(&source, &sink, common::any()).unwrap();
+    let (running, waits) = (&running, &AtomicI32::new(0));
+    let body = || {
+        waits.store(rustix::thread::gettid().as_raw_pid(), Ordering::Release);
+        running.wait_for_end();
+        if FORKED.load(Ordering::Acquire) == 0 {
+            testkit::child::end(running.status().ended);
+        }
+    };
+    let status = std::thread::scope(|scope| {
+        let ends = scope.spawn(|| {
+            while FORKED.load(Ordering::Acquire) < 0 {
+                std::thread::yield_now();
+            }
+            let status = status_of(FORKED.load(Ordering::Acquire));
+            running.cancel();
+            status
+        });
+        let calls = testkit::midst::refusing(&[libc::SYS_futex], body, |call| {
+            if call == BEFORE {
+                let thread = waits.load(Ordering::Acquire);
+                let process = std::process::id();
+                // SAFETY: takes integers; the thread waits for this one.
+                let sent =
+                    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
+                assert_eq!(sent, 0);
+                while FORKED.load(Ordering::Acquire) < 0 {
+                    std::thread::yield_now();
+                }
+            }
+            (call < BEFORE).then_some(libc::EINTR)
+        });
+        if calls.is_none() {
+            // SAFETY: the child ends at once.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                testkit::child::end(true);
+            }
+            FORKED.store(child, Ordering::Release);
+            testkit::skip::report("a child", "calls of another thread cannot be held");
+        } else {
+            // The parent's, which is made again, and the child's.
+            assert!(calls >= Some(BEFORE + 2), "{calls:?}");
+        }
+        ends.join().unwrap()
+    });
+    assert_eq!(
+        status, 0,
+        "the child sleeps, or takes the transfer for its own"
+    );
+    assert_eq!(running.try_wait().unwrap().report.ended, Ended::Cancelled);
 }
