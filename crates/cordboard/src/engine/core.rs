@@ -14,7 +14,7 @@ use super::station::Station;
 use super::workers::Work;
 use crate::errno::Errno;
 use crate::guarded::guarded;
-use crate::sys::{Spawned, Stamp, Thread};
+use crate::sys::{Event, Spawned, Stamp, Thread};
 use crate::threads::{self, Pool, Work as _};
 use crate::transfer::{Next, Place, Poll, Turn};
 
@@ -160,15 +160,21 @@ impl Core {
     /// watch ends the transfers of the sleeping thread; the other threads end
     /// theirs by themselves.
     pub(super) fn end_without_waking(&self) {
-        while self.is_active() {
+        while self.is_active() && !self.is_inherited() {
             self.main.seat().doubt();
             std::thread::sleep(HELD_UP);
         }
     }
 
-    /// Waits for all threads but the first one, which has ended.
+    /// Waits for this to happen; not in a child of `fork(2)`.
+    pub(super) fn waits_for(&self, event: &Event) -> bool {
+        event.wait_in(self.process)
+    }
+
+    /// Waits for all threads but the first one, which has ended. A child of
+    /// `fork(2)`, which has none, waits for none.
     pub(super) fn join(&self) {
-        loop {
+        while !self.is_inherited() {
             // A thread that takes over gets a watch of its own.
             let watches = std::mem::take(&mut *self.watches());
             if watches.is_empty() {
@@ -177,6 +183,9 @@ impl Core {
             for thread in watches {
                 thread.join();
             }
+        }
+        if self.is_inherited() {
+            return;
         }
         let disk = self.disk().take();
         if let Some((_, thread)) = disk {

@@ -40,7 +40,7 @@ use self::status::Live;
 use self::timers::Alarm;
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::{self, PerProcess, Spawned, duplicate};
+use crate::sys::{self, Event, PerProcess, Spawned, duplicate};
 use crate::threads;
 use crate::transfer::{Awake, Clock, Control, Course, Failure, Refusal, Request, Transfer};
 
@@ -95,6 +95,8 @@ pub struct Engine {
     core: Arc<Core>,
     backend: Backend,
     reactor: Mutex<Option<Spawned>>,
+    /// Its threads have ended.
+    shut: Event,
 }
 
 impl Engine {
@@ -132,6 +134,7 @@ impl Engine {
             core,
             backend,
             reactor: Mutex::new(Some(thread)),
+            shut: Event::new(),
         })
     }
 
@@ -223,7 +226,8 @@ impl Engine {
     ///
     /// On one of this engine's own threads, as in an
     /// [`on_end`](Running::on_end), it returns without waiting. In a child of
-    /// `fork(2)` it only closes what the child has inherited.
+    /// `fork(2)` it only closes what the child has inherited, also where a
+    /// signal's handler has made that child meanwhile.
     pub fn shutdown(&self) {
         if self.core.is_inherited() {
             return self.core.close_inherited();
@@ -232,16 +236,27 @@ impl Engine {
         if threads::is_of(self.core.number) {
             return;
         }
-        // Held until all is done: whoever comes second waits as well.
         let mut thread = (self.reactor.lock()).unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = thread.take() {
-            if self.core.is_closed() {
-                // It sleeps, and nothing wakes it any more.
-                return self.core.end_without_waking();
+        let first = thread.take();
+        // Not held meanwhile: a child of fork(2) would wait for it for ever.
+        drop(thread);
+        match first {
+            // It sleeps, and nothing wakes it any more.
+            Some(_) if self.core.is_closed() => self.core.end_without_waking(),
+            Some(thread) => {
+                thread.join();
+                self.core.join();
             }
-            thread.join();
-            self.core.join();
+            // Whoever comes second waits as well.
+            None => {
+                self.core.waits_for(&self.shut);
+            }
         }
+        if self.core.is_inherited() {
+            // A signal's handler has forked meanwhile.
+            return self.core.close_inherited();
+        }
+        self.shut.happen();
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::Stamp;
 use super::wiped::{self, WORDS};
 
 const NOT_YET: u32 = 0;
@@ -91,6 +92,23 @@ impl Event {
         };
     }
 
+    /// Waits until it happens. `false`: this is another process, in which it does
+    /// not happen, perhaps since a `fork(2)` of a signal's handler.
+    pub(crate) fn wait_in(&self, process: Stamp) -> bool {
+        /// For a kernel where a child may sleep.
+        const AGAIN: Duration = Duration::from_secs(60);
+        loop {
+            let mark = self.mark();
+            if self.has_happened() {
+                return true;
+            }
+            if !process.is_here() {
+                return false;
+            }
+            self.sleep(mark, AGAIN);
+        }
+    }
+
     /// Where threads sleep, and the bit by which they are not woken for most of
     /// the others that share it.
     fn word(&self) -> Option<(&'static AtomicU32, NonZeroU32)> {
@@ -124,13 +142,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     fn waits(event: &Event) {
-        loop {
-            let mark = event.mark();
-            if event.has_happened() {
-                return;
-            }
-            event.sleep(mark, LONG);
-        }
+        assert!(event.wait_in(Stamp::here()));
     }
 
     #[test]

@@ -8,10 +8,11 @@
 //! stack still has a guard page (`pthread_attr_setguardsize(3)`).
 
 use std::ffi::{CStr, c_int, c_void};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use super::{Event, Stamp};
 use crate::errno::Errno;
 use crate::guarded::guarded;
 
@@ -21,9 +22,12 @@ const STACK: usize = 2 << 20;
 /// A thread that was started. Dropped, it goes on alone.
 #[derive(Debug)]
 pub(crate) struct Spawned {
-    id: libc::pthread_t,
-    /// Of what its body has until it has ended.
-    alive: Weak<()>,
+    /// Until it is joined.
+    id: Option<libc::pthread_t>,
+    /// A child of `fork(2)` does not have it.
+    process: Stamp,
+    /// Its body.
+    ended: Arc<Event>,
 }
 
 // SAFETY: an identifier, a pointer in some C libraries, that any thread may
@@ -34,7 +38,16 @@ unsafe impl Send for Spawned {}
 struct Start {
     name: &'static CStr,
     body: Box<dyn FnOnce() + Send>,
-    alive: Arc<()>,
+    ends: Ends,
+}
+
+/// Dropped when a thread's body has ended.
+struct Ends(Arc<Event>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.happen();
+    }
 }
 
 /// Starts a thread with the calling thread's signal mask. A panic of its body
@@ -48,12 +61,16 @@ pub(crate) fn spawn(
     name: &'static CStr,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<Spawned, Errno> {
-    let alive = Arc::new(());
-    let known = Arc::downgrade(&alive);
+    let ended = Arc::new(Event::new());
+    let ends = Ends(Arc::clone(&ended));
     let body = Box::new(body);
-    let start = Box::into_raw(Box::new(Start { name, body, alive }));
+    let start = Box::into_raw(Box::new(Start { name, body, ends }));
     match create(start) {
-        Ok(id) => Ok(Spawned { id, alive: known }),
+        Ok(id) => Ok(Spawned {
+            id: Some(id),
+            process: Stamp::here(),
+            ended,
+        }),
         Err(errno) => {
             // SAFETY: made above; no thread has begun that would take it.
             drop(unsafe { Box::from_raw(start) });
@@ -90,33 +107,44 @@ fn create_with(
 extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     // SAFETY: made by `spawn`, which leaves it to the thread that begins.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
-    let Start { name, body, alive } = *start;
+    let Start { name, body, ends } = *start;
     // Only for whoever looks.
     let _ = rustix::thread::set_name(name);
     guarded(body);
-    drop(alive);
+    drop(ends);
     ptr::null_mut()
 }
 
 impl Spawned {
     /// Its body has ended.
     pub(crate) fn is_finished(&self) -> bool {
-        self.alive.strong_count() == 0
+        self.ended.has_happened()
     }
 
-    /// Waits until it has ended.
-    pub(crate) fn join(self) {
-        let this = ManuallyDrop::new(self);
-        // EDEADLK, if it is the calling one, is nothing to wait for. SAFETY:
-        // neither joined nor detached before, since both take the handle.
-        unsafe { libc::pthread_join(this.id, ptr::null_mut()) };
+    /// Waits until it has ended; not for the calling one, and not in a child of
+    /// `fork(2)`, which a signal's handler may make meanwhile.
+    pub(crate) fn join(mut self) {
+        // SAFETY: takes nothing.
+        let this = unsafe { libc::pthread_self() };
+        if self.id == Some(this) || !self.ended.wait_in(self.process) {
+            return;
+        }
+        if let Some(id) = self.id.take() {
+            // SAFETY: neither joined nor detached before, since both take the
+            // number.
+            unsafe { libc::pthread_join(id, ptr::null_mut()) };
+        }
     }
 }
 
 impl Drop for Spawned {
     fn drop(&mut self) {
-        // SAFETY: neither joined nor detached before.
-        unsafe { libc::pthread_detach(self.id) };
+        if let Some(id) = self.id.take()
+            && self.process.is_here()
+        {
+            // SAFETY: neither joined nor detached before, and this process's.
+            unsafe { libc::pthread_detach(id) };
+        }
     }
 }
 

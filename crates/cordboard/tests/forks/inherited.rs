@@ -203,6 +203,17 @@ fn install(handler: extern "C" fn(libc::c_int)) {
     assert_eq!(done, 0);
 }
 
+/// Has this thread fork, in the midst of what it does.
+fn forks_in(thread: i32) {
+    let process = std::process::id();
+    // SAFETY: takes integers; the thread is there, and has a handler.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
+    assert_eq!(sent, 0);
+    while FORKED.load(Ordering::Acquire) < 0 {
+        std::thread::yield_now();
+    }
+}
+
 /// The child's status; to be asked for once.
 fn status_of(child: i32) -> i32 {
     let mut status = -1;
@@ -248,14 +259,7 @@ fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
         let calls = testkit::midst::refusing(&[libc::SYS_futex], body, |call| {
             if call == BEFORE {
                 let thread = waits.load(Ordering::Acquire);
-                let process = std::process::id();
-                // SAFETY: takes integers; the thread waits for this one.
-                let sent =
-                    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
-                assert_eq!(sent, 0);
-                while FORKED.load(Ordering::Acquire) < 0 {
-                    std::thread::yield_now();
-                }
+                forks_in(thread);
             }
             (call < BEFORE).then_some(libc::EINTR)
         });
@@ -278,4 +282,66 @@ fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
         "the child sleeps, or takes the transfer for its own"
     );
     assert_eq!(running.try_wait().unwrap().report.ended, Ended::Cancelled);
+}
+
+/// Threads wait for an engine to shut down, which takes long, and a signal's
+/// handler forks in one of them: the child has none of the engine's threads, and
+/// waits for none.
+#[test]
+fn a_child_that_is_forked_in_a_shutdown_does_not_wait() {
+    let name = "inherited::a_child_that_is_forked_in_a_shutdown_does_not_wait";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    install(fork_here);
+    let engine = &Engine::new(Default::default()).unwrap();
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let transfer = Transfer::owning(source.into(), sink.into(), common::any());
+    let running = engine.start(transfer.unwrap()).unwrap();
+    let (ends, ended) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    running.on_end(move |_| {
+        ends.send(()).unwrap();
+        released.recv().unwrap_err();
+    });
+    let shuts = || {
+        let (tell, told) = std::sync::mpsc::channel();
+        let body = move || {
+            tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+            engine.shutdown();
+            if FORKED.load(Ordering::Acquire) == 0 {
+                testkit::child::end(true);
+            }
+        };
+        (body, told)
+    };
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for which in ["the first to wait", "the second to wait"] {
+            let (body, told) = shuts();
+            scope.spawn(body);
+            threads.push(told.recv().unwrap());
+            if threads.len() == 1 {
+                ended.recv().unwrap();
+            }
+            let thread = *threads.last().unwrap();
+            until_it_sleeps(thread);
+            FORKED.store(-1, Ordering::Release);
+            forks_in(thread);
+            let status = status_of(FORKED.load(Ordering::Acquire));
+            assert_eq!(status, 0, "{which}: the child waits");
+        }
+        drop(release);
+    });
+    assert_eq!(running.wait().report.ended, Ended::Cancelled);
+}
+
+/// In a call that waits: `shutdown` has no other.
+fn until_it_sleeps(thread: i32) {
+    let stat = format!("/proc/self/task/{thread}/stat");
+    while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+        std::thread::yield_now();
+    }
 }

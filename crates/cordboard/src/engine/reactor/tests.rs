@@ -59,10 +59,14 @@ fn an_engine_whose_thread_is_ending_is_not_usable() {
         assert!(child::in_a_child(|| {
             let core = Arc::new(Core::new(1).unwrap());
             core.begins();
+            // Without a thread, there is none to wait for.
+            let shut = sys::Event::new();
+            shut.happen();
             let engine = Engine {
                 core,
                 backend: Backend::Auto,
                 reactor: Mutex::new(None),
+                shut,
             };
             child::close_from(3);
             if is_lost {
