@@ -9,7 +9,7 @@ mod common;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use common::{any, only, pattern, run, watchdog, with_control};
+use common::{any, only, pattern, read_packets, run, watchdog, with_control};
 use cordboard::PathName::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Errno, Report, Request, Size, Stage, Transfer, start};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -120,7 +120,7 @@ fn packets_that_pass_through_a_buffer_are_whole() {
         assert_eq!(report.written, expected as u64);
         assert!(read_shortly(out) == data[..expected]);
         // What was not asked for is where it was.
-        assert!(read_all(source) == data[expected..]);
+        assert!(read_packets(source) == data[expected..]);
     }
 }
 
@@ -187,22 +187,11 @@ fn a_packet_that_cannot_be_cut_stays() {
                 let expected = expected as usize;
                 let got = match way {
                     "datagrams" => common::datagrams::all(&out).concat(),
-                    _ => read_all(out),
+                    _ => read_packets(out),
                 };
                 assert!(got == data[..expected], "{case}");
-                assert!(read_all(source) == data[expected..], "{case}");
+                assert!(read_packets(source) == data[expected..], "{case}");
             }
-        }
-    }
-}
-
-/// With room for a whole packet.
-fn read_all(reader: OwnedFd) -> Vec<u8> {
-    let (mut all, mut packet) = (Vec::new(), [0; 4096]);
-    loop {
-        match rustix::io::read(&reader, &mut packet).unwrap() {
-            0 => return all,
-            n => all.extend_from_slice(&packet[..n]),
         }
     }
 }
@@ -249,7 +238,7 @@ fn a_sink_in_packet_mode_gets_packets() {
                     assert!(packet[..4000] == *part);
                 }
             } else {
-                assert!(read_all(out) == data, "{case}");
+                assert!(read_packets(out) == data, "{case}");
             }
         }
     }
@@ -347,7 +336,7 @@ fn packets_behind_a_stream_are_whole_in_any_buffer() {
                 "{case}"
             );
             assert!(got[..expected] == data[..expected], "{case}");
-            assert!(read_all(source) == data[expected..all], "{case}");
+            assert!(read_packets(source) == data[expected..all], "{case}");
         }
     }
 }

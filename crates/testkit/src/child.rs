@@ -24,7 +24,7 @@ pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
 /// A child that hangs ends by a signal, and its status says so: a watchdog, from
 /// now on.
 pub fn ends_soon() {
-    // SAFETY: takes an integer; nobody handles the signal.
+    // SAFETY: takes an integer; the signal has no handler.
     unsafe { libc::alarm(20) };
 }
 

@@ -197,8 +197,10 @@ impl Job {
         told: &mut Told,
     ) -> Result<Made, Hitch> {
         let files = ((source_fd, from), (fd.as_fd(), &stat));
-        let shown = [source, to].map(|place| place.shown().to_string());
-        let alias = || endpoint::is_alias(files.0, files.1, (source, &shown[1]), self.append);
+        let alias = || match self.append {
+            true => Ok(endpoint::is_kept_alias(files.0, files.1)),
+            false => endpoint::is_alias(files.0, files.1, (source, to)),
+        };
         if id(&stat) == id(from) || alias()? {
             return Err(endpoint::one_file(to.shown(), source)
                 .help("nothing was written: copy it to another name")
@@ -230,7 +232,7 @@ impl Job {
             go_on()?;
             endpoint::cut(fd.as_fd(), stat.st_size == 0)
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Emptying))?;
-            endpoint::not_emptied(source_fd, &shown[0], from, &shown[1])?;
+            endpoint::not_emptied(source_fd, source, from, to)?;
         }
         let before = match self.append && file {
             true => u64::try_from(stat.st_size).unwrap_or(0),

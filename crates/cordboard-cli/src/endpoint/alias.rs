@@ -35,7 +35,7 @@ pub fn same_contents(
 ) -> Result<Stat, Problem> {
     let (from, to) = same_file(source, source_shown, sink, sink_shown)?;
     let files = ((source, &from), (sink, &to));
-    match is_alias(files.0, files.1, (&source_shown, sink_shown), false)? {
+    match is_alias(files.0, files.1, (&source_shown, &sink_shown))? {
         true => Err(one_file(sink_shown, &source_shown)
             .help("two file systems show it; nothing was written: take another name")),
         false => Ok(from),
@@ -55,41 +55,43 @@ pub fn not_onto_itself(
     let (Ok(from), Ok(to)) = (fstat(source), fstat(sink)) else {
         return Ok(());
     };
-    let shown = sink_shown.to_string();
-    let refused = |problem| Problem {
-        side: None,
-        ..problem
-    };
-    let found = is_alias((source, &from), (sink, &to), (source_shown, &shown), true);
-    if !found.map_err(refused)? {
+    if !is_kept_alias((source, &from), (sink, &to)) {
         return Ok(());
     }
     let text = format!("it is the source too, {source_shown}, which would grow for ever");
-    let problem = Problem::refused(shown, Side::Sink, Errno::EINVAL, text);
-    Err(refused(problem).help("two file systems show it: give a size, or write to another file"))
+    let problem = Problem {
+        side: None,
+        ..Problem::refused(sink_shown.to_string(), Side::Sink, Errno::EINVAL, text)
+    };
+    Err(problem.help("two file systems show it: give a size, or write to another file"))
+}
+
+/// Whether the source changes as the sink does, which keeps its contents, since
+/// they are appended to. It gets no other length, because another process may append
+/// to it too: what only its owner could find out is not found.
+pub fn is_kept_alias(source: Looked<'_>, sink: Looked<'_>) -> bool {
+    alike(source, sink).is_some_and(|to| by_own_time(source, sink, &to) == Some(true))
 }
 
 /// Whether the source changes as the sink does. Asked only of files on two file
-/// systems that are alike in size and time, and put back. A sink that `keeps` its
-/// contents, since they are appended to, gets no other length, because another
-/// process may append to it too: what only its owner could find out is not found.
+/// systems that are alike in size and time, and put back.
 pub fn is_alias(
     source: Looked<'_>,
     sink: Looked<'_>,
-    (source_shown, sink_shown): (&dyn Display, &str),
-    keeps: bool,
+    (source_shown, sink_shown): (&dyn Display, &dyn Display),
 ) -> Result<bool, Problem> {
     let Some(to) = alike(source, sink) else {
         return Ok(false);
     };
-    let (source, sink) = (source.0, sink.0);
-    let by_time = by_time((source, sink), &to, |times| futimens(sink, times));
-    match by_time {
-        Some(true) => return Ok(true),
-        _ if keeps || is_sealed(sink) => return Ok(false),
-        // A server may agree to a time and leave it as it was.
-        _ => {}
+    let by_time = by_own_time(source, sink, &to);
+    if by_time == Some(true) {
+        return Ok(true);
     }
+    let (source, sink) = (source.0, sink.0);
+    if is_sealed(sink) {
+        return Ok(false);
+    }
+    // A server may agree to a time and leave it as it was.
     by_length(source, sink, &to).or_else(|errno| {
         go_on()?;
         if by_time.is_some() {
@@ -98,7 +100,7 @@ pub fn is_alias(
         let errno = Errno::from(errno);
         let text = format!("it may be the same file as the source, {source_shown}: {errno} asking");
         Err(
-            Problem::refused(sink_shown, Side::Sink, Errno::EINVAL, text)
+            Problem::refused(sink_shown.to_string(), Side::Sink, Errno::EINVAL, text)
                 .help("nothing was written: remove it first, or take another name"),
         )
     })
@@ -140,6 +142,10 @@ pub fn is_directory_alias(source: Looked<'_>, directory: Looked<'_>) -> bool {
         let set = |times: &Timestamps| utimensat(here, c".", times, AtFlags::empty());
         by_time((there, here), &to, set) == Some(true)
     })
+}
+
+fn by_own_time(source: Looked<'_>, (sink, _): Looked<'_>, to: &Now) -> Option<bool> {
+    by_time((source.0, sink), to, |times| futimens(sink, times))
 }
 
 /// Whether the source's time is earlier as the sink's is. `None`: that is unknown,
@@ -222,9 +228,9 @@ fn put_back(source: BorrowedFd<'_>, mut call: impl FnMut() -> rustix::io::Result
 /// A source that had bytes has none, now that the sink was emptied.
 pub fn not_emptied(
     source: BorrowedFd<'_>,
-    source_shown: &str,
+    source_shown: &dyn Display,
     before: &Stat,
-    sink_shown: &str,
+    sink_shown: &dyn Display,
 ) -> Result<(), Problem> {
     let file = kind(before) == FileType::RegularFile;
     if !file || before.st_size == 0 || now(source).is_ok_and(|now| now.size > 0) {
@@ -232,7 +238,7 @@ pub fn not_emptied(
     }
     let text = format!("its contents were lost as {sink_shown} was emptied");
     Err(
-        Problem::refused(source_shown, Side::Source, Errno::ENODATA, text)
+        Problem::refused(source_shown.to_string(), Side::Source, Errno::ENODATA, text)
             .help("the two are one file, or another process has emptied it"),
     )
 }
@@ -249,7 +255,7 @@ mod tests {
     #[test]
     fn a_source_that_was_emptied_with_the_sink_is_told_of() {
         let file = tempfile::tempfile().unwrap();
-        let emptied = |before: &Stat| not_emptied(file.as_fd(), "from", before, "to");
+        let emptied = |before: &Stat| not_emptied(file.as_fd(), &"from", before, &"to");
         let empty = fstat(&file).unwrap();
         file.set_len(5).unwrap();
         let before = fstat(&file).unwrap();
@@ -288,7 +294,10 @@ mod tests {
                     testkit::refuse::refuse(&[libc::SYS_utimensat], libc::EPERM);
                 }
                 let [source, sink] = [(files[0].as_fd(), &from), (files[1].as_fd(), &to)];
-                found = is_alias(source, sink, (&"from", "to"), keeps).ok();
+                found = match keeps {
+                    true => Some(is_kept_alias(source, sink)),
+                    false => is_alias(source, sink, (&"from", &"to")).ok(),
+                };
             };
             let Some(made) = testkit::midst::at_each(&[FTRUNCATE], ask, || {}) else {
                 return testkit::skip::here("no seccomp_unotify(2) here");

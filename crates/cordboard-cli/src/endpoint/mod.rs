@@ -14,7 +14,9 @@ mod stand_in;
 mod standard;
 mod unix;
 
-pub use alias::{is_alias, is_directory_alias, not_emptied, not_onto_itself, same_contents};
+pub use alias::{
+    is_alias, is_directory_alias, is_kept_alias, not_emptied, not_onto_itself, same_contents,
+};
 pub use file_id::Removable;
 pub use name::{Name, file, is_no_path, parse};
 pub use nowhere::nowhere;

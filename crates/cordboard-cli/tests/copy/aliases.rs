@@ -89,8 +89,8 @@ fn a_limit_hides_no_alias() {
     }
 }
 
-/// Only the owner sets a file's time, which would show it too: where nobody can
-/// tell, nothing is thrown away.
+/// A changed time would show it too, but only the owner sets a file's time. Where it
+/// stays unknown, nothing is thrown away.
 #[test]
 fn what_may_be_an_alias_is_not_emptied() {
     let Some(overlay) = Overlay::mount() else {
@@ -107,7 +107,7 @@ fn what_may_be_an_alias_is_not_emptied() {
     for name in ["", "upper", "merged"] {
         allow(&overlay.at(name), 0o755);
     }
-    // The binary may be where nobody else may look.
+    // Another user may not reach the directory that the binary is in.
     std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
     for command in ["copy", "splice"] {
         // A test that forks meanwhile may hold the new file open for writing.

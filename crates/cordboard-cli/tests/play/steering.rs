@@ -289,8 +289,8 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
         {
             return false;
         }
-        // What is typed is for whoever has the terminal: to read it would stop the
-        // film. It looks at that before it tells of the frame the second time.
+        // What is typed is for the foreground job: to read it would stop the film. The
+        // film looks at that before it tells of the frame the second time.
         let mut tells = || {
             signal(id, Signal::USR1);
             let told = until("a line, or a stop", || {

@@ -247,7 +247,7 @@ impl Engine {
                 thread.join();
                 self.core.join();
             }
-            // Whoever comes second waits as well.
+            // A second caller waits as well.
             None => {
                 self.core.waits_for(&self.shut);
             }

@@ -64,17 +64,9 @@ impl Flow<'_> {
         }
     }
 
-    /// A call has read so many bytes at this offset. Where the position cannot be
-    /// moved behind them, the transfer goes on without it.
+    /// A call has read so many bytes at this offset.
     pub(crate) fn was_read(&mut self, offset: Option<u64>, bytes: u64) {
-        match (self.from, offset) {
-            (Cursor::Position, Some(at)) => {
-                if self.move_source(bytes as i64).is_err() {
-                    self.from = Cursor::At(at + bytes);
-                }
-            }
-            _ => self.from.advance(bytes),
-        }
+        self.from.used(self.source.fd(), offset, bytes);
     }
 
     /// Others have moved the source's position since it was moved here: moved back
@@ -96,14 +88,7 @@ impl Flow<'_> {
 
     /// As [`Flow::was_read`], of the sink.
     pub(crate) fn was_written(&mut self, offset: Option<u64>, bytes: u64) {
-        match (self.to, offset) {
-            (Cursor::Position, Some(at)) => {
-                if self.move_sink(bytes as i64).is_err() {
-                    self.to = Cursor::At(at + bytes);
-                }
-            }
-            _ => self.to.advance(bytes),
-        }
+        self.to.used(self.sink.fd(), offset, bytes);
     }
 
     /// The same for the sink, where as many bytes are at hand.

@@ -65,6 +65,19 @@ impl Cursor {
         }
     }
 
+    /// A call has moved so many bytes at this offset, and not the position. Where the
+    /// position cannot be moved behind them, the transfer goes on without it.
+    pub(super) fn used(&mut self, fd: BorrowedFd<'_>, offset: Option<u64>, bytes: u64) {
+        match (*self, offset) {
+            (Cursor::Position, Some(at)) => {
+                if move_cursor(self, fd, bytes as i64).is_err() {
+                    *self = Cursor::At(at + bytes);
+                }
+            }
+            _ => self.advance(bytes),
+        }
+    }
+
     /// Moves the descriptor's position past the next `bytes`, which are then this
     /// transfer's. Where that is refused, the position stays in use.
     pub(super) fn claim(&mut self, fd: BorrowedFd<'_>, bytes: u64) {

@@ -32,7 +32,7 @@ use super::spill::Spill;
 use super::{COULD_WAIT, Flow, Step, Verdict, needs_room, stream};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::pipe::{self, OwnedPipe};
+use crate::pipe::{self, Kept, OwnedPipe};
 use crate::route::Why;
 use crate::transfer::Stranded;
 use rustix::pipe::SpliceFlags;
@@ -278,12 +278,26 @@ impl Splice {
             Ok(rustix::pipe::splice(reader, None, sink, to, length, flags)?)
         });
         match done {
+            Ok(n @ 1..) => {
+                pipe.drained(n);
+                self.announced = flags.contains(SpliceFlags::MORE);
+            }
+            Err(errno @ (Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS)) => {
+                self.refused = Some(errno);
+                return Verdict::Moved(0);
+            }
+            _ => {}
+        }
+        self.sink_says(flow, done)
+    }
+
+    /// What came of a call that gives the sink what was taken before.
+    fn sink_says(&mut self, flow: &mut Flow<'_>, done: Result<usize, Errno>) -> Verdict {
+        match done {
             // A sink that takes none of what is there will not take it later.
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
             Ok(n) => {
-                pipe.drained(n);
                 self.moved = true;
-                self.announced = flags.contains(SpliceFlags::MORE);
                 flow.to.advance(n as u64);
                 flow.gave(n as u64);
                 self.lent_moved(flow, Side::Sink, n);
@@ -291,10 +305,6 @@ impl Splice {
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
-            Err(errno @ (Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS)) => {
-                self.refused = Some(errno);
-                Verdict::Moved(0)
-            }
             Err(errno) => Verdict::Failed(Side::Sink, errno),
         }
     }
@@ -319,14 +329,17 @@ impl Splice {
             return Verdict::Blocked(Side::Sink);
         }
         if from_pipe && to_pipe {
-            match self.enter_pair(flow, polled) {
+            if !polled && self.between.finds_nothing(flow) {
+                return Verdict::Blocked(Side::Source);
+            }
+            match self.enter_pair(flow) {
                 Some(Ok(())) => return self.leave_pair(flow),
                 Some(Err(verdict)) => return verdict,
                 None => {}
             }
         }
         let length = match (from_pipe, to_pipe) {
-            (true, true) => self.step_of_a_stream(flow, polled),
+            (true, true) => self.step_of_a_stream(flow),
             (true, false) => what_is_there(flow, self.step),
             (false, _) => Ok(flow.claim_source(flow.want(self.step))),
         };
@@ -409,7 +422,7 @@ impl Step for Splice {
     }
 
     fn held(&self) -> u64 {
-        let private = self.private.as_ref().map_or(0, OwnedPipe::held);
+        let private = self.private.as_ref().map_or(0, Kept::held);
         private + self.between.held() + self.spill.rest().len() as u64
     }
 
@@ -435,8 +448,12 @@ impl Step for Splice {
                 }
             });
         }
-        if let Some(stranded) = self.between.strand(&mut self.spill) {
-            return stranded.or_else(|| self.strand());
+        if let Some(mut pair) = self.between.take_held() {
+            if self.spill.take(&mut pair).is_err() {
+                return Some(Stranded::Pipe(pair.into_reader()));
+            }
+            pipe::release_pair(pair);
+            return self.strand();
         }
         let mut pipe = self.private.take()?;
         if pipe.held() == 0 {

@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::Flow;
 use crate::endpoint::{Kind, is_pty_master};
 use crate::errno::Errno;
-use crate::pipe::{Aside, Way};
+use crate::pipe::{Aside, Kept, Way};
 use crate::sys::{self, poll_now};
 
 /// Flags of a receive that may wait, or may not.

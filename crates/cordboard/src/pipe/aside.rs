@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::PollFlags;
 use rustix::io::Errno as Refused;
 
-use super::{DEFAULT, NoWait, OwnedPipe, acquire, capacity, packets, shows, uncut};
+use super::{DEFAULT, Kept, NoWait, OwnedPipe, acquire, capacity, packets, shows, uncut};
 use crate::errno::Errno;
 use crate::sys::{again, unsent};
 

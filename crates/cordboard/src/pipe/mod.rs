@@ -2,6 +2,7 @@
 //! neither is a pipe.
 
 mod aside;
+mod kept;
 mod left;
 mod lent;
 mod nowait;
@@ -13,6 +14,7 @@ mod uncut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 pub(crate) use aside::{Aside, Unreadable, Way};
+pub(crate) use kept::Kept;
 pub(crate) use lent::Lent;
 pub(crate) use nowait::NoWait;
 pub(crate) use pool::{acquire, acquire_pair, release_pair};
@@ -21,7 +23,7 @@ pub(crate) use socket_pair::SocketPair;
 use rustix::event::{PollFlags, Timespec};
 
 use crate::errno::Errno;
-use crate::sys::{beyond, identity, poll_now};
+use crate::sys::{Identity, beyond, identity, poll_now};
 
 /// The largest private pipe: what is fastest for sockets, and what an
 /// unprivileged process may have by default (`fs.pipe-max-size`).
@@ -39,7 +41,7 @@ pub(crate) struct OwnedPipe {
     reader: OwnedFd,
     writer: OwnedFd,
     /// Its device and inode; `None`: not known.
-    id: Option<(u64, u64)>,
+    id: Option<Identity>,
     capacity: usize,
     /// What was asked for.
     wanted: usize,
@@ -88,46 +90,35 @@ impl OwnedPipe {
     /// without the flags of packets, where a socket pair is available.
     pub(crate) fn append(&mut self, mut other: OwnedPipe) {
         self.resize(LARGEST);
-        match acquire_pair() {
-            Ok(mut pair) => {
-                while self.append_by(&mut pair, &mut other) {}
-                release_pair(pair);
-            }
-            Err(_) => while self.append_whole(&mut other) {},
-        }
-    }
-
-    /// `false` once there is nothing left, or no room.
-    fn append_by(&mut self, pair: &mut SocketPair, other: &mut OwnedPipe) -> bool {
-        if pair.held() == 0 {
-            return match pair.fill(other.reader(), other.held() as usize) {
-                Ok(n) => {
-                    other.drained(n);
-                    n > 0
+        let mut pair = acquire_pair().ok();
+        loop {
+            let moved = match &mut pair {
+                Some(pair) if pair.held() > 0 => {
+                    let gone = pair.drain(self.writer());
+                    gone.inspect(|n| self.filled(*n))
                 }
-                Err(errno) => errno == Errno::EINTR,
+                Some(pair) => {
+                    let taken = pair.fill(other.reader(), other.held() as usize);
+                    taken.inspect(|n| other.drained(*n))
+                }
+                None => self.take_over(&mut other),
             };
-        }
-        match pair.drain(self.writer()) {
-            Ok(n) => {
-                self.filled(n);
-                n > 0
+            if !matches!(moved, Ok(1..) | Err(Errno::EINTR)) {
+                break;
             }
-            Err(errno) => errno == Errno::EINTR,
+        }
+        if let Some(pair) = pair {
+            release_pair(pair);
         }
     }
 
-    fn append_whole(&mut self, other: &mut OwnedPipe) -> bool {
+    fn take_over(&mut self, other: &mut OwnedPipe) -> Result<usize, Errno> {
         use rustix::pipe::{SpliceFlags, splice};
         let (rest, flags) = (other.held() as usize, SpliceFlags::NONBLOCK);
-        match splice(other.reader(), None, self.writer(), None, rest, flags) {
-            Ok(n) => {
-                other.drained(n);
-                self.filled(n);
-                n > 0
-            }
-            Err(errno) => errno == rustix::io::Errno::INTR,
-        }
+        let n = splice(other.reader(), None, self.writer(), None, rest, flags)?;
+        other.drained(n);
+        self.filled(n);
+        Ok(n)
     }
 
     /// Asks for this capacity in bytes. A refusal leaves it as it is, which
@@ -155,50 +146,10 @@ impl OwnedPipe {
         self.capacity
     }
 
-    /// Bytes in it.
-    pub(crate) fn held(&self) -> u64 {
-        self.held
-    }
-
-    /// The end that is read from.
-    pub(crate) fn reader(&self) -> BorrowedFd<'_> {
-        self.reader.as_fd()
-    }
-
-    /// The end that is written to.
-    pub(crate) fn writer(&self) -> BorrowedFd<'_> {
-        self.writer.as_fd()
-    }
-
-    /// Whether its numbers are still its own. They may be something else's to a
-    /// thread with a descriptor table of its own (`unshare(2)`), in a child of
-    /// `fork(2)`, and where the host closes what it has not opened.
-    fn is_here(&self) -> bool {
-        let own = |fd| self.id.is_some() && identity(fd) == self.id;
-        own(&self.reader) && own(&self.writer)
-    }
-
-    /// Closes it, unless its numbers refer to other files by now.
-    fn close(self) {
-        if !self.is_here() {
-            self.forget();
-        }
-    }
-
-    /// Forgets its numbers without closing them.
-    pub(crate) fn forget(self) {
-        std::mem::forget((self.reader, self.writer));
-    }
-
     /// So many bytes went in.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.held += bytes as u64;
         self.was_full = bytes >= self.capacity / 2;
-    }
-
-    /// So many bytes came out.
-    pub(crate) fn drained(&mut self, bytes: usize) {
-        self.held -= bytes as u64;
     }
 
     /// The read end, for handing back what is in it; its end follows the last
@@ -227,6 +178,24 @@ impl OwnedPipe {
     /// Gives it back. A pipe that is not empty is closed, never used again.
     pub(crate) fn release(self) {
         pool::release(self);
+    }
+}
+
+impl Kept for OwnedPipe {
+    fn ends(&self) -> [(BorrowedFd<'_>, Option<Identity>); 2] {
+        [&self.reader, &self.writer].map(|end| (end.as_fd(), self.id))
+    }
+
+    fn held(&self) -> u64 {
+        self.held
+    }
+
+    fn drained(&mut self, bytes: usize) {
+        self.held -= bytes as u64;
+    }
+
+    fn forget(self) {
+        std::mem::forget((self.reader, self.writer));
     }
 }
 

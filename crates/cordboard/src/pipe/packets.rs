@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::pipe::{SpliceFlags, tee};
 
-use super::{DEFAULT, OwnedPipe, acquire, shows};
+use super::{DEFAULT, Kept, OwnedPipe, acquire, shows};
 use crate::errno::Errno;
 use crate::sys::{self, Identity, again, discard, page_size};
 

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
 use super::left::Left;
-use super::{DEFAULT, LARGEST, OwnedPipe, SocketPair};
+use super::{DEFAULT, Kept, LARGEST, OwnedPipe, SocketPair};
 use crate::errno::Errno;
 use crate::sys::{Known, PerProcess, Thread, number};
 
@@ -57,44 +57,6 @@ impl Pool {
             in_use: AtomicUsize::new(0),
             left: Left::default(),
         }
-    }
-}
-
-/// What is kept by its numbers, which may be something else's by now.
-trait Kept {
-    /// Its numbers are still its own.
-    fn is_here(&self) -> bool;
-    /// Closes it, unless its numbers refer to other files by now.
-    fn close(self);
-    /// Forgets its numbers without closing them.
-    fn forget(self);
-}
-
-impl Kept for OwnedPipe {
-    fn is_here(&self) -> bool {
-        OwnedPipe::is_here(self)
-    }
-
-    fn close(self) {
-        OwnedPipe::close(self);
-    }
-
-    fn forget(self) {
-        OwnedPipe::forget(self);
-    }
-}
-
-impl Kept for SocketPair {
-    fn is_here(&self) -> bool {
-        SocketPair::is_here(self)
-    }
-
-    fn close(self) {
-        SocketPair::close(self);
-    }
-
-    fn forget(self) {
-        SocketPair::forget(self);
     }
 }
 

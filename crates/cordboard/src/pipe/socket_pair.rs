@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::LARGEST;
+use super::{Kept, LARGEST};
 use crate::errno::Errno;
 use crate::sys::{Identity, beyond, identity};
 
@@ -44,16 +44,6 @@ impl SocketPair {
         })
     }
 
-    /// Bytes in it.
-    pub(crate) fn held(&self) -> u64 {
-        self.held
-    }
-
-    /// The end that is read from.
-    pub(crate) fn reader(&self) -> BorrowedFd<'_> {
-        self.reader.as_fd()
-    }
-
     /// Takes up to so many bytes out of a pipe; 0 at its end. Only while the pair
     /// is empty: `EAGAIN` then means the pipe.
     ///
@@ -81,32 +71,30 @@ impl SocketPair {
         Ok(n)
     }
 
-    /// So many bytes were read from it.
-    pub(crate) fn drained(&mut self, bytes: usize) {
-        self.held -= bytes as u64;
-    }
-
     /// The read end, for handing back what is in it; its end follows the last
     /// byte.
     pub(crate) fn into_reader(self) -> OwnedFd {
         self.reader
     }
+}
 
-    /// Both numbers are still its own.
-    pub(super) fn is_here(&self) -> bool {
-        let own = |fd, id: Option<Identity>| id.is_some() && identity(fd) == id;
-        own(&self.reader, self.ids[0]) && own(&self.writer, self.ids[1])
+impl Kept for SocketPair {
+    fn ends(&self) -> [(BorrowedFd<'_>, Option<Identity>); 2] {
+        [
+            (self.reader.as_fd(), self.ids[0]),
+            (self.writer.as_fd(), self.ids[1]),
+        ]
     }
 
-    /// Closes both, unless the numbers refer to other files by now.
-    pub(super) fn close(self) {
-        if !self.is_here() {
-            self.forget();
-        }
+    fn held(&self) -> u64 {
+        self.held
     }
 
-    /// Forgets its numbers without closing them.
-    pub(crate) fn forget(self) {
+    fn drained(&mut self, bytes: usize) {
+        self.held -= bytes as u64;
+    }
+
+    fn forget(self) {
         std::mem::forget((self.reader, self.writer));
     }
 }

@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::packets::{Front, duplicate, largest};
-use super::{DEFAULT, OwnedPipe, acquire};
+use super::{DEFAULT, Kept, OwnedPipe, acquire};
 use crate::errno::Errno;
 use crate::sys::{discard, unsent};
 

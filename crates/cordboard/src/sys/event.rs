@@ -188,8 +188,8 @@ mod tests {
         }
     }
 
-    /// Nobody would wake it: a signal's handler may fork between a thread's last
-    /// look and its sleep.
+    /// A signal's handler may fork between a thread's last look and its sleep. No
+    /// thread would wake the child.
     #[test]
     fn a_child_does_not_sleep_by_its_parents_mark() {
         if wiped::page().is_none() {

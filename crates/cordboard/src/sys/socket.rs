@@ -12,19 +12,7 @@ use crate::errno::Errno;
 /// (`udp_lib_getsockopt` in net/ipv4/udp.c: `ENOPROTOOPT`); a filter may not let
 /// it be asked for either.
 pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
-    let mut set: libc::c_int = 0;
-    let mut length = size_of_val(&set) as libc::socklen_t;
-    // SAFETY: `set` is valid for `length` bytes.
-    let done = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_UDP,
-            libc::UDP_GRO,
-            (&raw mut set).cast(),
-            &raw mut length,
-        )
-    };
-    done != 0 || set != 0
+    option(fd, libc::SOL_UDP, libc::UDP_GRO) != Ok(0)
 }
 
 /// Whether a connection is none any more: its state is `TCP_CLOSE`. `None`:
@@ -75,33 +63,13 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno>
 
 /// `SO_PEEK_OFF`, if it is set.
 fn peek_offset(fd: BorrowedFd<'_>) -> Option<libc::c_int> {
-    let mut offset: libc::c_int = -1;
-    let mut length = size_of_val(&offset) as libc::socklen_t;
-    // SAFETY: `offset` is valid for `length` bytes.
-    let done = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEEK_OFF,
-            (&raw mut offset).cast(),
-            &raw mut length,
-        )
-    };
-    (done == 0 && offset >= 0).then_some(offset)
+    let offset = option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+    offset.ok().filter(|offset| *offset >= 0)
 }
 
 /// Where that is refused, the look is as the host has it.
 fn set_peek_offset(fd: BorrowedFd<'_>, offset: libc::c_int) {
-    // SAFETY: `offset` is valid for its size.
-    unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEEK_OFF,
-            (&raw const offset).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
+    let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, offset);
 }
 
 /// Sets `SO_PASSCRED` and returns what it was. With it, every message that is
@@ -109,38 +77,12 @@ fn set_peek_offset(fd: BorrowedFd<'_>, offset: libc::c_int) {
 /// carries none: the one way to tell a message of zero length from the end on
 /// a sequenced-packet socket (`unix(7)`).
 pub(crate) fn pass_credentials(fd: BorrowedFd<'_>, on: bool) -> Result<bool, Errno> {
-    let mut before: libc::c_int = 0;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `before` is valid for `length` bytes.
-    let done = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PASSCRED,
-            (&raw mut before).cast(),
-            &raw mut length,
-        )
-    };
-    if done != 0 {
-        return Err(last());
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PASSCRED);
+    let before = option(fd, level, name)? != 0;
+    if before != on {
+        set_option(fd, level, name, on.into())?;
     }
-    let value = libc::c_int::from(on);
-    if (before != 0) != on {
-        // SAFETY: `value` is valid for its size.
-        let done = unsafe {
-            libc::setsockopt(
-                fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PASSCRED,
-                (&raw const value).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
-        if done != 0 {
-            return Err(last());
-        }
-    }
-    Ok(before != 0)
+    Ok(before)
 }
 
 /// What a connected datagram socket sends in one piece without fragments, in
@@ -154,21 +96,35 @@ pub(crate) fn path_mtu(fd: BorrowedFd<'_>) -> Option<usize> {
         AddressFamily::INET6 => (libc::IPPROTO_IPV6, libc::IPV6_MTU, 40 + UDP_HEADER),
         _ => return None,
     };
-    let mut mtu: libc::c_int = 0;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `mtu` is valid for `length` bytes.
-    let done = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            (&raw mut mtu).cast(),
-            &raw mut length,
-        )
-    };
     // ENOTCONN: no peer, so no path.
-    if done != 0 {
-        return None;
-    }
+    let mtu = option(fd, level, name).ok()?;
     usize::try_from(mtu).ok()?.checked_sub(headers)
+}
+
+/// `getsockopt(2)` of an integer.
+fn option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> Result<libc::c_int, Errno> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of_val(&value) as libc::socklen_t;
+    let at = (&raw mut value).cast();
+    // SAFETY: `value` is valid for `length` bytes.
+    match unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, at, &raw mut length) } {
+        0 => Ok(value),
+        _ => Err(last()),
+    }
+}
+
+/// `setsockopt(2)` of an integer.
+fn set_option(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> Result<(), Errno> {
+    let length = size_of_val(&value) as libc::socklen_t;
+    let at = (&raw const value).cast();
+    // SAFETY: `value` is valid for `length` bytes.
+    match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, at, length) } {
+        0 => Ok(()),
+        _ => Err(last()),
+    }
 }

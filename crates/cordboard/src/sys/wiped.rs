@@ -64,7 +64,7 @@ fn wiped_page() -> Option<*mut Page> {
     if wiped.is_ok() && !lies {
         return Some(page.cast());
     }
-    // SAFETY: made above, and nobody has seen it.
+    // SAFETY: made above, and no reference to it exists.
     let _ = unsafe { rustix::mm::munmap(page, SIZE) };
     None
 }

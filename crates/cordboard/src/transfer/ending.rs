@@ -10,6 +10,7 @@ use super::{Control, Ended, Outcome, Report, Stranded, Transfer};
 use crate::endpoint::{Side, resets};
 use crate::errno::Errno;
 use crate::path::{self, Cursor};
+use crate::pipe::Kept;
 use crate::route::{Declined, PathName, Why};
 
 /// So many calls in a row may be interrupted while what is in hand is passed on,

@@ -345,7 +345,7 @@ fn what_was_opened_again_is_looked_at_before_it_is_closed() {
         assert_eq!(own.next(), None);
         of_others(transfer, number, &host)
     }));
-    // A descriptor that is still the transfer's own is closed as it is let go of.
+    // A descriptor that is still the transfer's own is closed when it is released.
     assert!(testkit::child::in_a_child(|| {
         let mut transfer =
             Transfer::new(terminal.as_fd(), pipe.as_fd(), Request::default()).unwrap();

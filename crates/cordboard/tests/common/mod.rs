@@ -116,6 +116,17 @@ pub fn piped(
     Some((count?, report?, got))
 }
 
+/// All that is in a pipe, up to its end, by reads with room for a whole packet.
+pub fn read_packets(reader: OwnedFd) -> Vec<u8> {
+    let (mut all, mut packet) = (Vec::new(), [0; 4096]);
+    loop {
+        match rustix::io::read(&reader, &mut packet).unwrap() {
+            0 => return all,
+            n => all.extend_from_slice(&packet[..n]),
+        }
+    }
+}
+
 /// From now on this thread, and those that it starts, get no socket pair as the
 /// library has it between two pipes, which then inspects what it moves.
 pub fn refuse_own_socket_pairs() {

@@ -217,7 +217,7 @@ fn forks_in(thread: i32) {
 /// The child's status; to be asked for once.
 fn status_of(child: i32) -> i32 {
     let mut status = -1;
-    // SAFETY: waits for a child that nobody else waits for.
+    // SAFETY: no other thread waits for this child.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(waited, child);
     status
@@ -225,7 +225,7 @@ fn status_of(child: i32) -> i32 {
 
 /// A thread that waits for an end has looked whose transfer it is and makes the
 /// call that it sleeps in, when a signal comes whose handler forks. The child
-/// makes the same call, in which nobody would wake it.
+/// makes the same call, from which no thread would wake it.
 #[test]
 fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
     let name = "inherited::a_child_that_is_forked_before_the_sleep_does_not_sleep";

@@ -196,8 +196,8 @@ fn without_a_socket_pair_packets_are_inspected() {
 /// Others read the source too, and its writer turns packet mode on and off: what a
 /// reader of the sink gets is a stream at any moment.
 #[test]
-fn whoever_reads_the_source_too_packets_are_a_stream() {
-    let name = "whoever_reads_the_source_too_packets_are_a_stream";
+fn packets_are_a_stream_beside_other_readers() {
+    let name = "packets_are_a_stream_beside_other_readers";
     let _dog = watchdog(name);
     if testkit::needs::missing(name, &[Need::Splice]) {
         return;
@@ -286,5 +286,5 @@ fn what_the_sink_does_not_take_is_handed_back() {
     assert!(stranded == data[written..read]);
     drop((sink, feed));
     assert!(read_shortly(out) == data[..written]);
-    assert!(crate::read_all(source) == data[read..]);
+    assert!(common::read_packets(source) == data[read..]);
 }

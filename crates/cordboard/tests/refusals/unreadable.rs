@@ -2,7 +2,6 @@
 //! is not valid any more (`page_cache_pipe_buf_confirm`, fs/splice.c). What stands
 //! before them is moved, and nothing is lost.
 
-use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,7 +9,7 @@ use cordboard::{Ended, Errno, PathName, Request, Side, Stage, Transfer};
 use rustix::pipe::{PipeFlags, pipe_with};
 use testkit::midst::refusing;
 
-use crate::common::{content, handed_back, only, pattern, watchdog};
+use crate::common::{content, handed_back, only, pattern, read_packets, watchdog};
 
 /// Where the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,7 +78,7 @@ fn what_cannot_be_read_is_handed_back() {
                 "{what}"
             );
             assert!(content(&file) == data[..written], "{what}");
-            assert!(rest(source) == data[read..], "{what}");
+            assert!(read_packets(source) == data[read..], "{what}");
         }
     }
 }
@@ -88,16 +87,4 @@ fn what_cannot_be_read_is_handed_back() {
 fn refuse_pages(sink: &OwnedFd) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     fcntl_setfl(sink, fcntl_getfl(sink).unwrap() | OFlags::APPEND).unwrap();
-}
-
-fn rest(source: OwnedFd) -> Vec<u8> {
-    use std::io::Read;
-    let (mut all, mut packet) = (Vec::new(), [0; 4096]);
-    let mut source = File::from(source);
-    loop {
-        match source.read(&mut packet).unwrap() {
-            0 => return all,
-            n => all.extend_from_slice(&packet[..n]),
-        }
-    }
 }

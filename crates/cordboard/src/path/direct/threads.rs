@@ -201,13 +201,16 @@ impl Ring for ByThreads {
 
     fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
         self.start();
-        while wait && self.is_to_be_told() {
-            self.wait()?;
+        loop {
+            if wait && self.is_to_be_told() {
+                self.wait()?;
+            }
             self.files.bell.clear();
+            told.append(&mut self.shared.state().told);
+            if !(wait && told.is_empty() && self.is_to_be_told()) {
+                return Ok(());
+            }
         }
-        self.files.bell.clear();
-        told.append(&mut self.shared.state().told);
-        Ok(())
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

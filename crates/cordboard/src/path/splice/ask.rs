@@ -5,7 +5,7 @@ use rustix::pipe::SpliceFlags;
 use super::super::{Flow, Verdict};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::pipe::{self, OwnedPipe};
+use crate::pipe::{self, Kept, OwnedPipe};
 use crate::route::Why;
 use crate::sys;
 

@@ -9,15 +9,13 @@
 
 use rustix::event::PollFlags;
 
-use super::super::spill::Spill;
 use super::super::{Flow, Verdict};
 use super::Splice;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::packets::{self, Front};
-use crate::pipe::{self, SocketPair};
+use crate::pipe::{self, Kept, SocketPair};
 use crate::sys;
-use crate::transfer::Stranded;
 
 /// What is between two pipes.
 #[derive(Default)]
@@ -31,7 +29,7 @@ pub(super) struct Between {
 
 impl Between {
     pub(super) fn held(&self) -> u64 {
-        self.pair.as_ref().map_or(0, SocketPair::held)
+        self.pair.as_ref().map_or(0, Kept::held)
     }
 
     /// So many bytes went from pipe to pipe by one call.
@@ -51,31 +49,23 @@ impl Between {
         }
     }
 
-    /// What is held: in the spill (`Some(None)`), or, if memory is unavailable, in
-    /// the socket. `None`: nothing is.
-    pub(super) fn strand(&mut self, spill: &mut Spill) -> Option<Option<Stranded>> {
-        let mut pair = self.pair.take().filter(|pair| pair.held() > 0)?;
-        if spill.take_pair(&mut pair).is_ok() {
-            pipe::release_pair(pair);
-            return Some(None);
-        }
-        Some(Some(Stranded::Pipe(pair.into_reader())))
+    /// The pair, if something is held in it.
+    pub(super) fn take_held(&mut self) -> Option<SocketPair> {
+        self.pair.take_if(|pair| pair.held() > 0)
+    }
+
+    /// Nothing is in the source that was not polled before. An idle transfer needs
+    /// no pipe or pair; poll(2) tells of an end.
+    pub(super) fn finds_nothing(&self, flow: &Flow<'_>) -> bool {
+        self.inspected == 0 && sys::unsent(flow.source_fd()) == Ok(0)
     }
 }
 
 impl Splice {
     /// From the source into the pair. `None`: not this way.
-    pub(super) fn enter_pair(
-        &mut self,
-        flow: &mut Flow<'_>,
-        waited: bool,
-    ) -> Option<Result<(), Verdict>> {
+    pub(super) fn enter_pair(&mut self, flow: &mut Flow<'_>) -> Option<Result<(), Verdict>> {
         if self.between.without {
             return None;
-        }
-        // An idle transfer needs no pair; poll(2) tells of an end.
-        if !waited && sys::unsent(flow.source_fd()) == Ok(0) {
-            return Some(Err(Verdict::Blocked(Side::Source)));
         }
         let room = match room(flow) {
             Ok(0) => return Some(Err(Verdict::Blocked(Side::Sink))),
@@ -121,33 +111,15 @@ impl Splice {
             return Verdict::Moved(0);
         };
         let (sink, held) = (flow.sink_fd(), usize::try_from(pair.held()).ok());
-        match flow.write_by(held, || pair.drain(sink)) {
-            Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
-            Ok(n) => {
-                self.moved = true;
-                flow.gave(n as u64);
-                self.lent_moved(flow, Side::Sink, n);
-                Verdict::Moved(n as u64)
-            }
-            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
-            Err(Errno::EAGAIN) => Verdict::Blocked(Side::Sink),
-            Err(errno) => Verdict::Failed(Side::Sink, errno),
-        }
+        let done = flow.write_by(held, || pair.drain(sink));
+        self.sink_says(flow, done)
     }
 
     /// How many bytes the next step may move from pipe to pipe, or why none.
-    pub(super) fn step_of_a_stream(
-        &mut self,
-        flow: &Flow<'_>,
-        waited: bool,
-    ) -> Result<usize, Verdict> {
+    pub(super) fn step_of_a_stream(&mut self, flow: &Flow<'_>) -> Result<usize, Verdict> {
         let step = flow.want(self.step);
         if self.between.inspected > 0 {
             return Ok(step.min(self.between.inspected));
-        }
-        // An idle transfer needs no pipe to look with; poll(2) tells of an end.
-        if !waited && sys::unsent(flow.source_fd()) == Ok(0) {
-            return Err(Verdict::Blocked(Side::Source));
         }
         Err(match packets::front(flow.source_fd(), step) {
             Ok(Front::Stream(bytes)) => {
