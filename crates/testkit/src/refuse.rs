@@ -29,6 +29,19 @@ pub const PPOLL: &[libc::c_long] = if cfg!(target_pointer_width = "64") {
     &[libc::SYS_ppoll, 414]
 };
 
+/// `poll(2)`, as the C library makes it where it is a call of its own.
+pub const POLL: &[libc::c_long] = &[
+    #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
+    libc::SYS_poll,
+];
+
+/// `pselect6(2)`, which a 32-bit process calls with 64 bits for a time (413).
+pub const SELECT: &[libc::c_long] = if cfg!(target_pointer_width = "64") {
+    &[libc::SYS_pselect6]
+} else {
+    &[libc::SYS_pselect6, 413]
+};
+
 /// The calls that open a file by its name.
 pub const OPEN: &[libc::c_long] = &[
     // Newer architectures do without it.

@@ -139,9 +139,10 @@ impl Drop for Writer {
     }
 }
 
-/// Both directions are shut down: no call on it blocks any more.
+/// Both directions are shut down: no call on it blocks any more. `false` also where
+/// nobody tells: an error that there was not is worse than an end.
 fn hung_up(fd: BorrowedFd<'_>) -> bool {
-    poll_now(fd, PollFlags::empty()).is_ok_and(|shown| shown.contains(PollFlags::HUP))
+    poll_now(fd, PollFlags::empty()).is_ok_and(|shown| shown.shows(PollFlags::HUP) == Some(true))
 }
 
 /// Whether it is an error of the connection itself, which the kernel clears

@@ -13,10 +13,11 @@ use super::direct::Room;
 use crate::endpoint::resets::Writer;
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
-use crate::pipe::Unreadable;
+use crate::pipe::packets::{self, Front};
+use crate::pipe::{self, Unreadable};
 use crate::route::Backend;
 use crate::stage::Stages;
-use crate::sys::{self, again, poll_now};
+use crate::sys::{self, again};
 use crate::transfer::Watermarks;
 
 /// Whether a blocking descriptor may be used without waiting.
@@ -327,20 +328,24 @@ impl<'fd> Flow<'fd> {
     }
 
     /// Nothing will come of the source any more, as far as that can be seen
-    /// without taking anything.
+    /// without taking anything. `None`: only a call tells that takes something.
     ///
     /// # Errors
     ///
     /// A socket's own, which is told once: it is the source's failure.
-    pub(crate) fn source_has_ended(&mut self) -> Result<bool, Errno> {
-        use rustix::event::PollFlags;
+    pub(crate) fn source_has_ended(&mut self) -> Result<Option<bool>, Errno> {
+        let source = self.source_fd();
         if self.source.kind().is_pipe() {
-            let shown = poll_now(self.source_fd(), PollFlags::IN);
-            return Ok(shown == Ok(PollFlags::HUP));
+            return Ok(
+                pipe::has_ended(source).or_else(|| match packets::front(source, 1) {
+                    Ok(front) => Some(front == Front::End),
+                    Err(_) => None,
+                }),
+            );
         }
         match self.source_goes_on() {
             Err(errno) if self.source.kind().is_socket() => Err(errno),
-            goes_on => Ok(goes_on == Ok(Some(false))),
+            goes_on => Ok(Some(goes_on == Ok(Some(false)))),
         }
     }
 

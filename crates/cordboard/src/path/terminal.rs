@@ -51,6 +51,7 @@ impl Terminal {
 
 fn takes_more(flow: &Flow<'_>) -> bool {
     use rustix::event::PollFlags;
-    // Where it can't be asked (RLIMIT_NOFILE), the first answer counts.
-    poll_now(flow.sink_fd(), PollFlags::OUT).map_or(true, |shown| shown.contains(PollFlags::OUT))
+    // Where it can't be asked, the first answer counts.
+    poll_now(flow.sink_fd(), PollFlags::OUT)
+        .map_or(true, |shown| shown.shows(PollFlags::OUT) != Some(false))
 }

@@ -2,12 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::PollFlags;
 use rustix::io::Errno as Refused;
 
-use super::{DEFAULT, Kept, NoWait, OwnedPipe, acquire, capacity, packets, shows, uncut};
+use super::{
+    DEFAULT, Kept, NoWait, OwnedPipe, acquire, capacity, has_ended, packets, shows, uncut,
+};
 use crate::errno::Errno;
-use crate::sys::{again, unsent};
+use crate::sys::{Shown, again, unsent};
 
 /// For reading the caller's pipe. It may be in packet mode (`pipe2(2)`,
 /// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
@@ -112,10 +113,11 @@ impl Aside {
         into: &mut [u8],
         way: Way,
     ) -> Result<usize, Errno> {
-        match shows(fd) {
-            Ok(PollFlags::HUP) => return Ok(0),
-            Ok(none) if none.is_empty() && !way.is_named => return Err(Errno::EAGAIN),
-            _ => {}
+        if has_ended(fd) == Some(true) {
+            return Ok(0);
+        }
+        if !way.is_named && shows(fd).is_ok_and(Shown::is_empty) {
+            return Err(Errno::EAGAIN);
         }
         let most = match uncut::uncut(fd, into.len()) {
             Ok(Some(bytes)) => bytes,

@@ -20,10 +20,10 @@ pub(crate) use nowait::NoWait;
 pub(crate) use pool::{acquire, acquire_pair, release_pair};
 pub(crate) use socket_pair::SocketPair;
 
-use rustix::event::{PollFlags, Timespec};
+use rustix::event::PollFlags;
 
 use crate::errno::Errno;
-use crate::sys::{Identity, beyond, identity, poll_now};
+use crate::sys::{Identity, Shown, beyond, identity, poll_now, unsent};
 
 /// The largest private pipe: what is fastest for sockets, and what an
 /// unprivileged process may have by default (`fs.pipe-max-size`).
@@ -203,13 +203,30 @@ impl Kept for OwnedPipe {
 /// have one: then no end follows what is in it. `poll(2)`; where a filter
 /// refuses that, nothing says otherwise.
 fn has_no_writer(reader: &OwnedFd) -> bool {
-    shows(reader.as_fd()).map_or(true, |now| now.is_empty() || now.contains(PollFlags::HUP))
+    let told = |now: Shown| now.is_empty() || now.shows(PollFlags::HUP) != Some(false);
+    shows(reader.as_fd()).map_or(true, told)
 }
 
 /// What `poll(2)` says of a pipe's read end at this moment: `IN` where it has
 /// bytes, `HUP` where it has no writer.
-fn shows(reader: BorrowedFd<'_>) -> rustix::io::Result<PollFlags> {
+fn shows(reader: BorrowedFd<'_>) -> rustix::io::Result<Shown> {
     poll_now(reader, PollFlags::IN)
+}
+
+/// Whether a pipe is empty and has no writer, as far as `poll(2)` shows it. `None`:
+/// a filter refuses to tell, or `select(2)` has told, which does not tell an end from
+/// bytes.
+pub(crate) fn has_ended(reader: BorrowedFd<'_>) -> Option<bool> {
+    let now = shows(reader).ok()?;
+    match now.shows(PollFlags::IN) {
+        Some(true) => Some(false),
+        Some(false) => now.shows(PollFlags::HUP),
+        None => match unsent(reader) {
+            Ok(1..) => Some(false),
+            // Another reader may have taken them.
+            _ => None,
+        },
+    }
 }
 
 /// A pipe with all of these bytes, that no child has yet. `None`: none that
@@ -275,15 +292,8 @@ fn bytes_in(reader: BorrowedFd<'_>) -> Option<u64> {
     }
 }
 
-/// Whether somebody's pipe takes another page. `poll(2)`; `select(2)`, where
-/// that may watch no descriptor at all.
+/// Whether somebody's pipe takes another page, or may; `false` where a filter
+/// refuses to tell.
 pub(crate) fn has_room(writer: BorrowedFd<'_>) -> bool {
-    match poll_now(writer, PollFlags::OUT) {
-        Ok(shown) => shown.contains(PollFlags::OUT),
-        Err(rustix::io::Errno::INVAL) => {
-            let now = Timespec::default();
-            crate::sys::wait_for(&[(writer, true)], Some(&now)).is_ok_and(|ready| ready[0])
-        }
-        Err(_) => false,
-    }
+    poll_now(writer, PollFlags::OUT).is_ok_and(|shown| shown.shows(PollFlags::OUT) != Some(false))
 }

@@ -16,7 +16,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use rustix::io::{Errno as Refused, ReadWriteFlags, preadv2, pwritev2};
 
@@ -152,14 +152,14 @@ fn look_and_read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
 
 /// Ready at this moment, if only to give an error; `true` if that is unknown.
 fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+    let told = match flags.contains(PollFlags::OUT) {
+        true => flags | PollFlags::ERR | PollFlags::NVAL,
+        false => flags | PollFlags::ERR | PollFlags::NVAL | PollFlags::HUP,
+    };
     match poll_now(fd, flags) {
-        Ok(shown) => !shown.is_empty(),
+        Ok(shown) => shown.shows(told) != Some(false),
         Err(Refused::INTR) => false,
-        Err(_) => {
-            let write = flags.contains(PollFlags::OUT);
-            crate::sys::wait_for(&[(fd, write)], Some(&Timespec::default()))
-                .map_or(true, |ready| ready[0])
-        }
+        Err(_) => true,
     }
 }
 

@@ -23,10 +23,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
 use rustix::pipe::{SpliceFlags, tee};
 
-use super::{DEFAULT, Kept, OwnedPipe, acquire, shows};
+use super::{DEFAULT, Kept, OwnedPipe, acquire, has_ended};
 use crate::errno::Errno;
 use crate::sys::{self, Identity, again, discard, page_size};
 
@@ -155,23 +154,14 @@ pub(super) fn duplicate(
         }
         // Also where another reader empties the pipe during the call
         // (`link_pipe`, fs/splice.c).
-        Ok(0) if has_ended(source) => Ok(Front::End),
+        // Nothing else says that it has ended, where a filter refuses to tell.
+        Ok(0) if has_ended(source) != Some(false) => Ok(Front::End),
         Ok(0) => Ok(Front::Nothing),
         Err(Refused::AGAIN) => Ok(Front::Nothing),
         Err(errno) => Err(errno.into()),
     };
     own.release();
     Err(none)
-}
-
-/// Whether a pipe is empty and has no writer; `true` also where a filter refuses
-/// to tell.
-fn has_ended(source: BorrowedFd<'_>) -> bool {
-    match shows(source) {
-        Ok(now) => now == PollFlags::HUP,
-        Err(rustix::io::Errno::INTR) => false,
-        Err(_) => true,
-    }
 }
 
 /// How long an inspection for [`is_a_stream`] counts.

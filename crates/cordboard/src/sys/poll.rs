@@ -1,24 +1,113 @@
-//! A look at a descriptor that does not wait.
+//! Looks at descriptors, and waits for them. A filter may refuse the calls for it.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Result;
+use rustix::io::{Errno as Refused, Result};
 
-use super::again;
+use super::{again, ready_now};
+use crate::errno::Errno;
 
-/// What `poll(2)` shows at this moment. With nothing to show, a signal that is
-/// pending makes it `EINTR` (`do_poll`, fs/select.c): that says nothing of the
-/// descriptor, and the call is made again.
-pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: PollFlags) -> Result<PollFlags> {
+/// `ppoll(2)`. Where a filter refuses it, `poll(2)`, which is a call of its own on
+/// older architectures: newer ones, as of 64-bit Arm, have `ppoll(2)` alone, and the C
+/// library makes that.
+///
+/// # Errors
+///
+/// `EINTR`; `EINVAL`: more descriptors than there may be (`RLIMIT_NOFILE`); what the
+/// filter says.
+pub(crate) fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<()> {
+    match poll(fds, timeout) {
+        Err(errno) if Errno::from(errno).is_refusal() => match older_poll(fds, timeout) {
+            Err(other) if Errno::from(other).is_refusal() => Err(errno),
+            done => done,
+        },
+        done => done.map(drop),
+    }
+}
+
+fn older_poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<()> {
+    // Rounded up: too early is for nothing.
+    let millis = |time: &Timespec| {
+        let time = Duration::try_from(*time).unwrap_or_default();
+        libc::c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
+    };
+    const { assert!(size_of::<PollFd<'_>>() == size_of::<libc::pollfd>()) };
+    let (first, count) = (fds.as_mut_ptr().cast(), fds.len() as libc::nfds_t);
+    // SAFETY: a PollFd is laid out as a pollfd, of which there are so many.
+    match unsafe { libc::poll(first, count, timeout.map_or(-1, millis)) } {
+        0.. => Ok(()),
+        _ => Err(Refused::from_raw_os_error(super::last().raw())),
+    }
+}
+
+/// What a look has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shown {
+    sure: PollFlags,
+    /// One of these or several.
+    unclear: PollFlags,
+}
+
+impl Shown {
+    /// Whether one of these shows. `None`: it may.
+    pub(crate) fn shows(self, flags: PollFlags) -> Option<bool> {
+        match self.sure.intersects(flags) {
+            false if self.unclear.intersects(flags) => None,
+            shows => Some(shows),
+        }
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.sure.is_empty() && self.unclear.is_empty()
+    }
+
+    /// What `select(2)` says. In its first set is what has `POLLIN`, `POLLHUP` or
+    /// `POLLERR`, in its second what has `POLLOUT` or `POLLERR` (`POLLIN_SET`,
+    /// `POLLOUT_SET`, fs/select.c).
+    fn by_select(events: PollFlags, [read, write]: [bool; 2]) -> Shown {
+        let reads = events & (PollFlags::IN | PollFlags::RDHUP) | PollFlags::HUP;
+        let writes = events & PollFlags::OUT;
+        let none = PollFlags::empty();
+        let (sure, unclear) = match (read, write) {
+            (false, false) => (none, none),
+            (false, true) => (writes, none),
+            (true, false) => (none, reads),
+            (true, true) => (none, reads | writes | PollFlags::ERR),
+        };
+        Shown { sure, unclear }
+    }
+}
+
+/// What `poll(2)` shows at this moment; where that is refused, as much of it as
+/// `select(2)` tells. With nothing to show, a signal that is pending makes it `EINTR`
+/// (`do_poll`, fs/select.c): that says nothing of the descriptor, and the call is made
+/// again.
+///
+/// # Errors
+///
+/// What a filter says that refuses all of these calls.
+pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: PollFlags) -> Result<Shown> {
     let mut fds = [PollFd::from_borrowed_fd(fd, events)];
-    again(|| poll(&mut fds, Some(&Timespec::default())))?;
-    Ok(fds[0].revents())
+    match again(|| poll_for(&mut fds, Some(&Timespec::default()))) {
+        Ok(()) => Ok(Shown {
+            sure: fds[0].revents(),
+            unclear: PollFlags::empty(),
+        }),
+        Err(errno) if errno == Refused::INVAL || Errno::from(errno).is_refusal() => {
+            let ready = again(|| ready_now(fd)).map_err(|_| errno)?;
+            Ok(Shown::by_select(events, ready))
+        }
+        Err(errno) => Err(errno),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use testkit::refuse;
 
     use super::*;
 
@@ -30,11 +119,82 @@ mod tests {
             let mut shown = None;
             let body = || shown = Some(poll_now(reader.as_fd(), PollFlags::IN));
             let signal = |count| (count == 0).then_some(libc::EINTR);
-            let Some(polls) = testkit::midst::refusing(testkit::refuse::PPOLL, body, signal) else {
+            let Some(polls) = testkit::midst::refusing(refuse::PPOLL, body, signal) else {
                 return testkit::skip::report("poll", "calls of another thread cannot be held");
+            };
+            let expected = Shown {
+                sure: expected,
+                unclear: PollFlags::empty(),
             };
             assert_eq!((shown, polls), (Some(Ok(expected)), 2));
             drop(writer.take());
+        }
+    }
+
+    /// `IN`, `OUT`, `ERR` and `HUP`.
+    fn four(fd: &OwnedFd, events: PollFlags) -> [Option<bool>; 4] {
+        let shown = poll_now(fd.as_fd(), events).unwrap();
+        let all = [
+            PollFlags::IN,
+            PollFlags::OUT,
+            PollFlags::ERR,
+            PollFlags::HUP,
+        ];
+        all.map(|flag| shown.shows(flag))
+    }
+
+    #[test]
+    fn the_next_call_is_made_where_one_is_refused() {
+        let (yes, no) = (Some(true), Some(false));
+        for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
+            let calls = [refuse::PPOLL, refuse::POLL, refuse::SELECT];
+            for (refused, is_exact) in [
+                (&calls[..1], !refuse::POLL.is_empty()),
+                (&calls[..2], false),
+            ] {
+                refuse::apart(|| {
+                    refuse::refuse(&refused.concat(), errno);
+                    let unless = |clear| if is_exact { clear } else { None };
+                    let (reader, writer) = rustix::pipe::pipe().unwrap();
+                    assert_eq!(four(&reader, PollFlags::IN), [no; 4]);
+                    assert_eq!(four(&writer, PollFlags::OUT), [no, yes, no, no]);
+                    assert_eq!(four(&writer, PollFlags::empty()), [no; 4]);
+                    rustix::io::write(&writer, b"x").unwrap();
+                    let shown = four(&reader, PollFlags::IN);
+                    assert_eq!(shown, [unless(yes), no, no, unless(no)]);
+                    drop(writer);
+                    let shown = four(&reader, PollFlags::empty());
+                    assert_eq!(shown, [no, no, no, unless(yes)]);
+                    let (reader, writer) = rustix::pipe::pipe().unwrap();
+                    drop(reader);
+                    let shown = four(&writer, PollFlags::OUT);
+                    assert_eq!(shown, [no, unless(yes), unless(yes), unless(no)]);
+                });
+            }
+            refuse::apart(|| {
+                refuse::refuse(&calls.concat(), errno);
+                let (reader, _writer) = rustix::pipe::pipe().unwrap();
+                let told = poll_now(reader.as_fd(), PollFlags::IN);
+                assert_eq!(told, Err(Refused::from_raw_os_error(errno)));
+            });
+        }
+    }
+
+    /// Not before it is over, and not for ever.
+    #[test]
+    fn an_older_wait_is_rounded_up() {
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+        let mut fds = [PollFd::new(&reader, PollFlags::IN)];
+        for time in [time(0, 0), time(0, 1)] {
+            older_poll(&mut fds, Some(&time)).unwrap();
+            assert!(fds[0].revents().is_empty());
+        }
+        drop(_writer);
+        let mut fds = [PollFd::new(&reader, PollFlags::IN)];
+        for timeout in [None, Some(time(i64::MAX, 999_999_999))] {
+            older_poll(&mut fds, timeout.as_ref()).unwrap();
+            assert_eq!(fds[0].revents(), PollFlags::HUP);
         }
     }
 }

@@ -182,14 +182,16 @@ impl Uring {
     /// A moment, or less where something completes by itself: as all does where
     /// the kernel has no `IORING_SETUP_DEFER_TASKRUN`.
     pub(crate) fn rest(&self) {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        use rustix::event::{PollFd, PollFlags, Timespec};
         const MOMENT: Timespec = Timespec {
             tv_sec: 0,
             tv_nsec: 10_000_000,
         };
         let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
         // Either way it is looked at again.
-        let _ = poll(&mut bell, Some(&MOMENT));
+        if super::poll_for(&mut bell, Some(&MOMENT)).is_err() {
+            let _ = rustix::thread::nanosleep(&MOMENT);
+        }
         self.bell.clear();
     }
 

@@ -38,6 +38,17 @@ pub(crate) fn wait_for(
     Ok(fds.iter().map(is_in).collect())
 }
 
+/// Whether this can be read, and whether it can be written, at this moment.
+///
+/// # Errors
+///
+/// As [`wait_for`].
+pub(super) fn ready_now(fd: BorrowedFd<'_>) -> rustix::io::Result<[bool; 2]> {
+    let seen = wait_for(&[(fd, false), (fd, true)], Some(&Timespec::default()));
+    let seen = seen.map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
+    Ok([seen[0], seen[1]])
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::{AsFd, FromRawFd, OwnedFd};

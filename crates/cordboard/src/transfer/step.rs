@@ -88,8 +88,8 @@ impl Transfer<'_> {
                 // there is nothing to write, and nobody misses the reader.
                 Verdict::Failed(Side::Sink, Errno::EPIPE) if !path.holds() => {
                     return match self.flow.source_has_ended() {
-                        Ok(true) => self.end(name),
-                        Ok(false) => Turn::Failed(Some(Side::Sink), Some(Errno::EPIPE)),
+                        Ok(Some(true)) => self.end(name),
+                        Ok(_) => Turn::Failed(Some(Side::Sink), Some(Errno::EPIPE)),
                         Err(errno) => Turn::Failed(Some(Side::Source), Some(errno)),
                     };
                 }

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::edges::Edges;
 use crate::errno::Errno;
@@ -153,8 +153,8 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
         tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX) as _,
         tv_nsec: t.subsec_nanos() as _,
     });
-    match poll(&mut fds, timeout.as_ref()) {
-        Ok(_) => {}
+    match sys::poll_for(&mut fds, timeout.as_ref()) {
+        Ok(()) => {}
         Err(rustix::io::Errno::INTR) => return Ok(interrupted()),
         // More descriptors than there may be now, RLIMIT_NOFILE: sandboxes
         // have 0 of it (`do_sys_poll` in fs/select.c).

@@ -198,7 +198,8 @@ fn poll_is_refused() {
     for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
         let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
         testkit::refuse::apart(|| {
-            testkit::refuse::refuse(testkit::refuse::PPOLL, errno);
+            let looks = [testkit::refuse::PPOLL, testkit::refuse::POLL].concat();
+            testkit::refuse::refuse(&looks, errno);
             whole(&source, &sink, &data, direct())
         });
     }

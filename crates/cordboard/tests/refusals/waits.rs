@@ -9,12 +9,12 @@ use std::time::Duration;
 use super::*;
 use crate::common::SOURCES;
 
-/// `pselect6(2)`, which a 32-bit process calls with 64 bits for a time (413).
-const SELECT: &[libc::c_long] = if cfg!(target_pointer_width = "64") {
-    &[libc::SYS_pselect6]
-} else {
-    &[libc::SYS_pselect6, 413]
-};
+/// The calls that tell what is ready, in the order in which they are tried.
+const LOOKS: [&[libc::c_long]; 3] = [
+    testkit::refuse::PPOLL,
+    testkit::refuse::POLL,
+    testkit::refuse::SELECT,
+];
 
 /// A sink that is full again and again, and what comes out of it.
 fn slow_sink(kind: From) -> (OwnedFd, JoinHandle<Vec<u8>>) {
@@ -46,7 +46,7 @@ fn nonblocking(fd: &OwnedFd) {
     rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
 }
 
-/// With `poll(2)` refused, `select(2)` is asked; with both refused, calls wait by
+/// With `poll(2)` refused, `select(2)` is asked; with all refused, calls wait by
 /// themselves, and those that do not wait are made again. Only where a limit
 /// wants the thread back, and the call would keep it, is that a failure.
 #[test]
@@ -57,12 +57,14 @@ fn what_is_ready_cannot_be_asked() {
     for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES] {
         for from in SOURCES {
             for to in [From::Pipe, From::Unix, From::Tcp] {
-                for (both, idle, waits) in [
-                    (false, true, true),
-                    (false, false, true),
-                    (true, false, true),
-                    (true, false, false),
-                    (true, true, true),
+                for (refused, idle, waits) in [
+                    (1, true, true),
+                    (1, false, true),
+                    (2, true, true),
+                    (2, false, true),
+                    (3, false, true),
+                    (3, false, false),
+                    (3, true, true),
                 ] {
                     for paths in [&all[..], &all[2..]] {
                         let source = Source::new(from, &data);
@@ -75,20 +77,17 @@ fn what_is_ready_cannot_be_asked() {
                             ..only(paths)
                         };
                         let report = apart(|| {
-                            refuse(testkit::refuse::PPOLL, errno);
-                            if both {
-                                refuse(SELECT, errno);
-                            }
+                            refuse(&LOOKS[..refused].concat(), errno);
                             run(&source.fd, &sink, request).report
                         });
                         drop(sink);
                         // Its feeder may not get rid of the rest.
                         drop(source);
                         let got = reader.join().unwrap();
-                        let what = format!("{errno}: {from:?} to {to:?}, {both} {idle} {waits}");
+                        let what = format!("{errno}: {from:?} to {to:?}, {refused} {idle} {waits}");
                         let what = format!("{what} by {paths:?}: {report:?}");
                         assert_eq!(report.written, got.len() as u64, "{what}");
-                        if both && idle && report.ended == Ended::Error {
+                        if refused == 3 && idle && report.ended == Ended::Error {
                             assert_eq!(report.failed, None, "{what}");
                             assert_eq!(report.errno, Some(errno), "{what}");
                             let why = report.declined.last().map(|d| d.why.to_string());
@@ -101,6 +100,106 @@ fn what_is_ready_cannot_be_asked() {
                 }
             }
         }
+    }
+}
+
+/// Runs it where so many of the calls that tell what is ready are refused.
+fn without_looks(
+    refused: usize,
+    errno: Errno,
+    by_engine: bool,
+    transfer: Transfer<'static>,
+) -> Report {
+    apart(|| {
+        refuse(&LOOKS[..refused].concat(), errno);
+        if !by_engine {
+            return transfer.run().report;
+        }
+        let engine = cordboard::Engine::new(Default::default()).unwrap();
+        engine.start(transfer).unwrap().wait().report
+    })
+}
+
+/// Where nothing tells a pipe's end from bytes, the call that moves them does: also
+/// into a file whose position others may use, where nothing is claimed beforehand.
+#[test]
+fn a_pipe_ends_in_a_file_whatever_tells_what_is_ready() {
+    let _dog = watchdog("a_pipe_ends_in_a_file_whatever_tells_what_is_ready");
+    let data = pattern(SIZE);
+    let all = [PathName::Splice, PathName::ReadWrite];
+    for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES] {
+        for (refused, paths) in (1..=3).flat_map(|n| [(n, &all[..]), (n, &all[1..])]) {
+            for (waits, by_engine) in [(true, false), (false, false), (true, true)] {
+                let Source { fd, .. } = &Source::new(From::Pipe, &data);
+                if !waits {
+                    nonblocking(fd);
+                }
+                let sink = tempfile::tempfile().unwrap();
+                let ends = [fd.try_clone().unwrap(), sink.try_clone().unwrap().into()];
+                let [from, to] = ends;
+                let transfer = Transfer::owning(from, to, only(paths)).unwrap();
+                let report = without_looks(refused, errno, by_engine, transfer);
+                let what = format!("{errno}, {refused}, {waits} {by_engine}: {report:?}");
+                let length = data.len() as u64;
+                assert_eq!(
+                    (report.ended, report.written),
+                    (Ended::Eof, length),
+                    "{what}"
+                );
+                assert_eq!(report.path, common::carried_by(paths), "{what}");
+                assert_eq!(common::position(&sink), length, "{what}");
+                assert!(content(&sink) == data, "{what}");
+            }
+        }
+    }
+}
+
+/// Of a source that has ended nobody misses the reader, and nothing else says so.
+#[test]
+fn a_pipe_that_has_ended_needs_no_reader_whatever_tells() {
+    let _dog = watchdog("a_pipe_that_has_ended_needs_no_reader_whatever_tells");
+    if testkit::needs::missing("a pipe that has ended", &[Need::Splice]) {
+        return;
+    }
+    for (refused, bytes) in (1..=3).flat_map(|n| [(n, 0), (n, 1)]) {
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (_, sink) = std::io::pipe().unwrap();
+        feed.write_all(&[7; 1][..bytes]).unwrap();
+        drop(feed);
+        let request = only(&[PathName::Splice]);
+        let transfer = Transfer::owning(source.into(), sink.into(), request).unwrap();
+        let report = without_looks(refused, Errno::EPERM, false, transfer);
+        let expected = match bytes {
+            0 => (Ended::Eof, None),
+            _ => (Ended::Error, Some(Errno::EPIPE)),
+        };
+        assert_eq!(
+            (report.ended, report.errno),
+            expected,
+            "{refused}: {report:?}"
+        );
+    }
+}
+
+/// The end of the master of a pseudoterminal, which a hang-up tells from an error.
+#[test]
+fn a_pseudoterminal_ends_whatever_tells() {
+    let _dog = watchdog("a_pseudoterminal_ends_whatever_tells");
+    for refused in 1..=3 {
+        let (master, slave) = common::pty();
+        common::raw(&slave);
+        rustix::io::write(&slave, b"typed").unwrap();
+        drop(slave);
+        let sink = tempfile::tempfile().unwrap();
+        let to = sink.try_clone().unwrap().into();
+        let transfer = Transfer::owning(master, to, any()).unwrap();
+        let report = without_looks(refused, Errno::EPERM, false, transfer);
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 5),
+            "{refused}: {report:?}"
+        );
+        assert_eq!(content(&sink), b"typed");
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::ring::{Block, Fate, Ring};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::{Bell, Identity, Thread, identity};
+use crate::sys::{Bell, Identity, Thread, identity, poll_for};
 use crate::threads;
 
 struct Files {
@@ -170,7 +170,7 @@ impl ByThreads {
     ///
     /// `EINTR`.
     fn wait(&self) -> Result<(), Errno> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        use rustix::event::{PollFd, PollFlags, Timespec};
         use rustix::thread::{NanosleepRelativeResult, nanosleep};
         const LOOK: Timespec = Timespec {
             tv_sec: 0,
@@ -181,8 +181,8 @@ impl ByThreads {
             tv_nsec: 1_000_000,
         };
         let mut bell = [PollFd::new(&self.files.bell, PollFlags::IN)];
-        match poll(&mut bell, Some(&LOOK)) {
-            Ok(_) => Ok(()),
+        match poll_for(&mut bell, Some(&LOOK)) {
+            Ok(()) => Ok(()),
             Err(rustix::io::Errno::INTR) => Err(Errno::EINTR),
             Err(_) => match nanosleep(&MOMENT) {
                 NanosleepRelativeResult::Interrupted(_) => Err(Errno::EINTR),

@@ -40,10 +40,11 @@ pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, V
     match sys::unsent(flow.source_fd()) {
         // Its end need not show: the call tells (`fifo_open`, fs/pipe.c).
         Ok(0) if flow.source.kind() == Kind::Fifo => Ok(flow.claim_sink(step.min(1))),
-        Ok(0) => Err(match flow.source_has_ended() {
-            Ok(true) => Verdict::Ended,
-            _ => Verdict::Blocked(Side::Source),
-        }),
+        Ok(0) => match flow.source_has_ended() {
+            Ok(Some(true)) => Err(Verdict::Ended),
+            Ok(None) => Ok(flow.claim_sink(step.min(1))),
+            _ => Err(Verdict::Blocked(Side::Source)),
+        },
         Ok(there) => {
             let there = usize::try_from(there).unwrap_or(usize::MAX);
             Ok(flow.claim_sink(step.min(there)))

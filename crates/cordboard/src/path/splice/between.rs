@@ -141,14 +141,15 @@ impl Splice {
 ///
 /// # Errors
 ///
-/// `EPIPE`: it has no reader. Any other errno: a filter refuses to tell.
+/// `EPIPE`: it has no reader, or may have none. Any other errno: a filter refuses to
+/// tell.
 fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
     let sink = flow.sink_fd();
     let shown = sys::poll_now(sink, PollFlags::OUT)?;
-    if shown.contains(PollFlags::ERR) {
+    if shown.shows(PollFlags::ERR) != Some(false) {
         return Err(Errno::EPIPE);
     }
-    if !shown.contains(PollFlags::OUT) {
+    if shown.shows(PollFlags::OUT) == Some(false) {
         return Ok(0);
     }
     let there = usize::try_from(sys::unsent(sink)?).unwrap_or(usize::MAX);

@@ -113,14 +113,28 @@ fn an_empty_pipe_has_no_front() {
 
 #[test]
 fn a_pipe_has_ended_once_it_is_empty_and_has_no_writer() {
-    let (source, feed) = pipe().unwrap();
-    assert!(!has_ended(source.as_fd()), "it has a writer");
-    rustix::io::write(&feed, b"x").unwrap();
-    assert!(!has_ended(source.as_fd()));
-    drop(feed);
-    assert!(!has_ended(source.as_fd()), "it is not empty");
-    rustix::io::read(&source, &mut [0; 1]).unwrap();
-    assert!(has_ended(source.as_fd()));
+    use testkit::refuse::{POLL, PPOLL, SELECT, apart, refuse};
+    let looks = [PPOLL, POLL, SELECT];
+    for refused in 0..=looks.len() {
+        apart(|| {
+            refuse(&looks[..refused].concat(), libc::EPERM);
+            // select(2) does not tell an end from bytes, of which FIONREAD tells.
+            let (no, yes) = match refused {
+                0 => (Some(false), Some(true)),
+                1 if !POLL.is_empty() => (Some(false), Some(true)),
+                1 | 2 => (Some(false), None),
+                _ => (None, None),
+            };
+            let (source, feed) = pipe().unwrap();
+            assert_eq!(has_ended(source.as_fd()), no, "it has a writer");
+            rustix::io::write(&feed, b"x").unwrap();
+            assert_eq!(has_ended(source.as_fd()), no);
+            drop(feed);
+            assert_eq!(has_ended(source.as_fd()), no, "it is not empty");
+            rustix::io::read(&source, &mut [0; 1]).unwrap();
+            assert_eq!(has_ended(source.as_fd()), yes);
+        });
+    }
 }
 
 #[test]
