@@ -10,12 +10,13 @@ use std::convert::Infallible;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use cordboard::{Errno, PerProcess, Report, Running};
 
 use crate::fasync::{Marks, Taken};
 use crate::guard::Problem;
+use crate::kept::Kept;
 use crate::outcome::Finished;
 use crate::types::{CORD_LAST, cord_transfer};
 
@@ -114,6 +115,8 @@ pub(crate) struct Table {
     pub(crate) taken: Mutex<Vec<Taken>>,
     /// FASYNC on files that the kernel does not keep it for.
     pub(crate) marks: Mutex<Marks>,
+    /// What shows that the host has not closed all, while anything is kept.
+    pub(crate) witness: Mutex<Weak<Kept>>,
 }
 
 /// This process's table.
@@ -141,6 +144,7 @@ impl Table {
             splices: Mutex::default(),
             taken: Mutex::default(),
             marks: Mutex::new(parents.map(marks_of).unwrap_or_default()),
+            witness: Mutex::default(),
         }
     }
 

@@ -1,6 +1,8 @@
 //! A host that closes the descriptors of an engine (`close_range(2)`) at the
 //! worst moments: while a transfer is being started, and while all sleep.
 
+#[path = "closed/again.rs"]
+mod again;
 mod common;
 
 use std::io::{Read, Write};
@@ -255,7 +257,6 @@ fn what_was_opened_since_is_left_alone() {
         return;
     }
     use rustix::event::{EventfdFlags, eventfd};
-    use std::os::fd::AsFd;
     /// What a transfer reads from.
     fn source(counter: bool) -> (OwnedFd, Option<UnixStream>) {
         if counter {

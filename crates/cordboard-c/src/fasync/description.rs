@@ -1,16 +1,12 @@
 //! Open descriptions, told apart as far as this kernel can.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use cordboard::Errno;
 use cordboard::endpoint::same_description;
 
-use crate::kept::{Kept, file};
+use crate::kept::{Kept, duplicate, file};
 use crate::sys;
-
-fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
-}
 
 /// Whether two descriptors of one file share an open description; `None` where
 /// nobody can tell: before Linux 6.10 in a container that filters `kcmp(2)`.
@@ -25,7 +21,7 @@ pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
 
 /// An open description, kept by a duplicate of its own. The host may have
 /// closed the duplicate's number (`close_range(2)`) and opened another file
-/// under it.
+/// under it, or the same.
 pub(super) struct Description {
     kept: Kept,
     /// The number under which it came.
@@ -38,7 +34,7 @@ impl Description {
     /// `EBADF`; `EMFILE` where there is no descriptor for the duplicate.
     pub(super) fn keep(fd: BorrowedFd<'_>) -> Result<Description, Errno> {
         Ok(Description {
-            kept: Kept::new(duplicate(fd)?),
+            kept: Kept::of_the_hosts(duplicate(fd)?),
             number: fd.as_raw_fd(),
         })
     }

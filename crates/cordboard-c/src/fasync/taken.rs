@@ -219,6 +219,29 @@ mod tests {
         }));
     }
 
+    /// The same, and the host has that very file again under the number: a
+    /// duplicate of what it had kept.
+    #[test]
+    fn what_the_host_has_again_stays_open() {
+        assert!(child::in_a_child(|| {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let flags = sys::flags(reader.as_fd()).unwrap();
+            sys::set_flags(reader.as_fd(), flags | libc::O_ASYNC).unwrap();
+            let asked = super::super::asked(reader.as_fd(), writer.as_fd());
+            let asked = asked.unwrap().expect("the source asks");
+            let number = asked.first().fd().unwrap().as_raw_fd();
+            let here = child::inode(number);
+            // Where the close does not reach.
+            child::copy_to(reader.as_raw_fd(), 0, false);
+            std::mem::forget((reader, writer));
+            child::close_from(3);
+            child::copy_to(0, number, true);
+            let nobody = asked.first().fd().is_none();
+            asked.put_back();
+            nobody && child::inode(number) == here
+        }));
+    }
+
     /// A transfer ends while the program sets other flags: they stay, and so does
     /// this one.
     #[test]

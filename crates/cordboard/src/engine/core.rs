@@ -47,8 +47,6 @@ pub(super) struct Core {
     stopping: AtomicBool,
     /// The host has closed its descriptors.
     lost: AtomicBool,
-    /// The millisecond of the last look at them.
-    looked: AtomicU64,
     process: Stamp,
 }
 
@@ -69,7 +67,6 @@ impl Core {
             active: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             lost: AtomicBool::new(false),
-            looked: AtomicU64::new(u64::MAX),
             process: Stamp::here(),
         })
     }
@@ -100,7 +97,7 @@ impl Core {
         let core = Arc::clone(self);
         let body = move || {
             let held_up = || core.thread().waits();
-            let gone = || !core.main.inbox().bell().is_here();
+            let gone = || !core.main.inbox().bell().is_there();
             match core.main.seat().watch(HELD_UP, held_up, gone) {
                 Some(Left::HeldUp(reactor)) => {
                     threads::rename(c"cordboard");
@@ -259,21 +256,18 @@ impl Core {
     }
 
     /// The same, asked by the engine's own threads only, and so for all of
-    /// them: from then on transfers end, and what they have is not touched.
+    /// them: from then on transfers end, and what they have is not touched. Looked
+    /// at once a millisecond: a look takes as long as a short step.
     pub(super) fn is_lost(&self) -> bool {
-        let now = self.start.elapsed().as_millis() as u64;
-        // Once a millisecond: a look takes as long as a short step. Read first,
-        // since many threads ask.
-        if self.looked.load(Ordering::Relaxed) == now {
-            return self.lost.load(Ordering::Acquire);
+        if !self.lost.load(Ordering::Acquire) && !self.main.was_here(self.start.elapsed()) {
+            self.lose();
         }
-        self.looked.store(now, Ordering::Relaxed);
-        self.is_lost_by_now()
+        self.lost.load(Ordering::Acquire)
     }
 
     /// The same, looked at now: before descriptors are closed by number.
     pub(super) fn is_lost_by_now(&self) -> bool {
-        if !self.lost.load(Ordering::Acquire) && !self.main.inbox().bell().is_here() {
+        if !self.lost.load(Ordering::Acquire) && !self.main.is_here(self.start.elapsed()) {
             self.lose();
         }
         self.lost.load(Ordering::Acquire)
@@ -330,13 +324,24 @@ impl Core {
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
     }
 
+    /// Has it give up what it can do without, which is closed by number.
+    pub(super) fn rest(&self, job: &mut Job) {
+        if !self.is_lost() {
+            job.transfer.rest();
+        }
+    }
+
     /// Ends it, once nothing is on its way, for which a transfer that is not
     /// asked any more waits.
     pub(super) fn settle(self: &Arc<Self>, mut job: Box<Job>) {
-        if self.is_lost() {
+        if self.lost.load(Ordering::Acquire) {
             return job.let_go();
         }
         if job.transfer.completions().is_some() {
+            // Nothing tells of their end where the bell is gone.
+            if self.is_lost() {
+                return job.let_go();
+            }
             job.transfer.quiesce();
         }
         if job.transfer.waits_at_the_end() {
@@ -354,7 +359,7 @@ impl Core {
             Next::Step | Next::Elsewhere => {}
             Next::Wait(need) => {
                 job.need = Some(need);
-                job.transfer.rest();
+                self.rest(&mut job);
             }
             Next::End(turn) => job.ending = Some(turn),
         }

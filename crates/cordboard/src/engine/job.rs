@@ -57,10 +57,12 @@ impl Job {
     /// that whoever has heard of the end can rely on the rest.
     pub(super) fn finish(self: Box<Self>) {
         // The host may have other files under these numbers: an end that was
-        // found there does not count, and nothing is closed.
+        // found there does not count, and nothing is closed. All that is asked
+        // again behind this is what may have waited since.
         if self.ticket.core.is_lost_by_now() || !self.transfer.has_its_own() {
             return self.let_go();
         }
+        let quick = self.transfer.ends_at_once();
         self.unwatch();
         let job = *self;
         let mut waiter = Closing {
@@ -72,12 +74,16 @@ impl Job {
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
         drop(job.wake);
         let (transfer, start, listed) = (job.transfer, job.course.start, job.listed);
+        let core = Arc::clone(&job.ticket.core);
         // A caller's observer or stage may panic; the thread is the others' too.
         let settled = guarded(|| {
             let (outcome, open) = transfer.account(turn, &mut waiter, start);
             // Not before: the account may take long, for a sync.
             drop(listed);
-            open.close();
+            match quick || !core.is_lost_by_now() {
+                true => open.close(quick),
+                false => open.let_go(),
+            }
             outcome
         });
         match settled {

@@ -79,7 +79,7 @@ impl Default for Options {
 /// but its own (`close_range(2)`): transfers that were running end with `EBADF`
 /// when they are cancelled, waited for or looked at, when their engine is shut
 /// down, and within a minute otherwise, and do not touch files that have their
-/// numbers by then. A system call that begins within the millisecond before the
+/// numbers by then, not even if these are the same files. A system call that begins within the millisecond before the
 /// engine finds out uses the old number all the same. It may read or write a
 /// file that the host has opened since, or block on one: an empty pipe that has
 /// the number of a regular file. [`Running::cancel`] does not interrupt that

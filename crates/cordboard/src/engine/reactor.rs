@@ -36,8 +36,6 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The same for the thread for direct copies, which has no watch. A block takes
 /// less time.
 const DISK: Duration = Duration::from_secs(1);
-/// How long the result of that check is trusted.
-const FRESH: Duration = Duration::from_millis(1);
 /// Events that are fetched at a time.
 const EVENTS: usize = 256;
 
@@ -50,8 +48,6 @@ pub(super) struct Reactor {
     queue: VecDeque<u64>,
     timers: Timers,
     messages: Vec<Message>,
-    /// When it last found its descriptors to be its own.
-    looked: Duration,
 }
 
 impl Reactor {
@@ -65,7 +61,6 @@ impl Reactor {
             queue: VecDeque::new(),
             timers: Timers::default(),
             messages: Vec::new(),
-            looked: Duration::ZERO,
         })
     }
 
@@ -300,7 +295,7 @@ impl Reactor {
             return Some(self);
         }
         let stays = job.transfer.home() == Place::Disk;
-        match self.aside(core, stays, || job.transfer.rest()) {
+        match self.aside(core, stays, || core.rest(&mut job)) {
             Ok((mut this, ())) => {
                 this.sleep(job, need);
                 Some(this)
@@ -432,12 +427,11 @@ impl Reactor {
     }
 
     /// Its descriptors are its own, as of the last millisecond.
-    fn is_here(&mut self) -> bool {
-        let now = self.core.clock().now();
-        let known = now.saturating_sub(self.looked) < FRESH;
-        known || {
-            self.looked = now;
-            self.station.inbox().bell().is_here()
+    fn is_here(&self) -> bool {
+        match self.station.place {
+            // Others ask too.
+            Place::Reactor => !self.core.is_lost(),
+            _ => self.station.was_here(self.core.clock().now()),
         }
     }
 
@@ -449,7 +443,7 @@ impl Reactor {
         for event in events.iter() {
             let (data, flags) = (event.data, event.flags);
             if data == BELL {
-                self.station.inbox().bell().clear_known();
+                self.station.inbox().bell().clear();
                 continue;
             }
             let (id, role) = Role::from_token(data);

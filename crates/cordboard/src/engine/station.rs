@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -18,6 +19,9 @@ use crate::transfer::{self, Place};
 /// The token of the inbox's bell: transfers' numbers do not reach it.
 pub(super) const BELL: EventData = EventData::new_u64(u64::MAX);
 
+/// How long a check of the bell is trusted.
+pub(super) const FRESH: Duration = Duration::from_millis(1);
+
 /// An epoll instance, and an inbox whose bell is registered in it.
 pub(super) struct Station {
     /// `None` once it is dropped.
@@ -27,6 +31,8 @@ pub(super) struct Station {
     seat: Arc<Seat<Box<Reactor>>>,
     /// Whose home it is.
     pub(super) place: Place,
+    /// The time of the last check of the bell, in milliseconds.
+    looked: AtomicU64,
 }
 
 impl Station {
@@ -39,6 +45,7 @@ impl Station {
             inbox,
             seat: Arc::new(Seat::new()),
             place,
+            looked: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -67,6 +74,25 @@ impl Station {
         &self.seat
     }
 
+    /// Its bell is there, as of the last millisecond.
+    pub(super) fn was_here(&self, now: Duration) -> bool {
+        let now = millisecond(now);
+        self.looked.load(Ordering::Relaxed) == now || self.looks(now)
+    }
+
+    /// The same at this moment.
+    pub(super) fn is_here(&self, now: Duration) -> bool {
+        self.looks(millisecond(now))
+    }
+
+    fn looks(&self, now: u64) -> bool {
+        let here = self.inbox.bell().is_there();
+        if here {
+            self.looked.store(now, Ordering::Relaxed);
+        }
+        here
+    }
+
     /// Whether its descriptors are still its own: the host may have closed all
     /// that it did not open, and reused their numbers. The epoll instance is
     /// this station's if the bell is registered in it; any other says `ENOENT`,
@@ -82,6 +108,10 @@ impl Station {
                 Err(_) => true,
             }
     }
+}
+
+fn millisecond(now: Duration) -> u64 {
+    (now.as_nanos() / FRESH.as_nanos()) as u64
 }
 
 impl Drop for Station {

@@ -58,7 +58,7 @@ fn piece(mut job: Box<Job>) -> Option<Work> {
                 match glance(&mut job, &need) {
                     Some(awake) => job.awake = awake,
                     None => {
-                        job.transfer.rest();
+                        core.rest(&mut job);
                         return back(job);
                     }
                 }

@@ -105,7 +105,8 @@ impl Bell {
         self.is_there() && self.strike()
     }
 
-    /// It can be rung: that number is still its own.
+    /// It can be rung: that number is still its own. A host that closes what it
+    /// did not open closes the number of the other end too.
     pub(crate) fn is_there(&self) -> bool {
         identity(self.ends.writer()) == Some(self.id)
     }
@@ -125,13 +126,6 @@ impl Bell {
         while identity(self.ends.reader()) == Some(self.id) && self.read_some() {}
     }
 
-    /// The same of one that was found to be [here](Bell::is_here) a moment ago.
-    pub(crate) fn clear_known(&self) {
-        if self.read_some() {
-            self.clear();
-        }
-    }
-
     /// True if there may be more.
     fn read_some(&self) -> bool {
         let mut rings = [0; 512];
@@ -142,6 +136,12 @@ impl Bell {
     pub(crate) fn is_here(&self) -> bool {
         let here = |fd| identity(fd) == Some(self.id);
         here(self.ends.reader()) && here(self.ends.writer())
+    }
+
+    /// Both numbers, or the one.
+    #[cfg(test)]
+    pub(crate) fn numbers(&self) -> [BorrowedFd<'_>; 2] {
+        [self.ends.reader(), self.ends.writer()]
     }
 
     /// So is [`Bell::is_here`] proven.
@@ -254,7 +254,7 @@ mod tests {
                 let bell = make().unwrap();
                 let file = tempfile::tempfile().unwrap();
                 rustix::io::write(&file, b"host's").unwrap();
-                let numbers = [bell.ends.reader(), bell.ends.writer()].map(|fd| {
+                let numbers = bell.numbers().map(|fd| {
                     child::replace(fd, file.as_fd());
                     fd.as_raw_fd()
                 });

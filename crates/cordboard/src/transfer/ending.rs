@@ -37,7 +37,7 @@ impl Transfer<'_> {
     /// Closes the account, and the descriptors.
     pub(crate) fn settle(self, turn: Turn, waiter: &mut dyn Waiter, start: Duration) -> Outcome {
         let (outcome, open) = self.account(turn, waiter, start);
-        open.close();
+        open.close(false);
         outcome
     }
 
@@ -186,9 +186,14 @@ impl Transfer<'_> {
     pub(crate) fn waits_at_the_end(&self) -> bool {
         let lingers = |fd| matches!(rustix::net::sockopt::socket_linger(fd), Ok(Some(_)));
         let sockets = [&self.flow.source, &self.flow.sink];
-        !self.never_waits()
-            || self.request.sync
+        !self.ends_at_once()
             || (sockets.iter()).any(|end| end.kind().is_socket() && lingers(end.fd()))
+    }
+
+    /// Closing the account does not wait: nothing is synced, and nothing of it is a
+    /// file, of which any call may.
+    pub(crate) fn ends_at_once(&self) -> bool {
+        self.never_waits() && !self.request.sync
     }
 
     /// Passes on what is in hand as long as the sink takes it at once. Nothing

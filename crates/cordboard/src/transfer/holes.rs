@@ -127,11 +127,6 @@ impl Walk {
         self.own.as_ref()
     }
 
-    /// The same, for the caller to close.
-    pub(crate) fn into_own(self) -> Option<OwnedFd> {
-        self.own
-    }
-
     /// Where a hole comes next, skips it on both sides; limits the step to the
     /// data before the next one; to none, where more of the hole is left; not at
     /// all, where there is no walking, or no hole to be had. `by_write`: it is

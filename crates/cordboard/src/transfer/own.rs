@@ -17,13 +17,6 @@ impl Reopened {
     fn is_still(&self) -> bool {
         self.id.is_some() && identity(&self.fd) == self.id
     }
-
-    /// Closes it, where it is still its own.
-    fn close(self) {
-        if !self.is_still() {
-            std::mem::forget(self.fd);
-        }
-    }
 }
 
 impl Transfer<'_> {
@@ -40,46 +33,36 @@ impl Transfer<'_> {
     }
 
     /// Drops it, and closes the descriptors that it owns, where they are still
-    /// its own: the host may have closed them.
-    pub(crate) fn close(mut self) {
-        if !self.has_its_own() {
+    /// its own: the host may have closed them. `known`: they were found to be so
+    /// a moment ago, and nothing has waited since.
+    pub(crate) fn close(mut self, known: bool) {
+        if !known && !self.has_its_own() {
             return self.let_go();
         }
         // They borrow them.
         (self.current, self.walk) = (None, None);
-        self.close_reopened();
+        self.reopened.clear();
         let Some([source, sink]) = self.owned.take() else {
             return;
         };
-        // The last close of a file may take a while.
+        // The last close of a file may take a while, and so may one of a pipe,
+        // whose lock somebody else has.
         drop(source);
         if !is_still(&sink, self.sink()) {
             std::mem::forget(sink);
         }
     }
 
-    fn close_reopened(&mut self) {
-        (self.reopened.drain(..)).for_each(Reopened::close);
-    }
-
-    /// Drops it, where somebody else may have closed its descriptors: what has
-    /// their numbers by now is not touched.
+    /// Drops it, where somebody else has closed a descriptor of the library's: by
+    /// number, none is closed any more. Whoever closes one has often closed all,
+    /// and the same file may be open under the same number again, as the host's
+    /// own (`dup(2)`, `open(2)`), which nothing tells from the transfer's.
     pub(crate) fn let_go(mut self) {
         if let Some((_, step)) = self.current.take() {
             step.let_go();
         }
-        let ids = [self.source(), self.sink()].map(|side| side.facts().id);
-        let ids = ids.map(|id| id.map(|id| (id.device, id.inode)));
-        let walks = self.walk.take().and_then(holes::Walk::into_own);
-        self.close_reopened();
-        let owned = self.owned.take().into_iter().flatten();
-        // The walk has opened the source.
-        for (fd, id) in owned.zip(ids).chain(walks.map(|fd| (fd, ids[0]))) {
-            let now = identity(&fd);
-            if now.is_none() || now != id {
-                std::mem::forget(fd);
-            }
-        }
+        let reopened = std::mem::take(&mut self.reopened);
+        std::mem::forget((self.walk.take(), reopened, self.owned.take()));
     }
 
     /// For a thread that must not sleep inside a call: a terminal has no flag

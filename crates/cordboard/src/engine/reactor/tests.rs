@@ -3,6 +3,7 @@ use std::os::fd::AsFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use testkit::child;
 
+use super::super::station::FRESH;
 use super::*;
 use crate::transfer::{Refusal, Request, Transfer};
 
@@ -21,7 +22,9 @@ fn a_busy_thread_takes_no_event_of_the_hosts() {
         epoll::add(&own, &reader, EventData::new_u64(7), flags).unwrap();
         let station = Arc::clone(core.main());
         child::replace(station.epoll(), own.as_fd());
-        child::replace(station.inbox().bell().as_fd(), reader.as_fd());
+        for number in station.inbox().bell().numbers() {
+            child::replace(number, reader.as_fd());
+        }
         // As it is after the first millisecond.
         while core.clock().now() < FRESH {
             std::thread::yield_now();
@@ -43,7 +46,9 @@ fn what_is_closed_by_number_is_looked_at_before() {
         let core = Arc::new(Core::new(1).unwrap());
         let (reader, _writer) = std::io::pipe().unwrap();
         let here = !core.is_lost();
-        child::replace(core.inbox().bell().as_fd(), reader.as_fd());
+        for number in core.inbox().bell().numbers() {
+            child::replace(number, reader.as_fd());
+        }
         here && core.is_lost_by_now() && core.is_lost()
     }));
 }
