@@ -61,7 +61,8 @@ read from where it stands, and not rewound at the end.
 If standard input is a terminal: Space holds the video, and lets it go on, [ and
 ] slower and faster by a tenth, { and } by half and double, Backspace the plain
 speed, q the end. The audio is not held: its sink has its own time. The terminal
-is given back while the command is stopped (Ctrl-Z).";
+is given back while the command is stopped (Ctrl-Z), and at its end, also by a
+signal (Ctrl-\\).";
 
 /// Moves bytes unchanged from anything to anything, by the fastest way this
 /// kernel has for the pair, and accounts for each of them.

@@ -114,10 +114,19 @@ pub fn share_one_heap() {
 
 /// Whether a signal is ignored.
 pub fn ignores(signal: libc::c_int) -> bool {
+    disposition(signal) == libc::SIG_IGN
+}
+
+/// Whether a signal has its default action. One that there is none of has.
+pub fn is_by_default(signal: libc::c_int) -> bool {
+    disposition(signal) == libc::SIG_DFL
+}
+
+fn disposition(signal: libc::c_int) -> libc::sighandler_t {
     let mut action = no_action();
     // SAFETY: reads the present action into a valid sigaction.
     unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
-    action.sa_sigaction == libc::SIG_IGN
+    action.sa_sigaction
 }
 
 /// Whether this thread has a signal blocked.

@@ -1,5 +1,6 @@
 //! The terminal at standard input, while its modes are ours: it is given back
-//! while this process is stopped (Ctrl-Z, SIGTSTP), and at its end.
+//! while this process is stopped (Ctrl-Z, SIGTSTP), and at its end, whatever signal
+//! ends it (Ctrl-\, SIGQUIT), but for SIGKILL and SIGSTOP, which have no handler.
 //!
 //! Modes are set in the foreground only: in the background the terminal is
 //! another's. A shell sends SIGCONT to a job that comes to the foreground, also
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::stdio::stdin;
-use rustix::termios::{OptionalActions, Termios, tcgetpgrp, tcsetattr};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 use super::handle_unless_ignored;
 use crate::sys;
@@ -30,8 +31,13 @@ pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
     if MODES.set(Modes { before, ours }).is_err() {
         return Err(Errno::BUSY);
     }
-    handle_unless_ignored(libc::SIGTSTP, on_suspend);
+    for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+        handle_unless_ignored(signal, on_suspend);
+    }
     sys::handle(libc::SIGCONT, on_continue);
+    (1..=libc::SIGRTMAX())
+        .filter(|signal| ends(*signal))
+        .for_each(|signal| sys::handle(signal, on_end));
     TAKEN.store(true, Ordering::SeqCst);
     let done = set(|modes| &modes.ours);
     if done.is_err() {
@@ -48,10 +54,40 @@ pub fn give_back() {
     }
 }
 
-/// The same for a handler that ends the process: in the background too, since a
-/// handler runs with SIGTTOU blocked.
+/// The same for a handler that ends the process. In the background the terminal is
+/// another's, unless it still has our modes; a handler runs with SIGTTOU blocked.
 pub(super) fn leave() {
-    let _ = set(|modes| &modes.before);
+    if is_foreground() || has_ours() {
+        let _ = set(|modes| &modes.before);
+    }
+}
+
+/// Whether the terminal's modes are those that we have set.
+fn has_ours() -> bool {
+    let all = |modes: &Termios| {
+        let (input, output) = (modes.input_modes, modes.output_modes);
+        (input, output, modes.control_modes, modes.local_modes)
+    };
+    match (MODES.get(), tcgetattr(stdin())) {
+        (Some(modes), Ok(now)) => all(&now) == all(&modes.ours),
+        _ => false,
+    }
+}
+
+/// Whether this signal ends the process by default (signal(7)), and would do so here.
+fn ends(signal: libc::c_int) -> bool {
+    const OTHERS: [libc::c_int; 9] = [
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+        libc::SIGCONT,
+        libc::SIGCHLD,
+        libc::SIGURG,
+        libc::SIGWINCH,
+    ];
+    !OTHERS.contains(&signal) && sys::is_by_default(signal)
 }
 
 /// Whether the terminal is ours to read. One that controls no job of ours has no
@@ -88,6 +124,17 @@ extern "C" fn on_suspend(signal: libc::c_int) {
         // It goes on, or was never stopped, as in an orphaned process group
         // (setpgid(2)): then no SIGCONT follows.
         sys::handle(signal, on_suspend);
+        take_again();
+    });
+}
+
+/// Ends the process as the signal would have done, which tells whoever waits for it.
+extern "C" fn on_end(signal: libc::c_int) {
+    sys::keeping_errno(|| {
+        leave();
+        sys::by_default(signal);
+        // It ends all but the first process of a container, as which a fault must
+        // find the default: it would come again and again.
         take_again();
     });
 }

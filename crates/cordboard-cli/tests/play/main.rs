@@ -7,6 +7,7 @@
 mod common;
 mod endings;
 mod film;
+mod killed;
 mod refusals;
 mod sinks;
 mod steering;

@@ -103,7 +103,7 @@ fn no_frame_is_dropped_into_dev_null() {
 }
 
 /// Plays at a terminal, where it listens to keys by now; and the terminal.
-fn at_terminal(film: &Film, video_to: &str, more: &[&str]) -> (Child, File, File) {
+pub fn at_terminal(film: &Film, video_to: &str, more: &[&str]) -> (Child, File, File) {
     let (master, slave) = terminal();
     let before = modes(&slave);
     let [audio, video] = film.names();
@@ -120,7 +120,7 @@ fn at_terminal(film: &Film, video_to: &str, more: &[&str]) -> (Child, File, File
     (child, master, slave)
 }
 
-fn modes(terminal: &File) -> LocalModes {
+pub fn modes(terminal: &File) -> LocalModes {
     tcgetattr(terminal).unwrap().local_modes
 }
 
@@ -183,7 +183,7 @@ fn a_key_holds_the_video_and_lets_it_go_on() {
 
 /// Plays at a terminal what comes from a FIFO, which this makes: it asks whose
 /// the terminal is once that is open.
-fn job(film: &Film, path: &Path, slave: &File) -> Command {
+pub fn job(film: &Film, path: &Path, slave: &File) -> Command {
     let mut play = cordboard();
     play.args(["play", film.audio.to_str().unwrap(), fifo(path), "--json"])
         .args(["--audio-to", "/dev/null", "--video-to", "/dev/null"])

@@ -1,0 +1,137 @@
+//! Signals that end or stop the player while the terminal has its modes for keys.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Child;
+
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getpgrp, ioctl_tiocsctty, prlimit, setsid, waitpid,
+};
+use rustix::termios::{InputModes, OptionalActions, tcgetattr, tcsetattr, tcsetpgrp};
+
+use crate::common::*;
+use crate::film::*;
+use crate::steering::{at_terminal, job, modes};
+
+/// A film that goes on for hours.
+const SLOW: [&str; 4] = ["--frame", "3000", "--fps", "0.0001"];
+
+/// So that none of these leaves a core behind.
+fn without_core(child: &Child) {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    prlimit(Some(Pid::from_child(child)), Resource::Core, none).unwrap();
+}
+
+/// Whoever waits for it is told of the signal, as if it had no handler.
+#[test]
+fn a_signal_that_ends_it_gives_the_terminal_back() {
+    let film = Film::new(2 * FRAME);
+    let signals = [
+        Signal::QUIT,
+        Signal::USR2,
+        Signal::ABORT,
+        Signal::SEGV,
+        Signal::XCPU,
+        Signal::VTALARM,
+        Signal::SYS,
+    ];
+    for by in signals
+        .map(Signal::as_raw)
+        .into_iter()
+        .chain([libc::SIGRTMIN(), libc::SIGRTMAX()])
+    {
+        let (child, _master, slave) = at_terminal(&film, "/dev/null", &SLOW);
+        without_core(&child);
+        // SAFETY: takes integers; the process is a child that was not waited for.
+        unsafe { libc::kill(child.id() as i32, by) };
+        let run = end(child);
+        assert_eq!(run.0.status.signal(), Some(by), "{}", run.stderr());
+        assert_eq!(modes(&slave), modes(&terminal().1), "after signal {by}");
+    }
+}
+
+/// A shell sets modes of its own while it reads a line.
+#[test]
+#[allow(clippy::zombie_processes, reason = "waitpid(2) is what waits for it")]
+fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
+    let film = Film::new(0);
+    let path = film.path("fifo");
+    let (_master, slave) = terminal();
+    let mut play = job(&film, &path, &slave);
+    play.process_group(0);
+    let before = modes(&slave);
+    assert!(testkit::child::in_a_child(|| {
+        setsid().unwrap();
+        ioctl_tiocsctty(&slave).unwrap();
+        let mut all_well = true;
+        for others in [false, true] {
+            let child = play.spawn().unwrap();
+            without_core(&child);
+            let pid = Pid::from_child(&child);
+            // To take the foreground away from another does not stop who does it.
+            // SAFETY: takes integers; the process is a child of its own.
+            unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+            tcsetpgrp(&slave, pid).unwrap();
+            let film = File::options().write(true).open(&path).unwrap();
+            until("keys", || (modes(&slave) != before).then_some(()));
+            tcsetpgrp(&slave, getpgrp()).unwrap();
+            let mut theirs = tcgetattr(&slave).unwrap();
+            if others {
+                theirs.input_modes -= InputModes::ICRNL;
+                tcsetattr(&slave, OptionalActions::Now, &theirs).unwrap();
+            }
+            signal(child.id(), Signal::QUIT);
+            let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
+            all_well &= status.terminating_signal() == Some(libc::SIGQUIT);
+            all_well &= (modes(&slave) == before) != others;
+            theirs.local_modes = before;
+            theirs.input_modes |= InputModes::ICRNL;
+            tcsetattr(&slave, OptionalActions::Now, &theirs).unwrap();
+            drop(film);
+        }
+        all_well
+    }));
+}
+
+/// The key is Ctrl-\, and the job is all that it ends.
+#[test]
+#[allow(clippy::zombie_processes, reason = "waitpid(2) is what waits for it")]
+fn the_key_that_quits_and_the_signals_that_stop_give_the_terminal_back() {
+    let film = Film::new(0);
+    let path = film.path("fifo");
+    let (mut master, slave) = terminal();
+    let mut play = job(&film, &path, &slave);
+    play.process_group(0);
+    let before = modes(&slave);
+    assert!(testkit::child::in_a_child(|| {
+        setsid().unwrap();
+        ioctl_tiocsctty(&slave).unwrap();
+        let child = play.spawn().unwrap();
+        without_core(&child);
+        let pid = Pid::from_child(&child);
+        tcsetpgrp(&slave, pid).unwrap();
+        let film = File::options().write(true).open(&path).unwrap();
+        until("keys", || (modes(&slave) != before).then_some(()));
+        let keys = modes(&slave);
+        let next = || {
+            let next = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+            next.unwrap().1
+        };
+        for by in [Signal::TTIN, Signal::TTOU] {
+            signal(child.id(), by);
+            if next().stopping_signal() != Some(by.as_raw()) || modes(&slave) != before {
+                return false;
+            }
+            signal(child.id(), Signal::CONT);
+            until("keys again", || (modes(&slave) == keys).then_some(()));
+        }
+        master.write_all(b"\x1c").unwrap();
+        let by = next().terminating_signal();
+        drop(film);
+        by == Some(libc::SIGQUIT) && modes(&slave) == before
+    }));
+}
