@@ -323,7 +323,9 @@ pub struct Paths {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Stages {
     /// Print a hash of the contents on standard error, as the usual sum tools
-    /// do; may be given several times. Every byte is read for it: no clone
+    /// do; may be given several times. Every byte is read for it: no clone. That
+    /// of anything but a file is printed at the end of the command, and not once
+    /// a signal to stop has come: it may have ended who writes there, too
     #[arg(long, value_name = "HASH", value_enum)]
     pub hash: Vec<Hash>,
     /// Compress to zstd, at this level: 1 is fast, 3 the default, 19 dense

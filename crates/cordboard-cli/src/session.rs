@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use cordboard::{Control, Ended, PathName, Report, Request, Size, Transfer};
+use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
 use crate::failure::{Refused, ended, lost_by_idling};
@@ -16,6 +17,7 @@ use crate::problem::{Problem, give, one_line, tell};
 use crate::progress::{Watch, is_on};
 use crate::report::{Account, Files};
 use crate::stages::{Staging, SumLine, cut_by_size, make_others};
+use crate::stat::kind;
 use crate::{signals, units};
 
 /// Reasons for missing attributes that are remembered, at most.
@@ -44,6 +46,9 @@ pub struct Session {
     reader_left: bool,
     /// An idle limit was reached with bytes in hand, which was told.
     lost: bool,
+    /// Hashes of what others write, and those after them: a signal to stop that
+    /// went to them too may be why it ended.
+    sums: Vec<SumLine>,
     control: &'static Control,
     watch: Watch,
     account: Account,
@@ -83,6 +88,7 @@ impl Session {
             transfers: 0,
             reader_left: false,
             lost: false,
+            sums: Vec::new(),
             control,
             watch: Watch::new(drawing),
             account: Account::default(),
@@ -123,8 +129,10 @@ impl Session {
             self.say(&line);
             return Ok(report);
         }
-        for line in self.staging.sums(&report, named) {
-            self.give(&line);
+        let sums = self.staging.sums(&report, named);
+        match sums.is_empty() || (self.sums.is_empty() && is_file(source.0)) {
+            true => sums.iter().for_each(|line| self.give(line)),
+            false => self.sums.extend(sums),
         }
         Ok(report)
     }
@@ -344,11 +352,14 @@ impl Session {
     }
 
     /// The last lines, and the exit status. A signal that came before this makes
-    /// the end a cancelled one, whatever was done by then; a later one changes
-    /// nothing.
+    /// the end a cancelled one, whatever was done by then, and hashes of what it may
+    /// have cut short are not told; a later one changes nothing.
     pub fn finish(mut self) -> u8 {
-        if signals::stop_so_far().is_some() {
-            self.account.end(Ended::Cancelled);
+        match signals::stop_so_far() {
+            Some(_) => self.account.end(Ended::Cancelled),
+            None => std::mem::take(&mut self.sums)
+                .iter()
+                .for_each(|line| self.give(line)),
         }
         self.watch.clear();
         if self.untold > 0 {
@@ -402,4 +413,9 @@ impl Session {
             None => u8::from(unwritten || self.lost || account.total.ended == Ended::Error),
         }
     }
+}
+
+/// What has an end of its own, whoever has written it.
+fn is_file(source: BorrowedFd<'_>) -> bool {
+    fstat(source).is_ok_and(|stat| kind(&stat) == FileType::RegularFile)
 }

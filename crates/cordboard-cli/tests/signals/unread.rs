@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode};
 use rustix::io::ioctl_fionbio;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
@@ -233,4 +234,42 @@ fn a_job_in_the_background_is_not_stopped_by_its_report() {
             stopped && last.exit_status() == Some(128 + by.as_raw())
         }));
     }
+}
+
+/// A signal that goes to all of a pipeline may have ended the source too: a hash of a
+/// part is not told beside the status of an interrupt.
+#[test]
+fn a_hash_is_told_of_what_is_whole() {
+    for args in [
+        &["splice", "--hash=crc32", "-", "/dev/null"][..],
+        &["cat", "--hash=crc32"],
+    ] {
+        let (reader, writer) = Full::Pipe.make();
+        let mut child = with_stderr(args, &writer);
+        drop(writer);
+        feed(&mut child, b"123456789");
+        stuck(&mut child);
+        signal(child.id(), Signal::INT);
+        let mut told = String::new();
+        File::from(reader).read_to_string(&mut told).unwrap();
+        let (code, told) = (end(child).code(), told.trim_start());
+        assert!(code == 0 || code == 130, "{args:?}: {code}");
+        assert_eq!(told.contains("cbf43926"), code == 0, "{args:?}: {told}");
+    }
+    // Nor once it is known.
+    let dir = dir();
+    let path = dir.path().join("fifo");
+    let (kind, mode) = (FileType::Fifo, Mode::from_raw_mode(0o644));
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+    let mut child = super::start(&["cat", "--hash=crc32", "-", path.to_str().unwrap()]);
+    feed(&mut child, b"123456789");
+    let silent = File::options().write(true).open(&path).unwrap();
+    let mut first = [0; 9];
+    (child.stdout.as_mut().unwrap())
+        .read_exact(&mut first)
+        .unwrap();
+    settled(&child);
+    signal(child.id(), Signal::INT);
+    end(child).fails(130, &["interrupted by SIGINT: 9 bytes read, 9 written"]);
+    drop(silent);
 }
