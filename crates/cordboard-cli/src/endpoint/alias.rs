@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use cordboard::{Errno, Side};
 use rustix::fs::{
     AtFlags, FileType, OFlags, SealFlags, Stat, StatxFlags, StatxTimestamp, Timespec, Timestamps,
-    fcntl_get_seals, fcntl_getfl, fstat, ftruncate, futimens, statx, utimensat,
+    UTIME_NOW, fcntl_get_seals, fcntl_getfl, fstat, ftruncate, futimens, statx, utimensat,
 };
 
 use super::{one_file, same_file};
@@ -83,7 +83,7 @@ pub fn is_alias(
     let Some(to) = alike(source, sink) else {
         return Ok(false);
     };
-    let by_time = by_own_time(source, sink, &to);
+    let by_time = by_own_time(source, sink, &to).or_else(|| by_present_time(source, sink, &to));
     if by_time == Some(true) {
         return Ok(true);
     }
@@ -99,10 +99,14 @@ pub fn is_alias(
         }
         let errno = Errno::from(errno);
         let text = format!("it may be the same file as the source, {source_shown}: {errno} asking");
-        Err(
-            Problem::refused(sink_shown.to_string(), Side::Sink, Errno::EINVAL, text)
-                .help("nothing was written: remove it first, or take another name"),
-        )
+        let help = match errno {
+            Errno::EFBIG => {
+                "nothing was written: raise the limit (ulimit -f), remove it first, or take another name"
+            }
+            _ => "nothing was written: remove it first, or take another name",
+        };
+        let problem = Problem::refused(sink_shown.to_string(), Side::Sink, Errno::EINVAL, text);
+        Err(problem.help(help))
     })
 }
 
@@ -159,8 +163,30 @@ fn by_time(
     let second = &mut earlier.last_modification.tv_sec;
     *second = second.saturating_sub(EARLIER);
     again(|| set(&earlier)).ok()?;
-    let (there, here) = (now(source), now(sink));
+    let moved = moved((source, sink), to);
     put_back(source, || set(&to.times));
+    moved
+}
+
+/// The same for a sink whose contents are thrown away: whoever may write to it, and
+/// does not own it, can set the present time (utimensat(2)), and not the one before.
+fn by_present_time((source, _): Looked<'_>, (sink, _): Looked<'_>, to: &Now) -> Option<bool> {
+    let present = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let present = Timestamps {
+        last_access: present,
+        last_modification: present,
+    };
+    again(|| futimens(sink, &present)).ok()?;
+    moved((source, sink), to)
+}
+
+/// Whether the source's time has become what the sink's has. `None`: that is the same
+/// second as before.
+fn moved((source, sink): (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Option<bool> {
+    let (there, here) = (now(source), now(sink));
     let (there, here) = (there.ok()?.second(), here.ok()?.second());
     (here != to.second()).then_some(there == here)
 }

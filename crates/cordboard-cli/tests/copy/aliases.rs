@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::XattrFlags;
 use testkit::fuse::{Served, with_file};
+use testkit::refuse::{apart, refuse};
 
 use super::common::overlay::Overlay;
 use super::common::*;
@@ -89,35 +90,80 @@ fn a_limit_hides_no_alias() {
     }
 }
 
-/// A changed time would show it too, but only the owner sets a file's time. Where it
-/// stays unknown, nothing is thrown away.
-#[test]
-fn what_may_be_an_alias_is_not_emptied() {
-    let Some(overlay) = Overlay::mount() else {
-        return;
-    };
-    let allow = |path: &Path, mode| {
-        let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(path, mode).unwrap();
-    };
-    let [merged, upper, binary] = ["merged/f", "upper/f", "cordboard"].map(|name| overlay.at(name));
-    let contents = bytes(512);
-    std::fs::write(&merged, &contents).unwrap();
-    allow(&merged, 0o666);
+/// What another user, who may write to what everybody may write to, says of such a
+/// command within the limit.
+fn by_another_user(overlay: &Overlay, args: &[&OsStr]) -> Run {
     for name in ["", "upper", "merged"] {
         allow(&overlay.at(name), 0o755);
     }
     // Another user may not reach the directory that the binary is in.
-    std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
-    for command in ["copy", "splice"] {
-        // A test that forks meanwhile may hold the new file open for writing.
-        let run = end(until("a start", || {
-            let mut limited = limited(binary.as_os_str());
-            limited.arg(command).args([&merged, &upper]);
-            limited.uid(65534).gid(65534).spawn().ok()
-        }));
-        run.fails(1, &["it may be the same file as the source"]);
-        assert!(read(&merged) == contents, "{command}");
+    let binary = overlay.at("cordboard");
+    if !binary.exists() {
+        std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
+    }
+    // A test that forks meanwhile may hold the new file open for writing.
+    end(until("a start", || {
+        let mut limited = limited(binary.as_os_str());
+        limited.args(args).uid(65534).gid(65534).spawn().ok()
+    }))
+}
+
+fn allow(path: &Path, mode: u32) {
+    let mode = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, mode).unwrap();
+}
+
+fn grow_old(path: &Path) {
+    let open = std::fs::File::options().write(true).open(path).unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    open.set_modified(time).unwrap();
+}
+
+/// Any time shows it, but only the owner sets another than the present one.
+#[test]
+fn who_owns_neither_finds_out_by_the_present_time() {
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let [merged, upper] = ["merged/f", "upper/f"].map(|name| overlay.at(name));
+    let contents = bytes(512);
+    std::fs::write(&merged, &contents).unwrap();
+    let [from, to] = ["merged/from", "upper/to"].map(|name| overlay.at(name));
+    // They are only alike.
+    std::fs::write(&from, &contents).unwrap();
+    for command in ["copy", "splice"].map(OsStr::new) {
+        std::fs::write(&to, [7; 512]).unwrap();
+        for path in [&merged, &from, &to] {
+            grow_old(path);
+            allow(path, 0o666);
+        }
+        let run = by_another_user(&overlay, &[command, merged.as_ref(), upper.as_ref()]);
+        run.fails(1, &["it is the same file as the source"]);
+        assert!(read(&merged) == contents, "{command:?}");
+        by_another_user(&overlay, &[command, from.as_ref(), to.as_ref()]).ok();
+        assert!(read(&to) == contents, "{command:?}");
+    }
+}
+
+/// Where it stays unknown, nothing is thrown away.
+#[test]
+fn what_may_be_an_alias_is_not_emptied() {
+    /// `utimensat(2)`, and what it is where the time has 64 bits and a word has not.
+    const UTIMENSAT: [libc::c_long; 2] = [libc::SYS_utimensat, 412];
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let [merged, upper] = ["merged/f", "upper/f"].map(|name| overlay.at(name));
+    let contents = bytes(512);
+    std::fs::write(&merged, &contents).unwrap();
+    allow(&merged, 0o666);
+    for command in ["copy", "splice"].map(OsStr::new) {
+        let run = apart(|| {
+            refuse(&UTIMENSAT, libc::EPERM);
+            by_another_user(&overlay, &[command, merged.as_ref(), upper.as_ref()])
+        });
+        run.fails(1, &["it may be the same file as the source", "ulimit -f"]);
+        assert!(read(&merged) == contents, "{command:?}");
     }
 }
 
