@@ -159,15 +159,18 @@ pub struct Copy {
     /// and nothing is written through a symlink below DST
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Keep mode, times, owner and all extended attributes; what may not be
-    /// set is counted as "unkept" in the JSON line, and not a failure; an
+    /// Keep mode, times, owner, access control lists and all extended
+    /// attributes. As with cp -p, it is a failure if the mode, the times or a
+    /// list cannot be set. An owner, a group or an extended attribute that may
+    /// not be set is counted as "unkept" in the JSON line, and not a failure; an
     /// extended attribute is also reported, but as with cp -p not an owner or
     /// group, nor the set-id and sticky bits, which are dropped without them
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device where it can be, and
     /// compare; a difference is a failure. Of regular files only: a block
-    /// device as DST is refused
+    /// device as DST is refused. What other processes append meanwhile
+    /// (--append) is not compared
     #[arg(long)]
     pub verify: bool,
     /// Files under way at once, at most; 1: one after the other

@@ -12,11 +12,21 @@ use cordboard::Side;
 use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
-use super::extended::{Passed, whole};
+use super::extended::whole;
 use crate::signals::again;
 
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
+
+/// What could not be set or read: the mode, or a list. Of a failure, the side and the
+/// errno.
+pub type Kept = Result<(), (What, Side, Errno)>;
+
+/// An attribute, as it is named.
+pub type What = &'static str;
+
+const LIST: What = "access control list";
+const MODE: What = "mode";
 
 /// Whether this attribute is one of the lists: by its name, or by the name under
 /// which xfs stores it and shows it a second time (`__xfs_xattr_put_listent`,
@@ -34,7 +44,7 @@ pub fn keep(
     sink: BorrowedFd<'_>,
     mode: u32,
     directory: bool,
-) -> (u32, Passed) {
+) -> (u32, Kept) {
     let inherited = match directory {
         true => default(source, sink),
         false => Ok(()),
@@ -43,31 +53,31 @@ pub fn keep(
         Ok(Some(list)) => match set(sink, ACCESS, &list) {
             Ok(()) => return (mode, inherited),
             Err(errno) => {
-                let refused = |mode| (mode, Err((Side::Sink, errno)));
+                let refused = |mode| (mode, Err((LIST, Side::Sink, errno)));
                 without(mode, &list).map_or((mode, Ok(())), refused)
             }
         },
         Ok(None) => (mode, Ok(())),
-        Err(errno) => (mode & !0o070, Err((Side::Source, errno))),
+        Err(errno) => (mode & !0o070, Err((LIST, Side::Source, errno))),
     };
-    if let Err(errno) = remove(sink) {
+    if let Err((what, errno)) = remove(sink) {
         // They would be the mask of the one that is still there.
         allowed &= !0o070;
-        done = done.and(Err((Side::Sink, errno)));
+        done = done.and(Err((what, Side::Sink, errno)));
     }
     (allowed, done.and(inherited))
 }
 
 /// What a directory hands on to what is made in it.
-fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Passed {
-    let writing = |errno| (Side::Sink, errno);
+fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Kept {
+    let writing = |errno| (LIST, Side::Sink, errno);
     let done = match read(source, DEFAULT) {
         Ok(Some(list)) => match set(sink, DEFAULT, &list) {
             Ok(()) => return Ok(()),
             refused => refused.map_err(writing),
         },
         Ok(None) => Ok(()),
-        Err(errno) => Err((Side::Source, errno)),
+        Err(errno) => Err((LIST, Side::Source, errno)),
     };
     let removed = gone(again(|| rustix::fs::fremovexattr(sink, DEFAULT)));
     done.and(removed.map_err(writing))
@@ -75,16 +85,17 @@ fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Passed {
 
 /// Takes the list away without letting anybody in: what its mask was would be
 /// what the group may do.
-fn remove(sink: BorrowedFd<'_>) -> Result<(), Errno> {
+fn remove(sink: BorrowedFd<'_>) -> Result<(), (What, Errno)> {
     let mut nothing = [0u8; 0];
     let there = again(|| rustix::fs::fgetxattr(sink, ACCESS, &mut nothing[..]));
     // What else is wrong, the calls below tell.
     if let Err(Errno::NODATA | Errno::OPNOTSUPP) = there {
         return Ok(());
     }
-    let now = again(|| rustix::fs::fstat(sink))?.st_mode;
-    again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now & 0o700)))?;
-    gone(again(|| rustix::fs::fremovexattr(sink, ACCESS)))
+    let mode = |errno| (MODE, errno);
+    let now = again(|| rustix::fs::fstat(sink)).map_err(mode)?.st_mode;
+    again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now & 0o700))).map_err(mode)?;
+    gone(again(|| rustix::fs::fremovexattr(sink, ACCESS))).map_err(|errno| (LIST, errno))
 }
 
 /// There is none any more: xattr(7) and removexattr(2) have `ENODATA` where

@@ -85,7 +85,10 @@ impl Job {
         done("extended attributes", pass_on(read, set, to, told));
         let directory = kind(stat) == FileType::Directory;
         let (mode, listed) = acl::keep(source, sink, mode, directory);
-        done("access control list", listed);
+        match listed {
+            Ok(()) => {}
+            Err((what, side, errno)) => done(what, Err((side, errno))),
+        }
         let changed = again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)));
         done("mode", changed.map_err(setting));
         let touched = again(|| rustix::fs::futimens(sink, &times(stat)));

@@ -1,7 +1,9 @@
 //! `-p` and access control lists: nobody is let in whom the source keeps out.
 
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -170,4 +172,45 @@ fn a_file_system_without_them_lets_nobody_else_in() {
         "{}",
         all.stderr()
     );
+}
+
+/// To take a list away takes its mode first. As with `cp -p`, what is not kept of
+/// these is a failure.
+#[test]
+fn who_owns_neither_is_told_of_the_mode_or_of_the_list() {
+    if !root("files of others") {
+        return;
+    }
+    let dir = dir();
+    let [source, sink] = ["s", "d"].map(|name| file(&dir, name, b"for all"));
+    let binary = dir.path().join("cordboard");
+    std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
+    chmod(dir.path(), 0o755);
+    chmod(&source, 0o644);
+    if !set(&sink, ACCESS) {
+        return;
+    }
+    chmod(&sink, 0o666);
+    let copy = || {
+        // A test that forks meanwhile may hold the new file open for writing.
+        end(until("a start", || {
+            let mut command = Command::new(&binary);
+            let args = ["copy", "-p", "--json"].map(OsStr::new);
+            command.args(args).args([&source, &sink]);
+            command.uid(65534).gid(65534).stderr(Stdio::piped());
+            command.spawn().ok()
+        }))
+    };
+    let complete = "its contents are complete";
+    let run = copy();
+    run.fails(1, &["(EPERM) setting the mode", complete]);
+    // The owner.
+    assert_eq!(run.json()["unkept"], 1);
+    rustix::fs::removexattr(&sink, ACCESS).unwrap();
+    chmod(&sink, 0o666);
+    copy().fails(1, &["(EPERM) setting the mode", complete]);
+    assert!(set(&source, ACCESS));
+    chmod(&source, 0o664);
+    copy().fails(1, &["(EPERM) setting the access control list", complete]);
+    assert_eq!(read(&sink), b"for all");
 }
