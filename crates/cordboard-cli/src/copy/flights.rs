@@ -73,7 +73,7 @@ impl Flights {
         let begun = owning(&opened).and_then(|transfer| {
             // Why not, is told to whom tries again without an engine.
             let transfer = staging.onto(transfer, &"", &"").ok()?;
-            engine.start(transfer).ok()
+            engine.start(opened.noting(transfer).ok()?).ok()
         });
         let Some(running) = begun else {
             return Err((opened, at));

@@ -8,6 +8,7 @@ mod chain;
 mod dispatch;
 mod extended;
 mod flights;
+mod landing;
 mod lease;
 mod link;
 mod listing;

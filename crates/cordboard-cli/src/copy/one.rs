@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::{Observer, PathName, Request, Side, Switches, Transfer};
+use cordboard::{Failure, Observer, PathName, Request, Side, Switches, Transfer};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 #[cfg(test)]
 use super::Moment;
+use super::landing::Landing;
 use super::lease::{let_wait, patiently};
 use super::parent::sync_parent;
 use super::place::Place;
@@ -75,12 +76,24 @@ pub struct Opened {
     pub request: Request,
     /// How much of the source there is to copy, if that is known.
     pub size: Option<u64>,
+    /// Where its bytes come to be, where others may append meanwhile.
+    pub landing: Option<Landing>,
 }
 
 impl Opened {
     /// Both descriptors.
     pub fn ends(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
         (self.source.as_fd(), self.made.fd.as_fd())
+    }
+
+    /// The transfer of it, which notes where its bytes come to be if that is asked
+    /// later.
+    pub fn noting<'a>(&self, transfer: Transfer<'a>) -> Result<Transfer<'a>, Failure> {
+        let landing = self.landing.as_ref();
+        match landing.and_then(|landing| landing.stage(self.made.fd.as_fd())) {
+            Some(stage) => transfer.stage(stage),
+            None => Ok(transfer),
+        }
     }
 }
 
@@ -147,7 +160,9 @@ impl Job {
             }
             request.sink_offset = seeks(made.fd.as_fd()).then_some(0);
         }
+        let seen = self.append && self.staging.verify && seeks(made.fd.as_fd());
         Ok(Opened {
+            landing: seen.then(Landing::new),
             size: match file {
                 true => {
                     let size = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
@@ -173,7 +188,9 @@ impl Job {
     ) -> Moved {
         let (source, sink) = opened.ends();
         let transfer = Transfer::new(source, sink, opened.request.clone());
-        match self.staging.onto(transfer, from, to) {
+        let refused = |failure: Failure| Refused::of(&failure, from, to);
+        let staged = self.staging.onto(transfer, from, to);
+        match staged.and_then(|staged| opened.noting(staged).map_err(refused)) {
             Ok(transfer) => {
                 let report = transfer.control(self.control).observe(watch).run().report;
                 let done = ended(&report, (source, from), (sink, to));
@@ -190,9 +207,10 @@ impl Job {
         opened: Opened,
         (from, to): (&Place<'_>, &Place<'_>),
         top: bool,
-        (report, moved): Moved,
+        (mut report, moved): Moved,
         told: &mut Told,
     ) {
+        report.iter_mut().for_each(Landing::hide);
         #[cfg(test)]
         self.fault
             .iter()

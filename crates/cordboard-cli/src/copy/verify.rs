@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
@@ -15,6 +16,7 @@ use cordboard::{Errno, Report, Side};
 use rustix::fs::{Advice, FileType, Mode, OFlags};
 use xxhash_rust::xxh3::Xxh3Default;
 
+use super::landing::behind;
 use super::one::{Opened, seeks};
 use super::place::Place;
 use super::{Job, kind};
@@ -39,7 +41,8 @@ pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Prob
 
 impl Job {
     /// Compares what is in the sink with what was to be written: as many bytes
-    /// as that, behind those that it had, and the same ones.
+    /// as that, behind those that it had or where they were appended, and the same
+    /// ones. Others may have appended more.
     pub fn verified(
         &self,
         opened: &Opened,
@@ -52,14 +55,18 @@ impl Job {
         again(|| rustix::fs::fdatasync(sink)).map_err(|e| failed(e.into(), Doing::Syncing))?;
         let failed = |e| failed(e, Doing::ReadingBack);
         let start = opened.made.before;
+        let here = match &opened.landing {
+            Some(landing) => landing.ranges(report.written, start),
+            None => vec![behind(start, report.written)],
+        };
         let back = self
             .spares
             .relieve(|| read_back(sink))
             .map_err(|e| failed(e.into()))?;
         skip(&back, start).map_err(|e| failed(errno(&e)))?;
         let size = back.metadata().map_err(|e| failed(errno(&e)))?.len();
-        let whole = start + report.written;
-        if size != whole {
+        let whole = here.last().map_or(start, |range| range.end);
+        if size < whole || (size > whole && opened.landing.is_none()) {
             let text = format!("it holds {size} bytes, and {whole} are to be in it");
             return Err(wrong(to, report, text));
         }
@@ -67,19 +74,19 @@ impl Job {
         let on_the_way = report.stages.last().and_then(|s| s.digest.as_deref());
         match on_the_way {
             Some(expected) => {
-                let found = self.hash(&back, to, start, report.written)?;
+                let found = self.hash(&back, to, &here)?;
                 if found != expected {
                     let sums = format!("read back it has the xxh3 {found}, expected {expected}");
                     // What cannot seek has been read by now.
                     let text = match plain && seeks(back.as_fd()) {
-                        true => self.difference((source, from), (&back, to), start, report)?,
+                        true => self.difference((source, from), (&back, to), &here)?,
                         false => None,
                     };
                     return Err(wrong(to, report, text.unwrap_or(sums)));
                 }
             }
             None => {
-                if let Some(text) = self.difference((source, from), (&back, to), start, report)? {
+                if let Some(text) = self.difference((source, from), (&back, to), &here)? {
                     return Err(wrong(to, report, text));
                 }
             }
@@ -87,23 +94,25 @@ impl Job {
         Ok(())
     }
 
-    /// The hash of a range, or of as much of it as there is.
-    fn hash(&self, file: &File, to: &Place<'_>, start: u64, size: u64) -> Result<String, Problem> {
+    /// The hash of some ranges, or of as much of them as there is.
+    fn hash(&self, file: &File, to: &Place<'_>, here: &[Range<u64>]) -> Result<String, Problem> {
         let mut hash = Xxh3Default::new();
         let mut buffer = memory::buffer(0, PIECE)
             .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::ReadingBack))?;
         let piece = buffer.len();
-        let mut at = 0;
-        while at < size {
-            go_on()?;
-            let want = usize::try_from(size - at).map_or(piece, |left| left.min(piece));
-            let got = fill(file, &mut buffer[..want], start + at).map_err(|e| {
-                Problem::call(to.shown(), Side::Sink, errno(&e), Doing::ReadingBack)
-            })?;
-            hash.update(&buffer[..got]);
-            at += got as u64;
-            if got < want {
-                break;
+        for range in here {
+            let mut at = range.start;
+            while at < range.end {
+                go_on()?;
+                let want = usize::try_from(range.end - at).map_or(piece, |left| left.min(piece));
+                let got = fill(file, &mut buffer[..want], at).map_err(|e| {
+                    Problem::call(to.shown(), Side::Sink, errno(&e), Doing::ReadingBack)
+                })?;
+                hash.update(&buffer[..got]);
+                at += got as u64;
+                if got < want {
+                    break;
+                }
             }
         }
         Ok(format!("{:016x}", hash.digest()))
@@ -114,8 +123,7 @@ impl Job {
         &self,
         (source, from): (BorrowedFd<'_>, &Place<'_>),
         (back, to): (&File, &Place<'_>),
-        start: u64,
-        report: &Report,
+        here: &[Range<u64>],
     ) -> Result<Option<String>, Problem> {
         let reading = |side: Side, e: Errno| {
             let place = match side {
@@ -128,12 +136,21 @@ impl Job {
         let source = (self.spares)
             .relieve(|| reopened(source))
             .map_err(|e| reading(Side::Source, e.into()))?;
-        let sides = [(&source, begin), (back, start)];
-        let found = first_difference(sides, report.written).map_err(|e| match e {
-            Stop::Failed(side, e) => reading(side, e),
-            Stop::Interrupted => Problem::interrupted(),
-        })?;
-        Ok(found.map(|difference| difference.to_string()))
+        let mut before = 0;
+        for range in here {
+            let sides = [(&source, begin + before), (back, range.start)];
+            let length = range.end - range.start;
+            let found = first_difference(sides, length).map_err(|e| match e {
+                Stop::Failed(side, e) => reading(side, e),
+                Stop::Interrupted => Problem::interrupted(),
+            })?;
+            if let Some(mut difference) = found {
+                difference.at += before;
+                return Ok(Some(difference.to_string()));
+            }
+            before += length;
+        }
+        Ok(None)
     }
 }
 
@@ -289,6 +306,7 @@ mod tests {
 
     use cordboard::Control;
 
+    use super::super::landing::Landing;
     use super::super::one::Manner;
     use super::super::pool::Nobody;
     use super::super::told::Told;
@@ -356,11 +374,66 @@ mod tests {
             check().unwrap();
             let whole = sink.metadata().unwrap().len();
             assert_eq!(whole, if append { 5007 } else { 5000 });
-            for length in [whole + 1, whole - 1] {
+            // Others may append, too.
+            let longer = (!append).then_some(whole + 1);
+            for length in longer.into_iter().chain([whole - 1]) {
                 let file = File::options().write(true).open(&sink).unwrap();
                 file.set_len(length).unwrap();
                 let says = format!("it holds {length} bytes, and {whole} are to be in it");
                 assert!(check().unwrap_err().text.contains(&says));
+            }
+        }
+    }
+
+    /// Each write goes to the end as it is by then.
+    #[test]
+    fn what_is_appended_among_bytes_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let [source, sink] = ["s", "d"].map(|name| dir.path().join(name));
+        let contents: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
+        std::fs::write(&source, &contents).unwrap();
+        for known in [true, false] {
+            std::fs::write(&sink, b"before").unwrap();
+            let mut job = Job {
+                append: true,
+                ..Job::plain(Box::leak(Box::new(Control::new().unwrap())))
+            };
+            job.staging.verify = true;
+            let places = (&Place::top(&source), &Place::top(&sink));
+            let told = &mut Told::default();
+            let mut opened = job.open(places, true, Manner::Alone, told).unwrap();
+            if !known {
+                opened.landing = None;
+            }
+            let mut others = File::options().append(true).open(&sink).unwrap();
+            let mut moved = None;
+            let writes = testkit::midst::at_each(
+                &[libc::SYS_write],
+                || moved = Some(job.carry(&opened, places, &mut Nobody)),
+                || others.write_all(b"others").unwrap(),
+            );
+            let Some(writes) = writes else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            let (report, done) = moved.unwrap();
+            done.unwrap();
+            let mut report = report.unwrap();
+            Landing::hide(&mut report);
+            others.write_all(b"and behind").unwrap();
+            assert!(writes > 1, "one write: nothing can come between");
+            let check = || job.verified(&opened, places, &report);
+            assert_eq!(check().is_ok(), known);
+            let whole = 6 + 6 * writes as u64 + 1_000_000;
+            assert_eq!(sink.metadata().unwrap().len(), whole + 10);
+            if known {
+                // Of the others', and then of its own.
+                let file = File::options().write(true).open(&sink).unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&file, b"x", 8).unwrap();
+                check().unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&file, b"\xff", whole - 1).unwrap();
+                let says = "it differs from the source at byte 999999: expected 0x0f, found 0xff";
+                let text = check().unwrap_err().text;
+                assert!(text.contains(says), "{text}");
             }
         }
     }
@@ -380,9 +453,8 @@ mod tests {
             (Side::Source, deaf(&source), file(&sink)),
             (Side::Sink, file(&source), deaf(&sink)),
         ] {
-            let mut report = Report::default();
-            report.written = 3;
-            let failed = job.difference((source.as_fd(), &from), (&back, &to), 0, &report);
+            let here = [Range { start: 0, end: 3 }];
+            let failed = job.difference((source.as_fd(), &from), (&back, &to), &here);
             assert_eq!(failed.unwrap_err().side, Some(side));
         }
     }
