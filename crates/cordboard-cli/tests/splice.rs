@@ -4,6 +4,8 @@
 mod common;
 #[path = "splice/listeners.rs"]
 mod listeners;
+#[path = "splice/packets.rs"]
+mod packets;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

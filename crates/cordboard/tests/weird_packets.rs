@@ -5,6 +5,8 @@
 #[path = "packets/between.rs"]
 mod between;
 mod common;
+#[path = "packets/few.rs"]
+mod few;
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -105,7 +107,7 @@ fn packets_that_were_passed_on_are_packets() {
 #[test]
 fn packets_that_pass_through_a_buffer_are_whole() {
     let _dog = watchdog("packets_that_pass_through_a_buffer_are_whole");
-    let splices = common::is_open(Splice);
+    let splices = common::is_open(Splice) || Need::Vmsplice.is_met();
     let data = pattern(5000);
     for (size, expected) in [(5000, 5000), (1500, if splices { 1500 } else { 1000 })] {
         let size = Size::Bytes(size);
@@ -124,8 +126,9 @@ fn packets_that_pass_through_a_buffer_are_whole() {
     }
 }
 
-/// Where a filter refuses `splice(2)`, nothing takes a part of a packet out of a
-/// pipe: one that is longer than what is left of the size stays there.
+/// Where a filter refuses `splice(2)` and `vmsplice(2)`, nothing takes a part of a
+/// packet out of a pipe: one that is longer than what is left of the size stays
+/// there.
 #[test]
 fn a_packet_that_cannot_be_cut_stays() {
     use std::os::unix::net::UnixDatagram;
@@ -159,7 +162,7 @@ fn a_packet_that_cannot_be_cut_stays() {
                     ..any()
                 };
                 let report = apart(|| {
-                    refuse(&[libc::SYS_splice], errno);
+                    refuse(&[libc::SYS_splice, libc::SYS_vmsplice], errno);
                     let own = [&source, &sink].map(|fd| fd.try_clone().unwrap());
                     let [from, to] = own;
                     let transfer = Transfer::owning(from, to, request).unwrap();

@@ -10,6 +10,8 @@ use rustix::io::Errno;
 pub enum Need {
     /// `splice(2)`, since Linux 2.6.17.
     Splice,
+    /// `vmsplice(2)` out of a pipe, since Linux 2.6.23.
+    Vmsplice,
     /// `sendfile(2)`, to any descriptor since Linux 2.6.33.
     Sendfile,
     /// `copy_file_range(2)`, since Linux 4.5; used since 5.3.
@@ -36,6 +38,7 @@ impl Need {
     pub const fn words(self) -> &'static str {
         match self {
             Need::Splice => "no splice(2) here",
+            Need::Vmsplice => "no vmsplice(2) here",
             Need::Sendfile => "no sendfile(2) here",
             Need::CopyFileRange => "no copy_file_range(2) here (Linux 5.3)",
             Need::IoUring => "no io_uring here (Linux 5.13)",
@@ -52,6 +55,7 @@ impl Need {
     pub fn is_met(self) -> bool {
         let tried = match self {
             Need::Splice => splice(),
+            Need::Vmsplice => vmsplice(),
             Need::Sendfile => sendfile(),
             Need::CopyFileRange => copy_file_range(),
             Need::IoUring => io_uring(),
@@ -98,6 +102,18 @@ fn splice() -> Result<(), Errno> {
     let (file, (_reader, writer)) = (file()?, rustix::pipe::pipe()?);
     let flags = rustix::pipe::SpliceFlags::empty();
     rustix::pipe::splice(&file, Some(&mut 0), &writer, None, 1, flags).map(drop)
+}
+
+fn vmsplice() -> Result<(), Errno> {
+    use std::os::fd::AsRawFd;
+    let (reader, writer) = rustix::pipe::pipe()?;
+    rustix::io::write(&writer, b"x")?;
+    let mut byte = [0u8];
+    let room = [byte.as_mut_ptr() as usize, 1];
+    let fd = reader.as_raw_fd() as usize;
+    let flags = libc::SPLICE_F_NONBLOCK as usize;
+    let vector = room.as_ptr() as usize;
+    call(libc::SYS_vmsplice, [fd, vector, 1, flags, 0]).map(drop)
 }
 
 fn zero_pages() -> Result<(), Errno> {
@@ -214,6 +230,7 @@ mod tests {
     fn what_a_filter_refuses_is_missing() {
         for (need, call) in [
             (Need::Splice, libc::SYS_splice),
+            (Need::Vmsplice, libc::SYS_vmsplice),
             (Need::Sendfile, libc::SYS_sendfile),
             (Need::CopyFileRange, libc::SYS_copy_file_range),
             (Need::IoUring, libc::SYS_io_uring_setup),
@@ -236,7 +253,7 @@ mod tests {
     /// Which no kernel lacks on which this is built.
     #[test]
     fn what_nothing_refuses_is_there() {
-        for need in [Need::Splice, Need::Sendfile, Need::Eventfd] {
+        for need in [Need::Splice, Need::Vmsplice, Need::Sendfile, Need::Eventfd] {
             assert!(need.is_met() || missing("what_nothing_refuses_is_there", &[need]));
         }
     }

@@ -12,11 +12,12 @@ use crate::sys::{discard, unsent};
 const MOST: usize = 1 << 20;
 
 /// How many bytes one read of so many would take: no more than to the end of a
-/// packet. All of them if that is unknown.
-pub(super) fn one_read(source: BorrowedFd<'_>, at_most: usize) -> usize {
+/// packet. All of them of a pipe that is empty; `None` if that is unknown.
+pub(super) fn one_read(source: BorrowedFd<'_>, at_most: usize) -> Option<usize> {
     match Trial::read(source, DEFAULT, at_most, at_most) {
-        Ok(Some(trial)) if trial.taken > 0 => trial.end(),
-        _ => at_most,
+        Ok(Some(trial)) if trial.taken > 0 => Some(trial.end()),
+        Ok(_) => None,
+        Err(_) => Some(at_most),
     }
 }
 
@@ -168,13 +169,13 @@ mod tests {
         rustix::io::write(&feed, &[7; 500]).unwrap();
         rustix::io::write(&feed, &[8; 10]).unwrap();
         for (at_most, expected) in [(1, 1), (499, 499), (500, 500), (501, 500), (4000, 500)] {
-            assert_eq!(one_read(source.as_fd(), at_most), expected);
+            assert_eq!(one_read(source.as_fd(), at_most), Some(expected));
         }
         let (stream, feed) = pipe().unwrap();
-        assert_eq!(one_read(stream.as_fd(), 9), 9);
+        assert_eq!(one_read(stream.as_fd(), 9), Some(9));
         rustix::io::write(&feed, &[7; 500]).unwrap();
-        assert_eq!(one_read(stream.as_fd(), 4000), 500);
+        assert_eq!(one_read(stream.as_fd(), 4000), Some(500));
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(one_read(file.as_fd(), 9), 9);
+        assert_eq!(one_read(file.as_fd(), 9), None);
     }
 }

@@ -40,6 +40,7 @@ mod spawn;
 mod table;
 mod told;
 mod unreadable;
+mod vmsplice;
 mod wiped;
 
 pub(crate) use again::again;
@@ -74,6 +75,7 @@ pub(crate) use spawn::{Spawned, spawn};
 pub(crate) use table::Thread;
 pub(crate) use told::{hexadecimal, number};
 pub(crate) use unreadable::write_unreadable;
+pub(crate) use vmsplice::read_across;
 
 use crate::errno::Errno;
 
