@@ -2,6 +2,8 @@
 //! kernel for them, and nobody spins.
 
 mod common;
+#[path = "sockets/unconnected.rs"]
+mod unconnected;
 
 use std::fs::File;
 use std::io::{Read, Write};

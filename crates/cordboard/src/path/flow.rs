@@ -398,7 +398,7 @@ impl<'fd> Flow<'fd> {
     }
 
     /// Bytes of a socket that could be read now, of one; they stay in it.
-    fn peek(&self) -> Result<usize, Errno> {
+    pub(super) fn peek(&self) -> Result<usize, Errno> {
         sys::peek(self.source_fd(), RecvFlags::DONTWAIT)
     }
 

@@ -25,7 +25,7 @@ mod takes;
 use std::os::fd::BorrowedFd;
 
 use self::apart::apart;
-use self::ask::{probe, what_is_there, which_is_not_ready};
+use self::ask::{could_wait, probe, what_is_there, which_is_not_ready};
 use self::between::Between;
 pub(crate) use self::takes::takes;
 use super::spill::Spill;
@@ -65,6 +65,8 @@ pub(crate) struct Splice {
     moved: bool,
     /// Times in a row that the source gave nothing though it had something.
     doubts: u32,
+    /// A source that is polled before each call was looked at before the first.
+    looked: bool,
     /// The sink refused pages: the rest of the private pipe goes by copying.
     refused: Option<Errno>,
     spill: Spill,
@@ -95,6 +97,7 @@ impl Splice {
             step: pipe::LARGEST,
             moved: false,
             doubts: 0,
+            looked: false,
             refused: None,
             spill: Spill::default(),
             announced: false,
@@ -171,7 +174,7 @@ impl Splice {
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let polled = flow.source_ready.marked;
         if !flow.may_read(flow.source.kind().is_pipe()) {
-            return Err(Verdict::Blocked(Side::Source));
+            self.waits_for_poll(flow)?;
         }
         if self.private.is_none() {
             // EMFILE: another path may do without one.
@@ -322,8 +325,8 @@ impl Splice {
         } else {
             flow.may_read(from_pipe)
         };
-        if !readable {
-            return Verdict::Blocked(Side::Source);
+        if !readable && let Err(verdict) = self.waits_for_poll(flow) {
+            return verdict;
         }
         if !flow.may_write(to_pipe) {
             return Verdict::Blocked(Side::Sink);
@@ -391,12 +394,6 @@ impl Splice {
             Err(errno) => self.source_failed(flow, errno),
         }
     }
-}
-
-/// Nothing is spliced if that could block a thread that must not block, and
-/// there is another way.
-fn could_wait(flow: &Flow<'_>) -> bool {
-    flow.sink_could_wait() || flow.source_could_wait()
 }
 
 impl Step for Splice {

@@ -3,6 +3,7 @@
 use rustix::pipe::SpliceFlags;
 
 use super::super::{Flow, Verdict};
+use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::{self, Kept, OwnedPipe};
@@ -27,6 +28,41 @@ pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
             Err(errno.into())
         }
         _ => Ok(()),
+    }
+}
+
+/// Nothing is spliced if that could block a thread that must not block, and
+/// there is another way.
+pub(super) fn could_wait(flow: &Flow<'_>) -> bool {
+    flow.sink_could_wait() || flow.source_could_wait()
+}
+
+impl Splice {
+    /// A source that was not polled. `Ok`: it can be spliced from all the same.
+    ///
+    /// `poll(2)` shows nothing for ever of some sockets that fail each call, such as
+    /// one without a connection (`vsock_poll`, net/vmw_vsock/af_vsock.c). TCP and UNIX
+    /// sockets show a hang-up. So of others the first call is a look, which takes
+    /// nothing and does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Verdict::Blocked`]: it is to be polled. The socket's own error, which is told
+    /// once.
+    pub(super) fn waits_for_poll(&mut self, flow: &Flow<'_>) -> Result<(), Verdict> {
+        let first = !std::mem::replace(&mut self.looked, true);
+        if !first || flow.source.kind() != Kind::StreamSocket {
+            return Err(Verdict::Blocked(Side::Source));
+        }
+        match flow.peek() {
+            Ok(_) => Ok(()),
+            // Nothing is there, or it cannot be looked at.
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::EINVAL | Errno::EOPNOTSUPP) => {
+                Err(Verdict::Blocked(Side::Source))
+            }
+            Err(errno) if errno.is_refusal() => Err(Verdict::Blocked(Side::Source)),
+            Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
+        }
     }
 }
 
