@@ -19,7 +19,8 @@ use crate::sys::{Shown, again, read_across, unsent};
 /// call reads whatever has come by then; what was there before it, another reader
 /// may have taken. So a pipe is read
 ///
-/// * with as much room as it has, which no contents exceed;
+/// * with as much room as it has, if it holds no more: a socket's pages may be
+///   larger than those that its capacity is counted in;
 /// * where the buffer is shorter, by `splice(2)` into a pipe of our own, which
 ///   leaves the rest of a packet where it is. What came over is all there is in
 ///   it, and is read to the last byte;
@@ -91,11 +92,13 @@ impl Aside {
         way: Way,
     ) -> Result<usize, Errno> {
         let length = into.len();
-        let is_empty = way.is_unasked && unsent(fd).unwrap_or(0) == 0;
+        let there = unsent(fd).ok();
+        let is_empty = way.is_unasked && there.unwrap_or(0) == 0;
         if is_empty && !way.is_named {
             return Err(Errno::EAGAIN);
         }
-        if !is_empty && (1..=length).contains(&capacity(fd)) {
+        let fits = there.is_none_or(|there| there <= length as u64);
+        if !is_empty && fits && (1..=length).contains(&capacity(fd)) {
             if way.may_wait {
                 return read_what_is_there(fd, into);
             }

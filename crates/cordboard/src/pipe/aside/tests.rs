@@ -280,3 +280,46 @@ fn a_part_of_a_packet_leaves_the_rest() {
         }
     }
 }
+
+/// A socket's pages may be larger than those that a pipe's capacity is counted in: a
+/// pipe holds more than that, and a packet behind it.
+#[test]
+fn a_packet_behind_large_pages_is_whole() {
+    use rustix::pipe::{SpliceFlags, splice};
+    use std::io::Write;
+    let Some(_dog) = splices("a_packet_behind_large_pages_is_whole") else {
+        return;
+    };
+    for (may_wait, whole) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let room = capacity(reader.as_fd());
+        let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let stream = room - 100;
+        far.write_all(&vec![7; stream]).unwrap();
+        let mut there = 0;
+        while there < stream {
+            let flags = SpliceFlags::NONBLOCK;
+            match splice(&near, None, &writer, None, stream - there, flags) {
+                Ok(n @ 1..) => there += n,
+                done => panic!("{there}: {done:?}"),
+            }
+        }
+        rustix::fs::fcntl_setfl(
+            &writer,
+            rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::NONBLOCK,
+        )
+        .unwrap();
+        if rustix::io::write(&writer, &[7; 4096]) != Ok(4096) {
+            return testkit::skip::report("aside", "a socket's pages are no larger here");
+        }
+        drop(writer);
+        let (mut aside, mut into, mut all) = (Aside::default(), vec![0; room], 0);
+        loop {
+            match aside.read(reader.as_fd(), &mut into, way(may_wait, whole)) {
+                Ok(0) => break,
+                got => all += got.unwrap(),
+            }
+        }
+        assert_eq!(all, stream + 4096, "{may_wait} {whole}");
+    }
+}
