@@ -85,14 +85,18 @@ impl Lent {
     }
 
     fn fit(&mut self, most: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
-        let fd = self.of(source, sink);
-        if capacity(fd) != self.now {
-            // Its owner has changed it since.
-            return;
-        }
         self.user.get_or_insert_with(pool::User::new);
-        let capacity = pool::fair().min(most).max(self.before);
-        resize(fd, &mut self.now, capacity, &mut self.share);
+        let fd = self.of(source, sink);
+        let due = pool::fair().min(most).max(self.before);
+        // Unless its owner has changed it since.
+        if due != self.now && capacity(fd) == self.now {
+            resize(fd, &mut self.now, due, &mut self.share);
+        }
+    }
+
+    /// The capacity, as far as is known without a call.
+    pub(crate) fn capacity(&self) -> usize {
+        self.now
     }
 
     /// It is idle: its share of the budget is released to others.

@@ -170,11 +170,11 @@ pub(crate) fn release_pair(pair: SocketPair) {
 }
 
 /// What each pipe may have, if all in use are to have the same; a power of two,
-/// as `fcntl(2)` makes it.
+/// as `fcntl(2)` makes it. Of the budget each takes what it has above the default.
 pub(super) fn fair() -> usize {
     let most = LARGEST.min(max_size()).max(DEFAULT);
-    let each = budget() / pool().in_use.load(Ordering::Relaxed).max(1);
-    1 << each.clamp(DEFAULT, most).ilog2()
+    let above = budget() / pool().in_use.load(Ordering::Relaxed).max(1);
+    1 << (DEFAULT + above).clamp(DEFAULT, most).ilog2()
 }
 
 /// One pipe in use.
@@ -366,6 +366,19 @@ mod tests {
             .sum();
         assert!(above <= budget(), "{above} of {}", budget());
         assert!(pipes.len() == 200);
+    }
+
+    /// The default is no part of the budget.
+    #[test]
+    fn all_in_use_have_the_same_and_use_up_the_budget() {
+        let _alone = alone();
+        for (each, fair) in [(2 * DEFAULT, 2 * DEFAULT), (3 * DEFAULT, 2 * DEFAULT)] {
+            let others: Vec<User> = (0..budget() / (each - DEFAULT))
+                .map(|_| User::new())
+                .collect();
+            assert_eq!(super::fair(), fair, "{}", others.len());
+            assert!(others.len() * (fair - DEFAULT) <= budget());
+        }
     }
 
     #[test]

@@ -67,7 +67,8 @@ impl Splice {
         if self.between.without {
             return None;
         }
-        let room = match room(flow) {
+        let lent = self.lent[1].as_ref().map(pipe::Lent::capacity);
+        let room = match room(flow, lent) {
             Ok(0) => return Some(Err(Verdict::Blocked(Side::Sink))),
             Ok(room) => room,
             // Without a reader too, which the call says that takes nothing.
@@ -137,13 +138,14 @@ impl Splice {
     }
 }
 
-/// How many bytes the sink takes now, if their pages are full.
+/// How many bytes the sink takes now, if their pages are full. `lent`: its
+/// capacity, where it is known.
 ///
 /// # Errors
 ///
 /// `EPIPE`: it has no reader, or may have none. Any other errno: a filter refuses to
 /// tell.
-fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
+fn room(flow: &Flow<'_>, lent: Option<usize>) -> Result<usize, Errno> {
     let sink = flow.sink_fd();
     let shown = sys::poll_now(sink, PollFlags::OUT)?;
     if shown.shows(PollFlags::ERR) != Some(false) {
@@ -154,6 +156,7 @@ fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
     }
     let there = usize::try_from(sys::unsent(sink)?).unwrap_or(usize::MAX);
     // A page may hold more, or less.
-    let room = pipe::capacity(sink).saturating_sub(there);
+    let capacity = lent.unwrap_or_else(|| pipe::capacity(sink));
+    let room = capacity.saturating_sub(there);
     Ok(room.max(sys::page_size()))
 }
