@@ -1,5 +1,7 @@
 //! Devices, terminals and the kernel's own records as sources and sinks.
 
+#[path = "devices/at_once.rs"]
+mod at_once;
 mod common;
 #[path = "devices/records.rs"]
 mod records;

@@ -67,6 +67,9 @@ pub struct Facts {
     /// A device of memory (`mem(4)`, `random(4)`): bytes without boundaries,
     /// for which nobody waits.
     pub memory: bool,
+    /// A made-up file whose `poll(2)` tells of something else than of bytes to
+    /// read, and whose reads never wait.
+    pub polls_for_others: bool,
     /// A socket that only accepts connections.
     pub listening: bool,
     /// The position, in bytes, or the offset that a transfer goes by instead;
@@ -106,6 +109,7 @@ impl Facts {
             direct: false,
             unpaged: false,
             memory: kind == Kind::CharDevice,
+            polls_for_others: false,
             listening: false,
             position: (cached || kind == Kind::Pseudo).then_some(0),
             size: cached.then_some(1 << 30),
@@ -145,7 +149,8 @@ impl Facts {
     /// fly do, such as `/proc/kmsg` and tracefs' `trace_pipe`.
     pub fn reading_waits(&self) -> bool {
         let may_be_pseudo = self.kind == Kind::File && self.filesystem.is_none() && self.unpaged;
-        self.can_block() || self.kind == Kind::Pseudo || may_be_pseudo
+        let pseudo = self.kind == Kind::Pseudo && !self.polls_for_others;
+        self.can_block() || pseudo || may_be_pseudo
     }
 
     /// Whether its file system is one of these, as far as is known: that of a

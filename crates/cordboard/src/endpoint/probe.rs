@@ -35,6 +35,7 @@ pub(super) fn facts(
         direct: flags.contains(OFlags::DIRECT),
         unpaged: false,
         memory: false,
+        polls_for_others: false,
         listening: false,
         position: None,
         size: None,
@@ -69,6 +70,7 @@ pub(super) fn facts(
             } else {
                 Kind::File
             };
+            facts.polls_for_others = facts.filesystem.is_some_and(|fs| polls_for_others(fd, fs));
             facts.unpaged = facts.readable
                 && facts.filesystem.is_none_or(Filesystem::is_fuse)
                 && is_unpaged(fd);
@@ -170,6 +172,27 @@ pub(super) fn lacks_operation(fd: BorrowedFd<'_>, facts: &Facts, side: Side) -> 
         _ => return false,
     };
     done == Err(rustix::io::Errno::INVAL)
+}
+
+/// A file of one of these file systems whose `poll(2)` does not tell whether a read
+/// waits, which it never does:
+///
+/// * a message queue polls readable where it has messages (`mqueue_poll_file`,
+///   ipc/mqueue.c), and what is read are its attributes (`mqueue_read_file`);
+/// * the list of input devices, and since Linux 6.14 a trace event's histogram, where
+///   it has changed since the last look (`input_proc_devices_poll`,
+///   drivers/input/input.c; `event_hist_poll`, kernel/trace/trace_events_hist.c).
+///
+/// No other file that procfs, sysfs, debugfs and tracefs of Linux 6.18 were found to
+/// have polls so, but for those that wait: /proc/kmsg, `trace_pipe`, `trace_pipe_raw`.
+fn polls_for_others(fd: BorrowedFd<'_>, filesystem: Filesystem) -> bool {
+    let name: &[u8] = match filesystem.name() {
+        Some("mqueue") => return true,
+        Some("proc") => b"/bus/input/devices",
+        Some("tracefs" | "debugfs") => b"/hist",
+        _ => return false,
+    };
+    link_name(fd).is_some_and(|link| link.ends_with(name))
 }
 
 fn same_device(other: &Facts, id: FileId) -> bool {
