@@ -444,3 +444,35 @@ fn what_comes_at_the_end_is_not_written_over_what_others_write() {
         "{report:?}"
     );
 }
+
+/// The sink is made as long as its last hole at the end only. By then another
+/// process has sought back in it.
+#[test]
+fn a_hole_that_others_seek_back_from_is_there() {
+    let _watchdog = watchdog("a_hole_that_others_seek_back_from_is_there");
+    const PART: u64 = 1 << 20;
+    let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    for part in [0, 2] {
+        source.write_all_at(&[1; 4096], part * PART).unwrap();
+    }
+    source.set_len(4 * PART).unwrap();
+    let mut sought = false;
+    let held = testkit::midst::at_each(
+        &[libc::SYS_lseek, libc::SYS_fstat, libc::SYS_newfstatat],
+        || assert_eq!(moved(&source, &sink, only(&[ReadWrite])).0, 4 * PART),
+        || {
+            let has_all = !sought && (&sink).stream_position().unwrap() == 4 * PART;
+            if has_all {
+                (&sink).rewind().unwrap();
+                sought = true;
+            }
+        },
+    );
+    if held.is_none() {
+        return testkit::skip::here("no seccomp_unotify(2) here");
+    }
+    assert!(sought);
+    let lengths = [&source, &sink].map(|file| file.metadata().unwrap().len());
+    assert_eq!(lengths, [4 * PART; 2]);
+    assert!(bytes_of(&sink) == bytes_of(&source));
+}

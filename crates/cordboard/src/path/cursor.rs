@@ -130,21 +130,20 @@ pub(super) fn place_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Result<u64, Errno>
     }
 }
 
+/// Where it is then.
 pub(super) fn move_cursor(
     cursor: &mut Cursor,
     fd: BorrowedFd<'_>,
     bytes: i64,
-) -> Result<(), Errno> {
+) -> Result<u64, Errno> {
     let moved = |at: u64| at.checked_add_signed(bytes).ok_or(Errno::EINVAL);
     match *cursor {
         Cursor::Stream => Err(Errno::ESPIPE),
-        Cursor::Position => {
-            seek(fd, SeekFrom::Current(bytes))?;
-            Ok(())
-        }
+        Cursor::Position => Ok(seek(fd, SeekFrom::Current(bytes))?),
         Cursor::At(at) => {
-            *cursor = Cursor::At(moved(at)?);
-            Ok(())
+            let at = moved(at)?;
+            *cursor = Cursor::At(at);
+            Ok(at)
         }
         Cursor::Claimed { at, end } => {
             let at = moved(at)?;
@@ -155,7 +154,7 @@ pub(super) fn move_cursor(
                 true => Cursor::Claimed { at, end },
                 false => Cursor::Position,
             };
-            Ok(())
+            Ok(at)
         }
     }
 }

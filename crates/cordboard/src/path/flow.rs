@@ -208,6 +208,9 @@ impl<'fd> Flow<'fd> {
     /// So many bytes went into the sink.
     pub(crate) fn gave(&mut self, bytes: u64) {
         self.written += bytes;
+        if let Some(room) = &mut self.room {
+            room.fill(bytes);
+        }
     }
 
     /// The source's next bytes are a hole, and so are the sink's.
@@ -422,13 +425,13 @@ impl<'fd> Flow<'fd> {
         place_of(self.to, self.sink_fd())
     }
 
-    /// Moves the source's place by so many bytes without reading.
-    pub(crate) fn move_source(&mut self, bytes: i64) -> Result<(), Errno> {
+    /// Moves the source's place by so many bytes without reading. Where that is then.
+    pub(crate) fn move_source(&mut self, bytes: i64) -> Result<u64, Errno> {
         move_cursor(&mut self.from, self.source.fd(), bytes)
     }
 
-    /// Moves the sink's place by so many bytes without writing.
-    pub(crate) fn move_sink(&mut self, bytes: i64) -> Result<(), Errno> {
+    /// Moves the sink's place by so many bytes without writing. Where that is then.
+    pub(crate) fn move_sink(&mut self, bytes: i64) -> Result<u64, Errno> {
         move_cursor(&mut self.to, self.sink.fd(), bytes)
     }
 

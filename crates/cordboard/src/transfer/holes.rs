@@ -102,9 +102,10 @@ pub(crate) struct Walk {
     /// Where the source was read at a count of bytes: each moves both.
     known: Option<(u64, u64)>,
     /// Bytes of a hole that were counted when so many were written in all, and
-    /// that the sink may not have.
+    /// that the sink may not have; and where they end in it.
     owed: u64,
     owed_at: u64,
+    owed_to: u64,
     /// Looking for holes moves a position, and others may use that of the source
     /// meanwhile.
     own: Option<OwnedFd>,
@@ -118,6 +119,7 @@ impl Walk {
             known: None,
             owed: 0,
             owed_at: 0,
+            owed_to: 0,
             own: None,
         }
     }
@@ -205,7 +207,8 @@ impl Walk {
     fn skip(&mut self, flow: &mut Flow<'_>, hole: u64, by_write: bool) -> Result<bool, Errno> {
         let lazily = flow.in_place && by_write && !flow.stages.look();
         // A place that no file can have is for the call that says so.
-        if lazily && flow.move_sink(hole as i64).is_ok() {
+        if lazily && let Ok(end) = flow.move_sink(hole as i64) {
+            self.owed_to = end;
             if flow.written > self.owed_at {
                 self.owed = 0;
             }
@@ -226,7 +229,8 @@ impl Walk {
     /// The sink has all of the last hole.
     fn end_hole(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
         if self.owed > 0 && flow.written == self.owed_at {
-            let (sink, place) = (flow.sink_fd(), flow.sink_place()?);
+            // Not the position, from which others may have sought back since.
+            let (sink, place) = (flow.sink_fd(), self.owed_to);
             let size = rustix::fs::fstat(sink)?.st_size as u64;
             if size < place {
                 lengthen(sink, place)?;

@@ -156,6 +156,48 @@ fn what_a_source_grows_by_is_not_written_over_what_others_write() {
     assert_eq!([0, 1, 9].map(count), [0, all, MIB], "{report:?}");
 }
 
+/// The sink was made longer for blocks; another process seeks back in it as soon as
+/// the last one is there, or some. What was counted is not cut off.
+#[test]
+fn what_was_written_is_not_cut_off_where_others_seek_back() {
+    use std::io::Seek;
+    let _dog = watchdog("what_was_written_is_not_cut_off_where_others_seek_back");
+    let (whole, odd) = (24 * MIB, 24 * MIB + 55);
+    let before_another = Request {
+        direct: cordboard::Direct::Always,
+        ..common::only(&[Direct, ReadWrite])
+    };
+    let rounds = [
+        (0, whole, whole, direct()),
+        (0, whole, 8 * MIB, direct()),
+        (MIB, whole, whole, direct()),
+        // The other path finds the end.
+        (0, odd, odd, before_another),
+    ];
+    for (from, all, until, request) in rounds {
+        let data = pattern(all);
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        rustix::fs::seek(&sink, rustix::fs::SeekFrom::Start(from as u64)).unwrap();
+        let (control, mut sought) = (Control::new().unwrap(), false);
+        let others = Each(|written| {
+            if written >= until && !std::mem::replace(&mut sought, true) {
+                (&sink).rewind().unwrap();
+                if until < all {
+                    control.cancel();
+                }
+            }
+        });
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.control(&control).observe(others).run().report;
+        assert!(sought && report.errno.is_none(), "{report:?}");
+        let written = report.written as usize;
+        assert!(written >= until && report.path == [Direct], "{report:?}");
+        let found = common::content(&sink);
+        assert_eq!(found.len(), from + written, "{report:?}");
+        assert!(found[from..] == data[..written], "{report:?}");
+    }
+}
+
 /// Up to the very byte, as by write(2), and no further, whatever blocks were
 /// in flight behind it.
 #[test]

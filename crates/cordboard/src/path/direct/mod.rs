@@ -33,7 +33,7 @@ use self::ring::{Block, Fate, Ring};
 use self::twins::Cached;
 use self::window::Window;
 use super::{Flow, Step, Verdict, in_place};
-use crate::endpoint::{Filesystem, Kind, Side, reopen};
+use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::route::Why;
 use crate::sys::{Arena, LARGEST_ARENA, again};
@@ -72,6 +72,8 @@ pub(crate) struct Direct {
     unit: u64,
     /// Offsets of the next block to begin.
     next: (u64, u64),
+    /// The sink has what is counted of these blocks up to here.
+    counted: u64,
     /// The source is read directly up to here before anything is settled anew.
     until: u64,
     /// Up to here in the source, the page cache is used.
@@ -116,7 +118,7 @@ impl Direct {
         flow.claim_both(usize::try_from(all).unwrap_or(usize::MAX));
         congruent(offsets(flow)?, unit)?;
         Ok(Direct {
-            ring: backend::start(flow.backend, files, by_fuse(flow), &arena)?,
+            ring: backend::start(flow.backend, files, twins::by_fuse(flow), &arena)?,
             arena,
             _share: share,
             pace,
@@ -126,6 +128,7 @@ impl Direct {
             sink: Cached::new(&flow.sink, OFlags::WRONLY)?,
             unit,
             next: (0, 0),
+            counted: 0,
             until: 0,
             by_hand: 0,
             careful: 0,
@@ -147,10 +150,18 @@ impl Direct {
         self.pace.learn(arrived);
         let bytes = self.window.advance();
         account(flow, bytes)?;
+        self.counted += bytes;
+        self.is_filled_to(self.counted);
         match reaped {
             Ok(()) => Ok(bytes),
             Err(Errno::EINTR) => Err(Verdict::Moved(bytes)),
             Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
+        }
+    }
+
+    fn is_filled_to(&mut self, end: u64) {
+        if let Some(room) = &mut self.room {
+            room.fill_to(end);
         }
     }
 
@@ -190,6 +201,8 @@ impl Direct {
             return Ok(false);
         }
         self.next = (from, to);
+        self.counted = to;
+        self.is_filled_to(to);
         self.until = from + whole;
         Ok(true)
     }
@@ -306,7 +319,10 @@ impl Direct {
         match written {
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
             Ok(n) => match account(flow, n as u64) {
-                Ok(()) => Verdict::Moved(n as u64),
+                Ok(()) => {
+                    self.is_filled_to(to + n as u64);
+                    Verdict::Moved(n as u64)
+                }
                 Err(verdict) => verdict,
             },
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
@@ -449,12 +465,6 @@ impl Step for Direct {
         // What cannot be cut off now is tried again, and told, at the end.
         let _ = flow.trim();
     }
-}
-
-/// One side is a file of a file system in user space, or may be one.
-fn by_fuse(flow: &Flow<'_>) -> bool {
-    let sides = [flow.source.facts(), flow.sink.facts()];
-    (sides.iter()).any(|facts| facts.may_be_on(Filesystem::is_fuse))
 }
 
 /// Where both sides stand.

@@ -20,6 +20,9 @@ pub(crate) struct Room {
     before: u64,
     /// The length that this transfer gave it last; 0 if none.
     given: u64,
+    /// How far it has what it is to have, as counted. The sink's position may say
+    /// less: others may have sought back since.
+    filled: u64,
     /// Blocks may have been reserved behind the end, on a file system that takes
     /// them back.
     surplus: bool,
@@ -31,6 +34,7 @@ impl Room {
         Ok(Room {
             before: fstat(sink)?.st_size as u64,
             given: 0,
+            filled: 0,
             surplus: false,
             ext4: facts.filesystem.is_some_and(|fs| fs.reserves_by_page()),
         })
@@ -76,13 +80,23 @@ impl Room {
         Ok(size)
     }
 
-    /// Cuts off what was made and not filled: `filled` is as far as the sink
-    /// has what it is to have. Only from the very length that this transfer gave
+    /// What is counted reaches so far.
+    pub(super) fn fill_to(&mut self, end: u64) {
+        self.filled = self.filled.max(end);
+    }
+
+    /// So many bytes more were counted, behind what was before.
+    pub(in crate::path) fn fill(&mut self, bytes: u64) {
+        self.filled = self.filled.saturating_add(bytes);
+    }
+
+    /// Cuts off what was made and not filled: `place` is where the sink would be
+    /// written next. Only from the very length that this transfer gave
     /// it: at any other, another process has written past it. No call compares
     /// and truncates at once, so what another process writes between the two
     /// calls is lost.
-    pub(in crate::path) fn trim(&mut self, sink: BorrowedFd<'_>, filled: u64) -> Result<(), Errno> {
-        let length = self.before.max(filled);
+    pub(in crate::path) fn trim(&mut self, sink: BorrowedFd<'_>, place: u64) -> Result<(), Errno> {
+        let length = self.before.max(self.filled).max(place);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {
             again(|| ftruncate(sink, length))?;
             (self.given, self.surplus) = (length, false);
@@ -114,6 +128,12 @@ mod tests {
         assert_eq!(length(), 100, "never shorter than it was");
         room.grow(file.as_fd(), 0, 50).unwrap();
         assert_eq!(length(), 100);
+        room.grow(file.as_fd(), 0, 1 << 20).unwrap();
+        room.fill_to(4096);
+        room.fill(100);
+        room.fill_to(7);
+        room.trim(file.as_fd(), 0).unwrap();
+        assert_eq!(length(), 4196, "the position is sought back");
         file.set_len(2 << 20).unwrap();
         room.trim(file.as_fd(), 0).unwrap();
         assert_eq!(length(), 2 << 20, "somebody else made it longer");

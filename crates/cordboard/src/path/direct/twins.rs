@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use crate::endpoint::{Alignment, Endpoint, reopen};
+use crate::endpoint::{Alignment, Endpoint, Filesystem, reopen};
 use crate::errno::Errno;
 use crate::path::Flow;
 use crate::route::Why;
@@ -16,6 +16,12 @@ pub(super) fn direct(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
         reopen(flow.source_fd(), OFlags::RDONLY | OFlags::DIRECT)?,
         reopen(flow.sink_fd(), OFlags::WRONLY | OFlags::DIRECT)?,
     ])
+}
+
+/// One side is a file of a file system in user space, or may be one.
+pub(super) fn by_fuse(flow: &Flow<'_>) -> bool {
+    let sides = [flow.source.facts(), flow.sink.facts()];
+    (sides.iter()).any(|facts| facts.may_be_on(Filesystem::is_fuse))
 }
 
 /// One side through the page cache, for what cannot be aligned: a second
