@@ -2,6 +2,8 @@
 //! open description, as a shell's redirection is to the commands it starts.
 //! `read(2)` and `write(2)` take turns at a position; no path may do less.
 
+#[path = "positions/aligned.rs"]
+mod aligned;
 mod common;
 
 use std::fs::File;

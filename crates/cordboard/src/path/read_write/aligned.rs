@@ -43,10 +43,13 @@ pub(super) fn read(
             done => return done,
         }
     }
+    // By an offset, for a call that does not lock the position.
+    let length = flow.claim_source(into.len());
+    let offset = flow.source_place()?;
     let n = cached(fd, OFlags::RDONLY, twin, |fd| {
-        Ok(sys::pread(fd, &mut *into, offset)?)
+        Ok(sys::pread(fd, &mut into[..length], offset)?)
     })?;
-    flow.move_source(n as i64)?;
+    flow.was_read(Some(offset), n as u64);
     Ok(n)
 }
 
@@ -82,6 +85,11 @@ pub(super) fn write(
     if facts.appends() {
         flags |= OFlags::APPEND;
     }
+    let part = &part[..flow.claim_sink(part.len())];
+    let offset = match facts.appends() {
+        true => offset,
+        false => flow.sink_place()?,
+    };
     let n = cached(fd, flags, twin, |fd| match flow.in_place {
         true => Ok(in_place::write_by(flow, fd, part, Some(offset))?),
         false => Ok(sys::pwrite(fd, part, offset)?),
@@ -89,7 +97,7 @@ pub(super) fn write(
     if facts.appends() {
         rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0))?;
     } else {
-        flow.move_sink(n as i64)?;
+        flow.was_written(Some(offset), n as u64);
     }
     Ok(n)
 }
