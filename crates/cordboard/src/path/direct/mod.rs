@@ -12,9 +12,12 @@
 mod backend;
 mod budget;
 mod pace;
+mod places;
 mod ring;
 mod room;
 mod takes;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod twins;
 mod uring;
@@ -29,6 +32,7 @@ use rustix::fs::OFlags;
 
 use self::budget::Share;
 use self::pace::Pace;
+use self::places::{account, congruent, offsets};
 use self::ring::{Block, Fate, Ring};
 use self::twins::Cached;
 use self::window::Window;
@@ -66,6 +70,8 @@ pub(crate) struct Direct {
     _share: Share,
     pace: Pace,
     window: Window,
+    /// In the sink without a gap before it.
+    uncounted: u64,
     room: Option<Room>,
     source: Cached,
     sink: Cached,
@@ -123,6 +129,7 @@ impl Direct {
             _share: share,
             pace,
             window: Window::default(),
+            uncounted: 0,
             room,
             source: Cached::new(&flow.source, OFlags::RDONLY)?,
             sink: Cached::new(&flow.sink, OFlags::WRONLY)?,
@@ -141,22 +148,35 @@ impl Direct {
     /// Hears what has become of blocks, and counts those that are in the sink
     /// without a gap before them. How many bytes that is.
     fn reap(&mut self, flow: &mut Flow<'_>, wait: bool) -> Result<u64, Verdict> {
-        let reaped = self.ring.reap(wait, &mut self.told);
+        let heard = self.hear(wait);
+        let bytes = self.count(flow)?;
+        match heard {
+            Ok(()) => Ok(bytes),
+            Err(Errno::EINTR) => Err(Verdict::Moved(bytes)),
+            Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
+        }
+    }
+
+    /// Hears what has become of blocks.
+    fn hear(&mut self, wait: bool) -> Result<(), Errno> {
+        let heard = self.ring.reap(wait, &mut self.told);
         let mut arrived = 0;
         for (slot, fate) in self.told.drain(..) {
             arrived += self.window.learn(slot, fate);
         }
         self.refused &= arrived == 0;
         self.pace.learn(arrived);
-        let bytes = self.window.advance();
-        account(flow, bytes)?;
+        self.uncounted += self.window.advance();
+        heard
+    }
+
+    /// Counts what was heard of. If a position cannot be moved, it stays to be counted.
+    fn count(&mut self, flow: &mut Flow<'_>) -> Result<u64, Verdict> {
+        account(flow, self.uncounted)?;
+        let bytes = std::mem::take(&mut self.uncounted);
         self.counted += bytes;
         self.is_filled_to(self.counted);
-        match reaped {
-            Ok(()) => Ok(bytes),
-            Err(Errno::EINTR) => Err(Verdict::Moved(bytes)),
-            Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
-        }
+        Ok(bytes)
     }
 
     fn is_filled_to(&mut self, end: u64) {
@@ -427,8 +447,9 @@ impl Step for Direct {
 
     fn wind_down(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
-        match self.reap(flow, false) {
-            Ok(_) | Err(Verdict::Moved(_)) if !self.window.is_idle() => Verdict::Pending,
+        match (self.hear(false), self.count(flow)) {
+            // Also where it cannot be counted.
+            (Ok(()) | Err(Errno::EINTR), _) if !self.window.is_idle() => Verdict::Pending,
             // What failed, quiesce tells.
             _ => Verdict::Ended,
         }
@@ -439,12 +460,17 @@ impl Step for Direct {
     /// they are cut off again.
     fn quiesce(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
+        // Whether or not it can be counted: until then it comes to the sink.
         while !self.window.is_idle() {
-            match self.reap(flow, true) {
-                Ok(_) | Err(Verdict::Moved(_)) => {}
-                Err(verdict) => return verdict,
+            match self.hear(true) {
+                Ok(()) | Err(Errno::EINTR) => {}
+                Err(errno) => {
+                    let _ = self.count(flow);
+                    return Verdict::Failed(Side::Sink, errno);
+                }
             }
         }
+        let counted = self.count(flow);
         let _ = self.window.give_up();
         self.ring.retire();
         let trimmed = match (&mut self.room, offsets(flow)) {
@@ -454,9 +480,10 @@ impl Step for Direct {
             (None, _) => Ok(()),
         };
         // Cancelled, or at its size, before the error was told.
-        match self.lost.or(trimmed.err()) {
-            Some(errno) => Verdict::Failed(Side::Sink, errno),
-            None => Verdict::Ended,
+        match (self.lost, counted, trimmed) {
+            (None, Err(verdict), _) => verdict,
+            (Some(errno), ..) | (_, _, Err(errno)) => Verdict::Failed(Side::Sink, errno),
+            _ => Verdict::Ended,
         }
     }
 
@@ -465,34 +492,4 @@ impl Step for Direct {
         // What cannot be cut off now is tried again, and told, at the end.
         let _ = flow.trim();
     }
-}
-
-/// Where both sides stand.
-fn offsets(flow: &Flow<'_>) -> Result<(u64, u64), Errno> {
-    Ok((flow.source_place()?, flow.sink_place()?))
-}
-
-/// Both sides are at the same place within a block.
-fn congruent((from, to): (u64, u64), unit: u64) -> Result<(), Why> {
-    match from % unit == to % unit {
-        true => Ok(()),
-        false => Err(takes::INCONGRUENT.into()),
-    }
-}
-
-/// So many more bytes are in the sink without a gap: both places move along.
-fn account(flow: &mut Flow<'_>, bytes: u64) -> Result<(), Verdict> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    let failed = |side| move |errno| Verdict::Failed(side, errno);
-    flow.move_source(bytes as i64)
-        .map_err(failed(Side::Source))?;
-    if let Err(errno) = flow.move_sink(bytes as i64) {
-        // Nothing is counted, so the source goes back.
-        let _ = flow.move_source(-(bytes as i64));
-        return Err(Verdict::Failed(Side::Sink, errno));
-    }
-    flow.carried(bytes);
-    Ok(())
 }

@@ -1,0 +1,37 @@
+//! The places of both sides, which move along with what is in the sink.
+
+use super::takes::INCONGRUENT;
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::path::{Flow, Verdict};
+use crate::route::Why;
+
+/// Where both sides stand.
+pub(super) fn offsets(flow: &Flow<'_>) -> Result<(u64, u64), Errno> {
+    Ok((flow.source_place()?, flow.sink_place()?))
+}
+
+/// Both sides are at the same place within a block.
+pub(super) fn congruent((from, to): (u64, u64), unit: u64) -> Result<(), Why> {
+    match from % unit == to % unit {
+        true => Ok(()),
+        false => Err(INCONGRUENT.into()),
+    }
+}
+
+/// So many more bytes are in the sink without a gap: both places move along.
+pub(super) fn account(flow: &mut Flow<'_>, bytes: u64) -> Result<(), Verdict> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let failed = |side| move |errno| Verdict::Failed(side, errno);
+    flow.move_source(bytes as i64)
+        .map_err(failed(Side::Source))?;
+    if let Err(errno) = flow.move_sink(bytes as i64) {
+        // Nothing is counted, so the source goes back.
+        let _ = flow.move_source(-(bytes as i64));
+        return Err(Verdict::Failed(Side::Sink, errno));
+    }
+    flow.carried(bytes);
+    Ok(())
+}
