@@ -9,6 +9,8 @@
 mod common;
 #[path = "refusals/interrupted.rs"]
 mod interrupted;
+#[path = "refusals/pair.rs"]
+mod pair;
 #[path = "refusals/rings.rs"]
 mod rings;
 #[path = "refusals/room.rs"]

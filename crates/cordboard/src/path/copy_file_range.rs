@@ -75,7 +75,7 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
 /// | `EAGAIN` | declined: asking again could go on without end | file systems of their own making; no file is ever polled |
 /// | `ENOSYS` | declined, remembered | no such call |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EIO` | declined if nothing has moved | seccomp go#40893, old CephFS, CIFS go#42334 |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` | declined: of either side | `needs_room` in `path/mod.rs` |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: of either side | `needs_room` in `path/mod.rs` |
 /// | `EOVERFLOW` | declined if nothing has moved | huge offsets |
 /// | anything else | failed | |
 #[derive(Default)]

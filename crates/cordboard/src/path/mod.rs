@@ -192,7 +192,7 @@ const UNPAGED: &str = "its server has, or may have, the source read past the pag
 pub(crate) fn needs_room(errno: Errno) -> bool {
     matches!(
         errno,
-        Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::ENOMEM
+        Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::ENOMEM | Errno::ENOBUFS
     )
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// |---|---|---|
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` | declined | no splice_read or splice_write there; `O_APPEND` set after open |
 /// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` | declined: of either side | `needs_room` in `path/mod.rs` |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: of either side | `needs_room` in `path/mod.rs` |
 /// | `EAGAIN` | blocked on the sink; on the source, where the sink was ready and reading says the same | a FUSE server |
 /// | a blocking socket, and the thread must not block | declined | `Flow::sink_could_wait` |
 /// | anything else | failed | |

@@ -25,11 +25,11 @@ mod takes;
 use std::os::fd::BorrowedFd;
 
 use self::apart::apart;
-use self::ask::{could_wait, probe, what_is_there, which_is_not_ready};
-use self::between::Between;
+use self::ask::{could_wait, probe, refuses_pages, what_is_there, which_is_not_ready};
+use self::between::{Between, end_of};
 pub(crate) use self::takes::takes;
 use super::spill::Spill;
-use super::{COULD_WAIT, Flow, Step, Verdict, needs_room, stream};
+use super::{COULD_WAIT, Flow, Step, Verdict, needs_room};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::{self, Kept, OwnedPipe};
@@ -49,10 +49,12 @@ const WORTH_A_PIPE: u64 = 128 << 10;
 /// |---|---|---|
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` on the source's side | declined: nothing was taken | /dev/zero from Linux 5.10 to 6.6 |
 /// | `EINVAL` on the sink's side | declined; what the private pipe holds is copied out first | `O_APPEND` set after open; drivers without splice_write |
+/// | `EIO`, `ENOMEM`, `ENOBUFS`, 0 on the sink's side | the same: a read of the private pipe, or a write, tells the side | `page_cache_pipe_buf_confirm`, fs/splice.c |
+/// | `EPIPE`, `EAGAIN`, `EINTR` aside, any from pipe to pipe | declined, or by copying out of the socket pair: neither side has others | `splice_pipe_to_pipe`, fs/splice.c |
 /// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | not to be had without `CONFIG_TLS` |
-/// | `EPERM`, `EACCES`, `EIO` on the source's side | declined if nothing has moved | seccomp; FUSE |
+/// | `EPERM`, `EACCES`, `EIO`, `ENOENT` on the source's side | declined if nothing has moved | seccomp; FUSE |
 /// | `EIO` of the master of a pseudoterminal | ended, where its last slave is closed | `n_tty_read`, drivers/tty/n_tty.c |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM` on the source's side | declined: a buffer needs no room in it | `needs_room` in `path/mod.rs` |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` on the source's side | declined: a buffer needs no room in it | `needs_room` in `path/mod.rs` |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
 /// | packets in the source, for a pipe, without a socket pair | declined | `splice_pipe_to_pipe`, fs/splice.c |
@@ -219,14 +221,6 @@ impl Splice {
         }
     }
 
-    /// The end, where the source is a terminal and was not recognised as one.
-    fn source_says_eio(&self, flow: &mut Flow<'_>) -> Verdict {
-        match stream::end_of_pty(flow) {
-            Ok(_) => Verdict::Ended,
-            Err(errno) => self.source_failed(flow, errno),
-        }
-    }
-
     fn source_failed(&self, flow: &mut Flow<'_>, errno: Errno) -> Verdict {
         match errno {
             Errno::EINTR => flow.was_interrupted(Side::Source),
@@ -241,7 +235,7 @@ impl Splice {
     fn refused_or_failed(&self, side: Side, errno: Errno) -> Verdict {
         match errno {
             Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => Verdict::Declined(errno.into()),
-            Errno::EPERM | Errno::EACCES | Errno::EIO if !self.moved => {
+            Errno::EPERM | Errno::EACCES | Errno::EIO | Errno::ENOENT if !self.moved => {
                 Verdict::Declined(errno.into())
             }
             _ => Verdict::Failed(side, errno),
@@ -285,10 +279,8 @@ impl Splice {
                 pipe.drained(n);
                 self.announced = flags.contains(SpliceFlags::MORE);
             }
-            Err(errno @ (Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOSYS)) => {
-                self.refused = Some(errno);
-                return Verdict::Moved(0);
-            }
+            Ok(0) => return self.copies_the_rest(Errno::EIO),
+            Err(errno) if refuses_pages(errno) => return self.copies_the_rest(errno),
             _ => {}
         }
         self.sink_says(flow, done)
@@ -315,7 +307,7 @@ impl Splice {
     /// One end is a pipe: one call does both.
     fn direct(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let (from_pipe, to_pipe) = (flow.source.kind().is_pipe(), flow.sink.kind().is_pipe());
-        if self.between.held() > 0 {
+        if self.between.held() > 0 || !self.spill.rest().is_empty() {
             return self.leave_pair(flow);
         }
         let polled = flow.source_ready.marked;
@@ -359,7 +351,7 @@ impl Splice {
             Ok(rustix::pipe::splice(source, from, sink, to, length, flags)?)
         });
         match done {
-            Ok(0) => Verdict::Ended,
+            Ok(0) => end_of(flow),
             Ok(n) => {
                 flow.was_read(offset, n as u64);
                 flow.to.advance(n as u64);
@@ -388,7 +380,10 @@ impl Splice {
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             // Of the sink, or of a page in the pipe that is not valid any more
             // (`page_cache_pipe_buf_confirm`, fs/splice.c): a buffer tells.
-            Err(Errno::EIO) if from_pipe && flow.has_next => Verdict::Declined(Errno::EIO.into()),
+            // From pipe to pipe it is neither's (`splice_pipe_to_pipe`).
+            Err(errno) if from_pipe && flow.has_next && (to_pipe || errno == Errno::EIO) => {
+                Verdict::Declined(errno.into())
+            }
             Err(errno) if from_pipe => self.refused_or_failed(Side::Sink, errno),
             Err(Errno::EIO) => self.source_says_eio(flow),
             Err(errno) => self.source_failed(flow, errno),

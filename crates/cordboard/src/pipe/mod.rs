@@ -103,8 +103,16 @@ impl OwnedPipe {
                 }
                 None => self.take_over(&mut other),
             };
-            if !matches!(moved, Ok(1..) | Err(Errno::EINTR)) {
-                break;
+            match moved {
+                Ok(1..) | Err(Errno::EINTR) => {}
+                // No memory is available, or the next page cannot be read: from pipe to
+                // pipe it is moved all the same.
+                _ if other.held() > 0 && pair.as_ref().is_some_and(|pair| pair.held() == 0) => {
+                    if let Some(refusing) = pair.take() {
+                        release_pair(refusing);
+                    }
+                }
+                _ => break,
             }
         }
         if let Some(pair) = pair {

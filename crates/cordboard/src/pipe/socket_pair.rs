@@ -158,4 +158,37 @@ mod tests {
         assert_eq!(rustix::io::read(pair.into_reader(), &mut rest), Ok(3));
         assert_eq!(&rest[..3], b"abc");
     }
+
+    /// Bytes that are to be handed back stay whole where the pair refuses them.
+    #[test]
+    fn what_the_pair_does_not_take_is_moved_without_it() {
+        use crate::pipe::OwnedPipe;
+        if !testkit::needs::Need::Splice.is_met() {
+            return testkit::skip::report("what_the_pair_does_not_take", "no splice(2) here");
+        }
+        for errno in [libc::ENOMEM, libc::EIO] {
+            for allowed in [0, 2] {
+                let mut all = OwnedPipe::holding(b"before").unwrap();
+                let other = OwnedPipe::holding(&[7; 4000]).unwrap();
+                let body = || {
+                    all.append(other);
+                    if allowed > 0 {
+                        all.append(OwnedPipe::holding(&[8; 10]).unwrap());
+                    }
+                };
+                let refuse = |count| (count == allowed).then_some(errno);
+                if testkit::midst::refusing(&[libc::SYS_splice], body, refuse).is_none() {
+                    return testkit::skip::report("socket_pair", "calls cannot be held here");
+                }
+                let mut expected = b"before".to_vec();
+                expected.extend_from_slice(&[7; 4000]);
+                expected.extend_from_slice(&[8; 10][..if allowed > 0 { 10 } else { 0 }]);
+                assert_eq!(all.held(), expected.len() as u64, "{errno} {allowed}");
+                let mut got = vec![0; expected.len()];
+                let reader = all.into_reader();
+                assert_eq!(rustix::io::read(&reader, &mut got), Ok(got.len()));
+                assert!(got == expected, "{errno} {allowed}");
+            }
+        }
+    }
 }

@@ -101,10 +101,11 @@ pub fn piped(
     let mut report = None;
     let body = || {
         report = Some(run(&source, &sink, any()).report);
-        drop(sink);
+        drop((source, sink));
     };
     let (count, got) = std::thread::scope(|scope| {
-        scope.spawn(move || feed.write_all(data).unwrap());
+        // An error means that the transfer has ended before.
+        scope.spawn(move || _ = feed.write_all(data));
         let got = scope.spawn(move || {
             let mut all = Vec::new();
             out.read_to_end(&mut all).unwrap();

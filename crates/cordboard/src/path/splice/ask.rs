@@ -2,7 +2,7 @@
 
 use rustix::pipe::SpliceFlags;
 
-use super::super::{Flow, Verdict};
+use super::super::{Flow, Verdict, stream};
 use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
@@ -63,6 +63,38 @@ impl Splice {
             Err(errno) if errno.is_refusal() => Err(Verdict::Blocked(Side::Source)),
             Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
         }
+    }
+}
+
+/// Whether what a private pipe holds may go by copying, after this errno of a splice
+/// to the sink: the sink takes no pages, or memory is short for them, or one of them
+/// is not valid any more (`EIO`, `page_cache_pipe_buf_confirm` in fs/splice.c), which
+/// is no fault of the sink's.
+pub(super) fn refuses_pages(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::EINVAL
+            | Errno::EOPNOTSUPP
+            | Errno::ENOSYS
+            | Errno::EIO
+            | Errno::ENOMEM
+            | Errno::ENOBUFS
+    )
+}
+
+impl Splice {
+    /// The end, where the source is a terminal and was not recognised as one.
+    pub(super) fn source_says_eio(&self, flow: &mut Flow<'_>) -> Verdict {
+        match stream::end_of_pty(flow) {
+            Ok(_) => Verdict::Ended,
+            Err(errno) => self.source_failed(flow, errno),
+        }
+    }
+
+    /// The rest of the private pipe goes by copying.
+    pub(super) fn copies_the_rest(&mut self, errno: Errno) -> Verdict {
+        self.refused = Some(errno);
+        Verdict::Moved(0)
     }
 }
 

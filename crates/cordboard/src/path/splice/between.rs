@@ -10,7 +10,7 @@
 use rustix::event::PollFlags;
 
 use super::super::{Flow, Verdict};
-use super::Splice;
+use super::{DOUBTS, Splice};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::packets::{self, Front};
@@ -41,6 +41,14 @@ impl Between {
         if let Some(pair) = self.pair.take() {
             pipe::release_pair(pair);
         }
+    }
+
+    /// Closes the pair, which holds nothing, and has refused something.
+    fn do_without(&mut self) {
+        if let Some(pair) = self.pair.take() {
+            pair.close();
+        }
+        self.without = true;
     }
 
     pub(super) fn let_go(&mut self) {
@@ -84,20 +92,23 @@ impl Splice {
         };
         let length = flow.want(self.step.min(room));
         match pair.fill(flow.source_fd(), length) {
-            Ok(0) => Some(Err(Verdict::Ended)),
-            Ok(n) => {
+            Ok(0) if !holds_bytes(flow) => Some(Err(Verdict::Ended)),
+            Ok(n @ 1..) => {
+                self.doubts = 0;
                 flow.took(n as u64);
                 self.lent_moved(flow, Side::Source, n);
                 Some(Ok(()))
             }
             Err(Errno::EINTR) => Some(Err(flow.was_interrupted(Side::Source))),
-            Err(Errno::EAGAIN) if sys::unsent(flow.source_fd()) == Ok(0) => {
+            // What it holds now may have come since the call.
+            Err(Errno::EAGAIN) if !holds_bytes(flow) || self.doubts < DOUBTS => {
+                self.doubts += u32::from(holds_bytes(flow));
                 Some(Err(Verdict::Blocked(Side::Source)))
             }
-            // A filter refuses it, or no memory is available.
-            Err(_) => {
-                between.pair = None;
-                between.without = true;
+            // A filter refuses it, no memory is available, or the next page cannot be
+            // read, which a buffer tells.
+            Ok(_) | Err(_) => {
+                self.between.do_without();
                 None
             }
         }
@@ -105,15 +116,32 @@ impl Splice {
 
     /// From the pair into the sink.
     pub(super) fn leave_pair(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        if !flow.may_write(true) {
+        let copies = !self.spill.rest().is_empty();
+        if !flow.may_write(!copies) {
             return Verdict::Blocked(Side::Sink);
+        }
+        if copies {
+            return self.spill.write(flow);
         }
         let Some(pair) = &mut self.between.pair else {
             return Verdict::Moved(0);
         };
         let (sink, held) = (flow.sink_fd(), usize::try_from(pair.held()).ok());
         let done = flow.write_by(held, || pair.drain(sink));
-        self.sink_says(flow, done)
+        match done {
+            Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR | Errno::EPIPE) => {
+                self.sink_says(flow, done)
+            }
+            // A pipe as the sink gives no other error (`splice_file_to_pipe`,
+            // fs/splice.c): it is the pair's, whose bytes go by copying.
+            Ok(_) | Err(_) => match self.spill.take(pair) {
+                Ok(()) => {
+                    self.between.do_without();
+                    Verdict::Moved(0)
+                }
+                Err(errno) => Verdict::Failed(Side::Source, errno),
+            },
+        }
     }
 
     /// How many bytes the next step may move from pipe to pipe, or why none.
@@ -136,6 +164,20 @@ impl Splice {
             Err(errno) => Verdict::Declined(errno.into()),
         })
     }
+}
+
+/// What 0 of a splice from the source says: its end; but from a pipe that holds
+/// bytes it is a page that is gone (`ENODATA` in `splice_from_pipe_feed`,
+/// fs/splice.c), of which a buffer tells.
+pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
+    match flow.source.kind().is_pipe() && flow.has_next && holds_bytes(flow) {
+        true => Verdict::Declined(Errno::ENODATA.into()),
+        false => Verdict::Ended,
+    }
+}
+
+fn holds_bytes(flow: &Flow<'_>) -> bool {
+    sys::unsent(flow.source_fd()).is_ok_and(|there| there > 0)
 }
 
 /// How many bytes the sink takes now, if their pages are full. `lent`: its

@@ -1,0 +1,138 @@
+//! A splice that fails for want of a private pipe or socket pair, or within it: no
+//! errno of these is told of the sink, and no byte is lost.
+
+use std::io::Read;
+
+use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::{Ended, Errno, Report, Side};
+use testkit::midst::refusing;
+use testkit::needs::Need;
+
+use crate::common::{self, any, handed_back, only, pattern, piped, run, watchdog};
+
+const ERRNOS: [Errno; 6] = [
+    Errno::ENOMEM,
+    Errno::ENOBUFS,
+    Errno::ENOENT,
+    Errno::EIO,
+    Errno::EPERM,
+    Errno::ENODATA,
+];
+
+/// From pipe to pipe, where each splice from the first, the second or the third on
+/// fails, or one of them alone.
+#[test]
+fn a_socket_pair_that_fails_is_nobodys_fault() {
+    let name = "a_socket_pair_that_fails_is_nobodys_fault";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
+    let data = pattern(1 << 20);
+    for errno in ERRNOS {
+        for allowed in 0..5 {
+            for once in [false, true] {
+                let fails = |count| match once {
+                    true => count == allowed,
+                    false => count >= allowed,
+                };
+                let refuse = |count| fails(count).then(|| errno.raw());
+                let Some((_, report, got)) = piped(&data, &[libc::SYS_splice], refuse) else {
+                    return testkit::skip::report(name, "no seccomp_unotify(2) here");
+                };
+                let case = format!("{errno:?} {allowed} {once}: {report:?}");
+                assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{case}");
+                assert_eq!(report.written, data.len() as u64, "{case}");
+                assert!(got == data, "{case}");
+                if allowed == 0 && !once {
+                    assert_eq!(report.path, [ReadWrite], "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// A file into a pipe, through a private pipe of which a splice fails: `None` where
+/// calls cannot be held.
+fn from_a_file(data: &[u8], calls: &[libc::c_long], errno: Errno) -> Option<(Report, Vec<u8>)> {
+    let source = common::file_with(data);
+    let (mut out, sink) = std::io::pipe().unwrap();
+    let mut outcome = None;
+    let got = std::thread::scope(|scope| {
+        let got = scope.spawn(move || {
+            let mut all = Vec::new();
+            out.read_to_end(&mut all).unwrap();
+            all
+        });
+        let body = || {
+            outcome = Some(run(&source, &sink, only(&[Splice, ReadWrite])));
+            drop(sink);
+        };
+        // The first is from the file.
+        let refuse = |count| (count > 0).then(|| errno.raw());
+        let done = refusing(calls, body, refuse);
+        done.map(|_| got.join().unwrap())
+    })?;
+    let outcome = outcome?;
+    assert_eq!(handed_back(outcome.stranded).len(), 0, "a file is rewound");
+    Some((outcome.report, got))
+}
+
+#[test]
+fn a_private_pipe_that_fails_is_not_the_sinks_fault() {
+    let name = "a_private_pipe_that_fails_is_not_the_sinks_fault";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
+    let data = pattern(1 << 20);
+    for errno in [Errno::EIO, Errno::ENOMEM, Errno::ENOBUFS] {
+        let calls = [libc::SYS_splice];
+        let Some((report, got)) = from_a_file(&data, &calls, errno) else {
+            return testkit::skip::report(name, "no seccomp_unotify(2) here");
+        };
+        assert_eq!(
+            (report.ended, report.errno),
+            (Ended::Eof, None),
+            "{report:?}"
+        );
+        assert!(got == data, "{report:?}");
+    }
+    // A page that is not valid any more, which a read tells too.
+    let calls = [libc::SYS_splice, libc::SYS_read];
+    let (report, got) = from_a_file(&data, &calls, Errno::EIO).unwrap();
+    let failed = (report.ended, report.failed, report.errno);
+    let expected = (Ended::Error, Some(Side::Source), Some(Errno::EIO));
+    assert_eq!(failed, expected, "{report:?}");
+    assert_eq!(report.read, report.written, "{report:?}");
+    assert!(got.is_empty());
+}
+
+/// The same of the pair.
+#[test]
+fn what_a_socket_pair_does_not_give_is_the_sources_failure() {
+    let name = "what_a_socket_pair_does_not_give_is_the_sources_failure";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
+    let data = pattern(10_000);
+    let (source, feed) = rustix::pipe::pipe().unwrap();
+    rustix::io::write(&feed, &data).unwrap();
+    drop(feed);
+    let (_out, sink) = std::io::pipe().unwrap();
+    let mut outcome = None;
+    let body = || outcome = Some(run(&source, &sink, any()));
+    let refuse = |count| (count > 0).then_some(libc::EIO);
+    let calls = [libc::SYS_splice, libc::SYS_read];
+    if refusing(&calls, body, refuse).is_none() {
+        return testkit::skip::report(name, "no seccomp_unotify(2) here");
+    }
+    let outcome = outcome.unwrap();
+    let report = outcome.report;
+    let failed = (report.ended, report.failed, report.errno);
+    let expected = (Ended::Error, Some(Side::Source), Some(Errno::EIO));
+    assert_eq!(failed, expected, "{report:?}");
+    assert_eq!((report.written, report.stranded), (0, 10_000), "{report:?}");
+    assert!(handed_back(outcome.stranded) == data);
+}
