@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use cordboard::{Control, Ended, PathName, Report, Request, Size, Transfer};
+use cordboard::{Control, Ended, PathName, Report, Request, Size, Stage, Transfer};
 use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
@@ -111,7 +111,7 @@ impl Session {
         if request.size == Size::Eof {
             endpoint::not_onto_itself(source, (sink, sink_name))?;
         }
-        let (report, done) = self.carry(source, (sink, sink_name), request, total);
+        let (report, done) = self.carry(source, (sink, sink_name), request, (total, None));
         let Some(report) = report else {
             return Err(done.expect_err("nothing was tried"));
         };
@@ -137,19 +137,20 @@ impl Session {
         Ok(report)
     }
 
-    /// Moves the bytes of one request, and leaves to the caller what is to be
-    /// told of it.
+    /// Moves the bytes of one request, with another stage too, and leaves to the
+    /// caller what is to be told of it.
     pub fn carry(
         &mut self,
         (source, source_name): (BorrowedFd<'_>, &dyn Display),
         (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
         request: Request,
-        total: Option<u64>,
+        (total, another): (Option<u64>, Option<Stage>),
     ) -> Moved {
         let asked = request.clone();
         let there = self.staging.there(source, &request);
         let transfer = Transfer::new(source, sink, request);
-        let transfer = match self.staging.onto(transfer, source_name, sink_name) {
+        let staged = (self.staging).onto(transfer, another, source_name, sink_name);
+        let transfer = match staged {
             Ok(transfer) => transfer,
             Err(Refused { report, problem }) => return (report.map(|r| *r), Err(*problem)),
         };
@@ -194,7 +195,7 @@ impl Session {
         request: &Request,
     ) -> Result<(), Problem> {
         let transfer = Transfer::new(source, sink, request.clone());
-        match self.staging.onto(transfer, source_name, sink_name) {
+        match self.staging.onto(transfer, None, source_name, sink_name) {
             Ok(_) => Ok(()),
             Err(Refused { report, problem }) => {
                 report.iter().for_each(|report| self.account.add(report));

@@ -81,10 +81,11 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// A transfer with its stages in it.
+    /// A transfer with its stages in it, and another behind them.
     pub fn onto<'a>(
         &self,
         transfer: Result<Transfer<'a>, Failure>,
+        another: Option<Stage>,
         source: &dyn Display,
         sink: &dyn Display,
     ) -> Result<Transfer<'a>, Refused> {
@@ -99,6 +100,7 @@ impl Staging {
             // It costs next to nothing, and the source is not read twice.
             all.push(Stage::xxh3());
         }
+        all.extend(another);
         let staged = all.into_iter().try_fold(transfer, Transfer::stage);
         staged.map_err(refused)
     }

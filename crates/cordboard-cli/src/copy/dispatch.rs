@@ -273,7 +273,8 @@ impl<'s> Dispatch<'s> {
                     let (source, sink) = opened.ends();
                     let request = opened.request.clone();
                     let total = opened.size.filter(|_| only);
-                    let moved = session.carry((source, &from), (sink, &to), request, total);
+                    let how = (total, opened.notes());
+                    let moved = session.carry((source, &from), (sink, &to), request, how);
                     job.settle(opened, (&from, &to), top, moved, told);
                 }
                 Err(Hitch::Problem(problem)) => told.said.push(job.failed(problem)),

@@ -72,8 +72,8 @@ impl Flights {
         };
         let begun = owning(&opened).and_then(|transfer| {
             // Why not, is told to whom tries again without an engine.
-            let transfer = staging.onto(transfer, &"", &"").ok()?;
-            engine.start(opened.noting(transfer).ok()?).ok()
+            let transfer = staging.onto(transfer, opened.notes(), &"", &"").ok()?;
+            engine.start(transfer).ok()
         });
         let Some(running) = begun else {
             return Err((opened, at));

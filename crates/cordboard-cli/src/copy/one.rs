@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::{Failure, Observer, PathName, Request, Side, Switches, Transfer};
+use cordboard::{Observer, PathName, Request, Side, Stage, Switches, Transfer};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 #[cfg(test)]
@@ -86,14 +86,9 @@ impl Opened {
         (self.source.as_fd(), self.made.fd.as_fd())
     }
 
-    /// The transfer of it, which notes where its bytes come to be if that is asked
-    /// later.
-    pub fn noting<'a>(&self, transfer: Transfer<'a>) -> Result<Transfer<'a>, Failure> {
-        let landing = self.landing.as_ref();
-        match landing.and_then(|landing| landing.stage(self.made.fd.as_fd())) {
-            Some(stage) => transfer.stage(stage),
-            None => Ok(transfer),
-        }
+    /// What notes where its bytes come to be, if that is asked later.
+    pub fn notes(&self) -> Option<Stage> {
+        self.landing.as_ref()?.stage(self.made.fd.as_fd())
     }
 }
 
@@ -188,9 +183,7 @@ impl Job {
     ) -> Moved {
         let (source, sink) = opened.ends();
         let transfer = Transfer::new(source, sink, opened.request.clone());
-        let refused = |failure: Failure| Refused::of(&failure, from, to);
-        let staged = self.staging.onto(transfer, from, to);
-        match staged.and_then(|staged| opened.noting(staged).map_err(refused)) {
+        match self.staging.onto(transfer, opened.notes(), from, to) {
             Ok(transfer) => {
                 let report = transfer.control(self.control).observe(watch).run().report;
                 let done = ended(&report, (source, from), (sink, to));

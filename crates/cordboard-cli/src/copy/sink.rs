@@ -220,7 +220,7 @@ impl Job {
             if !(alike && self.checked.load(Ordering::Relaxed)) {
                 let request = self.request.clone();
                 let transfer = Transfer::new(source_fd, fd.as_fd(), request);
-                let refused = self.staging.onto(transfer, source, to).err();
+                let refused = self.staging.onto(transfer, None, source, to).err();
                 if let Some(Refused { report, problem }) = refused {
                     told.report = report.map(|r| *r);
                     return Err((*problem).into());
@@ -265,7 +265,7 @@ impl Job {
             return Ok(());
         };
         let transfer = Transfer::new(source_fd, unnamed.as_fd(), self.request.clone());
-        let refused = self.staging.onto(transfer, source, to).err();
+        let refused = self.staging.onto(transfer, None, source, to).err();
         refused.map_or(
             Ok(()),
             |Refused {

@@ -1,7 +1,10 @@
 //! Reading back what was written, where that is not a matter of course.
 
+use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::chown;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use testkit::refuse::{FCNTL, FTRUNCATE, apart, refuse, refuse_where};
 
@@ -145,5 +148,61 @@ fn nothing_is_read_back_into_dev_null() {
             assert!(read(&other) == b"not to be written to", "{way:?}");
             std::fs::remove_file(&sink).unwrap();
         }
+    }
+}
+
+/// Whoever copies: the command's own thread, one of several, or an engine.
+#[test]
+fn what_is_appended_beside_another_process_is_verified() {
+    const OTHERS: &[u8] = b"others\n";
+    let dir = dir();
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    for (length, more) in [
+        (3 << 20, &[][..]),
+        (3 << 20, &["--jobs=2"]),
+        (5 << 20, &["--jobs=2"]),
+    ] {
+        let content = vec![7; length];
+        let sources = ["a", "b"].map(|name| file(&dir, name, &content));
+        let sources = &sources[..more.len() + 1];
+        // Once a write of theirs has come between two of the copy's.
+        until("bytes of others in between", || {
+            let sinks = ["a", "b"].map(|name| into.join(name));
+            sinks
+                .iter()
+                .for_each(|sink| std::fs::write(sink, b"").unwrap());
+            let done = AtomicBool::new(false);
+            let run = std::thread::scope(|scope| {
+                for sink in &sinks {
+                    let mut sink = File::options().append(true).open(sink).unwrap();
+                    let done = &done;
+                    scope.spawn(move || {
+                        while !done.load(Ordering::Relaxed) {
+                            sink.write_all(OTHERS).unwrap();
+                        }
+                    });
+                }
+                let mut copy = cordboard();
+                copy.args(["copy", "--append", "--verify", "--json"])
+                    .args(more);
+                let run = run(copy.args(sources).arg(&into));
+                done.store(true, Ordering::Relaxed);
+                run
+            });
+            let json = run.ok().json();
+            assert_eq!(json["verified"], length * sources.len(), "{json}");
+            let stages = json["stages"].as_array().unwrap();
+            assert!(
+                stages.iter().all(|stage| stage["stage"] == "xxh3"),
+                "{json}"
+            );
+            let held = read(&sinks[0]);
+            let ours = held.iter().filter(|byte| **byte == 7).count();
+            assert_eq!(ours, length);
+            let first = held.iter().position(|byte| *byte == 7).unwrap();
+            let cut = held[first..].iter().take_while(|byte| **byte == 7).count() < length;
+            cut.then_some(())
+        });
     }
 }
