@@ -34,7 +34,8 @@
 #define CORD_HERE -1
 
 // A flag of `cord_request`: a snapshot. Paths that hand the page cache's own
-// pages on are left out, so that later writes to the source cannot show.
+// pages on are left out, so that later writes to the source cannot show; nor
+// those to a file whose pages are in a pipe or a socket that is the source.
 #define CORD_STABLE 1
 
 // A flag of `cord_request`: `fsync(2)` the sink at the end. Its result counts.

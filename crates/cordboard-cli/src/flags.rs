@@ -316,7 +316,8 @@ pub struct Paths {
     /// Do not use these paths
     #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = path)]
     pub without: Vec<PathName>,
-    /// A snapshot: later writes to the source cannot show in the sink
+    /// A snapshot: later writes to the source, or to a file that feeds it,
+    /// cannot show in the sink
     #[arg(long)]
     pub stable: bool,
 }

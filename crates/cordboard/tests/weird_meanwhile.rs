@@ -4,12 +4,13 @@
 mod common;
 
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use common::{any, content, file_with, meanwhile, only, pattern, run, watchdog};
+use common::{From, any, content, file_with, meanwhile, only, pattern, run, watchdog};
 use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
 use cordboard::{Control, Ended, Endpoint, Errno, PathName, Request, Side, Sparse, Transfer};
+use testkit::needs::Need;
 
 const COPYING: [PathName; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
 
@@ -24,7 +25,7 @@ fn append_set_after_open_hands_over_where_it_stopped() {
         // is left to hand over to; from a pipe it comes last.
         let hands_over = path == Splice;
         let source = match hands_over {
-            true => common::Source::new(common::From::Pipe, &data).fd,
+            true => common::Source::new(From::Pipe, &data).fd,
             false => file_with(&data).into(),
         };
         let sink = tempfile::tempfile().unwrap();
@@ -132,6 +133,67 @@ fn later_writes_show_in_a_pipe_unless_the_snapshot_is_stable() {
         let mut got = Vec::new();
         reader.read_to_end(&mut got).unwrap();
         assert!(got == [expected; 32 << 10], "stable: {stable}");
+    }
+}
+
+/// A file's pages that another program has handed to the source, a pipe or a socket.
+#[test]
+fn pages_in_the_source_are_copied_where_the_snapshot_is_stable() {
+    use rustix::pipe::SpliceFlags;
+    let name = "pages_in_the_source_are_copied_where_the_snapshot_is_stable";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice, Need::Sendfile]) {
+        return;
+    }
+    const SIZE: usize = 16 << 10;
+    for stable in [false, true] {
+        for from in [From::Pipe, From::Unix, From::Tcp] {
+            for to in [From::Pipe, From::Unix, From::Tcp] {
+                let file = file_with(&[b'O'; SIZE]);
+                let (source, feed) = pair(from);
+                let moved = match from {
+                    From::Pipe => {
+                        let none = SpliceFlags::empty();
+                        rustix::pipe::splice(&file, Some(&mut 0), &feed, None, SIZE, none)
+                    }
+                    _ => rustix::fs::sendfile(&feed, &file, Some(&mut 0), SIZE),
+                };
+                assert_eq!(moved, Ok(SIZE));
+                drop(feed);
+                let (out, sink) = pair(to);
+                let report = run(&source, &sink, Request { stable, ..any() }).report;
+                let case = format!("{from:?} {to:?} {stable}: {report:?}");
+                assert_eq!(report.written, SIZE as u64, "{case}");
+                file.write_all_at(&[b'N'; SIZE], 0).unwrap();
+                drop(sink);
+                let got = common::content_of(out);
+                assert_eq!(got.len(), SIZE, "{case}");
+                if stable {
+                    assert_eq!(report.path, [ReadWrite], "{case}");
+                    assert!(got.iter().all(|byte| *byte == b'O'), "{case}");
+                }
+                // What a test of a snapshot tells, this one does.
+                if !stable && (from, to) == (From::Pipe, From::Pipe) {
+                    assert_eq!(report.path, [Splice], "{case}");
+                    assert!(got.iter().all(|byte| *byte == b'N'), "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// (the end that is read from, the one that is written to).
+fn pair(kind: From) -> (OwnedFd, OwnedFd) {
+    match kind {
+        From::Unix => {
+            let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+            (a.into(), b.into())
+        }
+        From::Tcp => {
+            let (a, b) = common::tcp_pair();
+            (a.into(), b.into())
+        }
+        _ => rustix::pipe::pipe().unwrap(),
     }
 }
 

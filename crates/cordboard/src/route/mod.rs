@@ -335,7 +335,9 @@ mod tests {
                     assert!(!source.kind.is_datagram() && !sink.kind.is_datagram());
                     assert!(!(sink.append && sink.kind.is_file()));
                     assert!(source.kind != Kind::Tty && sink.kind != Kind::Tty);
-                    let aliases = source.kind.is_cached() && !sink.kind.is_cached();
+                    let from = source.kind;
+                    let pages = from.is_cached() || from.is_pipe() || from.is_stream_socket();
+                    let aliases = pages && !sink.kind.is_cached();
                     let lasting = sink.kind.is_pipe() || sink.kind.is_stream_socket();
                     assert!(!(pair.request.stable && aliases && lasting));
                 }

@@ -98,7 +98,9 @@ pub struct Request {
     pub idle: Option<Duration>,
     /// Take a stable snapshot: exclude the paths that hand the page cache's
     /// own pages to a pipe or a socket, where later writes to the source file
-    /// would still show.
+    /// would still show. A pipe or a stream socket as the source may hold such
+    /// pages too, and is copied. What a write changes before they are read from
+    /// it is not known.
     pub stable: bool,
     /// When all is written, `fsync(2)` the sink and report its result.
     pub sync: bool,

@@ -12,8 +12,14 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
     readable(source)?;
     writable(sink)?;
-    if pair.request.stable && source.kind.is_cached() && !sink.kind.is_cached() {
-        return Err("the sink would get the page cache's own pages".into());
+    if pair.request.stable && !sink.kind.is_cached() {
+        if source.kind.is_cached() {
+            return Err("the sink would get the page cache's own pages".into());
+        }
+        // Whoever has filled it may have done so by `splice(2)` or `sendfile(2)`.
+        if source.kind.is_pipe() || source.kind.is_stream_socket() {
+            return Err("what the source holds may be the page cache's own pages".into());
+        }
     }
     if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
         return Err("blocks of zeros are to become holes".into());
