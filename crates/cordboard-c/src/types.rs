@@ -37,7 +37,8 @@ pub const CORD_ALL: u64 = u64::MAX;
 pub const CORD_HERE: i64 = -1;
 
 /// A flag of `cord_request`: a snapshot. Paths that hand the page cache's own
-/// pages on are left out, so that later writes to the source cannot show.
+/// pages on are left out, so that later writes to the source cannot show; nor
+/// those to a file whose pages are in a pipe or a socket that is the source.
 pub const CORD_STABLE: u64 = 1;
 
 /// A flag of `cord_request`: `fsync(2)` the sink at the end. Its result counts.
