@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use common::*;
+use testkit::refuse::{apart, refuse};
 
 const SIGPIPE: i32 = rustix::process::Signal::PIPE.as_raw();
 
@@ -381,5 +382,24 @@ fn odd_limits_of_pipes() {
                 "{limit}: {text:?}"
             );
         }
+    }
+}
+
+/// `uname(2)` cannot fail, but for a filter.
+#[test]
+fn a_release_that_nobody_tells() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(60_000));
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let child = apart(|| {
+            refuse(&[libc::SYS_uname], errno);
+            let mut command = cordboard();
+            command.args(["cat", "--json"]).arg(&source);
+            let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        });
+        let run = end(child);
+        assert_eq!(run.ok().json()["written"], 60_000);
+        assert!(run.stdout() == bytes(60_000));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::PathName;
-use crate::sys::Known;
+use crate::sys::{self, Known};
 
 /// What this kernel and this process can do at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,8 +37,7 @@ impl Capabilities {
     pub fn current() -> Capabilities {
         static TRUSTED: Known = Known::not_yet();
         let trusted = TRUSTED.get(|| {
-            let uname = rustix::system::uname();
-            let version = release(&uname.release().to_string_lossy());
+            let version = sys::release().and_then(|text| release(&text));
             usize::from(version.is_none_or(|version| version >= (5, 3)))
         });
         let missing = MISSING.load(Ordering::Relaxed);

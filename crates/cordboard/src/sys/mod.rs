@@ -73,7 +73,7 @@ pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, peek, tcp_i
 pub(crate) use spawn::on_another;
 pub(crate) use spawn::{Spawned, spawn};
 pub(crate) use table::Thread;
-pub(crate) use told::{hexadecimal, number};
+pub(crate) use told::{hexadecimal, number, release};
 pub(crate) use unreadable::write_unreadable;
 pub(crate) use vmsplice::read_across;
 

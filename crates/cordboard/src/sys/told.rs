@@ -1,9 +1,23 @@
-//! What the kernel says in files of procfs.
+//! What the kernel says of itself, and in files of procfs.
 //!
 //! A file under `/proc/sys` gives its number to the first read only
 //! (`do_proc_dointvec` in kernel/sysctl.c: nothing past offset 0), so a second
 //! read cannot complete a short one. The first digits of a number are another
 //! number. So only text that ends with its newline counts.
+
+use std::mem::MaybeUninit;
+
+/// The kernel's release, such as `6.1.0-13-amd64`: `uname(2)`. `None`: a filter
+/// refuses the call, which the wrappers elsewhere take for one that cannot fail.
+pub(crate) fn release() -> Option<String> {
+    let mut name = MaybeUninit::<libc::utsname>::zeroed();
+    // SAFETY: uname(2) writes one utsname, which is valid for it.
+    let done = unsafe { libc::uname(name.as_mut_ptr()) };
+    // SAFETY: all zeros is a valid utsname, and the call has filled it in.
+    let name = unsafe { name.assume_init() };
+    let text = (name.release.iter()).map_while(|c| (*c != 0).then_some(char::from(*c as u8)));
+    (done == 0).then(|| text.collect())
+}
 
 /// The number that is the whole of this file; `None` if it says anything else.
 pub(crate) fn number(file: &str) -> Option<usize> {
@@ -28,6 +42,12 @@ fn line(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_release_of_this_kernel() {
+        let told = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        assert_eq!(release().as_deref(), told.strip_suffix('\n'));
+    }
 
     #[test]
     fn a_number_that_is_cut_short_is_none() {
