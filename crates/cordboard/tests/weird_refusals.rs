@@ -15,6 +15,8 @@ mod pair;
 mod rings;
 #[path = "refusals/room.rs"]
 mod room;
+#[path = "refusals/sockets.rs"]
+mod sockets;
 #[path = "refusals/unreadable.rs"]
 mod unreadable;
 #[path = "refusals/waits.rs"]

@@ -381,8 +381,16 @@ fn nothing_is_held_back_for_what_does_not_come() {
 #[test]
 fn urgent_data_is_not_the_end_of_a_tcp_stream() {
     let _dog = watchdog("urgent_data_is_not_the_end_of_a_tcp_stream");
+    let looks: [&[libc::c_long]; 3] = [
+        &[],
+        &[libc::SYS_recvfrom],
+        &[libc::SYS_recvfrom, libc::SYS_recvmsg],
+    ];
     // What comes after the urgent byte is there already, or comes later.
-    for later in [false, true] {
+    for (later, refused) in looks
+        .iter()
+        .flat_map(|calls| [(false, calls), (true, calls)])
+    {
         for to_pipe in [false, true] {
             let (source, mut feed) = common::tcp_pair();
             let (mut out, writer) = std::io::pipe().unwrap();
@@ -404,8 +412,12 @@ fn urgent_data_is_not_the_end_of_a_tcp_stream() {
             if !later {
                 feeder.join().unwrap();
             }
-            let report = run(&source, &sink, any()).report;
-            assert_eq!(report.ended, Ended::Eof, "{report:?}");
+            let report = testkit::refuse::apart(|| {
+                // Nor may anything look at it.
+                testkit::refuse::refuse(refused, libc::EPERM);
+                run(&source, &sink, any()).report
+            });
+            assert_eq!(report.ended, Ended::Eof, "{refused:?}: {report:?}");
             assert_eq!((report.read, report.written), (6, 6), "{report:?}");
             drop(sink);
             let got = match to_pipe {

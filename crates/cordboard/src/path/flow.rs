@@ -5,7 +5,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use rustix::net::RecvFlags;
 
 use super::Verdict;
 use super::cursor::{Cursor, move_cursor, place_of};
@@ -296,7 +295,7 @@ impl<'fd> Flow<'fd> {
     pub(crate) fn source_goes_on(&mut self) -> Result<Option<bool>, Errno> {
         let kind = self.source.kind();
         if kind.is_stream_socket() {
-            return self.socket_goes_on().map(Some);
+            return self.socket_goes_on();
         }
         if !kind.is_cached() {
             return Ok(None);
@@ -320,13 +319,16 @@ impl<'fd> Flow<'fd> {
 
     /// A path has found an end that [`Flow::source_goes_on`] cannot confirm: of a
     /// file without positions, as a FUSE server may have one
-    /// (`FOPEN_NONSEEKABLE`). The next path reads; where there is none, the size
-    /// decides, if it is known: the size of none is what those claim that do not
+    /// (`FOPEN_NONSEEKABLE`), or of a socket that may not be looked at. The next path
+    /// reads; where there is none, the size of a file decides, if it is known: the size of none is what those claim that do not
     /// know theirs.
     pub(crate) fn ends_unseen(&self) -> bool {
         let facts = self.source.facts();
         let told = |size| size > 0 || facts.has_true_size();
         let short = || (facts.size).is_some_and(|size| self.read < size || !told(size));
+        if facts.kind.is_stream_socket() {
+            return self.has_next;
+        }
         facts.kind.is_file() && facts.position.is_none() && (self.has_next || short())
     }
 
@@ -350,59 +352,6 @@ impl<'fd> Flow<'fd> {
             Err(errno) if self.source.kind().is_socket() => Err(errno),
             goes_on => Ok(Some(goes_on == Ok(Some(false)))),
         }
-    }
-
-    /// A stream socket that has polled readable, gives nothing to `splice(2)`
-    /// and yet has bytes to read: it stands before urgent data, at which
-    /// splicing stops for good (`tcp_splice_read`, net/ipv4/tcp.c).
-    ///
-    /// # Errors
-    ///
-    /// The socket's own, which is told once: it is the source's failure.
-    pub(crate) fn is_at_a_mark(&self) -> Result<bool, Errno> {
-        if !self.source.kind().is_stream_socket() {
-            return Ok(false);
-        }
-        match self.peek() {
-            Ok(n) => Ok(n > 0),
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(false),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    /// Whether a socket that shows an error can be read without waiting: it
-    /// has bytes, or has ended. If not, the error is in the error queue.
-    ///
-    /// # Errors
-    ///
-    /// The socket's own, which is told once: it is the source's failure.
-    pub(crate) fn answers(&self) -> Result<bool, Errno> {
-        match self.peek() {
-            Ok(_) => Ok(true),
-            Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
-            // It has no MSG_PEEK, and no error queue either.
-            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(true),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    /// `splice(2)` gives 0 in the midst of a TCP stream where urgent data comes
-    /// next (`tcp_splice_read` in net/ipv4/tcp.c), and would do so for ever;
-    /// reading steps over it.
-    fn socket_goes_on(&self) -> Result<bool, Errno> {
-        loop {
-            match self.peek() {
-                Ok(n) => return Ok(n > 0),
-                Err(Errno::EAGAIN) => return Ok(true),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-    }
-
-    /// Bytes of a socket that could be read now, of one; they stay in it.
-    pub(super) fn peek(&self) -> Result<usize, Errno> {
-        sys::peek(self.source_fd(), RecvFlags::DONTWAIT)
     }
 
     /// Where the source is read next, if it can seek.

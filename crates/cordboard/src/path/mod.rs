@@ -17,6 +17,7 @@ mod in_place;
 mod lengthen;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
+mod socket;
 mod spill;
 pub(crate) mod splice;
 mod staged;

@@ -4,7 +4,7 @@
 
 use rustix::buffer::spare_capacity;
 
-use super::{Flow, Verdict, in_place, stream};
+use super::{Flow, Verdict, in_place, socket};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::Kept;
@@ -52,7 +52,7 @@ impl Spill {
         let rest = self.rest();
         let done = match flow.sink.kind().is_socket() {
             true => flow.write_by(Some(rest.len()), || {
-                stream::send(flow, rest, flow.may_sleep)
+                socket::send(flow, rest, flow.may_sleep)
             }),
             false => {
                 let bytes = flow.claimed(&rest[..rest.len().min(PIECE)]);

@@ -2,47 +2,13 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::io::Errno as Refused;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 
-use super::Flow;
+use super::{Flow, socket};
 use crate::endpoint::{Kind, is_pty_master};
 use crate::errno::Errno;
 use crate::pipe::{Aside, Kept, Way};
 use crate::sys::{self, poll_now};
-
-/// Flags of a receive that may wait, or may not.
-pub(super) fn receiving(wait: bool) -> RecvFlags {
-    if wait {
-        RecvFlags::empty()
-    } else {
-        RecvFlags::DONTWAIT
-    }
-}
-
-/// Flags of a send that may wait, or may not, and never raises `SIGPIPE`.
-pub(super) fn sending(wait: bool) -> SendFlags {
-    if wait {
-        SendFlags::NOSIGNAL
-    } else {
-        SendFlags::NOSIGNAL | SendFlags::DONTWAIT
-    }
-}
-
-/// Sends one datagram, or what a stream takes of the bytes. Some protocols refuse
-/// the flag against `SIGPIPE`: `qrtr_sendmsg` (net/qrtr/af_qrtr.c), `mctp_sendmsg`
-/// (net/mctp/af_mctp.c), `nr_sendmsg` (net/netrom/af_netrom.c). The call is made
-/// without it then, as `write(2)` is.
-pub(super) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
-    let send = |flags| rustix::net::send(flow.sink_fd(), bytes, flags);
-    let flags = sending(wait);
-    match send(flags) {
-        Err(Refused::INVAL) if flow.sink.kind() == Kind::DatagramSocket => {
-            Ok(send(flags - SendFlags::NOSIGNAL)?)
-        }
-        done => Ok(done?),
-    }
-}
 
 /// Bytes of a made-up file that go on in one write …
 const GATHERED: usize = 64 << 10;
@@ -92,7 +58,7 @@ pub(super) fn read(
 ) -> Result<usize, Errno> {
     let fd = flow.source_fd();
     if flow.source.kind().is_socket() {
-        return Ok(rustix::net::recv(fd, into, receiving(flow.may_sleep))?.1);
+        return socket::receive(flow, into, RecvFlags::empty(), flow.may_sleep);
     }
     if flow.source.kind().is_pipe() {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());

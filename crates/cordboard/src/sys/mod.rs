@@ -68,7 +68,9 @@ pub(crate) use ring::{Uring, try_io_uring};
 use select::ready_now;
 pub(crate) use select::wait_for;
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
-pub(crate) use socket::{joins_datagrams, pass_credentials, path_mtu, peek, tcp_is_closed, unsent};
+pub(crate) use socket::{
+    joins_datagrams, pass_credentials, path_mtu, peek, recv, send, tcp_is_closed, unsent,
+};
 #[cfg(test)]
 pub(crate) use spawn::on_another;
 pub(crate) use spawn::{Spawned, spawn};

@@ -1,8 +1,9 @@
 //! Asking sockets, and being told who sent.
 
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::{again, last};
 use crate::errno::Errno;
@@ -41,6 +42,29 @@ pub(crate) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(again(|| rustix::io::ioctl_fionread(fd))?)
 }
 
+/// `recvfrom(2)`; where a filter refuses it, `recvmsg(2)`, which takes the same flags.
+/// With `MSG_TRUNC`, the length of the message. What comes along is left out.
+pub(crate) fn recv(fd: BorrowedFd<'_>, into: &mut [u8], flags: RecvFlags) -> Result<usize, Errno> {
+    match rustix::net::recv(fd, &mut *into, flags).map_err(Errno::from) {
+        Err(errno) if errno.is_refusal() => {
+            let (mut parts, mut none) = ([IoSliceMut::new(into)], Default::default());
+            Ok(rustix::net::recvmsg(fd, &mut parts, &mut none, flags)?.bytes)
+        }
+        done => Ok(done?.1),
+    }
+}
+
+/// `sendto(2)`; where a filter refuses it, `sendmsg(2)`, which takes the same flags.
+pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
+    match rustix::net::send(fd, bytes, flags).map_err(Errno::from) {
+        Err(errno) if errno.is_refusal() => {
+            let (parts, mut none) = ([IoSlice::new(bytes)], Default::default());
+            Ok(rustix::net::sendmsg(fd, &parts, &mut none, flags)?)
+        }
+        done => done,
+    }
+}
+
 /// The next bytes of a socket, or of its next message, which stay in it
 /// (`MSG_PEEK`). Returns how many there are, of a message with `MSG_TRUNC` its
 /// length.
@@ -54,11 +78,11 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno>
     if before.is_some() {
         set_peek_offset(fd, 0);
     }
-    let seen = rustix::net::recv(fd, &mut [0u8; 1], flags | RecvFlags::PEEK);
+    let seen = recv(fd, &mut [0u8; 1], flags | RecvFlags::PEEK);
     if let Some(before) = before {
         set_peek_offset(fd, before);
     }
-    Ok(seen?.1)
+    seen
 }
 
 /// `SO_PEEK_OFF`, if it is set.

@@ -17,7 +17,7 @@ const LOOKS: [&[libc::c_long]; 3] = [
 ];
 
 /// A sink that is full again and again, and what comes out of it.
-fn slow_sink(kind: From) -> (OwnedFd, JoinHandle<Vec<u8>>) {
+pub fn slow_sink(kind: From) -> (OwnedFd, JoinHandle<Vec<u8>>) {
     let (sink, end): (OwnedFd, OwnedFd) = match kind {
         From::Pipe | From::File => {
             let (end, sink) = std::io::pipe().unwrap();

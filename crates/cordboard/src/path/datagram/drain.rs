@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use rustix::net::SendAncillaryBuffer;
 
 use super::super::terminal::Terminal;
-use super::super::{Flow, Verdict, stream};
+use super::super::{Flow, Verdict, socket};
 use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -48,7 +48,7 @@ impl Datagram {
         let wait = flow.may_sleep && !flow.sink.facts().nonblocking;
         let fd = flow.sink_fd();
         let first = self.message(buffer, self.next);
-        let singly = || stream::send(flow, first, wait).map(|_| 1);
+        let singly = || socket::send(flow, first, wait).map(|_| 1);
         let sent = if whole == 1 {
             singly()
         } else {
@@ -127,11 +127,15 @@ fn write_stream(
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
     if facts.kind.is_socket() {
-        let flags = stream::sending(flow.may_sleep);
+        let flags = socket::sending(flow.may_sleep);
         let mut none = SendAncillaryBuffer::default();
         let bytes = parts.iter().map(|part| part.len()).sum();
         return flow.write_by(Some(bytes), || {
-            Ok(rustix::net::sendmsg(fd, parts, &mut none, flags)?)
+            let sent = rustix::net::sendmsg(fd, parts, &mut none, flags);
+            match sent.map_err(Errno::from) {
+                Err(errno) if errno.is_refusal() => socket::send(flow, &parts[0], flow.may_sleep),
+                done => done,
+            }
         });
     }
     if flow.sink_is_a_pipe_that_waits() {

@@ -1,7 +1,7 @@
 //! Taking datagrams, or what is to become datagrams, from the source.
 
-use super::super::{Flow, Step, Verdict, stream};
-use super::one::{how, next_length, receive_one};
+use super::super::{Flow, Step, Verdict, socket, stream};
+use super::one::{how, receive_one};
 use super::{Datagram, Message, One, is_end};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
@@ -92,7 +92,9 @@ impl Datagram {
         let whole = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
         let mut at_most = whole.min(self.slots - filled);
         if at_most == 0 {
-            if !self.counts_next(flow, filled)? && next_length(flow, wait)? as u64 > flow.left {
+            if !self.counts_next(flow, filled)?
+                && socket::next_length(flow, wait)? as u64 > flow.left
+            {
                 return Ok(Batched::TooLong);
             }
             at_most = 1;

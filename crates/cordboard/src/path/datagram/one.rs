@@ -3,7 +3,7 @@
 use rustix::net::RecvFlags;
 
 use super::super::Flow;
-use super::super::stream::receiving;
+use super::super::socket;
 use super::size::longest;
 use crate::endpoint::Kind;
 use crate::errno::Errno;
@@ -27,7 +27,7 @@ pub(in crate::path) fn receive_one(
 ) -> Result<One, Errno> {
     let mut into = into;
     if flow.left < longest(flow.source.kind()) as u64 {
-        if next_length(flow, wait)? as u64 > flow.left {
+        if socket::next_length(flow, wait)? as u64 > flow.left {
             return Ok(One::TooLong);
         }
     } else if let Ok(left) = usize::try_from(flow.left) {
@@ -64,12 +64,8 @@ fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Rec
 ///
 /// `j1939_sk_recvmsg` (net/can/j1939/socket.c) refuses `MSG_TRUNC` with `EINVAL`.
 fn receive_plain(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
-    let receive = |flags, into: &mut [u8]| {
-        let done = rustix::net::recv(flow.source_fd(), into, flags | receiving(wait));
-        done.map(|done| done.1).map_err(Errno::from)
-    };
-    let whole = match receive(RecvFlags::TRUNC, into) {
-        Err(Errno::EINVAL) => receive(RecvFlags::empty(), into)?,
+    let whole = match socket::receive(flow, into, RecvFlags::TRUNC, wait) {
+        Err(Errno::EINVAL) => socket::receive(flow, into, RecvFlags::empty(), wait)?,
         done => done?,
     };
     Ok(Received {
@@ -78,9 +74,4 @@ fn receive_plain(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Receive
         credentials: false,
         segment: None,
     })
-}
-
-/// Length of the next datagram, which stays where it is.
-pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
-    sys::peek(flow.source_fd(), RecvFlags::TRUNC | receiving(wait))
 }

@@ -7,7 +7,7 @@ use super::{aligned, counter, zeros};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::path::terminal::Terminal;
-use crate::path::{Flow, Verdict, in_place, stream};
+use crate::path::{Flow, Verdict, in_place, socket};
 use crate::pipe::NoWait;
 
 /// Writes to a sink, by the call that it takes.
@@ -76,7 +76,7 @@ impl Outlet {
         let facts = flow.sink.facts();
         if facts.kind.is_socket() {
             return flow.write_by(Some(bytes.len()), || {
-                stream::send(flow, bytes, flow.may_sleep)
+                socket::send(flow, bytes, flow.may_sleep)
             });
         }
         if aligned::unit(facts) > 1 {

@@ -1,0 +1,212 @@
+//! Filters that refuse the calls on sockets that have flags: `read(2)` and `write(2)`
+//! are left.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use super::waits::slow_sink;
+use super::*;
+use crate::common::datagrams::{SORTS, Sort, all, pair, put};
+use cordboard::{Engine, Size};
+
+/// The calls in the order in which they are tried.
+const RECEIVE: [&[libc::c_long]; 3] = [
+    &[libc::SYS_recvfrom],
+    &[libc::SYS_recvmsg, libc::SYS_recvmmsg],
+    &[libc::SYS_preadv2],
+];
+const SEND: [&[libc::c_long]; 3] = [
+    &[libc::SYS_sendto],
+    &[libc::SYS_sendmsg, libc::SYS_sendmmsg],
+    &[libc::SYS_pwritev2],
+];
+const ERRNOS: [Errno; 3] = [Errno::ENOSYS, Errno::EPERM, Errno::EACCES];
+
+#[derive(Debug, Clone, Copy)]
+enum How {
+    Plain,
+    /// It does not wait inside a call.
+    Timed,
+    ByEngine,
+}
+
+const WAYS: [How; 3] = [How::Plain, How::Timed, How::ByEngine];
+
+/// Moves all of it where these calls are refused.
+fn moved(
+    calls: &[libc::c_long],
+    errno: Errno,
+    how: How,
+    ends: [&OwnedFd; 2],
+    request: Request,
+) -> Report {
+    let [source, sink] = ends.map(|fd| fd.try_clone().unwrap());
+    apart(|| {
+        refuse(calls, errno);
+        let request = Request {
+            idle: matches!(how, How::Timed).then_some(Duration::from_secs(100)),
+            ..request
+        };
+        let transfer = Transfer::owning(source, sink, request).unwrap();
+        match how {
+            How::ByEngine => {
+                let engine = Engine::new(Default::default()).unwrap();
+                engine.start(transfer).unwrap().wait().report
+            }
+            _ => transfer.run().report,
+        }
+    })
+}
+
+const ROUTES: [&[PathName]; 2] = [PathName::ALL, &[PathName::ReadWrite]];
+
+/// All of a stream arrives, and its end is found.
+#[test]
+fn a_stream_is_read_without_receiving() {
+    let _dog = watchdog("a_stream_is_read_without_receiving");
+    let data = pattern(SIZE);
+    let refused = (1..=3).flat_map(|n| ERRNOS.map(|errno| (RECEIVE[..n].concat(), errno)));
+    for (calls, errno) in refused {
+        for (from, to) in [From::Unix, From::Tcp]
+            .into_iter()
+            .flat_map(|from| [From::Pipe, From::Unix, From::Tcp].map(|to| (from, to)))
+        {
+            for (paths, how) in ROUTES.into_iter().flat_map(|p| WAYS.map(|how| (p, how))) {
+                let source = Source::new(from, &data);
+                let (sink, reader) = slow_sink(to);
+                let report = moved(&calls, errno, how, [&source.fd, &sink], only(paths));
+                drop((sink, source));
+                let what = format!("{calls:?} {errno}, {from:?} {to:?}, {how:?}: {report:?}");
+                assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
+                assert_eq!(report.written, SIZE as u64, "{what}");
+                assert!(reader.join().unwrap() == data, "{what}");
+            }
+        }
+    }
+}
+
+/// All of a stream is written, and a peer that has gone is the sink's failure.
+#[test]
+fn a_stream_is_written_without_sending() {
+    let _dog = watchdog("a_stream_is_written_without_sending");
+    let data = pattern(SIZE);
+    let refused = (1..=3).flat_map(|n| ERRNOS.map(|errno| (SEND[..n].concat(), errno)));
+    for (calls, errno) in refused {
+        for (from, to) in [From::File, From::Pipe, From::Tcp]
+            .into_iter()
+            .flat_map(|from| [From::Unix, From::Tcp].map(|to| (from, to)))
+        {
+            for (paths, how) in ROUTES.into_iter().flat_map(|p| WAYS.map(|how| (p, how))) {
+                let source = Source::new(from, &data);
+                let (sink, reader) = slow_sink(to);
+                let report = moved(&calls, errno, how, [&source.fd, &sink], only(paths));
+                drop((sink, source));
+                let what = format!("{calls:?} {errno}, {from:?} {to:?}, {how:?}: {report:?}");
+                assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
+                assert!(reader.join().unwrap() == data, "{what}");
+            }
+        }
+    }
+}
+
+/// Datagrams are received one at a time by `read(2)`, and are whole; empty ones too,
+/// where they can be told from the end.
+#[test]
+fn datagrams_are_read_and_written_without_flags() {
+    let _dog = watchdog("datagrams_are_read_and_written_without_flags");
+    let messages: Vec<Vec<u8>> = [1, 4096, 5000, 17].map(pattern).into();
+    let refused = [
+        RECEIVE[..1].to_vec(),
+        RECEIVE[..2].to_vec(),
+        RECEIVE.to_vec(),
+        SEND[..1].to_vec(),
+        SEND[..2].to_vec(),
+        SEND.to_vec(),
+        [RECEIVE, SEND].concat(),
+    ];
+    for (calls, errno) in refused
+        .iter()
+        .flat_map(|calls| ERRNOS.map(|errno| (calls.concat(), errno)))
+    {
+        for (sort, how) in SORTS
+            .into_iter()
+            .flat_map(|sort| WAYS.map(|how| (sort, how)))
+        {
+            let ((a, source), (sink, b)) = (pair(sort), pair(sort));
+            messages.iter().for_each(|message| put(&a, message));
+            let total = messages.iter().map(Vec::len).sum::<usize>() as u64;
+            let request = |paths| Request {
+                size: Size::Bytes(total),
+                ..only(paths)
+            };
+            let report = moved(&calls, errno, how, [&source, &sink], request(PathName::ALL));
+            let what = format!("{calls:?} {errno}, {sort:?}, {how:?}: {report:?}");
+            assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
+            assert_eq!((report.written, report.truncated), (total, 0), "{what}");
+            assert_eq!(all(&b), messages, "{what}");
+            // Into a stream, and out of one.
+            messages.iter().for_each(|message| put(&a, message));
+            let (far, near) = std::os::unix::net::UnixStream::pair().unwrap();
+            let report = moved(
+                &calls,
+                errno,
+                how,
+                [&source, &near.into()],
+                request(PathName::ALL),
+            );
+            assert_eq!(
+                (report.ended, report.written),
+                (Ended::Size, total),
+                "{what}: {report:?}"
+            );
+            drop(source);
+            let block = Request {
+                block: std::num::NonZeroUsize::new(1000),
+                ..request(PathName::ALL)
+            };
+            let report = moved(&calls, errno, how, [&far.into(), &sink], block);
+            assert_eq!(
+                (report.ended, report.errno),
+                (Ended::Size, None),
+                "{what}: {report:?}"
+            );
+            let got = all(&b);
+            assert_eq!(got.concat(), messages.concat(), "{what}");
+            if sort != Sort::Udp {
+                assert!(
+                    got[..got.len() - 1].iter().all(|m| m.len() == 1000),
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+/// What is left of a size is less than the next message: it stays, though nothing may
+/// look at it.
+#[test]
+fn a_message_that_exceeds_a_size_stays_without_a_look() {
+    let _dog = watchdog("a_message_that_exceeds_a_size_stays_without_a_look");
+    for calls in [RECEIVE[..1].concat(), RECEIVE.concat()] {
+        for (sort, how) in SORTS
+            .into_iter()
+            .flat_map(|sort| WAYS.map(|how| (sort, how)))
+        {
+            let ((a, source), (sink, b)) = (pair(sort), pair(sort));
+            let messages = [10, 50].map(pattern);
+            messages.iter().for_each(|message| put(&a, message));
+            let request = Request {
+                size: Size::Bytes(60 - 1),
+                ..any()
+            };
+            let report = moved(&calls, Errno::EPERM, how, [&source, &sink], request);
+            let what = format!("{calls:?}, {sort:?}, {how:?}: {report:?}");
+            // Of sequenced packets that wait, the sum is told alone.
+            let few = sort == Sort::Seqpacket && calls.len() > 1;
+            let moved = if few { 0 } else { 1 };
+            assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
+            assert_eq!(all(&b), messages[..moved], "{what}");
+            assert_eq!(all(&source), messages[moved..], "{what}");
+        }
+    }
+}
