@@ -337,3 +337,85 @@ fn a_fifo_that_never_had_a_writer_has_ended() {
         assert_eq!(common::position(&sink), 0, "{report:?}");
     }
 }
+
+/// The same into anything, and however the transfer is run; one that has a writer is
+/// waited for.
+#[test]
+fn a_fifo_without_a_writer_ends_every_transfer() {
+    use cordboard::{Control, Ended, Stage, Transfer};
+    use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_setfl, mknodat, open};
+    use std::os::fd::{AsFd, OwnedFd};
+    let _dog = common::watchdog("a_fifo_without_a_writer_ends_every_transfer");
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join("fifo");
+    mknodat(CWD, &name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let engine = cordboard::Engine::new(Default::default()).unwrap();
+    for to in ["file", "pipe", "packets", "socket", "datagrams"] {
+        for run in ["call", "control", "idle", "stage", "engine", "inspected"] {
+            for (blocking, writer) in [(true, false), (false, false), (true, true), (false, true)] {
+                // Whoever may be wanted back asks no other FIFO, whose lock may be held.
+                if blocking && !writer && ["control", "idle", "engine"].contains(&run) {
+                    continue;
+                }
+                let case = format!("{to} {run} {blocking} {writer}");
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let source = open(&name, flags, Mode::empty()).unwrap();
+                if blocking {
+                    fcntl_setfl(&source, OFlags::empty()).unwrap();
+                }
+                let feed = writer.then(|| {
+                    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+                    open(&name, flags, Mode::empty()).unwrap()
+                });
+                let (out, sink): (OwnedFd, OwnedFd) = match to {
+                    "pipe" => rustix::pipe::pipe().unwrap(),
+                    "packets" => rustix::pipe::pipe_with(rustix::pipe::PipeFlags::DIRECT).unwrap(),
+                    "socket" => {
+                        let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+                        (a.into(), b.into())
+                    }
+                    "datagrams" => common::datagrams::pair(common::datagrams::Sort::Unix),
+                    _ => {
+                        let file = tempfile::tempfile().unwrap();
+                        (file.try_clone().unwrap().into(), file.into())
+                    }
+                };
+                let mut request = common::any();
+                // No test waits for that.
+                request.idle = (run == "idle").then(|| std::time::Duration::from_secs(3600));
+                let control = Control::new().unwrap();
+                let report = std::thread::scope(|scope| {
+                    let work = scope.spawn(|| {
+                        if run == "inspected" {
+                            common::refuse_own_socket_pairs();
+                        }
+                        let new = || Transfer::new(source.as_fd(), sink.as_fd(), request);
+                        match run {
+                            "engine" => {
+                                let own = [&source, &sink].map(|fd| fd.try_clone().unwrap());
+                                let [from, to] = own;
+                                let transfer = Transfer::owning(from, to, common::any()).unwrap();
+                                engine.start(transfer).unwrap().wait().report
+                            }
+                            "control" => new().unwrap().control(&control).run().report,
+                            "stage" => new().unwrap().stage(Stage::count()).unwrap().run().report,
+                            _ => new().unwrap().run().report,
+                        }
+                    });
+                    if let Some(feed) = feed {
+                        rustix::io::write(&feed, b"some").unwrap();
+                    }
+                    work.join().unwrap()
+                });
+                assert_eq!(report.ended, Ended::Eof, "{case}: {report:?}");
+                let expected = if writer { 4 } else { 0 };
+                assert_eq!(
+                    (report.read, report.written),
+                    (expected, expected),
+                    "{case}"
+                );
+                drop(out);
+            }
+        }
+    }
+}

@@ -23,7 +23,7 @@ pub(crate) use socket_pair::SocketPair;
 use rustix::event::PollFlags;
 
 use crate::errno::Errno;
-use crate::sys::{Identity, Shown, beyond, identity, poll_now, unsent};
+use crate::sys::{Identity, Shown, beyond, identity, is_over, poll_now, unsent};
 
 /// The largest private pipe: what is fastest for sockets, and what an
 /// unprivileged process may have by default (`fs.pipe-max-size`).
@@ -282,11 +282,24 @@ pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Option
     })
 }
 
-/// Asks another thread to wait for the lock; if no thread is available, the
-/// calling thread waits.
 fn bytes_in(reader: BorrowedFd<'_>) -> Option<u64> {
+    patiently(reader, |reader| unsent(reader).unwrap_or(0))
+}
+
+/// Whether a FIFO has no writer, and nothing to be read, also where it was opened
+/// before it had one, which `poll(2)` does not show (`fifo_open`, fs/pipe.c). `None`:
+/// a filter refuses to tell. One whose lock is held elsewhere has a writer.
+pub(crate) fn fifo_is_over(reader: BorrowedFd<'_>) -> Option<bool> {
+    match shows(reader) {
+        Ok(now) if now.is_empty() => patiently(reader, is_over).unwrap_or(Some(false)),
+        _ => Some(false),
+    }
+}
+
+/// Has another thread wait for the lock, for a while; if no thread is available, the
+/// calling thread waits.
+fn patiently<T: Send + 'static>(reader: BorrowedFd<'_>, ask: fn(BorrowedFd<'_>) -> T) -> Option<T> {
     const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
-    let ask = |reader: BorrowedFd<'_>| rustix::io::ioctl_fionread(reader).unwrap_or(0);
     let Ok(copy) = reader.try_clone_to_owned() else {
         return Some(ask(reader));
     };

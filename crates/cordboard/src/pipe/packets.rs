@@ -156,6 +156,8 @@ pub(super) fn duplicate(
         // (`link_pipe`, fs/splice.c).
         // Nothing else says that it has ended, where a filter refuses to tell.
         Ok(0) if has_ended(source) != Some(false) => Ok(Front::End),
+        // A FIFO that was opened before it had a writer.
+        Ok(0) if sys::is_over(source) == Some(true) => Ok(Front::End),
         Ok(0) => Ok(Front::Nothing),
         Err(Refused::AGAIN) => Ok(Front::Nothing),
         Err(errno) => Err(errno.into()),

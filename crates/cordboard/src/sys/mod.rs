@@ -77,7 +77,7 @@ pub(crate) use spawn::{Spawned, spawn};
 pub(crate) use table::Thread;
 pub(crate) use told::{hexadecimal, number, release};
 pub(crate) use unreadable::write_unreadable;
-pub(crate) use vmsplice::read_across;
+pub(crate) use vmsplice::{is_over, read_across};
 
 use crate::errno::Errno;
 

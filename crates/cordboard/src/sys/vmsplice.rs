@@ -1,10 +1,11 @@
 //! A read of a pipe that leaves the rest of a packet where it is.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 
 use rustix::fs::OFlags;
 
-use super::last;
+use super::{last, unsent};
 use crate::errno::Errno;
 
 /// Takes up to so many bytes out of a pipe, 0 at its end, and never waits. Unlike
@@ -21,12 +22,51 @@ pub(crate) fn read_across(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, 
     if rustix::fs::fcntl_getfl(fd)? & OFlags::RWMODE != OFlags::RDONLY {
         return Err(Errno::EBADF);
     }
+    // SAFETY: nobody else has `into` during the call.
+    unsafe { take(fd, into.as_mut_ptr().cast(), into.len()) }
+}
+
+/// Whether a pipe is empty and has no writer, asked without taking anything: there
+/// is no memory to read into. Unlike `poll(2)` it tells of a FIFO that was opened
+/// before it had a writer, but takes the pipe's lock. `None`: a filter refuses to
+/// tell.
+pub(crate) fn is_over(fd: BorrowedFd<'_>) -> Option<bool> {
+    match rustix::fs::fcntl_getfl(fd) {
+        Ok(flags) if flags & OFlags::RWMODE == OFlags::RDONLY => {}
+        // It is itself a writer.
+        Ok(_) => return Some(false),
+        Err(_) => return None,
+    }
+    let length = super::page_size();
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, where the kernel has room for one.
+    let none = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
+    if none == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the kernel may not write there either, and says so.
+    let done = unsafe { take(fd, none, 1) };
+    // SAFETY: the mapping is ours, and nobody has a pointer into it.
+    unsafe { libc::munmap(none, length) };
+    match done {
+        // Or before a page that is gone.
+        Ok(0) => unsent(fd).ok().map(|there| there == 0),
+        Ok(_) | Err(Errno::EAGAIN | Errno::EFAULT | Errno::EIO) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// Takes bytes out of a pipe to this place.
+///
+/// # Safety
+///
+/// The kernel may write there, or is kept from it.
+unsafe fn take(fd: BorrowedFd<'_>, to: *mut libc::c_void, length: usize) -> Result<usize, Errno> {
     let room = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
+        iov_base: to,
+        iov_len: length,
     };
-    // SAFETY: the one vector names `into`, which nobody else has during the call,
-    // and which the kernel writes to.
+    // SAFETY: the one vector names what the caller has said.
     let done = unsafe { libc::vmsplice(fd.as_raw_fd(), &room, 1, libc::SPLICE_F_NONBLOCK) };
     usize::try_from(done).map_err(|_| last())
 }
@@ -65,6 +105,37 @@ mod tests {
         assert_eq!(read_across(file.as_fd(), &mut into), Err(Errno::EBADF));
     }
 
+    #[test]
+    fn an_end_is_told_of_and_nothing_is_taken() {
+        if testkit::needs::missing("an_end", &[testkit::needs::Need::Vmsplice]) {
+            return;
+        }
+        for (reader, writer) in [
+            testkit::obstacle::fifo().unwrap(),
+            rustix::pipe::pipe().unwrap(),
+            pipe_with(PipeFlags::DIRECT).unwrap(),
+        ] {
+            assert_eq!(is_over(reader.as_fd()), Some(false));
+            rustix::io::write(&writer, b"some").unwrap();
+            assert_eq!(is_over(reader.as_fd()), Some(false));
+            drop(writer);
+            assert_eq!(is_over(reader.as_fd()), Some(false));
+            assert_eq!(rustix::io::read(&reader, &mut [0; 9]), Ok(4));
+            assert_eq!(is_over(reader.as_fd()), Some(true));
+        }
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(is_over(file.as_fd()), None);
+        refused();
+    }
+
+    fn refused() {
+        testkit::refuse::apart(|| {
+            let (reader, _writer) = rustix::pipe::pipe().unwrap();
+            testkit::refuse::refuse(&[libc::SYS_vmsplice], libc::ENOSYS);
+            assert_eq!(is_over(reader.as_fd()), None);
+        });
+    }
+
     /// Nothing is written into a pipe by a descriptor that is open for both.
     #[test]
     fn one_that_can_be_written_to_is_not_read() {
@@ -72,6 +143,7 @@ mod tests {
         let both = crate::endpoint::reopen(reader.as_fd(), OFlags::RDWR).unwrap();
         let done = read_across(both.as_fd(), &mut [7; 10]);
         assert_eq!(done, Err(Errno::EBADF));
+        assert_eq!(is_over(both.as_fd()), Some(false));
         assert_eq!(crate::sys::unsent(reader.as_fd()), Ok(0));
     }
 }

@@ -78,7 +78,9 @@ fn turns(transfer: &mut Transfer<'_>, course: &mut Course, waiter: &mut dyn Wait
     let mut looked = false;
     loop {
         next = match next {
-            Next::Step | Next::Elsewhere if !looked && transfer.looks_first() => {
+            Next::Step | Next::Elsewhere
+                if !looked && transfer.looks_first() && !transfer.finds_a_fifo_over() =>
+            {
                 let need = course.ask(transfer, What::Side(Side::Source), waiter);
                 match pause(transfer, waiter, &need) {
                     Ok(awake) if awake == Awake::default() => {

@@ -86,6 +86,8 @@ pub struct Transfer<'a> {
     pub(crate) place: Place,
     /// A step on an engine's reactor has waited inside the kernel.
     pub(crate) was_held_up: bool,
+    /// The source was asked whether it is a FIFO without a writer.
+    asked: bool,
     /// How often an end was not believed.
     doubts: u32,
     /// What became of [`Step::quiesce`], once it was called.
@@ -170,6 +172,7 @@ impl<'a> Transfer<'a> {
             writeback,
             place: Place::Anywhere,
             was_held_up: false,
+            asked: false,
             doubts: 0,
             quiesced: None,
             walk: keeps_holes.then(holes::Walk::new),

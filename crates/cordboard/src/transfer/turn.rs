@@ -7,6 +7,7 @@ use super::wait::{Awake, Clock, Interest, REST, Waiter};
 use super::{Control, Ended, Progress, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
+use crate::pipe;
 use crate::route::PathName;
 
 /// A step as the transfer's runner sees it: hand-overs between paths are over.
@@ -179,7 +180,7 @@ impl Course {
             doubted: [false; 2],
         };
         match waiter.wait(&source, Some(Duration::ZERO)) {
-            Ok(awake) if !awake.ready => {
+            Ok(awake) if !awake.ready && !transfer.finds_a_fifo_over() => {
                 Some(self.unless_idle(transfer, What::Side(Side::Source), waiter))
             }
             _ => None,
@@ -357,6 +358,19 @@ impl Transfer<'_> {
     pub(super) fn source_may_be_locked(&self) -> bool {
         let cancelled = self.control.as_ref().is_some_and(Control::is_cancelled);
         self.flow.source.kind().is_pipe() && self.flow.left > 0 && !self.holds() && !cancelled
+    }
+
+    /// The source is a FIFO without a writer, which `poll(2)` need not show: the next
+    /// call tells of its end, as `read(2)` does. Asked once, before the first step,
+    /// since any writer that comes and goes later shows; and only with `O_NONBLOCK`,
+    /// without which `open(2)` waits for a writer, since whoever asks waits for the
+    /// lock.
+    pub(super) fn finds_a_fifo_over(&mut self) -> bool {
+        let source = &self.flow.source;
+        let may_be = source.kind() == Kind::Fifo && source.facts().nonblocking;
+        let due = may_be && !std::mem::replace(&mut self.asked, true);
+        // Where nobody tells, the call does.
+        due && pipe::fifo_is_over(source.fd()) != Some(false)
     }
 
     fn watches_sink(&self) -> bool {

@@ -11,7 +11,7 @@ use rustix::event::PollFlags;
 
 use super::super::{Flow, Verdict};
 use super::{DOUBTS, Splice};
-use crate::endpoint::Side;
+use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::packets::{self, Front};
 use crate::pipe::{self, Kept, SocketPair};
@@ -63,9 +63,11 @@ impl Between {
     }
 
     /// Nothing is in the source that was not polled before. An idle transfer needs
-    /// no pipe or pair; poll(2) tells of an end.
+    /// no pipe or pair; poll(2) tells of an end, but that of a FIFO that was opened
+    /// before it had a writer.
     pub(super) fn finds_nothing(&self, flow: &Flow<'_>) -> bool {
-        self.inspected == 0 && sys::unsent(flow.source_fd()) == Ok(0)
+        let named = || flow.source.kind() == Kind::Fifo;
+        self.inspected == 0 && sys::unsent(flow.source_fd()) == Ok(0) && !named()
     }
 }
 
