@@ -6,6 +6,8 @@ mod common;
 mod listeners;
 #[path = "splice/packets.rs"]
 mod packets;
+#[path = "splice/refused.rs"]
+mod refused;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

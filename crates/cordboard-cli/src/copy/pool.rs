@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use cordboard::{Errno, Observer, Progress, Report};
+use cordboard::{Errno, Observer, Progress, Report, poll_for};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::Job;
@@ -199,13 +199,17 @@ impl Pool {
 
     /// Sleeps on the walk's thread until there is something new, or a signal.
     pub fn sleep(&self, mut state: MutexGuard<'_, State>) {
-        use rustix::event::{PollFd, PollFlags, poll};
+        use rustix::event::{PollFd, PollFlags};
         state.walk_sleeps = true;
         drop(state);
-        let _ = match &self.bell {
-            Some(bell) => poll(&mut [PollFd::new(bell, PollFlags::IN)], None),
-            None => poll(&mut [], Some(&EVERY)),
+        let slept = match &self.bell {
+            Some(bell) => poll_for(&mut [PollFd::new(bell, PollFlags::IN)], None),
+            None => poll_for(&mut [], Some(&EVERY)),
         };
+        // A filter refuses it: it is looked at every so often.
+        if slept.is_err_and(|errno| errno != rustix::io::Errno::INTR) {
+            let _ = rustix::thread::nanosleep(&EVERY);
+        }
         let mut state = self.lock();
         state.walk_sleeps = false;
         if let Some(bell) = &self.bell {

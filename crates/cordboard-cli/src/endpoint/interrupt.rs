@@ -3,8 +3,10 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use cordboard::poll_for;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::thread::nanosleep;
 
 use crate::problem::Problem;
 use crate::signals::interruptible;
@@ -17,13 +19,16 @@ pub fn wait(
 ) -> Result<Result<bool, Errno>, Problem> {
     let time = time.map(timespec);
     let mut fds = [PollFd::new(&fd, events)];
-    interruptible(|| poll(&mut fds, time.as_ref()).map(|ready| ready > 0))
+    interruptible(|| poll_for(&mut fds, time.as_ref()).map(|ready| ready > 0))
 }
 
 /// Waits for so long.
 pub fn pause(time: Duration) -> Result<(), Problem> {
     let time = timespec(time);
-    interruptible(|| poll(&mut [], Some(&time)))?.ok();
+    // A filter may refuse it.
+    if interruptible(|| poll_for(&mut [], Some(&time)))?.is_err() {
+        let _ = nanosleep(&time);
+    }
     Ok(())
 }
 

@@ -1,12 +1,13 @@
 //! TCP and UDP endpoints. Every socket opened here is non-blocking.
 
+use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 
 use cordboard::Side;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
 use super::interrupt::wait;
 use super::name::Host;
@@ -172,9 +173,8 @@ pub fn datagrams(host: &Host, who: Who<'_>) -> Result<OwnedFd, Problem> {
     }
     loop {
         wait(&socket, PollFlags::IN, None)?.map_err(|e| who.problem(e, Doing::Listening))?;
-        let mut one = [0u8; 1];
-        match rustix::net::recvfrom(&socket, &mut one, RecvFlags::DONTWAIT) {
-            Ok((_, _, Some(peer))) => {
+        match sender(&socket) {
+            Ok(Some(peer)) => {
                 rustix::net::connect(&socket, &peer)
                     .map_err(|e| who.problem(e, Doing::Connecting))?;
                 return Ok(socket);
@@ -182,5 +182,18 @@ pub fn datagrams(host: &Host, who: Who<'_>) -> Result<OwnedFd, Problem> {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => return Err(who.problem(errno, Doing::Listening)),
         }
+    }
+}
+
+/// Who has sent the next datagram, which is taken. By `recvmsg(2)` where a filter
+/// refuses `recvfrom(2)`.
+fn sender(socket: &OwnedFd) -> Result<Option<SocketAddrAny>, Errno> {
+    let (mut one, flags) = ([0u8; 1], RecvFlags::DONTWAIT);
+    match rustix::net::recvfrom(socket, &mut one, flags) {
+        Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
+            let (mut parts, mut none) = ([IoSliceMut::new(&mut one)], Default::default());
+            Ok(rustix::net::recvmsg(socket, &mut parts, &mut none, flags)?.address)
+        }
+        done => Ok(done?.2),
     }
 }

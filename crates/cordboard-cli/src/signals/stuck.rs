@@ -10,7 +10,8 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use cordboard::poll_for;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::sys;
 
@@ -55,12 +56,12 @@ pub fn settle() {
 extern "C" fn serve(_: *mut libc::c_void) -> *mut libc::c_void {
     while let (Some(pending), Some(take)) = (PENDING.get(), TAKE.get()) {
         let mut fds = [PollFd::new(pending, PollFlags::IN)];
-        match poll(&mut fds, None) {
+        match poll_for(&mut fds, None) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => break,
         }
-        let _ = poll(&mut [], Some(&GRACE));
+        let _ = poll_for(&mut [], Some(&GRACE));
         TAKING.store(true, Ordering::SeqCst);
         // `struct signalfd_siginfo` begins with the number.
         let mut info = [0u8; 128];

@@ -17,17 +17,17 @@ use crate::errno::Errno;
 ///
 /// `EINTR`; `EINVAL`: more descriptors than there may be (`RLIMIT_NOFILE`); what the
 /// filter says.
-pub(crate) fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<()> {
+pub fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usize> {
     match poll(fds, timeout) {
         Err(errno) if Errno::from(errno).is_refusal() => match older_poll(fds, timeout) {
             Err(other) if Errno::from(other).is_refusal() => Err(errno),
             done => done,
         },
-        done => done.map(drop),
+        done => done,
     }
 }
 
-fn older_poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<()> {
+fn older_poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usize> {
     // Rounded up: too early is for nothing.
     let millis = |time: &Timespec| {
         let time = Duration::try_from(*time).unwrap_or_default();
@@ -37,7 +37,7 @@ fn older_poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<()> 
     let (first, count) = (fds.as_mut_ptr().cast(), fds.len() as libc::nfds_t);
     // SAFETY: a PollFd is laid out as a pollfd, of which there are so many.
     match unsafe { libc::poll(first, count, timeout.map_or(-1, millis)) } {
-        0.. => Ok(()),
+        ready @ 0.. => Ok(ready as usize),
         _ => Err(Refused::from_raw_os_error(super::last().raw())),
     }
 }
@@ -91,7 +91,7 @@ impl Shown {
 pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: PollFlags) -> Result<Shown> {
     let mut fds = [PollFd::from_borrowed_fd(fd, events)];
     match again(|| poll_for(&mut fds, Some(&Timespec::default()))) {
-        Ok(()) => Ok(Shown {
+        Ok(_) => Ok(Shown {
             sure: fds[0].revents(),
             unclear: PollFlags::empty(),
         }),

@@ -154,7 +154,7 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
         tv_nsec: t.subsec_nanos() as _,
     });
     match sys::poll_for(&mut fds, timeout.as_ref()) {
-        Ok(()) => {}
+        Ok(_) => {}
         Err(rustix::io::Errno::INTR) => return Ok(interrupted()),
         // More descriptors than there may be now, RLIMIT_NOFILE: sandboxes
         // have 0 of it (`do_sys_poll` in fs/select.c).

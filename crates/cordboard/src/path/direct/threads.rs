@@ -182,7 +182,7 @@ impl ByThreads {
         };
         let mut bell = [PollFd::new(&self.files.bell, PollFlags::IN)];
         match poll_for(&mut bell, Some(&LOOK)) {
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
             Err(rustix::io::Errno::INTR) => Err(Errno::EINTR),
             Err(_) => match nanosleep(&MOMENT) {
                 NanosleepRelativeResult::Interrupted(_) => Err(Errno::EINTR),
