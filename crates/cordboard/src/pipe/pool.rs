@@ -174,7 +174,7 @@ pub(crate) fn release_pair(pair: SocketPair) {
 pub(super) fn fair() -> usize {
     let most = LARGEST.min(max_size()).max(DEFAULT);
     let above = budget() / pool().in_use.load(Ordering::Relaxed).max(1);
-    1 << (DEFAULT + above).clamp(DEFAULT, most).ilog2()
+    1 << DEFAULT.saturating_add(above).clamp(DEFAULT, most).ilog2()
 }
 
 /// One pipe in use.
