@@ -50,12 +50,13 @@ pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
 pub fn give_back() {
     // First, or a handler could set ours again.
     if TAKEN.swap(false, Ordering::SeqCst) {
-        let _ = set_in_foreground(|modes| &modes.before);
+        sys::without_signals(leave);
     }
 }
 
-/// The same for a handler that ends the process. In the background the terminal is
-/// another's, unless it still has our modes; a handler runs with SIGTTOU blocked.
+/// The same with signals blocked, as a handler has them: SIGTTOU would stop this
+/// process in the background. There the terminal is another's, unless it still has
+/// our modes.
 pub(super) fn leave() {
     if is_foreground() || has_ours() {
         let _ = set(|modes| &modes.before);

@@ -68,13 +68,17 @@ fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
         setsid().unwrap();
         ioctl_tiocsctty(&slave).unwrap();
         let mut all_well = true;
-        for others in [false, true] {
+        let endings = [Signal::QUIT, Signal::TERM];
+        let cases = endings.map(|by| [false, true].map(|others| (by, others)));
+        for (by, others) in cases.into_iter().flatten() {
+            // SAFETY: takes integers; the process is a child of its own.
+            let on_output = |action| unsafe { libc::signal(libc::SIGTTOU, action) };
+            on_output(libc::SIG_DFL);
             let child = play.spawn().unwrap();
             without_core(&child);
             let pid = Pid::from_child(&child);
             // To take the foreground away from another does not stop who does it.
-            // SAFETY: takes integers; the process is a child of its own.
-            unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+            on_output(libc::SIG_IGN);
             tcsetpgrp(&slave, pid).unwrap();
             let film = File::options().write(true).open(&path).unwrap();
             until("keys", || (modes(&slave) != before).then_some(()));
@@ -84,9 +88,12 @@ fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
                 theirs.input_modes -= InputModes::ICRNL;
                 tcsetattr(&slave, OptionalActions::Now, &theirs).unwrap();
             }
-            signal(child.id(), Signal::QUIT);
-            let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
-            all_well &= status.terminating_signal() == Some(libc::SIGQUIT);
+            signal(child.id(), by);
+            let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+            all_well &= match by {
+                Signal::TERM => status.exit_status() == Some(143),
+                by => status.terminating_signal() == Some(by.as_raw()),
+            };
             all_well &= (modes(&slave) == before) != others;
             theirs.local_modes = before;
             theirs.input_modes |= InputModes::ICRNL;
