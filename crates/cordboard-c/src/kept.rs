@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use cordboard::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::table::{lock, table};
+use crate::table::lock;
 
 /// Device and inode.
 pub(crate) type FileId = (u64, u64);
@@ -69,7 +69,7 @@ impl Kept {
 /// One for all that are kept at a time: an end of a pipe of its own, which no
 /// other descriptor leads to. `None` where no descriptor is to be had for it.
 fn witness() -> Option<Arc<Kept>> {
-    let mut known = lock(&table().witness);
+    let mut known = lock(|table| &table.witness);
     let there = Weak::upgrade(&known).filter(|one| one.fd().is_some());
     there.or_else(|| {
         let (reader, _) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;

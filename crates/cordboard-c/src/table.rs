@@ -10,9 +10,9 @@ use std::convert::Infallible;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 
-use cordboard::{Errno, PerProcess, Report, Running};
+use cordboard::{Errno, Lock, PerProcess, Report, Running};
 
 use crate::fasync::{Marks, Taken};
 use crate::guard::Problem;
@@ -20,12 +20,15 @@ use crate::kept::Kept;
 use crate::outcome::Finished;
 use crate::types::{CORD_LAST, cord_transfer};
 
+/// Why a child of `fork(2)` cannot have it.
+const ANOTHERS: &str = "it is another process's";
+
 /// One transfer that runs, or ran, by itself.
 pub(crate) struct Slot {
     pub(crate) running: Running,
     /// Set first of all that its end brings about.
     told: OnceLock<Report>,
-    finished: Mutex<Option<Finished>>,
+    finished: Lock<Option<Finished>>,
 }
 
 impl Slot {
@@ -58,7 +61,7 @@ impl Slot {
         }
         self.running.wait_for_end();
         if self.report().is_none() {
-            return Err(Problem::new(Errno::EBADF, "it is another process's"));
+            return Err(Problem::new(Errno::EBADF, ANOTHERS));
         }
         Ok(())
     }
@@ -76,7 +79,9 @@ impl Slot {
             return Err(Problem::new(Errno::EBUSY, "the transfer is still running"));
         }
         self.wait()?;
-        let mut finished = lock(&self.finished);
+        let Some(mut finished) = self.finished.lock() else {
+            return Err(Problem::new(Errno::EBADF, ANOTHERS));
+        };
         if finished.is_none() {
             *finished = self.running.try_wait().map(Finished::from);
         }
@@ -106,17 +111,17 @@ pub(crate) fn telling(callback: impl FnOnce()) {
 
 /// The handles of one process.
 pub(crate) struct Table {
-    slots: Mutex<BTreeMap<cord_transfer, Arc<Slot>>>,
+    slots: Lock<BTreeMap<cord_transfer, Arc<Slot>>>,
     /// Let go, and kept until their end, since to drop one is to cancel it.
-    detached: Mutex<BTreeMap<cord_transfer, Arc<Slot>>>,
+    detached: Lock<BTreeMap<cord_transfer, Arc<Slot>>>,
     /// The latest asynchronous `cord_splice` from or to each number.
-    splices: Mutex<BTreeMap<RawFd, cord_transfer>>,
+    splices: Lock<BTreeMap<RawFd, cord_transfer>>,
     /// FASYNC, off for the length of a transfer.
-    pub(crate) taken: Mutex<Vec<Taken>>,
+    pub(crate) taken: Lock<Vec<Taken>>,
     /// FASYNC on files that the kernel does not keep it for.
-    pub(crate) marks: Mutex<Marks>,
+    pub(crate) marks: Lock<Marks>,
     /// What shows that the host has not closed all, while anything is kept.
-    pub(crate) witness: Mutex<Weak<Kept>>,
+    pub(crate) witness: Lock<Weak<Kept>>,
 }
 
 /// This process's table.
@@ -129,7 +134,7 @@ pub(crate) fn table() -> &'static Table {
 /// What a parent had marked is marked in its child. (Unless another thread was
 /// changing it at the moment of the fork.)
 fn marks_of(parent: &'static Table) -> Marks {
-    (parent.marks.try_lock()).map_or_else(|_| Marks::default(), |marks| marks.clone())
+    (parent.marks.try_lock()).map_or_else(Marks::default, |marks| marks.clone())
 }
 
 impl Table {
@@ -139,12 +144,12 @@ impl Table {
             cordboard::close_inherited();
         }
         Table {
-            slots: Mutex::default(),
-            detached: Mutex::default(),
-            splices: Mutex::default(),
-            taken: Mutex::default(),
-            marks: Mutex::new(parents.map(marks_of).unwrap_or_default()),
-            witness: Mutex::default(),
+            slots: Lock::default(),
+            detached: Lock::default(),
+            splices: Lock::default(),
+            taken: Lock::default(),
+            marks: Lock::new(parents.map(marks_of).unwrap_or_default()),
+            witness: Lock::default(),
         }
     }
 
@@ -162,7 +167,7 @@ impl Table {
         let slot = Arc::new(Slot {
             running,
             told: OnceLock::new(),
-            finished: Mutex::default(),
+            finished: Lock::default(),
         });
         // Before the handle can be found: a wait for it needs the report.
         let told = Arc::downgrade(&slot);
@@ -171,7 +176,7 @@ impl Table {
                 let _ = slot.told.set(report.clone());
             }
         });
-        lock(&self.slots).insert(id, Arc::clone(&slot));
+        lock(|table| &table.slots).insert(id, Arc::clone(&slot));
         if let Some(numbers) = numbers {
             self.remember(numbers, id);
         }
@@ -183,7 +188,7 @@ impl Table {
     ///
     /// `EBADF`: closed, or never was, or another process's.
     pub(crate) fn get(&self, id: cord_transfer) -> Result<Arc<Slot>, Problem> {
-        lock(&self.slots)
+        lock(|table| &table.slots)
             .get(&id)
             .cloned()
             .ok_or_else(|| unknown(id))
@@ -191,7 +196,9 @@ impl Table {
 
     /// Closes a handle; what still runs is cancelled.
     pub(crate) fn close(&self, id: cord_transfer) -> Result<(), Problem> {
-        let slot = lock(&self.slots).remove(&id).ok_or_else(|| unknown(id))?;
+        let slot = lock(|table| &table.slots)
+            .remove(&id)
+            .ok_or_else(|| unknown(id))?;
         // Somebody else may wait for it at this moment, and keep it.
         slot.running.cancel();
         Ok(())
@@ -199,10 +206,12 @@ impl Table {
 
     /// Closes a handle; what still runs goes on to its end.
     pub(crate) fn detach(&'static self, id: cord_transfer) -> Result<(), Problem> {
-        let slot = lock(&self.slots).remove(&id).ok_or_else(|| unknown(id))?;
-        lock(&self.detached).insert(id, Arc::clone(&slot));
+        let slot = lock(|table| &table.slots)
+            .remove(&id)
+            .ok_or_else(|| unknown(id))?;
+        lock(|table| &table.detached).insert(id, Arc::clone(&slot));
         slot.running.on_end(move |_| {
-            let ended = lock(&self.detached).remove(&id);
+            let ended = lock(|table| &table.detached).remove(&id);
             // Not under the lock.
             drop(ended);
         });
@@ -212,7 +221,7 @@ impl Table {
     /// Remembers an asynchronous `cord_splice` by its numbers. The one before
     /// it is let go once neither of its numbers leads to it.
     fn remember(&'static self, numbers: [RawFd; 2], id: cord_transfer) {
-        let mut splices = lock(&self.splices);
+        let mut splices = lock(|table| &table.splices);
         let before = numbers.map(|number| splices.insert(number, id));
         let unreachable: Vec<cord_transfer> = before
             .into_iter()
@@ -232,8 +241,8 @@ impl Table {
     ///
     /// `ENOENT`: there is none, or it was closed.
     pub(crate) fn latest(&self, number: RawFd) -> Result<cord_transfer, Problem> {
-        let id = lock(&self.splices).get(&number).copied();
-        id.filter(|id| lock(&self.slots).contains_key(id))
+        let id = lock(|table| &table.splices).get(&number).copied();
+        id.filter(|id| lock(|table| &table.slots).contains_key(id))
             .ok_or_else(|| {
                 Problem::new(
                     Errno::ENOENT,
@@ -251,9 +260,14 @@ fn unknown(id: cord_transfer) -> Problem {
     Problem::new(Errno::EBADF, words)
 }
 
-/// A lock; what a panic left behind one is still a table.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A part of this process's table. A signal's handler may have forked since that
+/// was found; the child has another.
+pub(crate) fn lock<T>(part: impl Fn(&'static Table) -> &'static Lock<T>) -> MutexGuard<'static, T> {
+    loop {
+        if let Some(held) = part(table()).lock() {
+            return held;
+        }
+    }
 }
 
 #[cfg(test)]

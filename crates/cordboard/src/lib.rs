@@ -89,7 +89,7 @@ pub use errno::Errno;
 pub use route::{PathName, Route, Switches};
 pub use stage::{Stage, StageReport};
 #[doc(hidden)]
-pub use sys::{PerProcess, poll_for};
+pub use sys::{Lock, PerProcess, poll_for};
 pub use transfer::{
     Control, Direct, Ended, Failure, Observer, Outcome, Progress, Refusal, Report, Request, Size,
     Sparse, Stranded, Transfer, Watermarks, splice,

@@ -21,7 +21,7 @@ use cordboard::Errno;
 use super::description::same;
 use crate::kept::{FileId, file};
 use crate::sys;
-use crate::table::{lock, table};
+use crate::table::lock;
 
 /// Whether there ever was one: most programs have none.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -102,7 +102,7 @@ pub(super) fn is_marked(fd: BorrowedFd<'_>) -> bool {
     let (Ok(signal), Ok(file)) = (sys::signal(fd), file(fd)) else {
         return false;
     };
-    let mut marks = lock(&table().marks);
+    let mut marks = lock(|table| &table.marks);
     if signal == 0 {
         // Closed and opened again, or ended by F_SETSIG.
         marks.forget(file, |number| number == fd.as_raw_fd());
@@ -117,7 +117,7 @@ pub(super) fn mark(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if sys::signal(fd)? == 0 {
         sys::set_signal(fd, libc::SIGIO)?;
     }
-    lock(&table().marks).insert(file, fd.as_raw_fd());
+    lock(|table| &table.marks).insert(file, fd.as_raw_fd());
     ANY.store(true, Ordering::Release);
     Ok(())
 }
@@ -128,7 +128,7 @@ pub(super) fn unmark(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     }
     let file = file(fd)?;
     // Where it was known by its signal alone, that is all there is to take.
-    lock(&table().marks).forget(file, |number| {
+    lock(|table| &table.marks).forget(file, |number| {
         number == fd.as_raw_fd() || compare(number, file, fd) == Some(true)
     });
     if sys::signal(fd)? == libc::SIGIO {
@@ -160,7 +160,7 @@ mod tests {
             // The names stay, and so no inode comes twice.
             mark(open(n).as_fd()).unwrap();
         }
-        let left = lock(&table().marks).numbers.len();
+        let left = lock(|table| &table.marks).numbers.len();
         assert!((2..=FIRST_SWEEP).contains(&left), "{left}");
         assert!(is_marked(stays.as_fd()) && is_marked(copy.as_fd()));
         unmark(copy.as_fd()).unwrap();

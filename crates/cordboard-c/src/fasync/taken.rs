@@ -13,7 +13,7 @@ use cordboard::{Errno, Side};
 use super::description::Description;
 use super::marks;
 use crate::sys::{self, Owned, Owner};
-use crate::table::{lock, table};
+use crate::table::lock;
 
 /// A flag that is off for the time.
 pub(crate) struct Taken {
@@ -36,7 +36,7 @@ pub(super) fn comes_back(fd: BorrowedFd<'_>) -> Option<bool> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
-    let taken = lock(&table().taken);
+    let taken = lock(|table| &table.taken);
     find(&taken, fd).map(|at| taken[at].put_back)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Option<Result
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
-    let mut taken = lock(&table().taken);
+    let mut taken = lock(|table| &table.taken);
     let at = find(&taken, fd)?;
     let done = sys::set_flags(fd, flags & !libc::O_ASYNC);
     if done.is_ok() {
@@ -101,7 +101,7 @@ impl Asked {
         which: Side,
     ) -> Result<(), Errno> {
         let owned = sys::owner(fd)?;
-        let mut taken = lock(&table().taken);
+        let mut taken = lock(|table| &table.taken);
         let description = match find(&taken, fd) {
             Some(at) => {
                 taken[at].users += 1;
@@ -158,7 +158,7 @@ impl Drop for Asked {
 /// One user less. It is found as the very entry that it was taken by: whether
 /// two descriptors are one description is not for every kernel to say.
 fn release(description: &Arc<Description>) {
-    let mut taken = lock(&table().taken);
+    let mut taken = lock(|table| &table.taken);
     let same = |t: &Taken| Arc::ptr_eq(&t.description, description);
     let Some(at) = taken.iter().position(same) else {
         return;
@@ -286,10 +286,11 @@ mod tests {
             what();
         });
         let call = format!("/proc/self/task/{}/syscall", told.recv().unwrap());
-        let futex = libc::SYS_futex.to_string();
+        // As it is waited for.
+        let sleep = libc::SYS_clock_nanosleep.to_string();
         let waits = || {
             let call = std::fs::read_to_string(&call).unwrap_or_default();
-            call.split(' ').next() == Some(&futex)
+            call.split(' ').next() == Some(&sleep)
         };
         while !thread.is_finished() && !waits() {
             std::thread::yield_now();

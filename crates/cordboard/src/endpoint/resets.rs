@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
@@ -19,7 +19,7 @@ use rustix::net::sockopt;
 use super::{Endpoint, FileId, Kind};
 use crate::errno::Errno;
 use crate::map::Map;
-use crate::sys::{PerProcess, poll_now, tcp_is_closed};
+use crate::sys::{Lock, PerProcess, poll_now, tcp_is_closed};
 
 /// Connections that are remembered after they have died.
 const REMEMBERED: usize = 1024;
@@ -28,10 +28,10 @@ const REMEMBERED: usize = 1024;
 #[derive(Default)]
 struct Table {
     /// Sockets that transfers write to.
-    writers: Mutex<Map<FileId, Weak<Writer>>>,
+    writers: Lock<Map<FileId, Weak<Writer>>>,
     /// Errors that were reported to a call other than the reader's, the oldest
     /// first.
-    noted: Mutex<VecDeque<(Name, Errno)>>,
+    noted: Lock<VecDeque<(Name, Errno)>>,
 }
 
 /// A socket's identity and its cookie, which no later socket has (`SO_COOKIE`,
@@ -44,8 +44,14 @@ fn table() -> &'static Table {
     table
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A part of this process's table. A signal's handler may have forked since that
+/// was found; the child has another.
+fn lock<T>(part: impl Fn(&'static Table) -> &'static Lock<T>) -> MutexGuard<'static, T> {
+    loop {
+        if let Some(held) = part(table()).lock() {
+            return held;
+        }
+    }
 }
 
 fn name(fd: BorrowedFd<'_>, id: FileId) -> Name {
@@ -68,7 +74,7 @@ impl Writer {
     /// but a stream socket.
     pub(crate) fn of(sink: &Endpoint<'_>) -> Option<Arc<Writer>> {
         let id = sink.facts().id.filter(|_| sink.kind().is_stream_socket())?;
-        let mut writers = lock(&table().writers);
+        let mut writers = lock(|table| &table.writers);
         if let Some(writer) = writers.get(&id).and_then(Weak::upgrade) {
             return Some(writer);
         }
@@ -132,7 +138,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let mut writers = lock(&table().writers);
+        let mut writers = lock(|table| &table.writers);
         if (writers.get(&self.id)).is_some_and(|writer| writer.strong_count() == 0) {
             writers.remove(&self.id);
         }
@@ -174,7 +180,7 @@ pub(crate) fn note(end: &Endpoint<'_>, errno: Errno) {
         return;
     }
     let name = name(end.fd(), id);
-    let mut noted = lock(&table().noted);
+    let mut noted = lock(|table| &table.noted);
     noted.retain(|(other, _)| *other != name);
     if noted.len() == REMEMBERED {
         noted.pop_front();
@@ -204,7 +210,9 @@ pub(crate) fn end_of(source: &Endpoint<'_>) -> End {
         return End::Clean;
     };
     // In this order: a call that has ended has recorded its error.
-    let writer = lock(&table().writers).get(&id).and_then(Weak::upgrade);
+    let writer = lock(|table| &table.writers)
+        .get(&id)
+        .and_then(Weak::upgrade);
     let busy = writer.is_some_and(|writer| writer.is_busy());
     match noted(source.fd(), id) {
         Some(errno) => End::Died(errno),
@@ -214,7 +222,7 @@ pub(crate) fn end_of(source: &Endpoint<'_>) -> End {
 }
 
 fn noted(fd: BorrowedFd<'_>, id: FileId) -> Option<Errno> {
-    let noted = lock(&table().noted);
+    let noted = lock(|table| &table.noted);
     if noted.iter().all(|((other, _), _)| *other != id) {
         return None;
     }
@@ -229,7 +237,7 @@ pub(crate) fn begin(end: &Endpoint<'_>) {
     let Some(id) = end.facts().id.filter(|_| end.kind() == Kind::Tcp) else {
         return;
     };
-    let mut noted = lock(&table().noted);
+    let mut noted = lock(|table| &table.noted);
     if noted.iter().any(|((other, _), _)| *other == id)
         && rustix::net::getpeername(end.fd()).is_ok()
     {

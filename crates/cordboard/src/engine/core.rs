@@ -1,7 +1,7 @@
 //! What the threads of one engine share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ends::Ends;
@@ -14,7 +14,7 @@ use super::station::Station;
 use super::workers::Work;
 use crate::errno::Errno;
 use crate::guarded::guarded;
-use crate::sys::{Event, Spawned, Stamp, Thread};
+use crate::sys::{Event, Lock, Spawned, Stamp, Thread};
 use crate::threads::{self, Pool, Work as _};
 use crate::transfer::{Next, Place, Poll, Turn};
 
@@ -32,7 +32,8 @@ pub(super) struct Core {
     main: Arc<Station>,
     /// The thread of that one by now; the others have its descriptors, as they
     /// are started by it or by each other.
-    thread: OnceLock<Mutex<Thread>>,
+    thread: Lock<Option<Thread>>,
+    begun: Event,
     /// Those that watch over it or have taken over.
     watches: Mutex<Vec<Spawned>>,
     /// For transfers whose steps must all be taken on one thread, and wait now
@@ -57,7 +58,8 @@ impl Core {
         Ok(Core {
             number,
             main: Station::new(Place::Reactor)?,
-            thread: OnceLock::new(),
+            thread: Lock::default(),
+            begun: Event::new(),
             watches: Mutex::new(Vec::new()),
             disk: Mutex::new(None),
             pool: Pool::new(number, workers),
@@ -78,16 +80,17 @@ impl Core {
 
     /// Called by the main one's thread, first of all.
     pub(super) fn begins(&self) {
-        let this = Thread::this();
-        let known = self.thread.get_or_init(|| Mutex::new(this));
-        *known.lock().unwrap_or_else(PoisonError::into_inner) = this;
+        if let Some(mut known) = self.thread.lock() {
+            *known = Some(Thread::this());
+        }
+        self.begun.happen();
     }
 
     /// The main one's thread. It has been started, and this is the first that it
-    /// tells.
-    fn thread(&self) -> Thread {
-        let known = self.thread.wait();
-        *known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// tells. `None` in a child of `fork(2)`, which it does not come to tell.
+    fn thread(&self) -> Option<Thread> {
+        let begun = self.begun.has_happened() || self.begun.wait_in(self.process);
+        begun.then(|| *self.thread.lock()?).flatten()
     }
 
     /// Starts the watch, which takes over whenever the main thread is blocked in
@@ -96,7 +99,7 @@ impl Core {
     pub(super) fn has_it_watched(self: &Arc<Self>) {
         let core = Arc::clone(self);
         let body = move || {
-            let held_up = || core.thread().waits();
+            let held_up = || core.thread().is_some_and(|thread| thread.waits());
             let gone = || !core.main.inbox().bell().is_there();
             match core.main.seat().watch(HELD_UP, held_up, gone) {
                 Some(Left::HeldUp(reactor)) => {
@@ -123,7 +126,8 @@ impl Core {
     /// the engine's. Asked at each start, since `unshare(2)` may come at any
     /// time, and the files of somebody else would be read, written and closed.
     pub(super) fn has_other_descriptors(&self) -> bool {
-        self.thread().shares_descriptors() == Some(false)
+        let other = |thread: Thread| thread.shares_descriptors() == Some(false);
+        self.thread().is_some_and(other)
     }
 
     /// What comes there.
@@ -211,14 +215,19 @@ impl Core {
     /// child has closed all descriptors, since the numbers are its own then; nor
     /// where it shares them with its parent (`clone(2)`, `CLONE_FILES`).
     pub(super) fn close_inherited(&self) {
-        let known = self.thread.get().and_then(|thread| thread.try_lock().ok());
-        let Some(thread) = known.map(|thread| *thread) else {
+        let known = self.thread.try_lock().and_then(|known| *known);
+        let Some(thread) = known else {
             return;
         };
         let shared = thread.shares_descriptors() == Some(true);
         if self.is_inherited() && !shared && self.inbox().bell().is_here() {
             self.ends.close();
         }
+    }
+
+    /// Whose its threads are.
+    pub(super) fn process(&self) -> Stamp {
+        self.process
     }
 
     /// It was inherited over `fork(2)`: its threads are the parent's.

@@ -168,10 +168,12 @@ impl Engine {
         }
         // Before anything is duplicated: this thread alone could close it.
         if self.core.has_other_descriptors() {
-            // A thread that has ended has none at all.
-            return match self.core.is_stopping() {
-                true => Ok(Err((self.ended_by(), Box::new(transfer)))),
-                false => Err(Refusal::OtherDescriptors),
+            // A thread that has ended has none at all, and a child that a signal's
+            // handler has made by now has its own.
+            return match (self.core.is_inherited(), self.core.is_stopping()) {
+                (true, _) => Ok(Err((Errno::ECHILD, Box::new(transfer)))),
+                (_, true) => Ok(Err((self.ended_by(), Box::new(transfer)))),
+                _ => Err(Refusal::OtherDescriptors),
             };
         }
         let none_left = |errno| Refusal::NoDescriptor { errno };
@@ -318,8 +320,9 @@ impl Transfer<'static> {
             let (mut engine, mut transfer) = (default_engine(|_| true)?, self);
             loop {
                 transfer = match engine.take_up(transfer)? {
-                    // The host has closed all descriptors, perhaps once more.
-                    Err((Errno::EBADF, transfer)) => *transfer,
+                    // The host has closed all descriptors, perhaps once more; or
+                    // this is a child since.
+                    Err((Errno::EBADF | Errno::ECHILD, transfer)) => *transfer,
                     done => return done.map_err(|(errno, _)| Refusal::NoEngine { errno }),
                 };
                 let next = default_engine(Engine::is_usable)?;

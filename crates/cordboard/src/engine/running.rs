@@ -53,7 +53,9 @@ impl Shared {
         let station = core.main();
         Arc::new(Shared {
             id,
-            process: Stamp::here(),
+            // Not the one that this is in by now: a signal's handler may have
+            // forked in the midst of the start.
+            process: core.process(),
             live,
             completion: Completion::new(),
             inbox: Arc::clone(station.inbox()),

@@ -14,13 +14,12 @@
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::lent::shrink;
 use super::pool::{Share, pool};
 use super::{DEFAULT, capacity};
-use crate::sys::{Identity, Thread, at, identity};
+use crate::sys::{Identity, Lock, Thread, at, identity};
 use crate::threads;
 
 /// How long a pipe counts that is no longer reachable.
@@ -41,7 +40,7 @@ pub(super) struct Large {
 /// Those of one process.
 #[derive(Default)]
 pub(super) struct Left {
-    all: Mutex<All>,
+    all: Lock<All>,
     /// How many there are.
     count: AtomicUsize,
     /// A thread is trying.
@@ -91,12 +90,12 @@ impl Large {
 }
 
 impl Left {
-    fn lock(&self) -> MutexGuard<'_, All> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn insert(&self, large: Large) {
-        let pipes = &mut self.lock().pipes;
+        // In a child these are the parent's, which it does not count.
+        let Some(mut all) = self.all.lock() else {
+            return;
+        };
+        let pipes = &mut all.pipes;
         if pipes.try_reserve(1).is_err() {
             // Not worth aborting the program for.
             return;
@@ -106,7 +105,7 @@ impl Left {
     }
 
     fn remove(&self, which: impl Fn(&Large) -> bool) -> Option<Large> {
-        let pipes = &mut self.lock().pipes;
+        let pipes = &mut self.all.lock()?.pipes;
         let at = pipes.iter().position(|(large, _)| which(large))?;
         let (large, _) = pipes.swap_remove(at);
         self.count.store(pipes.len(), Ordering::Relaxed);
@@ -119,7 +118,9 @@ impl Left {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut all = self.lock();
+        let Some(mut all) = self.all.lock() else {
+            return;
+        };
         let since = |at: Instant| now.saturating_duration_since(at);
         if all.looked.is_some_and(|at| since(at) < EVERY) {
             return;

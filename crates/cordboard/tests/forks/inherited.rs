@@ -345,3 +345,69 @@ fn until_it_sleeps(thread: i32) {
         std::thread::yield_now();
     }
 }
+
+/// A transfer is being started, and a signal's handler forks in the midst of it. The
+/// child, which goes on with the call, has no thread that would run the transfer: it
+/// is refused, the parent's, or ended by an engine of the child's own.
+#[test]
+fn a_child_that_is_forked_in_a_start_does_not_wait() {
+    let name = "inherited::a_child_that_is_forked_in_a_start_does_not_wait";
+    let _dog = watchdog(name);
+    if !common::alone(name) {
+        return;
+    }
+    install(fork_here);
+    const CALLS: &[libc::c_long] = &[
+        testkit::refuse::FCNTL,
+        libc::SYS_kcmp,
+        libc::SYS_fstat,
+        libc::SYS_newfstatat,
+    ];
+    let own = Engine::new(Default::default()).unwrap();
+    // Its threads' calls are not to be held.
+    assert!(carries());
+    for engine in [None, Some(&own)] {
+        for moment in 0.. {
+            let (source, _feed) = std::io::pipe().unwrap();
+            let (_end, sink) = std::io::pipe().unwrap();
+            let starter = &AtomicI32::new(0);
+            FORKED.store(-1, Ordering::Release);
+            let body = || {
+                starter.store(rustix::thread::gettid().as_raw_pid(), Ordering::Release);
+                let transfer = Transfer::owning(source.into(), sink.into(), common::any());
+                let started = match engine {
+                    None => transfer.unwrap().start(),
+                    Some(engine) => engine.start(transfer.unwrap()),
+                };
+                let ended = started.map(|running| {
+                    running.cancel();
+                    running.wait().report
+                });
+                if FORKED.load(Ordering::Acquire) == 0 {
+                    // What the parent does not run, and what is refused.
+                    let errno = ended.map_or_else(|f| f.report.errno, |report| report.errno);
+                    let known = [None, Some(cordboard::Errno::ECHILD)];
+                    testkit::child::end(known.contains(&errno));
+                }
+                let ended = ended.unwrap();
+                assert_eq!(ended.ended, Ended::Cancelled, "{ended:?}");
+            };
+            let mut calls = 0;
+            let held = testkit::midst::at_each(CALLS, body, || {
+                if calls == moment {
+                    forks_in(starter.load(Ordering::Acquire));
+                }
+                calls += 1;
+            });
+            if held.is_none() {
+                return testkit::skip::report("a child", "calls of another thread cannot be held");
+            }
+            let child = FORKED.load(Ordering::Acquire);
+            if child < 0 {
+                assert!(moment > 3, "{moment}");
+                break;
+            }
+            assert_eq!(status_of(child), 0, "forked at call {moment}");
+        }
+    }
+}

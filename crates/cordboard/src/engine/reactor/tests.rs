@@ -91,3 +91,16 @@ fn an_engine_whose_thread_is_ending_is_not_usable() {
         }));
     }
 }
+
+/// A signal's handler forks in a thread that waits for the engine's first thread to
+/// begin: it does not in the child.
+#[test]
+fn a_child_does_not_wait_for_the_engine_s_thread() {
+    let core = Core::new(1).unwrap();
+    assert!(child::in_a_child(|| {
+        child::ends_soon();
+        !core.has_other_descriptors() && core.is_inherited()
+    }));
+    core.begins();
+    assert!(!core.has_other_descriptors());
+}

@@ -1,0 +1,124 @@
+//! A lock that a child of `fork(2)` does not wait for in vain.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use super::Stamp;
+
+/// A lock that is held for a few instructions. A signal's handler may fork in a
+/// thread that is about to take it, or waits for it, while another thread holds it.
+/// The child goes on with that call, and the other thread does not exist there: it
+/// never lets go.
+///
+/// Public for the C library alone, and no part of the interface.
+#[derive(Debug)]
+pub struct Lock<T> {
+    value: Mutex<T>,
+    /// The process that it was made in.
+    home: Stamp,
+}
+
+impl<T> Lock<T> {
+    /// One that nobody holds.
+    pub fn new(value: T) -> Lock<T> {
+        Lock {
+            value: Mutex::new(value),
+            home: Stamp::here(),
+        }
+    }
+
+    /// Waits for it; `None` where that is in vain: this is a child. What a thread
+    /// that is not there was changing is not looked at.
+    ///
+    /// It does not sleep on the lock, as that sleep would go on in a child.
+    pub fn lock(&self) -> Option<MutexGuard<'_, T>> {
+        const AT_ONCE: u32 = 64;
+        const SOON: Duration = Duration::from_micros(50);
+        let mut tries = 0;
+        loop {
+            match self.value.try_lock() {
+                Ok(held) => return Some(held),
+                Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            if !self.home.is_here() {
+                return None;
+            }
+            tries += 1;
+            match tries < AT_ONCE {
+                true => std::thread::yield_now(),
+                // The holder may have a lower priority.
+                false => std::thread::sleep(SOON),
+            }
+        }
+    }
+
+    /// What is in it, unless somebody holds it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.value.try_lock() {
+            Ok(held) => Some(held),
+            Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<T: Default> Default for Lock<T> {
+    fn default() -> Lock<T> {
+        Lock::new(T::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use testkit::child;
+
+    #[test]
+    fn those_who_come_at_once_take_turns() {
+        let count = Lock::new(0);
+        let add = || (0..1000).for_each(|_| *count.lock().unwrap() += 1);
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| drop(scope.spawn(add)));
+        });
+        assert_eq!(*count.lock().unwrap(), 4000);
+    }
+
+    /// Another thread has it at the moment of the fork, or nobody has.
+    #[test]
+    fn a_child_does_not_wait_for_a_thread_that_it_does_not_have() {
+        let lock = &Lock::new(7);
+        let (tell, told) = channel();
+        let (let_go, hold) = channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let held = lock.lock();
+                tell.send(()).unwrap();
+                hold.recv().unwrap_err();
+                drop(held);
+            });
+            told.recv().unwrap();
+            assert!(lock.try_lock().is_none());
+            assert!(child::in_a_child(|| {
+                child::ends_soon();
+                lock.lock().is_none()
+            }));
+            drop(let_go);
+        });
+        assert!(child::in_a_child(|| lock.lock().as_deref() == Some(&7)));
+    }
+
+    /// The thread that forks has it: it goes on in the child, and lets go.
+    #[test]
+    fn a_child_has_what_its_own_thread_has() {
+        let lock = Lock::new(7);
+        let held = lock.lock();
+        assert!(child::in_a_child(|| {
+            child::ends_soon();
+            drop(held);
+            lock.lock().is_some()
+        }));
+    }
+}
