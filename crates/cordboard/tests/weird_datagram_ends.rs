@@ -152,14 +152,20 @@ fn an_empty_record_without_credentials_ends_nothing() {
 #[test]
 fn a_socket_whose_reading_was_shut_down_has_ended() {
     let _dog = watchdog("a_socket_whose_reading_was_shut_down_has_ended");
+    use testkit::refuse::{POLL, PPOLL, apart, refuse};
     for sort in SORTS {
         for path in BOTH {
-            for engine in [false, true] {
+            // What tells of it may be refused.
+            let looks = [PPOLL, POLL];
+            for (engine, refused) in [(false, 0), (true, 0), (false, 1), (false, 2)] {
                 let ((a, source), (sink, b)) = (pair(sort), pair(Sort::Unix));
                 put(&a, b"last words");
                 shutdown(&source, Shutdown::Read).unwrap();
-                let report = moved(&source, &sink, only(&[path]), false, engine).report;
-                let case = format!("{sort:?} by {path}, engine {engine}: {report:?}");
+                let report = apart(|| {
+                    refuse(&looks[..refused].concat(), libc::EPERM);
+                    moved(&source, &sink, only(&[path]), false, engine).report
+                });
+                let case = format!("{sort:?} by {path}, {engine} {refused}: {report:?}");
                 assert_eq!(report.ended, Ended::Eof, "{case}");
                 let got = all(&b);
                 assert!(got.len() <= 1, "{case}: {got:?}");

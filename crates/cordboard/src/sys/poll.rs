@@ -1,12 +1,14 @@
 //! Looks at descriptors, and waits for them. A filter may refuse the calls for it.
 
+use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno as Refused, Result};
 
-use super::{again, ready_now};
+use super::{again, beyond, ready_now};
 use crate::errno::Errno;
 
 /// `ppoll(2)`. Where a filter refuses it, `poll(2)`, which is a call of its own on
@@ -51,6 +53,11 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
+    fn clear(sure: PollFlags) -> Shown {
+        let unclear = PollFlags::empty();
+        Shown { sure, unclear }
+    }
+
     /// Whether one of these shows. `None`: it may.
     pub(crate) fn shows(self, flags: PollFlags) -> Option<bool> {
         match self.sure.intersects(flags) {
@@ -80,8 +87,39 @@ impl Shown {
     }
 }
 
+/// What `epoll(7)` shows at this moment, which is what `poll(2)` does.
+///
+/// # Errors
+///
+/// `EPERM`: a file without `poll`, or a filter. `EMFILE`, `ENFILE`, `ENOMEM`.
+fn by_epoll(fd: BorrowedFd<'_>, events: PollFlags) -> std::result::Result<PollFlags, Errno> {
+    const FLAGS: [(PollFlags, EventFlags); 5] = [
+        (PollFlags::IN, EventFlags::IN),
+        (PollFlags::OUT, EventFlags::OUT),
+        (PollFlags::RDHUP, EventFlags::RDHUP),
+        (PollFlags::ERR, EventFlags::ERR),
+        (PollFlags::HUP, EventFlags::HUP),
+    ];
+    let mut asked = EventFlags::empty();
+    for (flag, other) in FLAGS {
+        asked.set(other, events.contains(flag));
+    }
+    let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
+    epoll::add(&epoll, fd, EventData::new_u64(0), asked)?;
+    let (mut room, now) = ([const { MaybeUninit::uninit() }; 1], Timespec::default());
+    let (told, _) = epoll::wait(&epoll, &mut room[..], Some(&now))?;
+    let told = told
+        .first()
+        .map_or(EventFlags::empty(), |event| event.flags);
+    let mut shown = PollFlags::empty();
+    for (flag, other) in FLAGS {
+        shown.set(flag, told.contains(other));
+    }
+    Ok(shown)
+}
+
 /// What `poll(2)` shows at this moment; where that is refused, as much of it as
-/// `select(2)` tells. With nothing to show, a signal that is pending makes it `EINTR`
+/// `select(2)` tells, and `epoll(7)` what that leaves open. With nothing to show, a signal that is pending makes it `EINTR`
 /// (`do_poll`, fs/select.c): that says nothing of the descriptor, and the call is made
 /// again.
 ///
@@ -91,13 +129,14 @@ impl Shown {
 pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: PollFlags) -> Result<Shown> {
     let mut fds = [PollFd::from_borrowed_fd(fd, events)];
     match again(|| poll_for(&mut fds, Some(&Timespec::default()))) {
-        Ok(_) => Ok(Shown {
-            sure: fds[0].revents(),
-            unclear: PollFlags::empty(),
-        }),
+        Ok(_) => Ok(Shown::clear(fds[0].revents())),
         Err(errno) if errno == Refused::INVAL || Errno::from(errno).is_refusal() => {
             let ready = again(|| ready_now(fd)).map_err(|_| errno)?;
-            Ok(Shown::by_select(events, ready))
+            let shown = Shown::by_select(events, ready);
+            let clear = (!shown.unclear.is_empty()).then(|| by_epoll(fd, events));
+            Ok(clear
+                .and_then(|clear| clear.ok())
+                .map_or(shown, Shown::clear))
         }
         Err(errno) => Err(errno),
     }
@@ -122,11 +161,7 @@ mod tests {
             let Some(polls) = testkit::midst::refusing(refuse::PPOLL, body, signal) else {
                 return testkit::skip::report("poll", "calls of another thread cannot be held");
             };
-            let expected = Shown {
-                sure: expected,
-                unclear: PollFlags::empty(),
-            };
-            assert_eq!((shown, polls), (Some(Ok(expected)), 2));
+            assert_eq!((shown, polls), (Some(Ok(Shown::clear(expected))), 2));
             drop(writer.take());
         }
     }
@@ -147,11 +182,9 @@ mod tests {
     fn the_next_call_is_made_where_one_is_refused() {
         let (yes, no) = (Some(true), Some(false));
         for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
-            let calls = [refuse::PPOLL, refuse::POLL, refuse::SELECT];
-            for (refused, is_exact) in [
-                (&calls[..1], !refuse::POLL.is_empty()),
-                (&calls[..2], false),
-            ] {
+            let epoll = &[libc::SYS_epoll_create1][..];
+            let calls = [refuse::PPOLL, refuse::POLL, epoll, refuse::SELECT];
+            for (refused, is_exact) in [1, 2, 3].map(|n| (&calls[..n], n < 3)) {
                 refuse::apart(|| {
                     refuse::refuse(&refused.concat(), errno);
                     let unless = |clear| if is_exact { clear } else { None };

@@ -15,6 +15,8 @@ const LOOKS: [&[libc::c_long]; 3] = [
     testkit::refuse::POLL,
     testkit::refuse::SELECT,
 ];
+/// What tells the rest, where `select(2)` leaves something open.
+const EPOLL: &[libc::c_long] = &[libc::SYS_epoll_create1];
 
 /// A sink that is full again and again, and what comes out of it.
 pub fn slow_sink(kind: From) -> (OwnedFd, JoinHandle<Vec<u8>>) {
@@ -103,7 +105,8 @@ fn what_is_ready_cannot_be_asked() {
     }
 }
 
-/// Runs it where so many of the calls that tell what is ready are refused.
+/// Runs it where so many of the calls that tell what is ready are refused. Without an
+/// engine, `epoll(7)` is refused too.
 fn without_looks(
     refused: usize,
     errno: Errno,
@@ -113,6 +116,7 @@ fn without_looks(
     apart(|| {
         refuse(&LOOKS[..refused].concat(), errno);
         if !by_engine {
+            refuse(EPOLL, errno);
             return transfer.run().report;
         }
         let engine = cordboard::Engine::new(Default::default()).unwrap();
