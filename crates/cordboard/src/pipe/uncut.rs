@@ -12,13 +12,13 @@ use crate::sys::{discard, unsent};
 const MOST: usize = 1 << 20;
 
 /// How many bytes one read of so many would take: no more than to the end of a
-/// packet. All of them of a pipe that is empty; `None` if that is unknown.
+/// packet. All of them if a filter refuses to tell; `None` without a second pipe.
 pub(super) fn one_read(source: BorrowedFd<'_>, at_most: usize) -> Option<usize> {
-    match Trial::read(source, DEFAULT, at_most, at_most) {
-        Ok(Some(trial)) if trial.taken > 0 => Some(trial.end()),
-        Ok(_) => None,
-        Err(_) => Some(at_most),
-    }
+    let own = acquire(DEFAULT).ok()?;
+    Some(match Trial::with(own, source, at_most, at_most) {
+        Ok(Some(trial)) if trial.taken > 0 => trial.end(),
+        _ => at_most,
+    })
 }
 
 /// How many bytes, up to so many, a read can be made for that drops nothing;
@@ -84,9 +84,19 @@ impl Trial {
         at_most: usize,
         length: usize,
     ) -> Result<Option<Trial>, Errno> {
-        let Ok(own) = acquire(capacity) else {
-            return Ok(None);
-        };
+        match acquire(capacity) {
+            Ok(own) => Trial::with(own, source, at_most, length),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The same by this pipe, which is empty.
+    fn with(
+        own: OwnedPipe,
+        source: BorrowedFd<'_>,
+        at_most: usize,
+        length: usize,
+    ) -> Result<Option<Trial>, Errno> {
         let (own, copied) = match duplicate(source, own, at_most) {
             Ok(done) => done,
             Err(Ok(Front::Nothing)) => return Err(Errno::EAGAIN),
@@ -176,6 +186,6 @@ mod tests {
         rustix::io::write(&feed, &[7; 500]).unwrap();
         assert_eq!(one_read(stream.as_fd(), 4000), Some(500));
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(one_read(file.as_fd(), 9), None);
+        assert_eq!(one_read(file.as_fd(), 9), Some(9));
     }
 }
