@@ -6,11 +6,8 @@
 //! from the device, not from the memory that was just written to, as far as
 //! the file system lets go of that.
 
-use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use cordboard::{Errno, Report, Side};
 use rustix::fs::{Advice, FileType, Mode, OFlags};
@@ -22,7 +19,7 @@ use super::place::Place;
 use super::{Job, kind};
 use crate::hints::Doing;
 use crate::memory;
-use crate::problem::{Problem, errno};
+use crate::problem::Problem;
 use crate::signals::{again, go_on, stop};
 
 /// Bytes of either file that are compared at a time.
@@ -63,8 +60,9 @@ impl Job {
             .spares
             .relieve(|| read_back(sink))
             .map_err(|e| failed(e.into()))?;
-        skip(&back, start).map_err(|e| failed(errno(&e)))?;
-        let size = back.metadata().map_err(|e| failed(errno(&e)))?.len();
+        skip(back.as_fd(), start).map_err(|e| failed(e.into()))?;
+        let stat = again(|| rustix::fs::fstat(&back)).map_err(|e| failed(e.into()))?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
         let whole = here.last().map_or(start, |range| range.end);
         if size < whole || (size > whole && opened.landing.is_none()) {
             let text = format!("it holds {size} bytes, and {whole} are to be in it");
@@ -74,19 +72,20 @@ impl Job {
         let on_the_way = report.stages.last().and_then(|s| s.digest.as_deref());
         match on_the_way {
             Some(expected) => {
-                let found = self.hash(&back, to, &here)?;
+                let found = self.hash(back.as_fd(), to, &here)?;
                 if found != expected {
                     let sums = format!("read back it has the xxh3 {found}, expected {expected}");
                     // What cannot seek has been read by now.
                     let text = match plain && seeks(back.as_fd()) {
-                        true => self.difference((source, from), (&back, to), &here)?,
+                        true => self.difference((source, from), (back.as_fd(), to), &here)?,
                         false => None,
                     };
                     return Err(wrong(to, report, text.unwrap_or(sums)));
                 }
             }
             None => {
-                if let Some(text) = self.difference((source, from), (&back, to), &here)? {
+                let back = (back.as_fd(), to);
+                if let Some(text) = self.difference((source, from), back, &here)? {
                     return Err(wrong(to, report, text));
                 }
             }
@@ -95,7 +94,12 @@ impl Job {
     }
 
     /// The hash of some ranges, or of as much of them as there is.
-    fn hash(&self, file: &File, to: &Place<'_>, here: &[Range<u64>]) -> Result<String, Problem> {
+    fn hash(
+        &self,
+        file: BorrowedFd<'_>,
+        to: &Place<'_>,
+        here: &[Range<u64>],
+    ) -> Result<String, Problem> {
         let mut hash = Xxh3Default::new();
         let mut buffer = memory::buffer(0, PIECE)
             .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::ReadingBack))?;
@@ -105,9 +109,8 @@ impl Job {
             while at < range.end {
                 go_on()?;
                 let want = usize::try_from(range.end - at).map_or(piece, |left| left.min(piece));
-                let got = fill(file, &mut buffer[..want], at).map_err(|e| {
-                    Problem::call(to.shown(), Side::Sink, errno(&e), Doing::ReadingBack)
-                })?;
+                let got = fill(file, &mut buffer[..want], at)
+                    .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::ReadingBack))?;
                 hash.update(&buffer[..got]);
                 at += got as u64;
                 if got < want {
@@ -122,7 +125,7 @@ impl Job {
     fn difference(
         &self,
         (source, from): (BorrowedFd<'_>, &Place<'_>),
-        (back, to): (&File, &Place<'_>),
+        (back, to): (BorrowedFd<'_>, &Place<'_>),
         here: &[Range<u64>],
     ) -> Result<Option<String>, Problem> {
         let reading = |side: Side, e: Errno| {
@@ -138,7 +141,7 @@ impl Job {
             .map_err(|e| reading(Side::Source, e.into()))?;
         let mut before = 0;
         for range in here {
-            let sides = [(&source, begin + before), (back, range.start)];
+            let sides = [(source.as_fd(), begin + before), (back, range.start)];
             let length = range.end - range.start;
             let found = first_difference(sides, length).map_err(|e| match e {
                 Stop::Failed(side, e) => reading(side, e),
@@ -155,29 +158,42 @@ impl Job {
 }
 
 /// The sink, which is open for reading too, with as little of it in memory as may be.
-fn read_back(sink: BorrowedFd<'_>) -> Result<File, rustix::io::Errno> {
+fn read_back(sink: BorrowedFd<'_>) -> rustix::io::Result<Back<'_>> {
     let back = reopened(sink)?;
     // Only a hint: a file system in memory has nowhere else to read it from.
     let _ = rustix::fs::fadvise(&back, 0, None, Advice::DontNeed);
     Ok(back)
 }
 
-/// A second descriptor of a file, to be read by offsets; of one that cannot
-/// seek, opened again, from its start on.
-fn reopened(file: BorrowedFd<'_>) -> Result<File, rustix::io::Errno> {
-    let fd = if seeks(file) {
-        rustix::io::fcntl_dupfd_cloexec(file, 3)?
-    } else {
-        let very = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-        again(|| rustix::fs::open(&very, flags, Mode::empty()))?
-    };
-    Ok(File::from(fd))
+/// A file that is read once more.
+enum Back<'a> {
+    /// By offsets, through the descriptor that there is.
+    Same(BorrowedFd<'a>),
+    /// What cannot seek, from its start on.
+    Again(OwnedFd),
+}
+
+impl AsFd for Back<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Back::Same(fd) => *fd,
+            Back::Again(fd) => fd.as_fd(),
+        }
+    }
+}
+
+fn reopened(file: BorrowedFd<'_>) -> rustix::io::Result<Back<'_>> {
+    if seeks(file) {
+        return Ok(Back::Same(file));
+    }
+    let very = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    again(|| rustix::fs::open(&very, flags, Mode::empty())).map(Back::Again)
 }
 
 /// Reads what comes before, where it cannot seek.
-fn skip(file: &File, mut bytes: u64) -> std::io::Result<()> {
-    if seeks(file.as_fd()) {
+fn skip(file: BorrowedFd<'_>, mut bytes: u64) -> rustix::io::Result<()> {
+    if seeks(file) {
         return Ok(());
     }
     let mut piece = vec![0; 64 << 10];
@@ -220,7 +236,10 @@ enum Stop {
 
 /// Compares so many bytes of two files, a source and a sink, each from an
 /// offset on.
-fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Difference>, Stop> {
+fn first_difference(
+    sides: [(BorrowedFd<'_>, u64); 2],
+    length: u64,
+) -> Result<Option<Difference>, Stop> {
     let room = |side| memory::buffer(0, PIECE).map_err(|e| Stop::Failed(side, e));
     let mut buffers = [room(Side::Source)?, room(Side::Sink)?];
     let piece = buffers[0].len().min(buffers[1].len());
@@ -232,7 +251,7 @@ fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Diff
         for (index, side) in [Side::Source, Side::Sink].into_iter().enumerate() {
             let (file, start) = sides[index];
             let read = fill(file, &mut buffers[index][..want], start + at);
-            got[index] = read.map_err(|e| Stop::Failed(side, errno(&e)))?;
+            got[index] = read.map_err(|e| Stop::Failed(side, e.into()))?;
         }
         let [expected, found] = [&buffers[0][..got[0]], &buffers[1][..got[1]]];
         if expected != found {
@@ -258,23 +277,20 @@ fn first_difference(sides: [(&File, u64); 2], length: u64) -> Result<Option<Diff
 }
 
 /// Reads all of this, or up to the end.
-fn fill(file: &File, into: &mut [u8], offset: u64) -> std::io::Result<usize> {
+fn fill(file: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
     let mut done = 0;
     let mut in_turn = false;
     while done < into.len() {
         let read = match in_turn {
-            false => file.read_at(&mut into[done..], offset + done as u64),
-            true => {
-                let mut file = file;
-                file.read(&mut into[done..])
-            }
+            false => rustix::io::pread(file, &mut into[done..], offset + done as u64),
+            true => rustix::io::read(file, &mut into[done..]),
         };
         match read {
             // It has no positions; its next read is at that place (`reopened`).
-            Err(e) if !in_turn && e.raw_os_error() == Some(libc::ESPIPE) => in_turn = true,
+            Err(rustix::io::Errno::SPIPE) if !in_turn => in_turn = true,
             Ok(0) => break,
             Ok(n) => done += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted && stop().is_none() => {}
+            Err(rustix::io::Errno::INTR) if stop().is_none() => {}
             Err(e) => return Err(e),
         }
     }
@@ -301,6 +317,7 @@ fn wrong(to: &Place<'_>, report: &Report, text: String) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
     use std::os::fd::AsFd;
 
@@ -319,7 +336,9 @@ mod tests {
     }
 
     fn difference(a: &[u8], b: &[u8], length: u64) -> Option<Difference> {
-        first_difference([(&file(a), 0), (&file(b), 0)], length).unwrap()
+        let files = [a, b].map(file);
+        let sides = [(files[0].as_fd(), 0), (files[1].as_fd(), 0)];
+        first_difference(sides, length).unwrap()
     }
 
     #[test]
@@ -454,17 +473,17 @@ mod tests {
             (Side::Sink, file(&source), deaf(&sink)),
         ] {
             let here = [Range { start: 0, end: 3 }];
-            let failed = job.difference((source.as_fd(), &from), (&back, &to), &here);
+            let failed = job.difference((source.as_fd(), &from), (back.as_fd(), &to), &here);
             assert_eq!(failed.unwrap_err().side, Some(side));
         }
     }
 
     #[test]
     fn each_side_has_an_offset_of_its_own() {
-        let sides = [(&file(b"__abc"), 2), (&file(b"-abc"), 1)];
-        assert_eq!(first_difference(sides, 3), Ok(None));
-        let sides = [(&file(b"__abc"), 2), (&file(b"-aXc"), 1)];
-        let found = first_difference(sides, 3).unwrap().unwrap();
+        let files = [&b"__abc"[..], b"-abc", b"-aXc"].map(file);
+        let sides = |sink: &File| first_difference([(files[0].as_fd(), 2), (sink.as_fd(), 1)], 3);
+        assert_eq!(sides(&files[1]), Ok(None));
+        let found = sides(&files[2]).unwrap().unwrap();
         assert_eq!((found.at, found.found), (1, Some(b'X')));
     }
 }

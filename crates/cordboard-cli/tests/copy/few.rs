@@ -66,15 +66,16 @@ fn no_depth_takes_more_descriptors() {
     for levels in [1, 8, 200] {
         let at = dir.path().join(format!("tree{levels}"));
         tree(&at, levels);
-        for (number, flags) in ["-r", "-rp", "-rj4"].into_iter().enumerate() {
+        let flags = [&["-r"][..], &["-rp"], &["-rj4"], &["-r", "--verify"]];
+        for (number, flags) in flags.into_iter().enumerate() {
             let to = dir.path().join(format!("copy{levels}-{number}"));
-            let copy = |limit| run(with(limit).args([flags, "--json"]).args([&at, &to]));
+            let copy = |limit| run(with(limit).args(flags).arg("--json").args([&at, &to]));
             let json = copy(least).ok().json();
             assert_eq!(json["ended"], "eof");
             same(&at, &to, levels);
             // Once more, with all that is there already.
             if number == 0 {
-                let again = run(with(least).arg(flags).args([&at.join("."), &to]));
+                let again = run(with(least).args(flags).args([&at.join("."), &to]));
                 again.ok();
             }
         }
