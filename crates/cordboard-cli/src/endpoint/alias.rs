@@ -68,9 +68,9 @@ pub fn not_onto_itself(
 
 /// Whether the source changes as the sink does, which keeps its contents, since
 /// they are appended to. It gets no other length, because another process may append
-/// to it too: what only its owner could find out is not found.
+/// to it too: what no time shows is not found.
 pub fn is_kept_alias(source: Looked<'_>, sink: Looked<'_>) -> bool {
-    alike(source, sink).is_some_and(|to| by_own_time(source, sink, &to) == Some(true))
+    alike(source, sink).is_some_and(|to| by_some_time(source, sink, &to) == Some(true))
 }
 
 /// Whether the source changes as the sink does. Asked only of files on two file
@@ -83,7 +83,7 @@ pub fn is_alias(
     let Some(to) = alike(source, sink) else {
         return Ok(false);
     };
-    let by_time = by_own_time(source, sink, &to).or_else(|| by_present_time(source, sink, &to));
+    let by_time = by_some_time(source, sink, &to);
     if by_time == Some(true) {
         return Ok(true);
     }
@@ -148,6 +148,11 @@ pub fn is_directory_alias(source: Looked<'_>, directory: Looked<'_>) -> bool {
     })
 }
 
+/// By an earlier time, or by the present one, which what is written next sets too.
+fn by_some_time(source: Looked<'_>, sink: Looked<'_>, to: &Now) -> Option<bool> {
+    by_own_time(source, sink, to).or_else(|| by_present_time(source, sink, to))
+}
+
 fn by_own_time(source: Looked<'_>, (sink, _): Looked<'_>, to: &Now) -> Option<bool> {
     by_time((source.0, sink), to, |times| futimens(sink, times))
 }
@@ -168,8 +173,8 @@ fn by_time(
     moved
 }
 
-/// The same for a sink whose contents are thrown away: whoever may write to it, and
-/// does not own it, can set the present time (utimensat(2)), and not the one before.
+/// The same for whoever may write to the sink, and does not own it: the present time
+/// can be set (utimensat(2)), and not the one before.
 fn by_present_time((source, _): Looked<'_>, (sink, _): Looked<'_>, to: &Now) -> Option<bool> {
     let present = Timespec {
         tv_sec: 0,

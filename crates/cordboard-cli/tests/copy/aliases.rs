@@ -293,6 +293,15 @@ fn nothing_is_appended_to_itself_by_another_device_number() {
         assert!(read(&merged) == contents, "{command}: {}", run.stderr());
         assert_eq!(times(&upper), before, "{command}");
     }
+    // Nor by a user who does not own it.
+    for command in ["copy", "splice"].map(OsStr::new) {
+        grow_old(&merged);
+        allow(&merged, 0o666);
+        let args = ["--append".as_ref(), merged.as_os_str(), upper.as_os_str()];
+        let run = by_another_user(&overlay, &[&[command][..], &args].concat());
+        assert_eq!(run.code(), 1, "{command:?}: {}", run.stderr());
+        assert!(read(&merged) == contents, "{command:?}: {}", run.stderr());
+    }
     // A size comes to an end.
     let (from, to) = (merged.as_os_str(), upper.as_os_str());
     call(
