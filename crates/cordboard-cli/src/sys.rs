@@ -1,6 +1,7 @@
 //! The calls that have no safe wrapper elsewhere: the only room of the command
 //! with `unsafe`, each block with its SAFETY line.
 
+mod backing;
 mod entry;
 mod lease;
 
@@ -8,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+pub use backing::behind;
 pub use lease::WriteLease;
 
 /// A signal handler. It may only use atomics, what this module says is fit for

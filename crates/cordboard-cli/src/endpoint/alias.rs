@@ -1,7 +1,7 @@
 //! One file that two file systems show: an overlay and the directory below it,
 //! what is mounted twice over a network, a FUSE server that passes through. Its
-//! device numbers differ. Emptying the sink empties the source, and a copy that is
-//! appended to its source has no end.
+//! device numbers differ. Or a loop device, and the file that it shows. Emptying the
+//! sink empties the source, and a copy that is appended to its source has no end.
 
 use std::fmt::Display;
 use std::os::fd::BorrowedFd;
@@ -14,6 +14,7 @@ use rustix::fs::{
 
 use super::{one_file, same_file};
 use crate::problem::Problem;
+use crate::removal::id;
 use crate::signals::{again, go_on};
 use crate::stat::{kind, times};
 
@@ -37,7 +38,7 @@ pub fn same_contents(
     let files = ((source, &from), (sink, &to));
     match is_alias(files.0, files.1, (&source_shown, &sink_shown))? {
         true => Err(one_file(sink_shown, &source_shown)
-            .help("two file systems show it; nothing was written: take another name")),
+            .help("it has two device numbers; nothing was written: take another name")),
         false => Ok(from),
     }
 }
@@ -80,6 +81,9 @@ pub fn is_alias(
     sink: Looked<'_>,
     (source_shown, sink_shown): (&dyn Display, &dyn Display),
 ) -> Result<bool, Problem> {
+    if is_behind(source, sink) {
+        return Ok(true);
+    }
     let Some(to) = alike(source, sink) else {
         return Ok(false);
     };
@@ -108,6 +112,14 @@ pub fn is_alias(
         let problem = Problem::refused(sink_shown.to_string(), Side::Sink, Errno::EINVAL, text);
         Err(problem.help(help))
     })
+}
+
+/// Whether the source is a loop device that shows the sink.
+fn is_behind((source, from): Looked<'_>, (_, to): Looked<'_>) -> bool {
+    if kind(from) != FileType::BlockDevice || kind(to) != FileType::RegularFile {
+        return false;
+    }
+    crate::sys::behind(source) == Some(id(to))
 }
 
 /// It could not be made shorter again (`F_SEAL_SHRINK`, since Linux 3.17).

@@ -200,3 +200,33 @@ fn closed_standard_descriptors_are_filled() {
     }
     assert_eq!(done.code(), 0, "{}", done.stderr());
 }
+
+/// To empty it would empty the device.
+#[test]
+fn a_loop_device_is_not_copied_to_the_file_behind_it() {
+    if !root("a loop device") {
+        return;
+    }
+    let dir = dir();
+    let contents = bytes(1 << 20);
+    let image = file(&dir, "image", &contents);
+    let mut attach = Command::new("losetup");
+    let attached = attach.args(["--find", "--show"]).arg(&image).output();
+    let Some(attached) = attached.ok().filter(|done| done.status.success()) else {
+        return testkit::skip::here("no losetup(8), or no loop device here");
+    };
+    let device = String::from_utf8(attached.stdout).unwrap();
+    let device = device.trim();
+    let other = dir.path().join("other");
+    let runs: Vec<Run> = ["copy", "splice"]
+        .iter()
+        .map(|command| run(cordboard().args([command, device]).arg(&image)))
+        .collect();
+    let elsewhere = run(cordboard().args(["copy", device]).arg(&other));
+    let _ = Command::new("losetup").args(["--detach", device]).status();
+    for run in runs {
+        run.fails(1, &["it is the same file as the source"]);
+    }
+    elsewhere.ok();
+    assert!(read(&image) == contents && read(&other) == contents);
+}
