@@ -4,6 +4,8 @@
 
 #[path = "positions/aligned.rs"]
 mod aligned;
+#[path = "positions/claims.rs"]
+mod claims;
 mod common;
 
 use std::fs::File;

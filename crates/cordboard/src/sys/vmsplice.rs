@@ -5,7 +5,7 @@ use std::ptr;
 
 use rustix::fs::OFlags;
 
-use super::{last, unsent};
+use super::{again, last, unsent};
 use crate::errno::Errno;
 
 /// Takes up to so many bytes out of a pipe, 0 at its end, and never waits. Unlike
@@ -23,7 +23,7 @@ pub(crate) fn read_across(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, 
         return Err(Errno::EBADF);
     }
     // SAFETY: nobody else has `into` during the call.
-    unsafe { take(fd, into.as_mut_ptr().cast(), into.len()) }
+    Ok(unsafe { take(fd, into.as_mut_ptr().cast(), into.len()) }?)
 }
 
 /// Whether a pipe is empty and has no writer, asked without taking anything: there
@@ -45,10 +45,10 @@ pub(crate) fn is_over(fd: BorrowedFd<'_>) -> Option<bool> {
         return None;
     }
     // SAFETY: the kernel may not write there either, and says so.
-    let done = unsafe { take(fd, none, 1) };
+    let done = again(|| unsafe { take(fd, none, 1) });
     // SAFETY: the mapping is ours, and nobody has a pointer into it.
     unsafe { libc::munmap(none, length) };
-    match done {
+    match done.map_err(Errno::from) {
         // Or before a page that is gone.
         Ok(0) => unsent(fd).ok().map(|there| there == 0),
         Ok(_) | Err(Errno::EAGAIN | Errno::EFAULT | Errno::EIO) => Some(false),
@@ -61,14 +61,18 @@ pub(crate) fn is_over(fd: BorrowedFd<'_>) -> Option<bool> {
 /// # Safety
 ///
 /// The kernel may write there, or is kept from it.
-unsafe fn take(fd: BorrowedFd<'_>, to: *mut libc::c_void, length: usize) -> Result<usize, Errno> {
+unsafe fn take(
+    fd: BorrowedFd<'_>,
+    to: *mut libc::c_void,
+    length: usize,
+) -> rustix::io::Result<usize> {
     let room = libc::iovec {
         iov_base: to,
         iov_len: length,
     };
     // SAFETY: the one vector names what the caller has said.
     let done = unsafe { libc::vmsplice(fd.as_raw_fd(), &room, 1, libc::SPLICE_F_NONBLOCK) };
-    usize::try_from(done).map_err(|_| last())
+    usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last().raw()))
 }
 
 #[cfg(test)]

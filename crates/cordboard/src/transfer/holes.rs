@@ -166,11 +166,12 @@ impl Walk {
             self.go_to(flow, offset, offset)?;
             return Ok(false);
         };
-        let mut hole = data.saturating_sub(offset).min(flow.left);
-        let whole = !flow.stages.look() || hole <= LOOKED_AT;
-        if !whole {
-            hole = LOOKED_AT;
-        }
+        let hole = data.saturating_sub(offset).min(flow.left);
+        let looked = flow.stages.look().then_some(LOOKED_AT);
+        // Behind what is claimed of the sink others may have written.
+        let most = [looked, flow.to.claimed()].into_iter().flatten().min();
+        let whole = most.is_none_or(|most| hole <= most);
+        let hole = most.map_or(hole, |most| hole.min(most));
         // The source first: a hole that the sink has cannot be taken back.
         if !self.go_to(flow, offset, offset + hole)? {
             return Ok(false);

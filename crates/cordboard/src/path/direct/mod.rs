@@ -332,7 +332,9 @@ impl Direct {
             Err(errno) => return Verdict::Failed(Side::Source, errno),
         };
         let sink = self.sink.fd(flow.sink_fd());
-        let mut written = in_place::write_at(sink, &memory[..n], to).map_err(Errno::from);
+        // The source may have grown past what is claimed.
+        let bytes = flow.claimed(&memory[..n]);
+        let mut written = in_place::write_at(sink, bytes, to).map_err(Errno::from);
         if careful && written.is_ok() {
             written = self.sync(flow).and(written);
         }

@@ -106,8 +106,13 @@ pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, V
         return Ok(step);
     }
     match sys::unsent(flow.source_fd()) {
-        // Its end need not show: the call tells (`fifo_open`, fs/pipe.c).
-        Ok(0) if flow.source.kind() == Kind::Fifo => Ok(flow.claim_sink(step.min(1))),
+        // Its end need not show to `poll(2)` (`fifo_open`, fs/pipe.c).
+        Ok(0) if flow.source.kind() == Kind::Fifo => match sys::is_over(flow.source_fd()) {
+            Some(true) => Err(Verdict::Ended),
+            // What is claimed for nothing stays a hole, if others write meanwhile.
+            Some(false) => Err(Verdict::Blocked(Side::Source)),
+            None => Ok(flow.claim_sink(step.min(1))),
+        },
         Ok(0) => match flow.source_has_ended() {
             Ok(Some(true)) => Err(Verdict::Ended),
             Ok(None) => Ok(flow.claim_sink(step.min(1))),
