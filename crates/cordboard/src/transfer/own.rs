@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use super::{Transfer, holes, lend_own};
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
+use crate::pipe::Kept;
 use crate::sys::{Identity, identity};
 
 /// A terminal that was opened again, and which file that was.
@@ -60,6 +61,9 @@ impl Transfer<'_> {
     pub(crate) fn let_go(mut self) {
         if let Some((_, step)) = self.current.take() {
             step.let_go();
+        }
+        if let Some(rest) = self.flow.unreadable.take() {
+            rest.pipe.forget();
         }
         let reopened = std::mem::take(&mut self.reopened);
         std::mem::forget((self.walk.take(), reopened, self.owned.take()));

@@ -269,9 +269,10 @@ fn only_an_error_that_shows_is_doubted() {
 
 /// The host has closed all that a transfer has, and opened files of its own
 /// under the numbers: none is closed, not that of what was opened again to look
-/// for holes either. They may be the same files.
+/// for holes, nor of what cannot be read either. They may be the same files.
 #[test]
 fn what_is_let_go_of_closes_nothing_of_others() {
+    use crate::pipe::{OwnedPipe, Unreadable};
     use crate::sys::{at, identity};
     fn numbers() -> Vec<i32> {
         (0..200).filter(|number| at(*number).is_some()).collect()
@@ -292,10 +293,14 @@ fn what_is_let_go_of_closes_nothing_of_others() {
         let [from, to] = copies;
         let mut transfer = Transfer::owning(from, to, request).unwrap();
         assert!(matches!(transfer.step(), Turn::Moved(_)));
+        transfer.flow.unreadable = Some(Unreadable {
+            pipe: OwnedPipe::holding(b"rest").unwrap(),
+            errno: Errno::EIO,
+        });
         let own: Vec<i32> = (numbers().into_iter())
             .filter(|number| !before.contains(number))
             .collect();
-        assert_eq!(own.len(), 3, "{own:?}");
+        assert_eq!(own.len(), 5, "{own:?}");
         for number in &own {
             let number = at(*number).unwrap();
             let it = (identity(number) == identity(&source)).then_some(&source);
