@@ -139,3 +139,88 @@ fn cat_takes_no_other_endpoint() {
     let run = call(["cat".as_ref(), socket.as_os_str()]);
     run.fails(1, &["(ENXIO)", "cordboard splice unix:/"]);
 }
+
+/// `/dev/stdout` and its like: what is there in the place of a closed descriptor
+/// takes nothing, and gives nothing.
+#[test]
+fn names_of_standard_descriptors_that_were_closed() {
+    let dir = dir();
+    let [s, film, kept] = ["s", "film", "kept"].map(|name| file(&dir, name, b"precious"));
+    std::os::unix::fs::symlink("/proc/self/fd/0", dir.path().join("in")).unwrap();
+    std::os::unix::fs::symlink("/dev/stdout", dir.path().join("out")).unwrap();
+    let names = |number: u8, standard: &'static str, link: &'static str| {
+        [
+            "/dev/fd",
+            "/proc/self/fd",
+            "/proc/thread-self/fd",
+            "/proc/$$/fd",
+        ]
+        .map(|at| format!("{at}/{number}"))
+        .into_iter()
+        .chain([standard.to_owned(), link.to_owned()])
+    };
+    let refused = |words: String, closing: &str, name: &str, side: &str| {
+        let script = format!(r#"exec "$0" {words} {closing}"#);
+        let run = run(std::process::Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_cordboard")])
+            .current_dir(dir.path())
+            .stdin(Stdio::null()));
+        if closing.contains("2>&-") {
+            assert_eq!(run.code(), 1, "{script}");
+        } else {
+            let says = format!("Bad file descriptor (EBADF) opening the {side}; it is a standard");
+            // The shell has put its own number into the name.
+            let name = name.split("$$").last().unwrap();
+            run.fails(1, &[name, &says]);
+        }
+        assert!(run.stdout().is_empty(), "{script}");
+        for kept in [&s, &film, &kept] {
+            assert_eq!(read(kept), b"precious", "{script}");
+        }
+        assert_eq!(
+            std::fs::read_dir(dir.path()).unwrap().count(),
+            5,
+            "{script}"
+        );
+    };
+    for closing in ["<&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"] {
+        for name in names(0, "/dev/stdin", "in") {
+            for words in [
+                "splice @ kept",
+                "copy @ kept",
+                "copy @ new",
+                "cat @",
+                "explain @ new",
+            ] {
+                if closing.contains('>') && !words.contains("copy") && !words.contains("splice") {
+                    continue;
+                }
+                refused(words.replace('@', &name), closing, &name, "source");
+            }
+        }
+    }
+    for closing in [">&-", ">&- <&-", ">&- 2>&-", ">&- <&- 2>&-"] {
+        for name in names(1, "/dev/stdout", "out") {
+            for words in [
+                "splice s @",
+                "splice --append s @",
+                "copy s @",
+                "copy -r s @",
+                "copy --append s @",
+                "play s film --frame 1 --fps 100 --video-to kept --audio-to @",
+                "play s film --frame 1 --fps 100 --audio-to kept --video-to @",
+            ] {
+                refused(words.replace('@', &name), closing, &name, "sink");
+            }
+        }
+    }
+    for name in names(2, "/dev/stderr", "/dev/stderr") {
+        refused(format!("splice s {name}"), "2>&-", &name, "sink");
+    }
+    // What else the names lead to is as it was.
+    let script = r#"exec "$0" splice /dev/stdin /dev/stdout <s 2>&-"#;
+    let run = run(std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_cordboard")])
+        .current_dir(dir.path()));
+    assert_eq!(run.ok().stdout(), b"precious");
+}

@@ -35,6 +35,7 @@ use std::sync::atomic::AtomicBool;
 use cordboard::{Control, Errno, Request, Side, Size};
 use rustix::fs::{FileType, Stat};
 
+use crate::endpoint;
 use crate::flags::Copy;
 use crate::hints::Doing;
 use crate::problem::Problem;
@@ -212,7 +213,7 @@ const ELSEWHERE: &str = "copy takes files; for other endpoints: cordboard splice
 
 /// A new file of such a name is hardly what is meant.
 fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
-    if !crate::endpoint::is_no_path(sink.as_os_str()) {
+    if !endpoint::is_no_path(sink.as_os_str()) {
         return Ok(());
     }
     let above = sink.parent().filter(|path| !path.as_os_str().is_empty());
@@ -231,8 +232,8 @@ fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
 
 /// Operands are paths; `file:` before one is allowed, as elsewhere.
 fn plain(operand: &Path, side: Side) -> Result<PathBuf, Problem> {
-    match crate::endpoint::file(operand.as_os_str(), side)? {
-        crate::endpoint::Name::Path(path) => Ok(path),
+    match endpoint::file(operand.as_os_str(), side)? {
+        endpoint::Name::Path(path) => Ok(path),
         _ => Ok(operand.to_owned()),
     }
 }
@@ -292,8 +293,8 @@ fn operand(
     let stat = again(|| look(&source)).map_err(|errno| {
         let shown = source.to_string_lossy();
         let problem = Problem::call(shown, Side::Source, errno, Doing::Opening);
-        match crate::endpoint::parse(source.as_os_str(), Side::Source) {
-            Ok(crate::endpoint::Name::Path(_)) => problem,
+        match endpoint::parse(source.as_os_str(), Side::Source) {
+            Ok(endpoint::Name::Path(_)) => problem,
             _ => problem.help(ELSEWHERE),
         }
     })?;
@@ -315,7 +316,7 @@ fn operand(
             Err(Problem::refused(shown, Side::Source, Errno::EISDIR, text)
                 .help("to copy it with all that is in it: cordboard copy -r"))
         }
-        FileType::Symlink => {
+        FileType::Symlink if recursive => {
             let (from, to) = (Place::top(&source), Place::top(&target));
             let mut told = Told::default();
             let done = dispatch.job().link(&from, &to, &mut told);
@@ -337,6 +338,12 @@ fn operand(
             };
             dispatch.file(item, || None);
             Ok(())
+        }
+        // It was followed: a descriptor of a symlink itself, which does not open.
+        FileType::Symlink => {
+            let shown = source.to_string_lossy();
+            let errno = rustix::io::Errno::LOOP;
+            Err(endpoint::not_opened(&source, shown, Side::Source, errno))
         }
         other => Err(special(&source, other, recursive)),
     }

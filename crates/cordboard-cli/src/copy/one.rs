@@ -14,6 +14,7 @@ use super::place::Place;
 use super::sink::Made;
 use super::told::{Said, Told};
 use super::{Job, kind, special, verify};
+use crate::endpoint::not_opened;
 use crate::failure::{Refused, ended};
 use crate::hints::Doing;
 use crate::problem::Problem;
@@ -105,7 +106,7 @@ impl Job {
         self.fault
             .iter()
             .for_each(|fault| fault(Moment::Opening, from.name));
-        let reading = |e| Problem::call(from.shown(), Side::Source, e, Doing::Opening);
+        let reading = |e| not_opened(&from.path(), from.shown(), Side::Source, e);
         // Should it have become a FIFO meanwhile, the open must not wait.
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         // With -r a symlink is copied as one, and this was found to be none.

@@ -48,7 +48,7 @@ impl Job {
     ) -> Result<Made, Hitch> {
         let verify = self.staging.verify;
         let writing = |e| {
-            let problem = Problem::call(to.shown(), Side::Sink, e, Doing::Opening);
+            let problem = endpoint::not_opened(&to.path(), to.shown(), Side::Sink, e);
             match e {
                 rustix::io::Errno::ACCESS if verify => problem
                     .help("to be verified it must be readable too; give the permission, or leave --verify out"),

@@ -22,4 +22,6 @@ pub use name::{Name, file, is_no_path, parse};
 pub use nowhere::nowhere;
 pub use open::{Opened, can_have_holes, cut, has_end, one_file, same_file, sink, source};
 pub use stand_in::{StandIn, stand_in};
-pub use standard::{look as look_at_standard, was_closed as standard_was_closed};
+pub use standard::{
+    look as look_at_standard, not_opened, placeholder, was_closed as standard_was_closed,
+};

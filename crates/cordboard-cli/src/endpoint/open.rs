@@ -190,7 +190,7 @@ pub fn cut(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
 pub fn open_path(path: &Path, flags: OFlags, who: Who<'_>) -> Result<OwnedFd, Problem> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     interruptible(|| rustix::fs::open(path, flags, Mode::empty()))?
-        .map_err(|errno| who.problem(errno, Doing::Opening))
+        .map_err(|errno| standard::not_opened(path, who.shown, who.side, errno))
 }
 
 /// Opens the source.
@@ -322,7 +322,7 @@ fn sink_path(path: &Path, who: Who<'_>, append: bool) -> Result<Opened, Problem>
         }
         other => other,
     };
-    let fd = fd.map_err(|errno| who.problem(errno, Doing::Opening))?;
+    let fd = fd.map_err(|errno| standard::not_opened(path, who.shown, who.side, errno))?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| who.problem(errno, Doing::Opening))?;
     if append {
         has_end(&stat, who.shown)?;

@@ -14,6 +14,7 @@ use super::device;
 use super::name::{Host, Name};
 use super::net::{self, Who};
 use super::open::{self, Opened};
+use super::standard;
 use super::unix;
 use crate::hints::Doing;
 use crate::problem::Problem;
@@ -195,7 +196,7 @@ fn by_path(path: &Path, who: Who<'_>, append: bool) -> Result<StandIn, Problem> 
         flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK,
         Mode::empty(),
     )
-    .map_err(failed)?;
+    .map_err(|errno| standard::not_opened(path, who.shown, who.side, errno))?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if who.side == Side::Sink && file && !append && stat.st_size > 0 {
         // It may be written where no other may be made.

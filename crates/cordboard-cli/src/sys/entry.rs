@@ -8,9 +8,10 @@
 //! is taken for one, and a panic ends with status 101.
 
 use std::ffi::{CStr, OsStr};
+use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 // SAFETY: the loader calls what this section points to before `main`, with
 // the C library ready; the function uses atomics and system calls alone.
@@ -45,14 +46,26 @@ extern "C" fn enter(count: libc::c_int, arguments: *const *const libc::c_char) -
     libc::c_int::from(status)
 }
 
-/// Opens `/dev/null` for each standard descriptor that is closed: an open takes
-/// the lowest number. Where there is none, a directory that can be neither read
-/// nor written.
+/// Fills each standard descriptor that is closed: an open takes the lowest
+/// number. Where the limit is lower than that (`EMFILE`), no file gets it later
+/// either. Else an error message could go into one: the process ends, as with the
+/// runtime.
 fn fill_closed() {
-    let closed = |number: &u8| crate::endpoint::standard_was_closed(*number);
-    for _ in (0..3).filter(closed) {
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty());
-        let filler = null.or_else(|_| rustix::fs::open("/", OFlags::PATH, Mode::empty()));
-        let _ = filler.map(std::os::fd::IntoRawFd::into_raw_fd);
+    let closed = crate::endpoint::standard_was_closed;
+    for _ in (0..3).filter(|number| closed(*number)) {
+        match crate::endpoint::placeholder() {
+            Ok(filler) => {
+                let _ = filler.into_raw_fd();
+            }
+            Err(Errno::MFILE) => {}
+            Err(errno) => {
+                if !closed(2) {
+                    let errno = cordboard::Errno::from(errno);
+                    let text = format_args!("{errno} in the place of a closed descriptor");
+                    crate::problem::tell(format_args!("cordboard: {text}"));
+                }
+                super::exit_at_once(1);
+            }
+        }
     }
 }

@@ -172,8 +172,8 @@ fn what_a_failed_file_system_has_is_not_overstated() {
     assert!(stderr.contains(&says), "{says}: {stderr}");
 }
 
-/// Standard descriptors that are closed, with and without a `/dev/null` to fill
-/// them: no file that is opened later is taken for one.
+/// Standard descriptors that are closed, with and without a procfs to fill them
+/// from: no file that is opened later is taken for one.
 #[test]
 fn closed_standard_descriptors_are_filled() {
     let dir = dir();
@@ -190,10 +190,11 @@ fn closed_standard_descriptors_are_filled() {
     };
     let done = run_in(copy.to_owned(), &["env"]);
     assert_eq!(done.code(), 0, "{}", done.stderr());
-    if !root("a mount over /dev") {
+    if !root("a mount over /proc") {
         return;
     }
-    let hidden = format!("mount -t tmpfs none /dev || exit 99\n{copy}");
+    let hidden =
+        format!("mount -t tmpfs none /dev && mount -t tmpfs none /proc || exit 99\n{copy}");
     let done = run_in(hidden, &["unshare", "--mount"]);
     if done.code() == 99 {
         return testkit::skip::here("no mount namespace");
