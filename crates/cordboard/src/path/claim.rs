@@ -136,7 +136,16 @@ impl Flow<'_> {
         self.unclaim_sink();
     }
 
-    /// The same of the sink, for a call that writes at the sink's own position.
+    /// The sink's claim is given back before a wait; where others have gone on behind
+    /// it, it is for what comes next.
+    pub(crate) fn lend_sink_back(&mut self) {
+        if self.to.is_last(self.sink.fd()) {
+            self.unclaim_sink();
+        }
+    }
+
+    /// Nothing more is moved into what was claimed of the sink, for a call that writes at
+    /// the sink's own position.
     pub(crate) fn unclaim_sink(&mut self) {
         self.to.unclaim(self.sink.fd());
     }

@@ -110,6 +110,11 @@ impl Cursor {
         }
     }
 
+    /// Nothing was written or claimed behind the range since.
+    pub(super) fn is_last(self, fd: BorrowedFd<'_>) -> bool {
+        matches!(self, Cursor::Claimed { end, .. } if tell(fd) == Ok(end))
+    }
+
     /// Moves the descriptor's position back to what was not used of the range. If
     /// another process has moved it since, the position stays.
     pub(super) fn unclaim(&mut self, fd: BorrowedFd<'_>) {

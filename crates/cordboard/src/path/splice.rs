@@ -25,7 +25,7 @@ mod takes;
 use std::os::fd::BorrowedFd;
 
 use self::apart::apart;
-use self::ask::{could_wait, probe, refuses_pages, what_is_there, which_is_not_ready};
+use self::ask::{could_wait, others_take, probe, refuses_pages, what_is_there, which_is_not_ready};
 use self::between::{Between, end_of};
 pub(crate) use self::takes::takes;
 use super::spill::Spill;
@@ -350,6 +350,9 @@ impl Splice {
             let (from, to, flags) = (from.as_mut(), to.as_mut(), SpliceFlags::NONBLOCK);
             Ok(rustix::pipe::splice(source, from, sink, to, length, flags)?)
         });
+        if from_pipe && !to_pipe && others_take(flow, length, done) {
+            self.take_first();
+        }
         match done {
             Ok(0) => end_of(flow),
             Ok(n) => {

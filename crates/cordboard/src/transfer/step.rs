@@ -79,7 +79,7 @@ impl Transfer<'_> {
                     if side == Side::Source {
                         // What was to be written there may be another reader's, and
                         // who else writes would leave a gap.
-                        self.flow.unclaim_sink();
+                        self.flow.lend_sink_back();
                     }
                     return Turn::Blocked(side);
                 }

@@ -8,7 +8,7 @@ use cordboard::{Ended, Request};
 use testkit::needs::{Need, missing};
 use testkit::{midst, skip};
 
-use super::bytes_of;
+use super::{MANY, at_once, bytes_of, counts, moved};
 use crate::common::{self, file_with, forcible, only, pattern, watchdog};
 
 /// Not a byte is claimed to find out that a FIFO is empty: it would be a hole before
@@ -125,4 +125,87 @@ fn a_hole_that_grows_is_not_made_over_what_others_write() {
     let zeros = vec![0; PART as usize];
     let expected = [&data, &zeros, &[9; 4096][..], &zeros].concat();
     assert!(bytes_of(&sink) == expected, "{report:?}");
+}
+
+/// Others read the pipe too, and take what was claimed for: what comes next is written
+/// there, and nothing is claimed any more for bytes that are not in hand.
+#[test]
+fn what_others_take_of_a_pipe_leaves_no_hole() {
+    let name = "what_others_take_of_a_pipe_leaves_no_hole";
+    let _watchdog = watchdog(name);
+    if forcible(&[Splice]).is_empty() {
+        return;
+    }
+    let (source, feed) = rustix::pipe::pipe().unwrap();
+    rustix::io::write(&feed, &[1; 5000]).unwrap();
+    let (sink, mut feed) = (tempfile::tempfile().unwrap(), Some(feed));
+    let take = |bytes| assert_eq!(rustix::io::read(&source, &mut [0; 8192]), Ok(bytes));
+    let (mut report, mut moment) = (None, 0);
+    let body = || report = Some(common::run(&source, &sink, only(&[Splice])).report);
+    let others = || {
+        let give = |bytes: &[u8]| {
+            let feed = feed.as_ref().unwrap();
+            assert_eq!(rustix::io::write(feed, bytes), Ok(bytes.len()));
+        };
+        let place = common::position(&sink);
+        match moment {
+            0 => {
+                assert_eq!(place, 5000, "claimed");
+                take(5000);
+                (&sink).write_all(&[9; 100]).unwrap();
+            }
+            // It waits.
+            1 => give(&[2; 5000]),
+            2 if rustix::io::ioctl_fionread(&source) == Ok(0) => give(&[3; 3000]),
+            3 => {
+                assert_eq!(place, 5100, "claimed once more");
+                take(3000);
+                (&sink).write_all(&[8; 10]).unwrap();
+            }
+            4 => {
+                give(&[4; 1000]);
+                feed = None;
+            }
+            _ => return,
+        }
+        moment += 1;
+    };
+    let calls = [&[libc::SYS_splice], testkit::refuse::PPOLL].concat();
+    if midst::at_each(&calls, body, others).is_none() {
+        return skip::here("no seccomp_unotify(2) here");
+    }
+    let report = report.unwrap();
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 6000),
+        "{report:?}"
+    );
+    let expected = [&[2; 5000][..], &[9; 100], &[8; 10], &[4; 1000]].concat();
+    let found = bytes_of(&sink);
+    assert!(found == expected, "{:?}", &counts(&found)[..10]);
+}
+
+/// Before anything is taken from a socket, it is tried whether the sink takes pages:
+/// that leaves the position where others have moved it meanwhile.
+#[test]
+fn a_look_at_the_sink_moves_no_position() {
+    let _watchdog = watchdog("a_look_at_the_sink_moves_no_position");
+    if forcible(&[Splice]).is_empty() {
+        return;
+    }
+    const ROUNDS: usize = 300;
+    let sink = &tempfile::tempfile().unwrap();
+    at_once(|n| {
+        for _ in 0..ROUNDS {
+            let (source, mut feed) = std::os::unix::net::UnixStream::pair().unwrap();
+            feed.write_all(&[n as u8 + 1; 10]).unwrap();
+            drop(feed);
+            assert_eq!(moved(&source, sink, only(&[Splice])).0, 10);
+        }
+    });
+    let found = counts(&bytes_of(sink));
+    assert_eq!(
+        found[..=MANY],
+        [[0].as_slice(), &[10 * ROUNDS; MANY]].concat()
+    );
 }

@@ -14,7 +14,12 @@ use crate::sys;
 /// source that cannot be rewound: splicing from the empty private pipe gives
 /// `EAGAIN` if it would work, and the refusal if it would not.
 pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
-    let mut to = flow.to.place();
+    // Without an offset the call sets the position that it began with (`do_splice`,
+    // fs/splice.c), and others may have moved it.
+    let mut to = match flow.claims_sink() {
+        true => flow.sink_offset(),
+        false => flow.to.place(),
+    };
     let done = rustix::pipe::splice(
         pipe.reader(),
         None,
@@ -124,6 +129,26 @@ pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, V
         }
         Err(_) => Ok(step),
     }
+}
+
+impl Splice {
+    /// From now on nothing is claimed of the sink but for what is in hand.
+    pub(super) fn take_first(&mut self) {
+        // EMFILE: it goes on as before.
+        self.private = pipe::acquire(self.step).ok();
+        self.through = self.private.is_some();
+    }
+}
+
+/// Whether others have taken from the pipe what a range of the sink was claimed for.
+pub(super) fn others_take(flow: &Flow<'_>, length: usize, done: Result<usize, Errno>) -> bool {
+    let rest = match done {
+        Ok(n @ 1..) => length.saturating_sub(n),
+        Err(Errno::EAGAIN) => length,
+        _ => 0,
+    };
+    let there = || sys::unsent(flow.source_fd());
+    rest > 0 && flow.to.claimed().is_some() && there().is_ok_and(|there| there < rest as u64)
 }
 
 /// After `EAGAIN` of one call on two descriptors: which one is not ready.
