@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{OFlags, SeekFrom};
 
-use super::{COULD_WAIT, Flow, Step, Takes, UNPAGED, Verdict, blame, needs_room};
+use super::{COULD_WAIT, Cursor, Flow, Step, Takes, UNPAGED, Verdict, blame, needs_room};
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::route::{Pair, Why};
@@ -115,10 +115,18 @@ impl Step for Sendfile {
         if !flow.may_write(false) {
             return Verdict::Blocked(Side::Sink);
         }
-        let length = match self.own.is_some() {
+        let mut length = match self.own.is_some() {
             true => flow.claim_both(asked(flow)),
             false => flow.claim_source(asked(flow)),
         };
+        if self.own.is_some() && flow.to == Cursor::Position {
+            // Nothing is claimed, and nothing may be written: it has ended, or goes on
+            // by now.
+            match flow.source_goes_on() {
+                Ok(Some(false)) => return Verdict::Ended,
+                _ => length = flow.claim_both(asked(flow)),
+            }
+        }
         let (sink, place) = match self.sink(flow) {
             Ok(sink) => sink,
             Err(errno) => return Verdict::Declined(errno.into()),

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use cordboard::PathName::{Direct, Splice};
+use cordboard::PathName::{CopyFileRange, Direct, Sendfile, Splice};
 use cordboard::{Ended, Request};
 use testkit::needs::{Need, missing};
 use testkit::{midst, skip};
@@ -208,4 +208,41 @@ fn a_look_at_the_sink_moves_no_position() {
         found[..=MANY],
         [[0].as_slice(), &[10 * ROUNDS; MANY]].concat()
     );
+}
+
+/// The source ends where it was read to, and grows before the call that finds that.
+#[test]
+fn an_end_that_goes_on_is_not_written_over_what_others_write() {
+    let name = "an_end_that_goes_on_is_not_written_over_what_others_write";
+    let _watchdog = watchdog(name);
+    for path in forcible(&[CopyFileRange, Sendfile]) {
+        let (source, sink) = (file_with(&[1; 1000]), tempfile::tempfile().unwrap());
+        let mut report = None;
+        let body = || report = Some(common::run(&source, &sink, only(&[path])).report);
+        let mut grown = false;
+        let others = || {
+            if !grown && common::position(&sink) == 1000 && bytes_of(&sink).len() == 1000 {
+                (&sink).write_all(&[9; 500]).unwrap();
+                source.write_all_at(&[2; 300], 1000).unwrap();
+                grown = true;
+            }
+        };
+        let calls = [
+            libc::SYS_copy_file_range,
+            libc::SYS_sendfile,
+            libc::SYS_pread64,
+        ];
+        if midst::at_each(&calls, body, others).is_none() {
+            return skip::here("no seccomp_unotify(2) here");
+        }
+        let report = report.unwrap();
+        assert!(grown, "{report:?}");
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 1300),
+            "{report:?}"
+        );
+        let found = counts(&bytes_of(&sink));
+        assert_eq!(found[..10], [0, 1000, 300, 0, 0, 0, 0, 0, 0, 500], "{path}");
+    }
 }
