@@ -161,10 +161,11 @@ pub struct Copy {
     pub recursive: bool,
     /// Keep mode, times, owner, access control lists and all extended
     /// attributes. As with cp -p, it is a failure if the mode, the times or a
-    /// list cannot be set. An owner, a group or an extended attribute that may
-    /// not be set is counted as "unkept" in the JSON line, and not a failure; an
-    /// extended attribute is also reported, but as with cp -p not an owner or
-    /// group, nor the set-id and sticky bits, which are dropped without them
+    /// list cannot be set, or if there is no room for an extended attribute. An
+    /// owner, a group or an extended attribute that may not be set is counted
+    /// as "unkept" in the JSON line, and not a failure; an extended attribute
+    /// is also reported, but as with cp -p not an owner or group, nor the set-id
+    /// and sticky bits, which are dropped without them
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device where it can be, and

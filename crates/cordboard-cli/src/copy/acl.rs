@@ -79,30 +79,38 @@ fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Kept {
         Ok(None) => Ok(()),
         Err(errno) => Err((LIST, Side::Source, errno)),
     };
-    let removed = gone(again(|| rustix::fs::fremovexattr(sink, DEFAULT)));
-    done.and(removed.map_err(writing))
+    done.and(take_away(sink, DEFAULT).map_err(writing))
 }
 
 /// Takes the list away without letting anybody in: what its mask was would be
 /// what the group may do.
 fn remove(sink: BorrowedFd<'_>) -> Result<(), (What, Errno)> {
-    let mut nothing = [0u8; 0];
-    let there = again(|| rustix::fs::fgetxattr(sink, ACCESS, &mut nothing[..]));
-    // What else is wrong, the calls below tell.
-    if let Err(Errno::NODATA | Errno::OPNOTSUPP) = there {
+    // What else is wrong, the calls below tell. A filter that has no such call
+    // (`ENOSYS`) does not say that there is none.
+    if let Err(Errno::NODATA | Errno::OPNOTSUPP) = there(sink, ACCESS) {
         return Ok(());
     }
     let mode = |errno| (MODE, errno);
     let now = again(|| rustix::fs::fstat(sink)).map_err(mode)?.st_mode;
     again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now & 0o700))).map_err(mode)?;
-    gone(again(|| rustix::fs::fremovexattr(sink, ACCESS))).map_err(|errno| (LIST, errno))
+    take_away(sink, ACCESS).map_err(|errno| (LIST, errno))
+}
+
+fn there(sink: BorrowedFd<'_>, name: &CStr) -> Result<usize, Errno> {
+    let mut nothing = [0u8; 0];
+    again(|| rustix::fs::fgetxattr(sink, name, &mut nothing[..]))
 }
 
 /// There is none any more: xattr(7) and removexattr(2) have `ENODATA` where
-/// there was none, and `EOPNOTSUPP` where there is never one.
-fn gone(removed: Result<(), Errno>) -> Result<(), Errno> {
-    match removed {
+/// there was none, and `EOPNOTSUPP` where there is never one. A filter that has none
+/// of these calls (`ENOSYS`) hides what there is, as it does of the source.
+fn take_away(sink: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    match again(|| rustix::fs::fremovexattr(sink, name)) {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(Errno::NOSYS) => match there(sink, name) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            _ => Err(Errno::NOSYS),
+        },
         removed => removed,
     }
 }
@@ -111,7 +119,7 @@ fn read(source: BorrowedFd<'_>, name: &CStr) -> Result<Option<Vec<u8>>, Errno> {
     match whole(|buffer| rustix::fs::fgetxattr(source, name, buffer)) {
         Ok(list) => Ok(Some(list)),
         // As above.
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
         Err(errno) => Err(errno),
     }
 }

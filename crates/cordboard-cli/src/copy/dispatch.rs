@@ -153,9 +153,12 @@ impl<'s> Dispatch<'s> {
         self.said(vec![said]);
     }
 
-    /// A symlink was copied, which needs no other thread.
-    pub fn copied(&mut self) {
-        self.session.count(1, 0);
+    /// A symlink was made, which needs no other thread: what there is to tell of it.
+    pub fn made(&mut self, done: Result<(), Problem>, told: Told) -> Result<(), Problem> {
+        let well = self.said(told.said);
+        done?;
+        self.session.count(u64::from(well), 0);
+        Ok(())
     }
 
     /// Whether the rest is left out: nothing more can be written.
@@ -175,14 +178,15 @@ impl<'s> Dispatch<'s> {
         }
     }
 
-    /// What there is to tell beside the files.
-    pub fn said(&mut self, said: Vec<Said>) {
+    /// What there is to tell beside the files. Whether it is of no failure.
+    pub fn said(&mut self, said: Vec<Said>) -> bool {
+        let failed = said.iter().any(Said::is_failure);
         if !said.is_empty() {
             self.flush();
-            let failed = said.iter().any(Said::is_failure);
             self.session.count(0, u64::from(failed));
             self.ledger.said(self.session, said);
         }
+        !failed
     }
 
     /// Whether we were asked to stop. The caller does no more then, and says

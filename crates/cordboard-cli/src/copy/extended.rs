@@ -3,7 +3,8 @@
 //! The kernel decides which attributes the process may set: `trusted` needs
 //! `CAP_SYS_ADMIN`, `security` what its security module requires, `system` and
 //! the namespaces of file systems (`btrfs`) that same file system. A refused
-//! attribute is reported and counted; the copy is complete without it.
+//! attribute is reported and counted; the copy is complete without it. One for
+//! which there is no room is a failure, and what else there is to be done is done.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,6 +15,7 @@ use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
 use super::acl;
+use super::attributes::refused;
 use super::place::Place;
 use super::told::{Said, Told};
 use crate::memory;
@@ -67,7 +69,13 @@ pub type Passed = Result<(), (Side, Errno)>;
 pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, told: &mut Told) -> Passed {
     let reading = |errno| (Side::Source, errno);
     let names = match source.list() {
-        Err(Errno::OPNOTSUPP) => return Ok(()),
+        // A file system without them, or a filter (`ENOSYS`).
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+        // A filter or a security module.
+        Err(errno @ (Errno::PERM | Errno::ACCESS)) => {
+            told.said.push(without_any(to, errno));
+            return Ok(());
+        }
         names => names.map_err(reading)?,
     };
     let mut done = Ok(());
@@ -96,6 +104,11 @@ pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, told: &mut Told
         match passed {
             Ok(()) => {}
             Err(errno) if is_refusal(errno) => told.said.push(without(to, name, errno)),
+            // One file's matter: the others may have less.
+            Err(errno) if side == Side::Sink && is_lack_of_room(errno) => {
+                let what = format!("attribute {}", name.to_string_lossy());
+                told.line(Said::Problem(refused(to, &what, errno)));
+            }
             Err(errno) => done = done.and(Err((side, errno))),
         }
     }
@@ -120,28 +133,39 @@ fn is_of_the_inode(name: &CStr, value: &[u8]) -> bool {
 }
 
 /// A refusal, not a failure of the file system (setxattr(2), xattr(7)): it has
-/// no such attributes (`EOPNOTSUPP`); the process may not set them (`EPERM`,
-/// `EACCES`: `user` attributes need write permission); the module rejects the
-/// value (`EINVAL`); there is no space (`ENOSPC`, `EDQUOT`); the value is too
-/// large (`ERANGE`, `E2BIG`).
+/// no such attributes (`EOPNOTSUPP`), or a filter has no such call (`ENOSYS`); the
+/// process may not set them (`EPERM`, `EACCES`: `user` attributes need write
+/// permission); the module rejects the value (`EINVAL`).
 fn is_refusal(errno: Errno) -> bool {
     matches!(
         errno,
-        Errno::OPNOTSUPP
-            | Errno::PERM
-            | Errno::ACCESS
-            | Errno::INVAL
-            | Errno::NOSPC
-            | Errno::DQUOT
-            | Errno::RANGE
-            | Errno::TOOBIG
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::INVAL
     )
+}
+
+/// There is no space (`ENOSPC`, `EDQUOT`), or the value is larger than the file
+/// system keeps (`ERANGE`, `E2BIG`).
+fn is_lack_of_room(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOSPC | Errno::DQUOT | Errno::RANGE | Errno::TOOBIG
+    )
+}
+
+/// The names could not be read.
+fn without_any(to: &Place<'_>, errno: Errno) -> Said {
+    let errno = cordboard::Errno::from(errno);
+    let what = "the extended attributes were not copied";
+    Said::Without {
+        line: format!("cordboard: {to}: warning: {what}: {errno} reading their names"),
+        reason: Some(format!("{what}: {errno}")),
+    }
 }
 
 fn without(to: &Place<'_>, name: &CStr, errno: Errno) -> Said {
     let users = name.to_bytes().starts_with(b"user.");
     // A reason that holds for every file there.
-    let general = !users && matches!(errno, Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS);
+    let general = !users && is_refusal(errno) && errno != Errno::INVAL;
     let errno = cordboard::Errno::from(errno);
     let name = name.to_string_lossy();
     Said::Without {

@@ -320,13 +320,11 @@ fn operand(
             let (from, to) = (Place::top(&source), Place::top(&target));
             let mut told = Told::default();
             let done = dispatch.job().link(&from, &to, &mut told);
-            dispatch.said(told.said);
-            done?;
-            if dispatch.job().sync {
-                sync_parent(&target, None)?;
-            }
-            dispatch.copied();
-            Ok(())
+            let done = done.and_then(|()| match dispatch.job().sync {
+                true => sync_parent(&target, None),
+                false => Ok(()),
+            });
+            dispatch.made(done, told)
         }
         FileType::BlockDevice | FileType::CharacterDevice if !recursive => {
             dispatch.job().takes(&source, &stat)?;

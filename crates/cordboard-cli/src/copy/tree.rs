@@ -327,10 +327,7 @@ impl Walk {
             FileType::Symlink => {
                 let mut told = Told::default();
                 let done = dispatch.job().link(&from, &to, &mut told);
-                dispatch.said(told.said);
-                done?;
-                dispatch.copied();
-                Ok(())
+                dispatch.made(done, told)
             }
             FileType::Directory => self.down(dispatch, name, twin),
             other => Err(special(&from.path(), other, true)),

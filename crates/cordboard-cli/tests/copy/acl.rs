@@ -15,7 +15,7 @@ const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
 /// The owner and user 1234 may read and write; the group may not, unless told.
-fn list(group: u16) -> Vec<u8> {
+pub fn list(group: u16) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     let nobody = u32::MAX;
     for (tag, bits, id) in [

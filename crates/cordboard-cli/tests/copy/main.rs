@@ -13,6 +13,7 @@ mod devices;
 mod failing;
 mod few;
 mod files;
+mod filtered;
 mod memory;
 mod no_positions;
 mod paths;
