@@ -31,7 +31,8 @@ use is an error (EADDRINUSE).";
 const EXIT: &str = "\
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal),
 141 standard output was closed by its reader (the command dies of SIGPIPE).
-SIGINT ends with the report of what was moved; SIGUSR1 prints a line of progress.
+SIGINT, SIGTERM, SIGHUP and SIGALRM end with the report of what was moved;
+SIGUSR1 prints a line of progress. One that was ignored before stays ignored.
 A signal that arrives before that report is made means no success, whatever was
 moved; a second signal ends the command at once, without the report. After a
 signal, a reader of the report that takes nothing for a second is not waited for.

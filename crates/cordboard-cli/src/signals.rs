@@ -1,5 +1,5 @@
-//! Signals: SIGINT, SIGTERM and SIGHUP end the transfer with its report,
-//! SIGUSR1 asks for a line of progress.
+//! Signals: SIGINT, SIGTERM, SIGHUP and an [alarm] end the transfer with its
+//! report, SIGUSR1 asks for a line of progress.
 //!
 //! The handlers do not restart system calls. A signal can still come just
 //! before the call that then sleeps, so each request also starts an interval
@@ -8,6 +8,7 @@
 //!
 //! A second signal to stop ends the process, whatever it waits for.
 
+mod alarm;
 mod stuck;
 pub mod terminal;
 
@@ -15,6 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use alarm::set_timer;
 use cordboard::Control;
 use rustix::io::Errno;
 
@@ -104,6 +106,7 @@ pub fn name(signal: i32) -> &'static str {
     match signal {
         libc::SIGTERM => "SIGTERM",
         libc::SIGHUP => "SIGHUP",
+        libc::SIGALRM => "SIGALRM",
         _ => "SIGINT",
     }
 }
@@ -116,10 +119,10 @@ pub fn take_show() -> bool {
 /// Interrupts this thread once every `interval`, beginning then; zero: no more;
 /// more often while there are signals that were not handled yet.
 pub fn tick(interval: Duration) {
-    sys::set_timer(interval);
+    set_timer(interval);
     // One that came just before has lost its timer by this.
     if interval != AGAIN && (SHOW.load(Ordering::SeqCst) || stop().is_some()) {
-        sys::set_timer(AGAIN);
+        set_timer(AGAIN);
     }
 }
 
@@ -149,8 +152,9 @@ pub fn install(zero: Vec<u8>) -> &'static Control {
             for signal in STOPPING {
                 handle_unless_ignored(signal, on_stop);
             }
-            sys::handle(libc::SIGUSR1, on_show);
-            sys::handle(libc::SIGALRM, on_alarm);
+            handle_unless_ignored(libc::SIGUSR1, on_show);
+            alarm::adopt();
+            sys::handle_told(libc::SIGALRM, on_alarm);
         });
         // Whoever started us may have blocked them, and a mask is inherited;
         // one that is pending shall find its handler.
@@ -217,19 +221,19 @@ fn undisturbed<T, E>(
             }
         }
     }
-    let before = sys::set_timer(Duration::ZERO);
+    let before = set_timer(Duration::ZERO);
     let done = loop {
         match call() {
             Ok(Err(Errno::INTR)) if stop().is_none() => {}
             done => break done,
         }
         // A line of progress that was asked for is printed after the call.
-        sys::set_timer(Duration::ZERO);
+        set_timer(Duration::ZERO);
     };
     if !before.is_zero() {
         tick(before);
     } else if SHOW.load(Ordering::SeqCst) || stop().is_some() {
-        sys::set_timer(AGAIN);
+        set_timer(AGAIN);
     }
     done
 }
@@ -336,8 +340,12 @@ extern "C" fn on_show(_: libc::c_int) {
     });
 }
 
-extern "C" fn on_alarm(_: libc::c_int) {
+extern "C" fn on_alarm(signal: libc::c_int, info: &libc::siginfo_t, _: *mut libc::c_void) {
     sys::keeping_errno(|| {
+        // sigaction(2): those of a process are not positive.
+        if alarm::is_to_stop(info.si_code <= 0) {
+            on_stop(signal);
+        }
         if let Some(control) = CONTROL.get() {
             control.wake();
         }
@@ -397,7 +405,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         // The timer is the process's.
         assert!(testkit::child::in_a_child(|| {
-            sys::set_timer(hour);
+            sys::set_timer(hour, hour);
             let ((begun, has_begun), (end, ends)) = (channel(), channel());
             SHOW.store(true, Ordering::Relaxed);
             let other = sys::without_signals(|| {
@@ -428,7 +436,7 @@ mod tests {
                 }
                 if calls < 3 { Err(Errno::INTR) } else { Ok(()) }
             });
-            let hour_left = sys::set_timer(Duration::ZERO) == hour;
+            let hour_left = set_timer(Duration::ZERO) == hour;
             untold && done == Ok(()) && calls == 3 && hour_left
         }));
     }

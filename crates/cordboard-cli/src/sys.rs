@@ -16,24 +16,39 @@ pub use lease::WriteLease;
 /// one, and bare system calls.
 pub type Handler = extern "C" fn(libc::c_int);
 
-/// Sends SIGALRM once every `interval`, beginning then; zero: no more. Returns
-/// the interval so far. Fit for a signal handler.
-pub fn set_timer(interval: Duration) -> Duration {
-    let every = libc::timeval {
-        tv_sec: interval.as_secs() as _,
-        tv_usec: interval.subsec_micros() as _,
+/// A handler that is told where the signal comes from (`SA_SIGINFO`).
+pub type ToldHandler = extern "C" fn(libc::c_int, &libc::siginfo_t, *mut libc::c_void);
+
+/// Sends SIGALRM after `first`, and then once every `interval`; zero: no more.
+/// Returns the interval so far. Fit for a signal handler.
+pub fn set_timer(first: Duration, interval: Duration) -> Duration {
+    let timeval = |time: Duration| libc::timeval {
+        tv_sec: time.as_secs() as _,
+        tv_usec: time.subsec_micros() as _,
     };
     let timer = libc::itimerval {
-        it_interval: every,
-        it_value: every,
+        it_interval: timeval(interval),
+        it_value: timeval(first),
     };
     let mut before = timer;
     // SAFETY: setitimer(2) reads one itimerval and writes another, which are
     // valid; it is a bare system call and so fit for a signal handler.
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, &raw mut before) };
-    let every = before.it_interval;
-    let micros = u32::try_from(every.tv_usec).unwrap_or(0);
-    Duration::new(u64::try_from(every.tv_sec).unwrap_or(0), micros * 1000)
+    duration(before.it_interval)
+}
+
+/// The time until the timer sends SIGALRM; zero: it does not.
+pub fn timer_left() -> Duration {
+    let mut timer = MaybeUninit::<libc::itimerval>::zeroed();
+    // SAFETY: getitimer(2) writes one itimerval, which is valid for it.
+    unsafe { libc::getitimer(libc::ITIMER_REAL, timer.as_mut_ptr()) };
+    // SAFETY: all zeros is a valid itimerval, and the call has filled it in.
+    duration(unsafe { timer.assume_init() }.it_value)
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let micros = u32::try_from(time.tv_usec).unwrap_or(0);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), micros * 1000)
 }
 
 /// The time of the monotonic clock. Fit for a signal handler, as rustix's is not:
@@ -162,8 +177,17 @@ pub fn by_default(signal: libc::c_int) {
 /// Has a signal handled, one handler at a time, without restarting the system
 /// call that it interrupts.
 pub fn handle(signal: libc::c_int, handler: Handler) {
+    install(signal, handler as libc::sighandler_t, 0);
+}
+
+/// The same by a handler that is told where the signal comes from.
+pub fn handle_told(signal: libc::c_int, handler: ToldHandler) {
+    install(signal, handler as libc::sighandler_t, libc::SA_SIGINFO);
+}
+
+fn install(signal: libc::c_int, handler: libc::sighandler_t, flags: libc::c_int) {
     let mut action = no_action();
-    action.sa_sigaction = handler as libc::sighandler_t;
+    (action.sa_sigaction, action.sa_flags) = (handler, flags);
     // SAFETY: fills in a signal set that is valid for writing.
     unsafe { libc::sigfillset(&raw mut action.sa_mask) };
     // SAFETY: the action is valid; what a handler may do is said with its type.

@@ -1,7 +1,10 @@
 //! What is looked at in a child of `fork(2)`.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::time::Duration;
 
 /// Runs this in a child: true if it was true there, and nothing panicked.
 /// Others of this process's threads may hold locks, so it must need none of
@@ -26,6 +29,33 @@ pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
 pub fn ends_soon() {
     // SAFETY: takes an integer; the signal has no handler.
     unsafe { libc::alarm(20) };
+}
+
+/// Has the program of this command begin with an alarm that was set before it was
+/// started (`alarm(2)`): execve(2) keeps it.
+pub fn alarmed(command: &mut Command, after: Duration) {
+    let (none, after) = (timeval(Duration::ZERO), timeval(after));
+    let timer = libc::itimerval {
+        it_interval: none,
+        it_value: after,
+    };
+    let set = move || {
+        // SAFETY: reads one itimerval, which is valid.
+        match unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) }
+        {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: what runs between fork and exec is one bare system call.
+    unsafe { command.pre_exec(set) };
+}
+
+fn timeval(time: Duration) -> libc::timeval {
+    libc::timeval {
+        tv_sec: time.as_secs() as _,
+        tv_usec: time.subsec_micros() as _,
+    }
 }
 
 /// A child that does nothing, and has what it has inherited until this is

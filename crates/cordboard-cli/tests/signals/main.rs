@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod inherited;
 mod refused;
 mod stops;
 mod typed;
@@ -386,31 +387,6 @@ fn a_file_that_was_begun_is_told_of() {
     let holds = format!("d holds {length} of {} bytes", 1u64 << 40);
     assert!(run.stderr().contains(&holds), "{}", run.stderr());
     assert_eq!(run.json()["written"], length);
-}
-
-#[test]
-fn signals_that_were_blocked_for_us_still_end_it() {
-    let block = "--block-signal=INT,TERM,HUP,USR1,ALRM";
-    let can = Command::new("env").args([block, "true"]).output();
-    if !can.is_ok_and(|tried| tried.status.success()) {
-        testkit::skip::here("a blocked signal needs an env that can block");
-        return;
-    }
-    let mut child = Command::new("env")
-        .args([block, env!("CARGO_BIN_EXE_cordboard")])
-        .args(["splice", "-", "-", "--json"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let stdin = child.stdin.take();
-    settled(&child);
-    signal(child.id(), Signal::TERM);
-    let run = end(child);
-    assert_eq!(run.code(), 143, "{}", run.stderr());
-    assert_eq!(run.json()["ended"], "cancelled");
-    drop(stdin);
 }
 
 #[test]
