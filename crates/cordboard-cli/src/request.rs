@@ -14,10 +14,10 @@ use crate::problem::Problem;
 fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
     let bad = |bad: cordboard::route::BadSwitch| Problem::usage("", bad.to_string());
     // Also a bad word that would not be used is told of before anything is opened.
-    Switches::from_env().map_err(bad)?;
+    let from_env = Switches::from_env().map_err(bad)?;
     Backend::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?;
     if paths.route.is_empty() && paths.without.is_empty() {
-        return Ok(None);
+        return some_path(paths, from_env).map(|_| None);
     }
     let env = |name| std::env::var(name).unwrap_or_default();
     let mut switches = if paths.route.is_empty() {
@@ -36,14 +36,32 @@ fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
     for path in &paths.without {
         switches = switches.without(*path);
     }
-    if !cordboard::PathName::ALL
-        .iter()
-        .any(|path| switches.allows(*path))
-    {
-        let none = Problem::usage("", "--route and --without leave no path");
-        return Err(none.help("read/write takes every pair"));
+    some_path(paths, switches).map(Some)
+}
+
+/// Refuses switches that leave no path: wrong usage, whatever the pair is.
+fn some_path(paths: &Paths, switches: Switches) -> Result<Switches, Problem> {
+    let mut all = cordboard::PathName::ALL.iter();
+    if all.any(|path| switches.allows(*path)) {
+        return Ok(switches);
     }
-    Ok(Some(switches))
+    let given = [
+        (&paths.route, "--route", "CORDBOARD_ROUTE"),
+        (&paths.without, "--without", "CORDBOARD_WITHOUT"),
+    ];
+    let given = given.into_iter().filter_map(|(words, option, variable)| {
+        let is_set = |variable| std::env::var_os(variable).is_some_and(|words| !words.is_empty());
+        match words.is_empty() {
+            false => Some(option),
+            true => is_set(variable).then_some(variable),
+        }
+    });
+    let text = match &given.collect::<Vec<_>>()[..] {
+        [route, without] => format!("{route} and {without} leave no path"),
+        one => format!("{} leaves no path", one.concat()),
+    };
+    let none = Problem::usage("", text);
+    Err(none.help("read/write takes every pair"))
 }
 
 /// The same of a command that writes a sink of its own.

@@ -99,6 +99,47 @@ fn a_bad_word_in_the_environment_makes_no_file() {
 }
 
 #[test]
+fn switches_that_leave_no_path_are_wrong_usage() {
+    let dir = dir();
+    let source = file(&dir, "s", b"x");
+    let sink = dir.path().join("d");
+    let all: Vec<&str> = (cordboard::PathName::ALL.iter())
+        .map(|path| path.name())
+        .collect();
+    let (one, all) = ("read/write", all.join(","));
+    let variables = "CORDBOARD_ROUTE and CORDBOARD_WITHOUT leave no path";
+    let (option, variable) = (
+        "--route and CORDBOARD_WITHOUT",
+        "CORDBOARD_ROUTE and --without",
+    );
+    for command in ["splice", "copy", "explain"] {
+        for (variables, options, says) in [
+            (
+                &[("CORDBOARD_ROUTE", one), ("CORDBOARD_WITHOUT", one)][..],
+                &[][..],
+                variables,
+            ),
+            (
+                &[("CORDBOARD_WITHOUT", &all)],
+                &[],
+                "CORDBOARD_WITHOUT leaves no path",
+            ),
+            (&[("CORDBOARD_WITHOUT", one)], &["--route", one], option),
+            (&[("CORDBOARD_ROUTE", one)], &["--without", one], variable),
+            (&[], &["--without", &all], "--without leaves no path"),
+        ] {
+            run(cordboard()
+                .envs(variables.iter().copied())
+                .arg(command)
+                .args(options)
+                .args([&source, &sink]))
+            .fails(2, &[says, "read/write takes every pair"]);
+            assert!(!sink.exists());
+        }
+    }
+}
+
+#[test]
 fn a_bad_engine_is_wrong_usage_everywhere() {
     let dir = dir();
     let source = file(&dir, "s", b"x");
