@@ -111,6 +111,16 @@ impl Problem {
         }
     }
 
+    /// What `close(2)` says of a sink.
+    pub fn closing(operand: impl Into<String>, errno: rustix::io::Errno) -> Problem {
+        if errno != rustix::io::Errno::INTR {
+            return Problem::call(operand, Side::Sink, errno, Doing::Moving);
+        }
+        let errno = Errno::from(errno);
+        let text = format!("{errno} closing the sink; whether it has all of it is not known");
+        Problem::refused(operand, Side::Sink, errno, text).help("write it again")
+    }
+
     /// Wrong usage.
     pub fn usage(operand: impl Into<String>, text: impl Into<String>) -> Problem {
         Problem {

@@ -47,7 +47,10 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
         _ => see_through(session, &sink, ended, flags.idle)?,
     }
-    sink.close()
+    match flags.writing.sync {
+        true => sink.close_synced(),
+        false => sink.close(),
+    }
 }
 
 /// The wait for the peer at the end is part of the transfer: of its time, and

@@ -325,8 +325,8 @@ pub fn started_with(number: RawFd) -> Result<BorrowedFd<'static>, rustix::io::Er
 /// CIFS and FUSE may find only now that the server has no space, or the user no
 /// quota (`close(2)`, NOTES).
 ///
-/// `EINTR` is not a failure: bytes that were not written because of a signal
-/// are still written later.
+/// `EINTR` is one too: the descriptor is gone, and what its server had not taken by
+/// then is told to nobody.
 pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
     let number = fd.into_raw_fd();
     // SAFETY: the number was owned by `fd`, which has given it up; Linux frees
@@ -334,7 +334,7 @@ pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
     match unsafe { libc::close(number) } {
         0 => Ok(()),
         _ => match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR) | None => Ok(()),
+            None => Ok(()),
             Some(errno) => Err(rustix::io::Errno::from_raw_os_error(errno)),
         },
     }

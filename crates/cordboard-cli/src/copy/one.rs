@@ -242,8 +242,11 @@ impl Job {
                 Err(account(problem, to, &opened.made, &state, told))
             }
         };
-        let closed = close(opened.made.fd)
-            .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Doing::Moving));
+        let closed = match close(opened.made.fd) {
+            // All of it is on the disk.
+            Err(rustix::io::Errno::INTR) if self.sync => Ok(()),
+            closed => closed.map_err(|errno| Problem::closing(to.shown(), errno)),
+        };
         told.said.extend(match (done, closed) {
             (Ok(()), closed) => closed.err().map(|problem| self.failed(problem)),
             (Err(problem), _) if again => Some(Said::Again(problem)),

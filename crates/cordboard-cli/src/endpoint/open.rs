@@ -21,6 +21,9 @@ use crate::signals::{again, go_on, interruptible};
 use crate::sys::close;
 use crate::there::there;
 
+/// How often a file system is asked that says that a signal came.
+const ASKS: usize = 4;
+
 /// An endpoint that is open.
 pub struct Opened {
     /// First, so that it is removed while the socket is still open.
@@ -113,20 +116,38 @@ impl Opened {
             Held::Ours(fd) => close(fd),
             Held::Given(_) => asked,
         };
-        done.map_err(|errno| Problem::call(shown, Side::Sink, errno, Doing::Moving))
+        done.map_err(|errno| Problem::closing(shown, errno))
+    }
+
+    /// The same of one whose contents are on the disk (`fsync(2)`), which a signal
+    /// changes nothing about.
+    pub fn close_synced(self) -> Result<(), Problem> {
+        self.close().or_else(|problem| match problem.errno {
+            Some(Errno::EINTR) => Ok(()),
+            _ => Err(problem),
+        })
     }
 
     /// What the file system of a file says at the close of a second descriptor
-    /// (`filp_flush`, fs/open.c, is called for each); `Ok` if none can be made.
+    /// (`filp_flush`, fs/open.c, is called for each); `Ok` if none can be made. A
+    /// third is asked if a signal came.
     pub fn ask(&self) -> Result<(), rustix::io::Errno> {
         let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
-        let Ok(second) = rustix::io::fcntl_dupfd_cloexec(self, 3) else {
-            return Ok(());
-        };
-        // Of what cannot be looked at, the close may still tell.
-        match rustix::fs::fstat(self).map_or(true, file) {
-            true => close(second),
-            false => Ok(()),
+        let mut asks = 0;
+        loop {
+            let Ok(second) = rustix::io::fcntl_dupfd_cloexec(self, 3) else {
+                return Ok(());
+            };
+            // Of what cannot be looked at, the close may still tell.
+            let said = match rustix::fs::fstat(self).map_or(true, file) {
+                true => close(second),
+                false => Ok(()),
+            };
+            asks += 1;
+            match said {
+                Err(rustix::io::Errno::INTR) if asks < ASKS => {}
+                said => return said,
+            }
         }
     }
 
@@ -413,4 +434,29 @@ pub fn same_file(
 pub fn one_file(sink: impl Into<String>, source: &dyn Display) -> Problem {
     let text = format!("it is the same file as the source, {source}");
     Problem::refused(sink, Side::Sink, Errno::EINVAL, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_signal_keeps_a_server_from_saying_is_asked_again() {
+        let file: &'static std::fs::File = Box::leak(Box::new(tempfile::tempfile().unwrap()));
+        let opened = Opened::new(Held::Given(file.as_fd()), "standard output");
+        // So often is the close interrupted.
+        for (interrupted, asks, says) in
+            [(1, 2, Ok(())), (ASKS, ASKS, Err(rustix::io::Errno::INTR))]
+        {
+            let mut said = None;
+            let ask = || said = Some(opened.ask());
+            let errno = |count| (count < interrupted).then_some(libc::EINTR);
+            let asked = testkit::midst::refusing(&[libc::SYS_close], ask, errno);
+            let Some(asked) = asked else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            // The thread closes a pipe of the test at its end.
+            assert_eq!((said, asked), (Some(says), asks + 1));
+        }
+    }
 }

@@ -53,6 +53,52 @@ fn what_only_close_tells_is_told() {
     });
 }
 
+/// The descriptor is gone then, and what the server had not taken by then is not
+/// told; what is on the disk is there.
+#[test]
+fn an_interrupted_close_is_a_failure_of_what_is_not_on_the_disk() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "source", &bytes(100_000));
+    let interrupted = Served {
+        close: libc::EINTR,
+        ..Served::default()
+    };
+    let mounted = with_file(interrupted, |at| {
+        let by = |args: &[&str]| {
+            let mut command = cordboard();
+            command.args(args).arg(&source);
+            match args[0] {
+                "cat" => command.stdout(File::options().write(true).open(at).unwrap()),
+                _ => command.arg(at),
+            };
+            command.stderr(std::process::Stdio::piped());
+            crate::common::end(command.spawn().unwrap())
+        };
+        for args in [
+            &["copy", "--json"][..],
+            &["copy", "-p", "--json"],
+            &["splice", "--json"],
+            &["cat", "--json"],
+        ] {
+            let run = by(args);
+            run.fails(1, &["Interrupted system call (EINTR) closing the sink"]);
+            let json = run.json();
+            assert_eq!(json["written"], 100_000, "{args:?} {json}");
+            assert_eq!(json["ended"], "error", "{args:?} {json}");
+            assert_eq!(json["failed"], "sink", "{args:?} {json}");
+        }
+        for args in [&["copy", "--sync"][..], &["splice", "--sync"]] {
+            by(args).ok();
+        }
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
 /// A file system that answers `fsync(2)` with `EINTR`, as one in user space does
 /// where a signal came: nothing is wrong, and it is asked again.
 #[test]
