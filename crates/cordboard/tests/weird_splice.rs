@@ -2,6 +2,8 @@
 //! whom, what is left in hand, and what must not be touched.
 
 mod common;
+#[path = "splice/slots.rs"]
+mod slots;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -9,6 +9,7 @@ use rustix::fs::OFlags;
 use super::Verdict;
 use super::cursor::{Cursor, move_cursor, place_of};
 use super::direct::Room;
+use super::lent::LentPipes;
 use crate::endpoint::resets::Writer;
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
@@ -110,6 +111,8 @@ pub(crate) struct Flow<'fd> {
     /// What the sink was made longer by, until it is known to be as long as what
     /// is counted.
     pub(crate) room: Option<Room>,
+    /// The caller's pipes, which may be larger meanwhile.
+    pub(crate) lent: LentPipes,
     /// How the kernel is given work that it does on its own.
     pub(crate) backend: Backend,
     /// What sits between reading and writing.

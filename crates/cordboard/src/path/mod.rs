@@ -15,6 +15,7 @@ pub(crate) mod direct;
 mod flow;
 mod in_place;
 mod lengthen;
+mod lent;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
 mod socket;

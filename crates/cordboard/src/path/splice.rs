@@ -22,8 +22,6 @@ mod ask;
 mod between;
 mod takes;
 
-use std::os::fd::BorrowedFd;
-
 use self::apart::apart;
 use self::ask::{could_wait, others_take, probe, refuses_pages, what_is_there, which_is_not_ready};
 use self::between::{Between, end_of};
@@ -34,6 +32,7 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::{self, Kept, OwnedPipe};
 use crate::route::Why;
+use crate::sys::page_size;
 use crate::transfer::Stranded;
 use rustix::pipe::SpliceFlags;
 
@@ -42,6 +41,7 @@ const FILE_STEP: usize = 512 << 10;
 /// Times that a source with bytes gives none before it is taken to stand before
 /// urgent data.
 const DOUBTS: u32 = 8;
+const LITTLE: &str = "pieces of less than a page would use up the sink's slots";
 /// Below this much, a private pipe costs more than it saves.
 const WORTH_A_PIPE: u64 = 128 << 10;
 
@@ -74,8 +74,8 @@ pub(crate) struct Splice {
     spill: Spill,
     /// The sink has been told that more comes.
     announced: bool,
-    /// Somebody's pipes, which may be larger for the length of the transfer.
-    lent: [Option<pipe::Lent>; 2],
+    /// The sink's slots were used up by very little: a write fills its pages.
+    crowded: bool,
     /// Both ends are pipes.
     between: Between,
     /// The private pipe is filled from the caller's.
@@ -93,6 +93,9 @@ impl Splice {
             Some(size) => size.min(flow.left),
             None => flow.left,
         };
+        if known < page_size() as u64 && sink.kind.is_pipe() && flow.has_next {
+            return Err(LITTLE.into());
+        }
         let mut splice = Splice {
             private: None,
             through: false,
@@ -103,21 +106,16 @@ impl Splice {
             refused: None,
             spill: Spill::default(),
             announced: false,
-            lent: [None, None],
+            crowded: false,
             between: Between::default(),
             may_be_packets: source.kind.is_pipe(),
         };
-        // Whoever is at the other end of a pipe gains by a larger one.
-        let ends = [(Side::Source, &flow.source), (Side::Sink, &flow.sink)];
-        splice.lent = ends.map(|(side, endpoint)| {
-            let lent = endpoint.kind().is_pipe() && known > WORTH_A_PIPE;
-            lent.then(|| pipe::Lent::new(side, endpoint)).flatten()
-        });
-        if source.size.is_some() {
-            // There is much to come.
-            splice.each_lent(flow, pipe::Lent::grow);
-        }
         let apart = apart(source, sink);
+        let (source, sink) = (*source, *sink);
+        if known > WORTH_A_PIPE {
+            // Whoever is at the other end of a pipe gains by a larger one.
+            flow.lend_pipes(source.size.is_some());
+        }
         if source.kind.is_pipe() && !apart {
             return Ok(splice);
         }
@@ -152,23 +150,6 @@ impl Splice {
         splice.private = Some(pipe);
         splice.through = true;
         Ok(splice)
-    }
-
-    fn each_lent(
-        &mut self,
-        flow: &Flow<'_>,
-        mut tell: impl FnMut(&mut pipe::Lent, BorrowedFd<'_>, BorrowedFd<'_>),
-    ) {
-        for lent in self.lent.iter_mut().flatten() {
-            tell(lent, flow.source_fd(), flow.sink_fd());
-        }
-    }
-
-    /// So many bytes went through the caller's pipe on this side.
-    fn lent_moved(&mut self, flow: &Flow<'_>, side: Side, bytes: usize) {
-        if let Some(lent) = &mut self.lent[usize::from(side == Side::Sink)] {
-            lent.moved(bytes, flow.source_fd(), flow.sink_fd());
-        }
     }
 
     /// Source to private pipe. Only into an empty one, so that `EAGAIN` can
@@ -208,7 +189,7 @@ impl Splice {
                 pipe.filled(n);
                 flow.was_read(offset, n as u64);
                 flow.took(n as u64);
-                self.lent_moved(flow, Side::Source, n);
+                flow.lent_moved(Side::Source, n);
                 Ok(())
             }
             Err(Errno::EAGAIN) if polled => Err(match flow.is_at_a_mark() {
@@ -295,7 +276,7 @@ impl Splice {
                 self.moved = true;
                 flow.to.advance(n as u64);
                 flow.gave(n as u64);
-                self.lent_moved(flow, Side::Sink, n);
+                flow.lent_moved(Side::Sink, n);
                 Verdict::Moved(n as u64)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
@@ -361,7 +342,8 @@ impl Splice {
                 self.moved = true;
                 self.doubts = 0;
                 self.between.moved(n);
-                self.each_lent(flow, |lent, from, to| lent.moved(n, from, to));
+                flow.lent_moved(Side::Source, n);
+                flow.lent_moved(Side::Sink, n);
                 flow.carried(n as u64)
             }
             Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
@@ -394,11 +376,8 @@ impl Splice {
     }
 }
 
-impl Step for Splice {
-    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        if could_wait(flow) && flow.has_next && self.held() == 0 {
-            return Verdict::Declined(COULD_WAIT.into());
-        }
+impl Splice {
+    fn turn(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.through |= flow.sink_could_wait();
         if !self.through {
             return self.direct(flow);
@@ -415,6 +394,22 @@ impl Step for Splice {
         }
         self.flush(flow)
     }
+}
+
+impl Step for Splice {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let holds = self.held() > 0;
+        if could_wait(flow) && flow.has_next && !holds {
+            return Verdict::Declined(COULD_WAIT.into());
+        }
+        if self.crowded && flow.has_next && !holds {
+            return Verdict::Declined(LITTLE.into());
+        }
+        match self.turn(flow) {
+            Verdict::Blocked(Side::Sink) => self.widen(flow),
+            verdict => verdict,
+        }
+    }
 
     fn held(&self) -> u64 {
         let private = self.private.as_ref().map_or(0, Kept::held);
@@ -427,7 +422,6 @@ impl Step for Splice {
         }
         self.between.rest();
         self.spill = Spill::default();
-        self.lent.iter_mut().flatten().for_each(pipe::Lent::rest);
     }
 
     fn strand(&mut self) -> Option<Stranded> {
@@ -469,9 +463,6 @@ impl Step for Splice {
     fn finish(&mut self, flow: &mut Flow<'_>) {
         if std::mem::take(&mut self.announced) {
             flow.nothing_follows();
-        }
-        for lent in self.lent.iter_mut().filter_map(Option::take) {
-            lent.give_back(flow.source_fd(), flow.sink_fd());
         }
     }
 

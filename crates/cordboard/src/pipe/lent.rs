@@ -94,6 +94,21 @@ impl Lent {
         }
     }
 
+    /// Twice as large, whatever others have: its slots are used up by little. `false`
+    /// if it is no larger then.
+    pub(crate) fn widen(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> bool {
+        let (fd, now) = (self.of(source, sink), self.now);
+        if now < LARGEST && capacity(fd) == now {
+            resize(fd, &mut self.now, 2 * now, &mut self.share);
+        }
+        self.now > now
+    }
+
+    /// The capacity that its owner has given it.
+    pub(crate) fn before(&self) -> usize {
+        self.before
+    }
+
     /// The capacity, as far as is known without a call.
     pub(crate) fn capacity(&self) -> usize {
         self.now

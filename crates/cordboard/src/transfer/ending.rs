@@ -93,6 +93,7 @@ impl Transfer<'_> {
         if let Some((_, path)) = &mut self.current {
             path.finish(&mut self.flow);
         }
+        self.flow.give_pipes_back();
         if let Err(errno) = self.flow.trim() {
             verdict.fail(Side::Sink, errno);
         }

@@ -345,6 +345,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
             && !sink.facts().append,
         in_place: false,
         room: None,
+        lent: Default::default(),
         backend: Backend::default(),
         stages: Stages::default(),
         writer: Writer::of(&sink),

@@ -265,6 +265,7 @@ impl Transfer<'_> {
             && !path.holds()
         {
             path.rest();
+            self.flow.lent.rest();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use rustix::pipe::SpliceFlags;
 
+use super::super::lent::sparsely_filled;
 use super::super::{Flow, Verdict, stream};
 use super::Splice;
 use crate::endpoint::{Kind, Side};
@@ -67,6 +68,28 @@ impl Splice {
             }
             Err(errno) if errno.is_refusal() => Err(Verdict::Blocked(Side::Source)),
             Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
+        }
+    }
+}
+
+/// A pipe whose slots are used up by less than this part of its capacity is written to.
+const FILLED: usize = 8;
+
+impl Splice {
+    /// The sink takes nothing. If it is a pipe whose slots are used up by little, it
+    /// gets more of them.
+    pub(super) fn widen(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let blocked = Verdict::Blocked(Side::Sink);
+        if !flow.sink.kind().is_pipe() {
+            return blocked;
+        }
+        let Some((there, capacity)) = sparsely_filled(flow) else {
+            return blocked;
+        };
+        self.crowded |= there < capacity / FILLED;
+        match flow.widen_sink() {
+            true => Verdict::Moved(0),
+            false => blocked,
         }
     }
 }

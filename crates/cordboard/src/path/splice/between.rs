@@ -77,8 +77,7 @@ impl Splice {
         if self.between.without {
             return None;
         }
-        let lent = self.lent[1].as_ref().map(pipe::Lent::capacity);
-        let room = match room(flow, lent) {
+        let room = match room(flow, flow.lent.sink_capacity()) {
             Ok(0) => return Some(Err(Verdict::Blocked(Side::Sink))),
             Ok(room) => room,
             // Without a reader too, which the call says that takes nothing.
@@ -98,7 +97,7 @@ impl Splice {
             Ok(n @ 1..) => {
                 self.doubts = 0;
                 flow.took(n as u64);
-                self.lent_moved(flow, Side::Source, n);
+                flow.lent_moved(Side::Source, n);
                 Some(Ok(()))
             }
             Err(Errno::EINTR) => Some(Err(flow.was_interrupted(Side::Source))),
