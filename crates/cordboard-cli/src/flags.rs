@@ -1,10 +1,11 @@
 //! The one table of flags: help, man pages and completions are made from it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cordboard::{PathName, Sparse};
 
@@ -24,6 +25,7 @@ An endpoint is one of:
   unix-dgram:PATH             UNIX datagrams
   unix-seqpacket:PATH         UNIX sequenced packets
   unix-seqpacket-listen:PATH  the same, accepted there
+
 The name of an existing file always means that file; - is the exception. A
 socket's file that no socket is bound to any more is replaced; one that is in
 use is an error (EADDRINUSE).";
@@ -313,10 +315,12 @@ pub struct Paths {
     pub block: Option<NonZeroUsize>,
     /// Use only these paths: clone, direct, copy_file_range, sendfile,
     /// splice, datagram, read/write
-    #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = path)]
+    #[arg(long, value_name = "PATH", value_delimiter = ',')]
+    #[arg(value_parser = Word, hide_possible_values = true)]
     pub route: Vec<PathName>,
     /// Do not use these paths
-    #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = path)]
+    #[arg(long, value_name = "PATH", value_delimiter = ',')]
+    #[arg(value_parser = Word, hide_possible_values = true)]
     pub without: Vec<PathName>,
     /// A snapshot: later writes to the source, or to a file that feeds it,
     /// cannot show in the sink
@@ -390,6 +394,28 @@ impl From<When> for Sparse {
             When::Always => Sparse::Always,
             When::Never => Sparse::Never,
         }
+    }
+}
+
+/// The parser of a path's name, which also tells completions of all names.
+#[derive(Clone)]
+struct Word;
+
+impl TypedValueParser for Word {
+    type Value = PathName;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        word: &OsStr,
+    ) -> Result<PathName, clap::Error> {
+        path.parse_ref(command, arg, word)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = PathName::ALL.iter().map(|path| path.name());
+        Some(Box::new(names.map(PossibleValue::new)))
     }
 }
 

@@ -257,6 +257,47 @@ fn help_man_pages_and_completions() {
     call(["man", "nonsense"]).fails(2, &["neither"]);
 }
 
+/// roff joins a line to the one before, unless it begins with a blank.
+#[test]
+fn no_line_of_a_man_page_runs_into_a_list() {
+    for page in ["", "splice", "copy", "cat", "play", "explain"] {
+        let words = ["man", page];
+        let words = words.iter().filter(|word| !word.is_empty());
+        let text = text(&call(words));
+        let (_, extra) = text.split_once(".SH EXTRA").unwrap();
+        let lines: Vec<&str> = extra.lines().collect();
+        for pair in lines.windows(2) {
+            let joins = !pair[1].is_empty() && !pair[1].starts_with([' ', '.']);
+            assert!(!(pair[0].starts_with(' ') && joins), "man {page}: {pair:?}");
+        }
+    }
+}
+
+#[test]
+fn completions_offer_the_paths() {
+    let names: Vec<&str> = (cordboard::PathName::ALL.iter())
+        .map(|path| path.name())
+        .collect();
+    let script = text(&call(["completions", "bash"]));
+    let mut lines = script.lines();
+    let mut offered = 0;
+    while lines.any(|line| {
+        [" --route)", " --without)"]
+            .iter()
+            .any(|option| line.ends_with(option))
+    }) {
+        let offer = format!("compgen -W \"{}\"", names.join(" "));
+        let line = lines.next().unwrap();
+        assert!(line.contains(&offer), "{line}");
+        offered += 1;
+    }
+    // Of splice, copy, cat, play and explain.
+    assert_eq!(offered, 10);
+    // All are said with --route, once.
+    let help = text(&call(["splice", "--help"]));
+    assert!(!help.contains("possible values: clone"), "{help}");
+}
+
 #[test]
 fn a_closed_standard_output_is_an_error() {
     for words in ["explain /dev/zero /dev/null", "completions bash", "man cat"] {
