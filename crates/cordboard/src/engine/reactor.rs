@@ -443,7 +443,7 @@ impl Reactor {
         for event in events.iter() {
             let (data, flags) = (event.data, event.flags);
             if data == BELL {
-                self.station.inbox().bell().clear();
+                let _ = self.station.inbox().bell().clear();
                 continue;
             }
             let (id, role) = Role::from_token(data);

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{Errno as Refused, IoSlice};
+use rustix::io::{Errno as Refused, IoSlice, IoSliceMut};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{Stamp, again, beyond};
@@ -49,8 +49,8 @@ impl Bell {
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
-    /// `EPERM`, `ENOSYS`, or another errno: a filter refuses to make it or to
-    /// write to it.
+    /// `EPERM`, `ENOSYS`, or another errno: a filter refuses to make it, to write
+    /// to it or to read it.
     pub(crate) fn new() -> Result<Bell, Errno> {
         match Bell::event() {
             Err(errno) if errno.is_refusal() => Bell::pipe(),
@@ -95,7 +95,8 @@ impl Bell {
         };
         // If it could not be rung, a thread would wait for it for ever.
         strike(bell.ends.writer())?;
-        bell.clear();
+        // If it could not be read, a thread would find it rung for ever.
+        bell.clear()?;
         Ok(bell)
     }
 
@@ -122,14 +123,24 @@ impl Bell {
     }
 
     /// Silent until it is rung again.
-    pub(crate) fn clear(&self) {
-        while identity(self.ends.reader()) == Some(self.id) && self.read_some() {}
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`, `ENOSYS`, or another errno: a filter refuses to read it. It may stay
+    /// rung, and is not to be waited for any more.
+    pub(crate) fn clear(&self) -> Result<(), Refused> {
+        while identity(self.ends.reader()) == Some(self.id) && self.read_some()? {}
+        Ok(())
     }
 
     /// True if there may be more.
-    fn read_some(&self) -> bool {
+    fn read_some(&self) -> Result<bool, Refused> {
         let mut rings = [0; 512];
-        rustix::io::read(self.ends.reader(), &mut rings) == Ok(rings.len())
+        match hear(self.ends.reader(), &mut rings) {
+            Ok(heard) => Ok(heard == rings.len()),
+            Err(Refused::AGAIN) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Its numbers are still its own, as far as can be told.
@@ -161,6 +172,17 @@ fn strike(bell: BorrowedFd<'_>) -> Result<(), Refused> {
         done => done,
     }
     .map(drop)
+}
+
+/// `read(2)`; `readv(2)`, where a filter refuses that. One may also say that it was
+/// interrupted.
+fn hear(bell: BorrowedFd<'_>, rings: &mut [u8]) -> Result<usize, Refused> {
+    match again(|| rustix::io::read(bell, &mut *rings)) {
+        Err(errno) if Errno::from(errno).is_refusal() => {
+            rustix::io::readv(bell, &mut [IoSliceMut::new(rings)])
+        }
+        done => done,
+    }
 }
 
 impl Ends {
@@ -214,7 +236,7 @@ mod tests {
             assert!(!is_rung(&bell) && bell.is_here());
             assert!((0..5000).all(|_| bell.ring()));
             assert!(is_rung(&bell));
-            bell.clear();
+            bell.clear().unwrap();
             assert!(!is_rung(&bell));
         }
     }
@@ -246,6 +268,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn without_read_it_is_cleared_or_is_not_made() {
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            testkit::refuse::apart(|| {
+                testkit::refuse::refuse(&[libc::SYS_read], errno);
+                let bell = Bell::new().unwrap();
+                assert!(bell.ring() && is_rung(&bell));
+                assert!(bell.clear().is_ok() && !is_rung(&bell));
+                testkit::refuse::refuse(&[libc::SYS_readv], errno);
+                assert!(bell.ring());
+                assert_eq!(
+                    bell.clear().map_err(Errno::from),
+                    Err(Errno::from_raw(errno))
+                );
+                for make in [Bell::new, Bell::distinct] {
+                    assert_eq!(make().err(), Some(Errno::from_raw(errno)));
+                }
+            });
+        }
+    }
+
     /// Whatever its numbers are by now is neither read nor written nor closed.
     #[test]
     fn what_has_its_number_is_left_alone() {
@@ -260,7 +303,7 @@ mod tests {
                 });
                 assert!(!bell.ring());
                 rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
-                bell.clear();
+                assert!(bell.clear().is_ok());
                 let untouched = rustix::fs::tell(&file) == Ok(0);
                 drop(bell);
                 let open = |number: &i32| {

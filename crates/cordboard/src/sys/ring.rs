@@ -158,7 +158,7 @@ impl Uring {
     pub(crate) fn enter(&mut self, wait: bool) -> Result<(), Errno> {
         if self.heard.take() {
             // Before anything is looked at: what comes after it rings again.
-            self.bell.clear();
+            let _ = self.bell.clear();
         }
         let idle = self.queued.is_empty() && {
             let queue = self.ring.submission();
@@ -192,7 +192,7 @@ impl Uring {
         if super::poll_for(&mut bell, Some(&MOMENT)).is_err() {
             let _ = rustix::thread::nanosleep(&MOMENT);
         }
-        self.bell.clear();
+        let _ = self.bell.clear();
     }
 
     /// It is never entered again, and keeps what the kernel has in hand.

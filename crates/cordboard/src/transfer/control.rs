@@ -22,7 +22,8 @@ use crate::sys::Bell;
 pub struct Control {
     shared: Arc<Shared>,
     interrupting: bool,
-    /// The wake-up's numbers are other files where the transfer runs.
+    /// The wake-up's numbers are other files where the transfer runs, or it cannot
+    /// be read there.
     deaf: bool,
 }
 
@@ -43,7 +44,8 @@ impl Control {
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the wake-up was to be
     /// had. `EPERM`, `ENOSYS`, or what else a filter says: `pipe2(2)` and
-    /// `eventfd2(2)` are refused, or `write(2)` and `writev(2)`.
+    /// `eventfd2(2)` are refused, or `write(2)` and `writev(2)`, or `read(2)` and
+    /// `readv(2)`.
     pub fn new() -> Result<Control, Errno> {
         Ok(Control::with(Some(Bell::distinct()?)))
     }
@@ -131,13 +133,16 @@ impl Control {
         (!hears && !self.interrupting).then_some(LOOK)
     }
 
-    pub(crate) fn clear_wake(&self) {
+    pub(crate) fn clear_wake(&mut self) {
         // Once cancelled it stays readable, for every transfer that shares it.
         if self.is_cancelled() {
             return;
         }
-        if let Some(bell) = &self.shared.wake {
-            bell.clear();
+        // It would wake for nothing from here on, and no idle limit would end that.
+        if let Some(bell) = &self.shared.wake
+            && bell.clear().is_err()
+        {
+            self.deaf = true;
         }
         // A cancel that came in between: its wake-up was for all who share it.
         if self.is_cancelled() {

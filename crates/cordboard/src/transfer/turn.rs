@@ -257,7 +257,7 @@ impl Course {
         clock: &mut dyn Clock,
     ) -> Next {
         if awake.woken
-            && let Some(control) = &transfer.control
+            && let Some(control) = &mut transfer.control
         {
             control.clear_wake();
         }

@@ -1,6 +1,7 @@
 //! What threads wake each other by, refused.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 
 use super::{into_a_file, refuse};
 use crate::common::{From, any, has_rings, only, watchdog};
@@ -42,8 +43,38 @@ fn a_control_without_a_descriptor() {
     }
 }
 
+/// It stays rung: a transfer that went on waiting for it would be awake for ever,
+/// and never idle.
+#[test]
+fn a_wake_up_that_cannot_be_read() {
+    let _dog = watchdog("a_wake_up_that_cannot_be_read");
+    let name = "a transfer without read(2)";
+    if needs::missing(name, &[Need::Splice]) {
+        return;
+    }
+    let calls = [libc::SYS_read, libc::SYS_readv];
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        let [(source, _feed), (_end, sink)] = [(); 2].map(|()| std::io::pipe().unwrap());
+        let (report, made) = apart(|| {
+            let control = cordboard::Control::new().unwrap();
+            refuse(&calls, errno);
+            control.wake();
+            let request = Request {
+                idle: Some(std::time::Duration::from_millis(1)),
+                ..only(&[PathName::Splice])
+            };
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let report = transfer.control(&control).run().report;
+            (report, cordboard::Control::new())
+        });
+        assert_eq!((report.ended, report.written), (Ended::Idle, 0));
+        assert_eq!(made.err(), Some(errno));
+    }
+}
+
 /// An engine's threads wake each other by a descriptor: without eventfds by a
-/// pipe, without `write(2)` by `writev(2)`, and otherwise there is none.
+/// pipe, without `write(2)` by `writev(2)`, and otherwise there is none. Nor is
+/// there one if the descriptor cannot be read.
 #[test]
 fn an_engine_that_cannot_be_woken() {
     let _dog = watchdog("an_engine_that_cannot_be_woken");
@@ -54,6 +85,7 @@ fn an_engine_that_cannot_be_woken() {
     let not = [
         &[libc::SYS_eventfd2, libc::SYS_pipe2][..],
         &[libc::SYS_write, libc::SYS_writev],
+        &[libc::SYS_read, libc::SYS_readv],
     ];
     for errno in [Errno::EPERM, Errno::ENOSYS] {
         for calls in &works {

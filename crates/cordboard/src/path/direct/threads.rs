@@ -205,7 +205,7 @@ impl Ring for ByThreads {
             if wait && self.is_to_be_told() {
                 self.wait()?;
             }
-            self.files.bell.clear();
+            let _ = self.files.bell.clear();
             told.append(&mut self.shared.state().told);
             if !(wait && told.is_empty() && self.is_to_be_told()) {
                 return Ok(());
