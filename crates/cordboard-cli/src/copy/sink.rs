@@ -201,9 +201,13 @@ impl Job {
             true => Ok(endpoint::is_kept_alias(files.0, files.1)),
             false => endpoint::is_alias(files.0, files.1, (source, to)),
         };
-        if id(&stat) == id(from) || alias()? {
+        let left = match id(&stat) == id(from) {
+            true => Some("nothing was written"),
+            false => alias()?,
+        };
+        if let Some(left) = left {
             return Err(endpoint::one_file(to.shown(), source)
-                .help("nothing was written: copy it to another name")
+                .help(format!("{left}: copy it to another name"))
                 .into());
         }
         if self.append {

@@ -3,8 +3,11 @@
 //! device numbers differ. Or a loop device, and the file that it shows. Emptying the
 //! sink empties the source, and a copy that is appended to its source has no end.
 
+use std::collections::hash_map::RandomState;
 use std::fmt::Display;
+use std::hash::BuildHasher;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use cordboard::{Errno, Side};
 use rustix::fs::{
@@ -18,9 +21,22 @@ use crate::removal::id;
 use crate::signals::{again, go_on};
 use crate::stat::{kind, times};
 
-/// How much earlier a sink's time is for a moment: more than what any file system
-/// rounds off.
+/// How much earlier a sink's time is for a moment, at least.
 const EARLIER: i64 = 1 << 20;
+/// More than what any file system rounds a time to, in seconds.
+const ROUNDED: i64 = 4;
+/// More than the time between two moments that the clock of files knows: a tick
+/// (`current_time`, fs/inode.c).
+const TICK: Duration = Duration::from_millis(11);
+const SECOND: Duration = Duration::from_secs(1);
+/// How often something is done again that another process came between.
+const TRIES: usize = 16;
+
+/// What there is to say of a sink that is the source, and is left as it is.
+pub type Left = &'static str;
+const UNCHANGED: Left = "nothing was written";
+/// As of a file of another user, whose time nobody else can put back.
+const TOUCHED: Left = "nothing was written, though it has the present time now";
 
 /// A file that is open, and what it was when it was looked at.
 pub type Looked<'a> = (BorrowedFd<'a>, &'a Stat);
@@ -37,9 +53,11 @@ pub fn same_contents(
     let (from, to) = same_file(source, source_shown, sink, sink_shown)?;
     let files = ((source, &from), (sink, &to));
     match is_alias(files.0, files.1, (&source_shown, &sink_shown))? {
-        true => Err(one_file(sink_shown, &source_shown)
-            .help("it has two device numbers; nothing was written: take another name")),
-        false => Ok(from),
+        Some(left) => {
+            let help = format!("it has two device numbers; {left}: take another name");
+            Err(one_file(sink_shown, &source_shown).help(help))
+        }
+        None => Ok(from),
     }
 }
 
@@ -56,7 +74,7 @@ pub fn not_onto_itself(
     let (Ok(from), Ok(to)) = (fstat(source), fstat(sink)) else {
         return Ok(());
     };
-    if !is_kept_alias((source, &from), (sink, &to)) {
+    if is_kept_alias((source, &from), (sink, &to)).is_none() {
         return Ok(());
     }
     let text = format!("it is the source too, {source_shown}, which would grow for ever");
@@ -70,8 +88,8 @@ pub fn not_onto_itself(
 /// Whether the source changes as the sink does, which keeps its contents, since
 /// they are appended to. It gets no other length, because another process may append
 /// to it too: what no time shows is not found.
-pub fn is_kept_alias(source: Looked<'_>, sink: Looked<'_>) -> bool {
-    alike(source, sink).is_some_and(|to| by_some_time(source, sink, &to) == Some(true))
+pub fn is_kept_alias(source: Looked<'_>, sink: Looked<'_>) -> Option<Left> {
+    by_some_time(source, sink, &alike(source, sink)?).ok()?
 }
 
 /// Whether the source changes as the sink does. Asked only of files on two file
@@ -80,26 +98,26 @@ pub fn is_alias(
     source: Looked<'_>,
     sink: Looked<'_>,
     (source_shown, sink_shown): (&dyn Display, &dyn Display),
-) -> Result<bool, Problem> {
+) -> Result<Option<Left>, Problem> {
     if is_behind(source, sink) {
-        return Ok(true);
+        return Ok(Some(UNCHANGED));
     }
     let Some(to) = alike(source, sink) else {
-        return Ok(false);
+        return Ok(None);
     };
     let by_time = by_some_time(source, sink, &to);
-    if by_time == Some(true) {
-        return Ok(true);
+    if let Ok(Some(left)) = by_time {
+        return Ok(Some(left));
     }
     let (source, sink) = (source.0, sink.0);
     if is_sealed(sink) {
-        return Ok(false);
+        return Ok(None);
     }
     // A server may agree to a time and leave it as it was.
     by_length(source, sink, &to).or_else(|errno| {
         go_on()?;
-        if by_time.is_some() {
-            return Ok(false);
+        if by_time.is_ok() {
+            return Ok(None);
         }
         let errno = Errno::from(errno);
         let text = format!("it may be the same file as the source, {source_shown}: {errno} asking");
@@ -156,38 +174,66 @@ pub fn is_directory_alias(source: Looked<'_>, directory: Looked<'_>) -> bool {
     let found = of_one_time(FileType::Directory, source, directory);
     found.is_some_and(|(_, to)| {
         let set = |times: &Timestamps| utimensat(here, c".", times, AtFlags::empty());
-        by_time((there, here), &to, set) == Some(true)
+        by_time((there, here), &to, set) == Ok(true)
     })
 }
 
+/// That it is unknown, because the sink's time can be set by its owner only, or is
+/// not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Unknown;
+
 /// By an earlier time, or by the present one, which what is written next sets too.
-fn by_some_time(source: Looked<'_>, sink: Looked<'_>, to: &Now) -> Option<bool> {
-    by_own_time(source, sink, to).or_else(|| by_present_time(source, sink, to))
+fn by_some_time(source: Looked<'_>, sink: Looked<'_>, to: &Now) -> Result<Option<Left>, Unknown> {
+    let fds = (source.0, sink.0);
+    match by_time(fds, to, |times| futimens(sink.0, times)) {
+        Ok(found) => Ok(found.then_some(UNCHANGED)),
+        Err(Unknown) => {
+            let found = by_present_time(fds, to);
+            // Its owner may.
+            let kept = put_back(fds.0, || futimens(sink.0, &to.times));
+            Ok(found?.then_some(if kept { UNCHANGED } else { TOUCHED }))
+        }
+    }
 }
 
-fn by_own_time(source: Looked<'_>, (sink, _): Looked<'_>, to: &Now) -> Option<bool> {
-    by_time((source.0, sink), to, |times| futimens(sink, times))
-}
-
-/// Whether the source's time is earlier as the sink's is. `None`: that is unknown,
-/// because the sink's time can be set by its owner only, or is not kept.
+/// Whether the source's time is earlier as the sink's is. It is earlier by what no
+/// other process has reason to choose: another command may ask at the same time, and
+/// the source be its sink. Twice, since the other may hand on the time that it finds
+/// (`-p`).
 fn by_time(
-    (source, sink): (BorrowedFd<'_>, BorrowedFd<'_>),
+    fds: (BorrowedFd<'_>, BorrowedFd<'_>),
     to: &Now,
     set: impl Fn(&Timestamps) -> rustix::io::Result<()>,
-) -> Option<bool> {
-    let mut earlier = to.times.clone();
-    let second = &mut earlier.last_modification.tv_sec;
-    *second = second.saturating_sub(EARLIER);
-    again(|| set(&earlier)).ok()?;
-    let moved = moved((source, sink), to);
-    put_back(source, || set(&to.times));
-    moved
+) -> Result<bool, Unknown> {
+    let mut found = false;
+    for _ in 0..TRIES {
+        let mut earlier = to.times.clone();
+        let second = &mut earlier.last_modification.tv_sec;
+        *second = second.saturating_sub(EARLIER + random(1 << 20) * ROUNDED);
+        again(|| set(&earlier)).map_err(|_| Unknown)?;
+        let (moved, here) = moved(fds, to);
+        // Nobody else's is replaced.
+        if here.is_some() && now(fds.1).ok().map(|now| now.second()) == here {
+            put_back(fds.0, || set(&to.times));
+        }
+        match moved {
+            Moved::To { .. } if found => return Ok(true),
+            Moved::To { .. } => found = true,
+            Moved::Not => return Ok(false),
+            Moved::Unknown => break,
+            // Of two that another process changes meanwhile, one may be the other.
+            Moved::Disturbed => {}
+        }
+    }
+    Err(Unknown)
 }
 
 /// The same for whoever may write to the sink, and does not own it: the present time
-/// can be set (utimensat(2)), and not the one before.
-fn by_present_time((source, _): Looked<'_>, (sink, _): Looked<'_>, to: &Now) -> Option<bool> {
+/// can be set (utimensat(2)), and not the one before. Another process may set the
+/// source's at the same moment, and is not there at the next ones.
+fn by_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result<bool, Unknown> {
+    const MOMENTS: usize = 3;
     let present = Timespec {
         tv_sec: 0,
         tv_nsec: UTIME_NOW,
@@ -196,30 +242,89 @@ fn by_present_time((source, _): Looked<'_>, (sink, _): Looked<'_>, to: &Now) -> 
         last_access: present,
         last_modification: present,
     };
-    again(|| futimens(sink, &present)).ok()?;
-    moved((source, sink), to)
-}
-
-/// Whether the source's time has become what the sink's has. `None`: that is the same
-/// second as before.
-fn moved((source, sink): (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Option<bool> {
-    let (there, here) = (now(source), now(sink));
-    let (there, here) = (there.ok()?.second(), here.ok()?.second());
-    (here != to.second()).then_some(there == here)
-}
-
-/// Whether the source is a byte longer as the sink is. What is written past their
-/// end between two of these calls would be lost.
-fn by_length(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, to: &Now) -> rustix::io::Result<bool> {
-    let is_long = |fd| now(fd).is_ok_and(|now| now.size == to.size + 1);
-    again(|| ftruncate(sink, to.size + 1))?;
-    let found = is_long(source);
-    if is_long(sink) {
-        put_back(source, || ftruncate(sink, to.size));
+    let mut moments = 0;
+    for _ in 0..TRIES {
+        again(|| futimens(fds.1, &present)).map_err(|_| Unknown)?;
+        let (moved, _) = moved(fds, to);
+        moments += usize::from(matches!(moved, Moved::To { .. }));
+        match moved {
+            Moved::To { .. } if moments == MOMENTS => return Ok(true),
+            Moved::To { exactly: true } | Moved::Disturbed => std::thread::sleep(TICK),
+            // A server may round it.
+            Moved::To { exactly: false } => std::thread::sleep(SECOND),
+            Moved::Not => return Ok(false),
+            Moved::Unknown => break,
+        }
     }
-    // Its owner may.
-    put_back(source, || futimens(sink, &to.times));
-    Ok(found)
+    Err(Unknown)
+}
+
+/// Whether the source's time has become what the sink's has.
+#[derive(Debug, Clone, Copy)]
+enum Moved {
+    /// To the same second, or the same nanosecond.
+    To {
+        exactly: bool,
+    },
+    Not,
+    /// The sink's is in the same second as before.
+    Unknown,
+    /// Another process has changed the sink's meanwhile.
+    Disturbed,
+}
+
+/// Whether it has, and the second of the sink.
+fn moved((source, sink): (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> (Moved, Option<i64>) {
+    let (Ok(here), Ok(there), Ok(after)) = (now(sink), now(source), now(sink)) else {
+        return (Moved::Unknown, None);
+    };
+    let part = |now: &Now| now.times.last_modification.tv_nsec;
+    let moved = match here.second() {
+        second if second == to.second() => Moved::Unknown,
+        second if second != after.second() => Moved::Disturbed,
+        second if second != there.second() => Moved::Not,
+        _ => Moved::To {
+            exactly: part(&here) == part(&there),
+        },
+    };
+    (moved, Some(here.second()))
+}
+
+/// Whether the source is longer as the sink is: by a byte, and then by what no other
+/// process has reason to choose. What is written past their end between two of these
+/// calls would be lost.
+fn by_length(
+    source: BorrowedFd<'_>,
+    sink: BorrowedFd<'_>,
+    to: &Now,
+) -> rustix::io::Result<Option<Left>> {
+    const MOST: i64 = 1 << 12;
+    let mut kept = true;
+    let mut found = false;
+    for more in [1, 2 + random(MOST) as u64] {
+        let size = to.size + more;
+        let is_long = |fd| now(fd).is_ok_and(|now| now.size == size);
+        match again(|| ftruncate(sink, size)) {
+            Ok(()) => found = is_long(source),
+            // A byte more was allowed.
+            Err(_) if found => break,
+            Err(errno) => return Err(errno),
+        }
+        if is_long(sink) {
+            put_back(source, || ftruncate(sink, to.size));
+            // Its owner may.
+            kept = put_back(source, || futimens(sink, &to.times));
+        }
+        if !found {
+            return Ok(None);
+        }
+    }
+    Ok(Some(if kept { UNCHANGED } else { TOUCHED }))
+}
+
+/// Below this number.
+fn random(below: i64) -> i64 {
+    (RandomState::new().hash_one(()) % below as u64) as i64
 }
 
 /// Size and times of a file.
@@ -260,12 +365,14 @@ fn now(fd: BorrowedFd<'_>) -> rustix::io::Result<Now> {
     }
 }
 
-/// Also once a signal to stop has come, and the timer's signals after it. The
-/// kernel shall keep nothing of the source that was so for a moment.
-fn put_back(source: BorrowedFd<'_>, mut call: impl FnMut() -> rustix::io::Result<()>) {
-    const TRIES: usize = 16;
-    let _ = (0..TRIES).find(|_| call() != Err(rustix::io::Errno::INTR));
+/// Whether that was possible, also once a signal to stop has come, and the timer's
+/// signals after it. The kernel shall keep nothing of the source that was so for a
+/// moment.
+fn put_back(source: BorrowedFd<'_>, mut call: impl FnMut() -> rustix::io::Result<()>) -> bool {
+    let mut done = (0..TRIES).map(|_| call());
+    let done = done.find(|done| *done != Err(rustix::io::Errno::INTR));
     let _ = now(source);
+    done == Some(Ok(()))
 }
 
 /// A source that had bytes has none, now that the sink was emptied.
@@ -287,67 +394,4 @@ pub fn not_emptied(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-    use std::os::fd::AsFd;
-
-    use testkit::refuse::FTRUNCATE;
-
-    use super::*;
-
-    #[test]
-    fn a_source_that_was_emptied_with_the_sink_is_told_of() {
-        let file = tempfile::tempfile().unwrap();
-        let emptied = |before: &Stat| not_emptied(file.as_fd(), &"from", before, &"to");
-        let empty = fstat(&file).unwrap();
-        file.set_len(5).unwrap();
-        let before = fstat(&file).unwrap();
-        assert!(emptied(&before).is_ok() && emptied(&empty).is_ok());
-        file.set_len(0).unwrap();
-        let problem = emptied(&before).unwrap_err();
-        assert_eq!(problem.errno, Some(Errno::ENODATA));
-        assert!(
-            problem
-                .text
-                .contains("its contents were lost as to was emptied")
-        );
-        assert!(emptied(&empty).is_ok());
-    }
-
-    /// What another process appends meanwhile would be cut off with a byte that was
-    /// added.
-    #[test]
-    fn a_sink_that_keeps_its_contents_gets_no_other_length() {
-        let dirs = [std::env::temp_dir(), "/dev/shm".into()];
-        let files = dirs.map(|dir| tempfile::tempfile_in(dir).unwrap());
-        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
-        for file in &files {
-            file.set_len(5).unwrap();
-            file.set_modified(time).unwrap();
-        }
-        let looked = |file: &File| fstat(file).unwrap();
-        let [from, to] = [&files[0], &files[1]].map(looked);
-        if from.st_dev == to.st_dev {
-            return testkit::skip::here("there is one file system only");
-        }
-        for (keeps, owner, calls) in [(true, true, 0), (true, false, 0), (false, true, 2)] {
-            let mut found = None;
-            let ask = || {
-                if !owner {
-                    testkit::refuse::refuse(&[libc::SYS_utimensat], libc::EPERM);
-                }
-                let [source, sink] = [(files[0].as_fd(), &from), (files[1].as_fd(), &to)];
-                found = match keeps {
-                    true => Some(is_kept_alias(source, sink)),
-                    false => is_alias(source, sink, (&"from", &"to")).ok(),
-                };
-            };
-            let Some(made) = testkit::midst::at_each(&[FTRUNCATE], ask, || {}) else {
-                return testkit::skip::here("no seccomp_unotify(2) here");
-            };
-            assert_eq!((found, made), (Some(false), calls));
-            let now = looked(&files[1]);
-            assert_eq!((now.st_size, now.st_mtime), (5, 1_000_000_000));
-        }
-    }
-}
+mod tests;
