@@ -78,6 +78,7 @@ mod tests {
     fn an_alarm_that_was_set_before_outlasts_the_timer() {
         // The timer is the process's.
         assert!(testkit::child::in_a_child(|| {
+            DUE.store(0, Ordering::SeqCst);
             sys::set_timer(HOUR, Duration::ZERO);
             adopt();
             let none_yet = !is_to_stop(false);
@@ -99,6 +100,9 @@ mod tests {
     #[test]
     fn what_was_ignored_is_not_heeded() {
         assert!(testkit::child::in_a_child(|| {
+            // Other tests have installed the handlers.
+            HEEDED.store(false, Ordering::SeqCst);
+            DUE.store(0, Ordering::SeqCst);
             sys::ignore(libc::SIGALRM);
             sys::set_timer(HOUR, Duration::ZERO);
             adopt();
