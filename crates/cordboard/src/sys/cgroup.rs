@@ -1,0 +1,76 @@
+//! The memory that a control group leaves a process (cgroups(7)).
+
+use std::path::{Path, PathBuf};
+
+/// The least limit of the groups that this process is in, in bytes; `None` where
+/// there is none, or none can be read. Version 2 has `memory.max`, version 1
+/// `memory.limit_in_bytes`.
+pub(crate) fn memory_limit() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    least(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// As `/proc/self/cgroup` names the groups, below where they are mounted.
+fn least(mounted: &Path, groups: &str) -> Option<u64> {
+    groups.lines().filter_map(|line| of(mounted, line)).min()
+}
+
+/// The least limit of one group and those above it. In a container the path may be
+/// the host's, of which only the last ones are there.
+fn of(mounted: &Path, line: &str) -> Option<u64> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (parts.next()?, parts.next()?);
+    let (tops, name): (&[&str], _) = match controllers {
+        // Beside version 1 it is mounted below.
+        "" => (&["", "unified"], "memory.max"),
+        _ if controllers.split(',').any(|one| one == "memory") => {
+            (&["memory"], "memory.limit_in_bytes")
+        }
+        _ => return None,
+    };
+    let limits = tops.iter().flat_map(|top| {
+        let group: PathBuf = mounted.join(top).join(path.trim_start_matches('/'));
+        let top = mounted.join(top);
+        let above = group
+            .ancestors()
+            .take_while(|above| above.starts_with(&top));
+        let limits = above.filter_map(|above| {
+            // "max" is no number.
+            let limit = std::fs::read_to_string(above.join(name)).ok()?;
+            limit.trim().parse::<u64>().ok()
+        });
+        limits.collect::<Vec<_>>()
+    });
+    limits.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_of_all_groups_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let set = |group: &str, name: &str, limit: &str| {
+            let group = dir.path().join(group);
+            std::fs::create_dir_all(&group).unwrap();
+            std::fs::write(group.join(name), limit).unwrap();
+        };
+        let of = |groups: &str| least(dir.path(), groups);
+        let two = "0::/a/b\n";
+        assert_eq!(of(two), None);
+        set("a/b", "memory.max", "max\n");
+        assert_eq!(of(two), None);
+        set("a/b", "memory.max", "9000\n");
+        set("a", "memory.max", "8000\n");
+        assert_eq!(of(two), Some(8000));
+        // Of the host, which a container does not see.
+        assert_eq!(of("0::/a/elsewhere\n"), Some(8000));
+        let one = "5:cpu:/\n4:hugetlb,memory:/c\n0::/a/b\n";
+        set("memory/c", "memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(of(one), Some(8000));
+        set("memory", "memory.limit_in_bytes", "7000\n");
+        assert_eq!(of(one), Some(7000));
+        assert_eq!(of("5:cpu:/c\n"), None);
+    }
+}
