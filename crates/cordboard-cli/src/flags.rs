@@ -155,7 +155,9 @@ pub struct Copy {
     #[arg(value_name = "SRC", num_args = 1.., required = true, value_hint = ValueHint::AnyPath)]
     pub sources: Vec<PathBuf>,
     /// The file, or the directory, to copy them to; ./NAME or file:NAME for a
-    /// new file whose name is that of another endpoint, such as tcp:HOST:PORT
+    /// new file whose name is that of another endpoint, such as tcp:HOST:PORT.
+    /// A file of another user that may be SRC itself, shown by two file systems,
+    /// gets the present time, also where it is refused as that
     #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
     pub sink: PathBuf,
     /// Copy directories and their contents; symlinks are copied as symlinks,
