@@ -127,11 +127,11 @@ fn a_sink_without_a_connection_fails_at_the_first_byte() {
                 feed.write_all(b"bytes").unwrap();
                 let report = moved(how, &source.into(), &socket, &only(paths));
                 let what = format!("{name}, {how:?}, {waits}, {paths:?}: {report:?}");
-                assert_eq!(
-                    (report.ended, report.errno),
-                    (Ended::Error, Some(says)),
-                    "{what}"
-                );
+                assert_eq!(report.ended, Ended::Error, "{what}");
+                // Before Linux 6.5 pages have a call of their own, which says so
+                // (`smc_sendpage`, net/smc/af_smc.c).
+                let by_pages = name.starts_with("SMC") && report.errno == Some(Errno::EPIPE);
+                assert!(report.errno == Some(says) || by_pages, "{what}");
                 assert_eq!(
                     (report.failed, report.written),
                     (Some(Side::Sink), 0),
