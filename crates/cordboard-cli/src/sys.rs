@@ -326,12 +326,13 @@ pub fn started_with(number: RawFd) -> Result<BorrowedFd<'static>, rustix::io::Er
 /// quota (`close(2)`, NOTES).
 ///
 /// `EINTR` is one too: the descriptor is gone, and what its server had not taken by
-/// then is told to nobody.
+/// then is told to nobody. The C library does not make the call: that of musl hides
+/// `EINTR`.
 pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
     let number = fd.into_raw_fd();
     // SAFETY: the number was owned by `fd`, which has given it up; Linux frees
     // it whatever the call returns.
-    match unsafe { libc::close(number) } {
+    match unsafe { libc::syscall(libc::SYS_close, number) } {
         0 => Ok(()),
         _ => match std::io::Error::last_os_error().raw_os_error() {
             None => Ok(()),
