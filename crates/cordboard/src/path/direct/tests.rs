@@ -14,6 +14,10 @@ use testkit::refuse::{apart, refuse};
 
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 32;
+#[cfg(target_pointer_width = "64")]
+const SEEK: libc::c_long = libc::SYS_lseek;
+#[cfg(target_pointer_width = "32")]
+const SEEK: libc::c_long = libc::SYS__llseek;
 
 /// Carries a block out each time that it is waited for, or that it is asked, and none
 /// before.
@@ -108,7 +112,7 @@ fn blocks_are_waited_for_though_they_cannot_be_counted() {
             (direct.quiesce(flow), waited)
         };
         let (under_way, ended) = apart(|| {
-            refuse(&[libc::SYS_lseek], libc::EIO);
+            refuse(&[SEEK], libc::EIO);
             assert_eq!(direct.step(flow), failed);
             let under_way = left() as usize;
             (under_way, (!again).then(|| end(&mut direct, flow)))
