@@ -67,7 +67,7 @@ impl Kept {
 }
 
 /// One for all that are kept at a time: an end of a pipe of its own, which no
-/// other descriptor leads to. `None` where no descriptor is to be had for it.
+/// other descriptor leads to. `None` where no descriptor is available for it.
 fn witness() -> Option<Arc<Kept>> {
     let mut known = lock(|table| &table.witness);
     let there = Weak::upgrade(&known).filter(|one| one.fd().is_some());

@@ -326,7 +326,7 @@ pub fn started_with(number: RawFd) -> Result<BorrowedFd<'static>, rustix::io::Er
 /// quota (`close(2)`, NOTES).
 ///
 /// `EINTR` is one too: the descriptor is gone, and what its server had not taken by
-/// then is told to nobody. The C library does not make the call: that of musl hides
+/// then is not told. The C library does not make the call: that of musl hides
 /// `EINTR`.
 pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
     let number = fd.into_raw_fd();

@@ -188,10 +188,20 @@ fn release(description: &Arc<Description>) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{PipeReader, PipeWriter};
     use std::os::fd::AsFd;
 
     use super::*;
     use testkit::child;
+
+    /// A pipe whose reader asks, and whose flag is off.
+    fn asks() -> (super::super::Asked, PipeReader, PipeWriter) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let flags = sys::flags(reader.as_fd()).unwrap();
+        sys::set_flags(reader.as_fd(), flags | libc::O_ASYNC).unwrap();
+        let asked = super::super::asked(reader.as_fd(), writer.as_fd());
+        (asked.unwrap().expect("the source asks"), reader, writer)
+    }
 
     /// The host closes all descriptors while the flag is off, and has its own
     /// under their numbers: they keep their flags and stay open, and nobody is
@@ -199,11 +209,7 @@ mod tests {
     #[test]
     fn what_the_host_has_closed_is_left_alone() {
         assert!(child::in_a_child(|| {
-            let (reader, writer) = std::io::pipe().unwrap();
-            let flags = sys::flags(reader.as_fd()).unwrap();
-            sys::set_flags(reader.as_fd(), flags | libc::O_ASYNC).unwrap();
-            let asked = super::super::asked(reader.as_fd(), writer.as_fd());
-            let asked = asked.unwrap().expect("the source asks");
+            let (asked, reader, _writer) = asks();
             let kept = asked.first().fd().unwrap();
             let off = sys::flags(kept).unwrap();
             let (other, _feed) = std::io::pipe().unwrap();
@@ -224,11 +230,7 @@ mod tests {
     #[test]
     fn what_the_host_has_again_stays_open() {
         assert!(child::in_a_child(|| {
-            let (reader, writer) = std::io::pipe().unwrap();
-            let flags = sys::flags(reader.as_fd()).unwrap();
-            sys::set_flags(reader.as_fd(), flags | libc::O_ASYNC).unwrap();
-            let asked = super::super::asked(reader.as_fd(), writer.as_fd());
-            let asked = asked.unwrap().expect("the source asks");
+            let (asked, reader, writer) = asks();
             let number = asked.first().fd().unwrap().as_raw_fd();
             let here = child::inode(number);
             // Where the close does not reach.

@@ -35,13 +35,13 @@ impl Landing {
         }))
     }
 
-    /// Takes the stage out of the report: nobody has asked for it.
+    /// Takes the stage out of the report: the caller has not asked for it.
     pub fn hide(report: &mut Report) {
         report.stages.retain(|stage| stage.stage != NAME);
     }
 
-    /// Where so many bytes are; without a position, where they are if nobody else has
-    /// written to the sink, which had so many `before`.
+    /// Where so many bytes are; without a position, where they are if no other process
+    /// has written to the sink, which had so many `before`.
     pub fn ranges(&self, written: u64, before: u64) -> Vec<Range<u64>> {
         let known = self.lock().clone().unwrap_or_default();
         let all = known.iter().map(|range| range.end - range.start);

@@ -35,7 +35,7 @@ const TRIES: usize = 16;
 /// What there is to say of a sink that is the source, and is left as it is.
 pub type Left = &'static str;
 const UNCHANGED: Left = "nothing was written";
-/// As of a file of another user, whose time nobody else can put back.
+/// As of a file of another user, whose time only its owner can put back.
 const TOUCHED: Left = "nothing was written, though it has the present time now";
 
 /// A file that is open, and what it was when it was looked at.
@@ -213,7 +213,7 @@ fn by_time(
         *second = second.saturating_sub(EARLIER + random(1 << 20) * ROUNDED);
         again(|| set(&earlier)).map_err(|_| Unknown)?;
         let (moved, here) = moved(fds, to);
-        // Nobody else's is replaced.
+        // No other process's is replaced.
         if here.is_some() && now(fds.1).ok().map(|now| now.second()) == here {
             put_back(fds.0, || set(&to.times));
         }

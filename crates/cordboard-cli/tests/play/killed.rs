@@ -1,6 +1,5 @@
 //! Signals that end or stop the player while the terminal has its modes for keys.
 
-use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Child;
@@ -12,7 +11,7 @@ use rustix::termios::{InputModes, OptionalActions, tcgetattr, tcsetattr, tcsetpg
 
 use crate::common::*;
 use crate::film::*;
-use crate::steering::{at_terminal, job, modes};
+use crate::steering::{at_terminal, begun, job, modes};
 
 /// A film that goes on for hours.
 const SLOW: [&str; 4] = ["--frame", "3000", "--fps", "0.0001"];
@@ -26,7 +25,7 @@ fn without_core(child: &Child) {
     prlimit(Some(Pid::from_child(child)), Resource::Core, none).unwrap();
 }
 
-/// Whoever waits for it is told of the signal, as if it had no handler.
+/// The wait status names the signal, as if it had no handler.
 #[test]
 fn a_signal_that_ends_it_gives_the_terminal_back() {
     let film = Film::new(2 * FRAME);
@@ -80,8 +79,7 @@ fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
             // To take the foreground away from another does not stop who does it.
             on_output(libc::SIG_IGN);
             tcsetpgrp(&slave, pid).unwrap();
-            let film = File::options().write(true).open(&path).unwrap();
-            until("keys", || (modes(&slave) != before).then_some(()));
+            let film = begun(&path, &slave, before);
             tcsetpgrp(&slave, getpgrp()).unwrap();
             let mut theirs = tcgetattr(&slave).unwrap();
             if others {
@@ -121,8 +119,7 @@ fn the_key_that_quits_and_the_signals_that_stop_give_the_terminal_back() {
         without_core(&child);
         let pid = Pid::from_child(&child);
         tcsetpgrp(&slave, pid).unwrap();
-        let film = File::options().write(true).open(&path).unwrap();
-        until("keys", || (modes(&slave) != before).then_some(()));
+        let film = begun(&path, &slave, before);
         let keys = modes(&slave);
         let next = || {
             let next = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();

@@ -181,6 +181,13 @@ fn a_key_holds_the_video_and_lets_it_go_on() {
     }
 }
 
+/// Opens the film of a [job], which has taken the terminal once this returns.
+pub fn begun(film: &Path, slave: &File, before: LocalModes) -> File {
+    let film = File::options().write(true).open(film).unwrap();
+    until("keys", || (modes(slave) != before).then_some(()));
+    film
+}
+
 /// Plays at a terminal what comes from a FIFO, which this makes: it asks whose
 /// the terminal is once that is open.
 pub fn job(film: &Film, path: &Path, slave: &File) -> Command {
@@ -207,8 +214,7 @@ fn the_keys_are_still_heard_where_the_signal_stops_nothing() {
         setsid().unwrap();
         ioctl_tiocsctty(&slave).unwrap();
         let mut child = play.spawn().unwrap();
-        let film = File::options().write(true).open(&path).unwrap();
-        until("keys", || (modes(&slave) != before).then_some(()));
+        let film = begun(&path, &slave, before);
         let keys = modes(&slave);
         for by in [Signal::TSTP, Signal::USR1] {
             signal(child.id(), by);
@@ -254,8 +260,7 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
         let pid = Pid::from_child(&child);
         tcsetpgrp(&slave, pid).unwrap();
         // It does not ask whose the terminal is before that.
-        let film = File::options().write(true).open(&path).unwrap();
-        until("keys", || (modes(&slave) != before).then_some(()));
+        let film = begun(&path, &slave, before);
         let keys = modes(&slave);
         let next = || {
             waitpid(Some(pid), WaitOptions::UNTRACED)

@@ -146,7 +146,7 @@ impl Drop for Writer {
 }
 
 /// Both directions are shut down: no call on it blocks any more. `false` also where
-/// nobody tells: an error that there was not is worse than an end.
+/// a filter refuses to tell: an error that there was not is worse than an end.
 fn hung_up(fd: BorrowedFd<'_>) -> bool {
     poll_now(fd, PollFlags::empty()).is_ok_and(|shown| shown.shows(PollFlags::HUP) == Some(true))
 }

@@ -4,14 +4,14 @@
 use std::io::IoSlice;
 
 use rustix::event::PollFlags;
-use rustix::io::{Errno as Refused, ReadWriteFlags, pwritev2};
+use rustix::io::{ReadWriteFlags, pwritev2};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::Flow;
 use crate::endpoint::Kind;
 use crate::errno::Errno;
-use crate::pipe::NoWait;
-use crate::sys::{self, poll_now};
+use crate::pipe::{NoWait, is_ready, lacks_nowait};
+use crate::sys;
 
 /// What a blocking stream socket that polls writable is given.
 const PIECE: usize = 4096;
@@ -92,14 +92,12 @@ fn write(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
     if wait || flow.sink.facts().nonblocking {
         return Ok(rustix::io::write(sink, bytes)?);
     }
-    match pwritev2(sink, &[IoSlice::new(bytes)], HERE, ReadWriteFlags::NOWAIT) {
-        Err(
-            Refused::OPNOTSUPP | Refused::INVAL | Refused::NOSYS | Refused::PERM | Refused::ACCESS,
-        ) => {}
-        done => return Ok(done?),
+    let done = pwritev2(sink, &[IoSlice::new(bytes)], HERE, ReadWriteFlags::NOWAIT);
+    if !lacks_nowait(&done) {
+        return Ok(done?);
     }
-    let told = PollFlags::OUT | PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
-    if poll_now(sink, PollFlags::OUT).is_ok_and(|shown| shown.shows(told) == Some(false)) {
+    // One that has hung up gives an error.
+    if !is_ready(sink, PollFlags::OUT | PollFlags::HUP) {
         return Err(Errno::EAGAIN);
     }
     let piece = match flow.sink.kind().is_datagram() {

@@ -1,6 +1,6 @@
-//! The contents of a private pipe, or of a socket pair, for a sink that refuses pages, or could block
-//! on them: they are read out and written from memory. That needs no further
-//! descriptor, so it also works at the limit of open files.
+//! The contents of a private pipe, or of a socket pair, for a sink that refuses pages,
+//! or could block on them: they are read out and written from memory. That needs no
+//! further descriptor, so it also works at the limit of open files.
 
 use rustix::buffer::spare_capacity;
 

@@ -113,7 +113,7 @@ impl Splice {
         let apart = apart(source, sink);
         let (source, sink) = (*source, *sink);
         if known > WORTH_A_PIPE {
-            // Whoever is at the other end of a pipe gains by a larger one.
+            // The process at the other end of a pipe gains by a larger one.
             flow.lend_pipes(source.size.is_some());
         }
         if source.kind.is_pipe() && !apart {

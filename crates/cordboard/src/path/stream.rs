@@ -113,7 +113,7 @@ pub(super) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
 /// `None`: it is, or has bytes.
 fn is_hung_up(fd: BorrowedFd<'_>) -> Option<bool> {
     use rustix::event::PollFlags;
-    // Where nobody may be asked, a master's EIO says it.
+    // Where no call may ask, a master's EIO says it.
     poll_now(fd, PollFlags::IN).map_or(Some(true), |shown| shown.shows(PollFlags::HUP))
 }
 

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub(crate) use aside::{Aside, Unreadable, Way};
 pub(crate) use kept::Kept;
 pub(crate) use lent::Lent;
-pub(crate) use nowait::NoWait;
+pub(crate) use nowait::{NoWait, is_ready, lacks_nowait};
 pub(crate) use pool::{acquire, acquire_pair, release_pair};
 pub(crate) use socket_pair::SocketPair;
 

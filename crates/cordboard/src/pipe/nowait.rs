@@ -104,17 +104,8 @@ impl NoWait {
         Ok(rustix::io::write(fd, first)?)
     }
 
-    /// No such flag (`EINVAL` before Linux 4.13), no such call, or a filter
-    /// that does not know it.
     fn is_refused(&mut self, done: &rustix::io::Result<usize>) -> bool {
-        let refused = matches!(
-            done,
-            Err(Refused::OPNOTSUPP
-                | Refused::INVAL
-                | Refused::NOSYS
-                | Refused::PERM
-                | Refused::ACCESS)
-        );
+        let refused = lacks_nowait(done);
         if refused {
             self.means = Means::Twin;
         }
@@ -150,8 +141,17 @@ fn look_and_read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     Ok(rustix::io::read(fd, into)?)
 }
 
+/// A call by `RWF_NOWAIT` has found no such flag (`EINVAL` before Linux 4.13), no such
+/// call, or a filter that does not know it.
+pub(crate) fn lacks_nowait(done: &rustix::io::Result<usize>) -> bool {
+    matches!(
+        done,
+        Err(Refused::OPNOTSUPP | Refused::INVAL | Refused::NOSYS | Refused::PERM | Refused::ACCESS)
+    )
+}
+
 /// Ready at this moment, if only to give an error; `true` if that is unknown.
-fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+pub(crate) fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     let told = match flags.contains(PollFlags::OUT) {
         true => flags | PollFlags::ERR | PollFlags::NVAL,
         false => flags | PollFlags::ERR | PollFlags::NVAL | PollFlags::HUP,

@@ -9,14 +9,14 @@
 //! others. None has less than the kernel's default of 64 KiB.
 
 use std::convert::Infallible;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
 use super::left::Left;
 use super::{DEFAULT, Kept, LARGEST, OwnedPipe, SocketPair};
 use crate::errno::Errno;
-use crate::sys::{Known, PerProcess, Thread, number};
+use crate::sys::{Known, Lock, PerProcess, Thread, number};
 
 /// The capacity of the smallest pipe there is.
 const LEAST: usize = 4096;
@@ -61,11 +61,11 @@ impl Pool {
 }
 
 /// Idle ones, each with the thread that gave it back.
-struct Shelf<T>(Mutex<Vec<(T, Thread)>>);
+struct Shelf<T>(Lock<Vec<(T, Thread)>>);
 
 impl<T> Default for Shelf<T> {
     fn default() -> Shelf<T> {
-        Shelf(Mutex::default())
+        Shelf(Lock::default())
     }
 }
 
@@ -73,11 +73,7 @@ impl<T: Kept> Shelf<T> {
     /// The idle ones, if no other thread holds the lock: a lock inherited by
     /// fork may never be released, and a new pipe is cheap.
     fn lock(&self) -> Option<MutexGuard<'_, Vec<(T, Thread)>>> {
-        match self.0.try_lock() {
-            Ok(idle) => Some(idle),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.0.try_lock()
     }
 
     /// One that is kept, best such a one, under the numbers that it had.
@@ -267,6 +263,7 @@ fn max_size() -> usize {
 #[cfg(test)]
 mod tests {
     use std::os::fd::{AsFd, AsRawFd};
+    use std::sync::Mutex;
 
     use super::*;
 

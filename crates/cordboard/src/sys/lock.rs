@@ -19,7 +19,7 @@ pub struct Lock<T> {
 }
 
 impl<T> Lock<T> {
-    /// One that nobody holds.
+    /// One that is not held.
     pub fn new(value: T) -> Lock<T> {
         Lock {
             value: Mutex::new(value),
@@ -36,10 +36,8 @@ impl<T> Lock<T> {
         const SOON: Duration = Duration::from_micros(50);
         let mut tries = 0;
         loop {
-            match self.value.try_lock() {
-                Ok(held) => return Some(held),
-                Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
-                Err(TryLockError::WouldBlock) => {}
+            if let Some(held) = self.try_lock() {
+                return Some(held);
             }
             if !self.home.is_here() {
                 return None;
@@ -53,7 +51,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// What is in it, unless somebody holds it.
+    /// What is in it, unless it is held.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.value.try_lock() {
             Ok(held) => Some(held),
@@ -86,7 +84,7 @@ mod tests {
         assert_eq!(*count.lock().unwrap(), 4000);
     }
 
-    /// Another thread has it at the moment of the fork, or nobody has.
+    /// Another thread has it at the moment of the fork, or none has.
     #[test]
     fn a_child_does_not_wait_for_a_thread_that_it_does_not_have() {
         let lock = &Lock::new(7);

@@ -30,7 +30,7 @@ pub fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<us
 }
 
 fn older_poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usize> {
-    // Rounded up: too early is for nothing.
+    // Rounded up: a wait does not end early.
     let millis = |time: &Timespec| {
         let time = Duration::try_from(*time).unwrap_or_default();
         libc::c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)
@@ -119,9 +119,9 @@ fn by_epoll(fd: BorrowedFd<'_>, events: PollFlags) -> std::result::Result<PollFl
 }
 
 /// What `poll(2)` shows at this moment; where that is refused, as much of it as
-/// `select(2)` tells, and `epoll(7)` what that leaves open. With nothing to show, a signal that is pending makes it `EINTR`
-/// (`do_poll`, fs/select.c): that says nothing of the descriptor, and the call is made
-/// again.
+/// `select(2)` tells, and `epoll(7)` what that leaves open. With nothing to show, a
+/// signal that is pending makes it `EINTR` (`do_poll`, fs/select.c): that says nothing
+/// of the descriptor, and the call is made again.
 ///
 /// # Errors
 ///

@@ -22,7 +22,7 @@ pub(crate) fn read_across(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, 
     if rustix::fs::fcntl_getfl(fd)? & OFlags::RWMODE != OFlags::RDONLY {
         return Err(Errno::EBADF);
     }
-    // SAFETY: nobody else has `into` during the call.
+    // SAFETY: `into` is borrowed for the call alone.
     Ok(unsafe { take(fd, into.as_mut_ptr().cast(), into.len()) }?)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn is_over(fd: BorrowedFd<'_>) -> Option<bool> {
     }
     // SAFETY: the kernel may not write there either, and says so.
     let done = again(|| unsafe { take(fd, none, 1) });
-    // SAFETY: the mapping is ours, and nobody has a pointer into it.
+    // SAFETY: the mapping is ours, and no pointer into it is left.
     unsafe { libc::munmap(none, length) };
     match done.map_err(Errno::from) {
         // Or before a page that is gone.

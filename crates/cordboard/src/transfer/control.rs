@@ -138,7 +138,7 @@ impl Control {
         if self.is_cancelled() {
             return;
         }
-        // It would wake for nothing from here on, and no idle limit would end that.
+        // It would wake without a cause from here on, and no idle limit would end that.
         if let Some(bell) = &self.shared.wake
             && bell.clear().is_err()
         {

@@ -47,7 +47,7 @@ impl Transfer<'_> {
             return;
         };
         // The last close of a file may take a while, and so may one of a pipe,
-        // whose lock somebody else has.
+        // whose lock another process holds.
         drop(source);
         if !is_still(&sink, self.sink()) {
             std::mem::forget(sink);

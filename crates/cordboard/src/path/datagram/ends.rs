@@ -37,7 +37,7 @@ impl Credentials {
 /// and where another process that shares the socket has cleared it.
 pub(in crate::path) fn is_end(flow: &Flow<'_>, message: &Received) -> bool {
     match flow.source.kind() {
-        // If nobody tells (RLIMIT_NOFILE), no bytes are the end.
+        // If no call tells (RLIMIT_NOFILE), no bytes are the end.
         Kind::UnixSeqpacket => {
             !message.credentials && reading_was_shut_down(flow) != Some(false) && is_empty(flow)
         }
@@ -67,7 +67,7 @@ fn is_empty(flow: &Flow<'_>) -> bool {
     flow.source.kind() == Kind::UnixSeqpacket || sys::peek(fd, RecvFlags::DONTWAIT).is_err()
 }
 
-/// `None`: nobody tells.
+/// `None`: no call tells.
 fn reading_was_shut_down(flow: &Flow<'_>) -> Option<bool> {
     let shown = sys::poll_now(flow.source_fd(), PollFlags::RDHUP).ok()?;
     shown.shows(PollFlags::RDHUP | PollFlags::HUP)

@@ -43,6 +43,9 @@ pub(super) fn could_wait(flow: &Flow<'_>) -> bool {
     flow.sink_could_wait() || flow.source_could_wait()
 }
 
+/// A pipe whose slots are used up by less than this part of its capacity is written to.
+const FILLED: usize = 8;
+
 impl Splice {
     /// A source that was not polled. `Ok`: it can be spliced from all the same.
     ///
@@ -70,12 +73,7 @@ impl Splice {
             Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
         }
     }
-}
 
-/// A pipe whose slots are used up by less than this part of its capacity is written to.
-const FILLED: usize = 8;
-
-impl Splice {
     /// The sink takes nothing. If it is a pipe whose slots are used up by little, it
     /// gets more of them.
     pub(super) fn widen(&mut self, flow: &mut Flow<'_>) -> Verdict {
@@ -91,6 +89,27 @@ impl Splice {
             true => Verdict::Moved(0),
             false => blocked,
         }
+    }
+
+    /// The end, where the source is a terminal and was not recognised as one.
+    pub(super) fn source_says_eio(&self, flow: &mut Flow<'_>) -> Verdict {
+        match stream::end_of_pty(flow) {
+            Ok(_) => Verdict::Ended,
+            Err(errno) => self.source_failed(flow, errno),
+        }
+    }
+
+    /// The rest of the private pipe goes by copying.
+    pub(super) fn copies_the_rest(&mut self, errno: Errno) -> Verdict {
+        self.refused = Some(errno);
+        Verdict::Moved(0)
+    }
+
+    /// From now on nothing is claimed of the sink but for what is in hand.
+    pub(super) fn take_first(&mut self) {
+        // EMFILE: it goes on as before.
+        self.private = pipe::acquire(self.step).ok();
+        self.through = self.private.is_some();
     }
 }
 
@@ -108,22 +127,6 @@ pub(super) fn refuses_pages(errno: Errno) -> bool {
             | Errno::ENOMEM
             | Errno::ENOBUFS
     )
-}
-
-impl Splice {
-    /// The end, where the source is a terminal and was not recognised as one.
-    pub(super) fn source_says_eio(&self, flow: &mut Flow<'_>) -> Verdict {
-        match stream::end_of_pty(flow) {
-            Ok(_) => Verdict::Ended,
-            Err(errno) => self.source_failed(flow, errno),
-        }
-    }
-
-    /// The rest of the private pipe goes by copying.
-    pub(super) fn copies_the_rest(&mut self, errno: Errno) -> Verdict {
-        self.refused = Some(errno);
-        Verdict::Moved(0)
-    }
 }
 
 /// How many bytes the next step takes from a pipe. Into a place that is claimed
@@ -151,15 +154,6 @@ pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, V
             Ok(flow.claim_sink(step.min(there)))
         }
         Err(_) => Ok(step),
-    }
-}
-
-impl Splice {
-    /// From now on nothing is claimed of the sink but for what is in hand.
-    pub(super) fn take_first(&mut self) {
-        // EMFILE: it goes on as before.
-        self.private = pipe::acquire(self.step).ok();
-        self.through = self.private.is_some();
     }
 }
 

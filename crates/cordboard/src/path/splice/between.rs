@@ -77,7 +77,7 @@ impl Splice {
         if self.between.without {
             return None;
         }
-        let room = match room(flow, flow.lent.sink_capacity()) {
+        let room = match room(flow) {
             Ok(0) => return Some(Err(Verdict::Blocked(Side::Sink))),
             Ok(room) => room,
             // Without a reader too, which the call says that takes nothing.
@@ -101,11 +101,7 @@ impl Splice {
                 Some(Ok(()))
             }
             Err(Errno::EINTR) => Some(Err(flow.was_interrupted(Side::Source))),
-            // What it holds now may have come since the call.
-            Err(Errno::EAGAIN) if !holds_bytes(flow) || self.doubts < DOUBTS => {
-                self.doubts += u32::from(holds_bytes(flow));
-                Some(Err(Verdict::Blocked(Side::Source)))
-            }
+            Err(Errno::EAGAIN) if self.was_empty(flow) => Some(Err(Verdict::Blocked(Side::Source))),
             // A filter refuses it, no memory is available, or the next page cannot be
             // read, which a buffer tells.
             Ok(_) | Err(_) => {
@@ -113,6 +109,15 @@ impl Splice {
                 None
             }
         }
+    }
+
+    /// The source has said that it is empty, and is, or is believed: what it holds
+    /// now may have come since the call.
+    fn was_empty(&mut self, flow: &Flow<'_>) -> bool {
+        let holds = holds_bytes(flow);
+        let believed = !holds || self.doubts < DOUBTS;
+        self.doubts += u32::from(holds && believed);
+        believed
     }
 
     /// From the pair into the sink.
@@ -181,14 +186,13 @@ fn holds_bytes(flow: &Flow<'_>) -> bool {
     sys::unsent(flow.source_fd()).is_ok_and(|there| there > 0)
 }
 
-/// How many bytes the sink takes now, if their pages are full. `lent`: its
-/// capacity, where it is known.
+/// How many bytes the sink takes now, if their pages are full.
 ///
 /// # Errors
 ///
 /// `EPIPE`: it has no reader, or may have none. Any other errno: a filter refuses to
 /// tell.
-fn room(flow: &Flow<'_>, lent: Option<usize>) -> Result<usize, Errno> {
+fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
     let sink = flow.sink_fd();
     let shown = sys::poll_now(sink, PollFlags::OUT)?;
     if shown.shows(PollFlags::ERR) != Some(false) {
@@ -199,7 +203,8 @@ fn room(flow: &Flow<'_>, lent: Option<usize>) -> Result<usize, Errno> {
     }
     let there = usize::try_from(sys::unsent(sink)?).unwrap_or(usize::MAX);
     // A page may hold more, or less.
-    let capacity = lent.unwrap_or_else(|| pipe::capacity(sink));
+    let known = flow.lent.sink_capacity();
+    let capacity = known.unwrap_or_else(|| pipe::capacity(sink));
     let room = capacity.saturating_sub(there);
     Ok(room.max(sys::page_size()))
 }

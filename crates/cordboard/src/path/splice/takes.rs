@@ -16,7 +16,7 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
         if source.kind.is_cached() {
             return Err("the sink would get the page cache's own pages".into());
         }
-        // Whoever has filled it may have done so by `splice(2)` or `sendfile(2)`.
+        // Its writer may have filled it by `splice(2)` or `sendfile(2)`.
         if source.kind.is_pipe() || source.kind.is_stream_socket() {
             return Err("what the source holds may be the page cache's own pages".into());
         }
