@@ -166,8 +166,9 @@ pub(super) fn duplicate(
     Err(none)
 }
 
-/// How long an inspection for [`is_a_stream`] counts.
-const FRESH: Duration = Duration::from_micros(200);
+/// How long an inspection for [`is_a_stream`] counts. Of calls that follow each other
+/// closely, fewer than one in a hundred makes one.
+const FRESH: Duration = Duration::from_micros(500);
 
 /// The last inspection for [`is_a_stream`].
 #[derive(Debug, Clone, Copy)]
