@@ -33,15 +33,15 @@ fn threads(name: &str) -> Vec<libc::pid_t> {
     tasks.collect()
 }
 
-/// A thread's state, and how often it has gone to sleep.
-fn sleeps(thread: libc::pid_t) -> (char, u64) {
-    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+/// A thread's state, and how often it has gone to sleep; `None` if it has ended.
+fn sleeps(thread: libc::pid_t) -> Option<(char, u64)> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
     let of = |name| {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().to_owned()
     };
     let state = of("State:").chars().next().unwrap();
-    (state, of("voluntary_ctxt_switches:").parse().unwrap())
+    Some((state, of("voluntary_ctxt_switches:").parse().unwrap()))
 }
 
 /// An engine's thread, once it has its name.
@@ -55,11 +55,18 @@ fn reactor() -> libc::pid_t {
     }
 }
 
-/// Until the engine's threads have nothing more to do.
-fn asleep(threads: &[libc::pid_t]) {
+/// Until no other thread of this process has anything to do. A worker tells the
+/// engine's thread what it has moved, so to look at the latter alone is not enough.
+fn asleep() {
+    let this = rustix::thread::gettid().as_raw_nonzero().get();
     let mut before = Vec::new();
     loop {
-        let now: Vec<_> = threads.iter().map(|thread| sleeps(*thread)).collect();
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let tasks = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
+        let others = tasks
+            .filter_map(|task| task.parse().ok())
+            .filter(|task| *task != this);
+        let now: Vec<_> = others.filter_map(sleeps).collect();
         if now == before && now.iter().all(|(state, _)| *state == 'S') {
             return;
         }
@@ -93,7 +100,7 @@ fn an_engine_that_is_closed_during_a_start() {
         let running = engine.start(silent()).unwrap();
         running.cancel();
         assert_eq!(running.wait().report.ended, Ended::Cancelled);
-        asleep(&threads("cordboard"));
+        asleep();
         let (mut calls, mut started) = (0, None);
         let transfer = silent();
         let count = testkit::midst::at_each(
@@ -157,7 +164,7 @@ fn an_engine_that_is_closed_right_after_a_start() {
             first.cancel();
             assert_eq!(first.wait().report.ended, Ended::Cancelled);
             let ours = [reactor()];
-            asleep(&ours);
+            asleep();
             // It runs when nobody else wants to.
             ours.iter()
                 .for_each(|thread| schedule(*thread, libc::SCHED_IDLE));
@@ -194,7 +201,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
             feed.write_all(b"one").unwrap();
             end.read_exact(&mut [0; 3]).unwrap();
             let ours = [reactor()];
-            testkit::locked::until_poll("cordboard");
+            asleep();
             testkit::child::close_from(3);
             match way {
                 Way::Wait => {}
@@ -235,7 +242,7 @@ fn an_engine_that_is_closed_is_shut_down() {
         feed.write_all(b"one").unwrap();
         end.read_exact(&mut [0; 3]).unwrap();
         let ours = [reactor()];
-        testkit::locked::until_poll("cordboard");
+        asleep();
         testkit::child::close_from(3);
         engine.shutdown();
         assert!(threads("cordboard").contains(&ours[0]), "it sleeps on");
@@ -271,7 +278,7 @@ fn what_was_opened_since_is_left_alone() {
         let (_end, sink) = std::io::pipe().unwrap();
         assert!(testkit::child::in_a_child(|| {
             let running = cordboard::start(&source, &sink, any()).unwrap();
-            asleep(&[reactor()]);
+            asleep();
             let told = running.fd().unwrap().as_raw_fd();
             let (control, woken) = (Control::new().unwrap(), Control::new().unwrap());
             testkit::child::close_from(3);
@@ -316,7 +323,7 @@ fn what_was_opened_in_the_place_of_a_terminal_is_left_alone() {
     let (_end, sink) = std::io::pipe().unwrap();
     assert!(testkit::child::in_a_child(|| {
         let running = cordboard::start(&terminal, &sink, any()).unwrap();
-        asleep(&[reactor()]);
+        asleep();
         let last = numbers().into_iter().max().unwrap();
         testkit::child::close_from(3);
         let one = |_| File::open("/dev/null").unwrap();

@@ -60,14 +60,6 @@ pub fn polls(task: &Path) -> bool {
     call.is_some_and(|call| calls.contains(&call))
 }
 
-/// Until the threads of this name all do.
-pub fn until_poll(name: &str) {
-    let all_do = |tasks: Vec<PathBuf>| !tasks.is_empty() && tasks.iter().all(|task| polls(task));
-    while !all_do(threads(name)) {
-        std::thread::yield_now();
-    }
-}
-
 fn is(word: Option<&String>, fd: RawFd) -> bool {
     word.is_some_and(|word| *word == format!("{fd:#x}"))
 }

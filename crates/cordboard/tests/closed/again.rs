@@ -10,7 +10,7 @@ use cordboard::Errno;
 use testkit::child;
 
 use crate::common::{self, any, watchdog};
-use crate::{asleep, numbers, reactor};
+use crate::{asleep, numbers};
 
 /// A transfer that waits, what of it the host opens again by name, and what keeps
 /// it waiting.
@@ -64,7 +64,7 @@ fn stays_open(silent: fn() -> Silent, again: Again) -> bool {
     let inodes = ends.each_ref().map(|fd| child::inode(fd.as_raw_fd()));
     let before = numbers();
     let running = cordboard::start(&ends[0], &ends[1], any()).unwrap();
-    asleep(&[reactor()]);
+    asleep();
     // The transfer's number of each.
     let own = [0, 1].map(|side: usize| {
         let is_own =
@@ -136,7 +136,7 @@ fn what_is_one_of_the_transfers_files_again_stays_open() {
             let own = [source.as_raw_fd(), sink.as_raw_fd()];
             let transfer = cordboard::Transfer::owning(source, sink, any()).unwrap();
             let running = transfer.start().unwrap();
-            asleep(&[reactor()]);
+            asleep();
             let inode = child::inode(own[side]);
             child::copy_to(own[side], 0, false);
             let null = File::open("/dev/null").unwrap();
