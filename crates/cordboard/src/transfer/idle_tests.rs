@@ -216,7 +216,11 @@ fn what_became_ready_while_the_process_was_stopped_is_moved() {
         let counts = (report.ended, report.read, report.written, report.stranded);
         assert_eq!(counts, (Ended::Idle, 2000, 2000, 0), "{report:?}");
         assert_eq!(report.elapsed, LIMIT * 4);
-        assert_eq!(report.path, [PathName::Splice]);
+        let path = match testkit::needs::Need::Splice.is_met() {
+            true => PathName::Splice,
+            false => PathName::ReadWrite,
+        };
+        assert_eq!(report.path, [path]);
         let mut got = vec![0; 2000];
         reader.read_exact(&mut got).unwrap();
         assert!(got == data);
