@@ -97,25 +97,55 @@ impl Aside {
         if is_empty && !way.is_named {
             return Err(Errno::EAGAIN);
         }
-        let fits = there.is_none_or(|there| there <= length as u64);
-        if !is_empty && fits && (1..=length).contains(&capacity(fd)) {
-            if way.may_wait {
-                return read_what_is_there(fd, into);
-            }
-            if let Some(done) = self.nowait.unless_it_waits(fd, into) {
-                return done;
-            }
+        let fits = there.is_some_and(|there| there <= length as u64);
+        if !is_empty
+            && fits
+            && let Some(done) = self.whole(fd, into, way)
+        {
+            return done;
         }
         let most = match way.is_whole {
             true => {
                 // The inspection takes it, where there is no other.
                 self.give_back();
-                uncut::one_read(fd, length)
+                let inspected = acquire(DEFAULT)
+                    .ok()
+                    .map(|own| uncut::one_read(own, fd, length));
+                match inspected {
+                    None => None,
+                    Some(Ok(most)) => Some(most),
+                    Some(Err(told)) => {
+                        // Nothing tells where a packet ends, but a read of all there is.
+                        if there.is_none()
+                            && told.is_err()
+                            && let Some(done) = self.whole(fd, into, way)
+                        {
+                            return done;
+                        }
+                        Some(length)
+                    }
+                }
             }
             false => Some(length),
         };
         let spliced = most.and_then(|most| self.splice(fd, &mut into[..most]));
         spliced.unwrap_or_else(|| self.without_splice(fd, into, way))
+    }
+
+    /// With as much room as the pipe has. `None`: there is less, or the read might wait.
+    fn whole(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        into: &mut [u8],
+        way: Way,
+    ) -> Option<Result<usize, Errno>> {
+        if !(1..=into.len()).contains(&capacity(fd)) {
+            return None;
+        }
+        match way.may_wait {
+            true => Some(read_what_is_there(fd, into)),
+            false => self.nowait.unless_it_waits(fd, into),
+        }
     }
 
     /// By `vmsplice(2)`, or no more than what was inspected.
@@ -137,6 +167,8 @@ impl Aside {
             return done;
         }
         let most = match uncut::uncut(fd, into.len()) {
+            // It has ended, for all that is known.
+            Ok(Some(0)) => return self.nowait.read(fd, into),
             Ok(Some(bytes)) => bytes,
             // Without a writer a FIFO need not show its end.
             Err(Errno::EAGAIN) if way.is_named && into.len() >= packets::largest() => {
@@ -148,35 +180,36 @@ impl Aside {
             }
             Err(errno) => return Err(errno),
             Ok(None) => match unsent(fd) {
-                Ok(there @ 1..) => return self.unseen(fd, into, there, way),
-                _ => return self.nowait.read(fd, into),
+                Ok(0) => return self.nowait.read(fd, into),
+                there => return self.unseen(fd, into, there.ok(), way),
             },
         };
         self.plain(fd, &mut into[..most], way)
     }
 
-    /// Reads a pipe that holds so many bytes, and cannot be inspected. What is read
-    /// up to its last byte is not cut; nor is a first packet with room for the
-    /// longest.
+    /// Reads a pipe that holds so many bytes, if that is known, and cannot be
+    /// inspected. What is read up to its last byte is not cut; nor is a first packet
+    /// with room for the longest.
     fn unseen(
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
-        there: u64,
+        there: Option<u64>,
         way: Way,
     ) -> Result<usize, Errno> {
-        if there > into.len() as u64 && into.len() < packets::largest() {
+        let fits = there.is_some_and(|there| there <= into.len() as u64);
+        if !fits && into.len() < packets::largest() {
             // Of packets too little is left to tell one from the next.
             if let Some(done) = across(fd, into) {
                 return done;
             }
-            if self.has_packets {
+            if self.has_packets || there.is_none() {
                 return Err(Errno::EMSGSIZE);
             }
         }
-        let most = into.len().min(there as usize);
+        let most = there.map_or(into.len(), |there| into.len().min(there as usize));
         let got = self.plain(fd, &mut into[..most], way)?;
-        self.has_packets |= got < most;
+        self.has_packets |= there.is_some() && got < most;
         Ok(got)
     }
 

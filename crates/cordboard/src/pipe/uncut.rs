@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::packets::{Front, duplicate, largest};
-use super::{DEFAULT, Kept, OwnedPipe, acquire};
+use super::{Kept, OwnedPipe, acquire};
 use crate::errno::Errno;
 use crate::sys::{discard, unsent};
 
@@ -12,17 +12,24 @@ use crate::sys::{discard, unsent};
 const MOST: usize = 1 << 20;
 
 /// How many bytes one read of so many would take: no more than to the end of a
-/// packet. All of them if a filter refuses to tell; `None` without a second pipe.
-pub(super) fn one_read(source: BorrowedFd<'_>, at_most: usize) -> Option<usize> {
-    let own = acquire(DEFAULT).ok()?;
-    Some(match Trial::with(own, source, at_most, at_most) {
-        Ok(Some(trial)) if trial.taken > 0 => trial.end(),
-        _ => at_most,
-    })
+/// packet. That is tried with this pipe, which is empty.
+///
+/// # Errors
+///
+/// As [`duplicate`]: there are none, or a filter refuses to tell.
+pub(super) fn one_read(
+    own: OwnedPipe,
+    source: BorrowedFd<'_>,
+    at_most: usize,
+) -> Result<usize, Result<Front, Errno>> {
+    match Trial::with(own, source, at_most, at_most)? {
+        trial if trial.taken > 0 => Ok(trial.end()),
+        _ => Err(Ok(Front::Nothing)),
+    }
 }
 
-/// How many bytes, up to so many, a read can be made for that drops nothing;
-/// `None` if that is unknown. Another reader may take them before.
+/// How many bytes, up to so many, a read can be made for that drops nothing: 0 at
+/// the end; `None` if that is unknown. Another reader may take them before.
 ///
 /// # Errors
 ///
@@ -33,6 +40,7 @@ pub(super) fn uncut(source: BorrowedFd<'_>, at_most: usize) -> Result<Option<usi
     loop {
         match drops_nothing(source, length)? {
             Tried::Takes(bytes) => return Ok(Some(bytes)),
+            Tried::Ended => return Ok(Some(0)),
             Tried::Unknown => return Ok(None),
             Tried::Cuts if length <= 1 => return Err(Errno::EMSGSIZE),
             // What stands before the packet is a stream, in which a read can end
@@ -47,17 +55,25 @@ enum Tried {
     /// It took so many bytes, and nothing was dropped.
     Takes(usize),
     Cuts,
+    /// Nothing is there, nor will be.
+    Ended,
     Unknown,
 }
 
 fn drops_nothing(source: BorrowedFd<'_>, length: usize) -> Result<Tried, Errno> {
     // All of a packet that begins within this length.
     let all = length + largest();
-    let Some(trial) = Trial::read(source, all, all, length)? else {
+    let Ok(own) = acquire(all) else {
         return Ok(Tried::Unknown);
     };
-    Ok(match unsent(trial.own.reader()) {
-        Ok(rest) if trial.taken as u64 + rest < trial.copied as u64 => Tried::Cuts,
+    let trial = match Trial::with(own, source, all, length) {
+        Ok(trial) => trial,
+        Err(Ok(Front::End)) => return Ok(Tried::Ended),
+        Err(Ok(_)) => return Err(Errno::EAGAIN),
+        Err(Err(_)) => return Ok(Tried::Unknown),
+    };
+    Ok(match trial.rest() {
+        Ok(rest) if trial.taken + rest < trial.copied => Tried::Cuts,
         Ok(_) => Tried::Takes(trial.end()),
         Err(_) => Tried::Unknown,
     })
@@ -72,39 +88,34 @@ struct Trial {
 }
 
 impl Trial {
-    /// Duplicates up to `at_most` bytes into a pipe of this capacity, and reads up
-    /// to `length` of them. `None` if that is refused.
-    ///
-    /// # Errors
-    ///
-    /// `EAGAIN`: the pipe is empty.
-    fn read(
-        source: BorrowedFd<'_>,
-        capacity: usize,
-        at_most: usize,
-        length: usize,
-    ) -> Result<Option<Trial>, Errno> {
-        match acquire(capacity) {
-            Ok(own) => Trial::with(own, source, at_most, length),
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// The same by this pipe, which is empty.
+    /// Duplicates up to `at_most` bytes into a pipe that is empty, and reads up to
+    /// `length` of them; otherwise what stands against it.
     fn with(
         own: OwnedPipe,
         source: BorrowedFd<'_>,
         at_most: usize,
         length: usize,
-    ) -> Result<Option<Trial>, Errno> {
-        let (own, copied) = match duplicate(source, own, at_most) {
-            Ok(done) => done,
-            Err(Ok(Front::Nothing)) => return Err(Errno::EAGAIN),
-            Err(_) => return Ok(None),
-        };
-        Ok(discard(own.reader(), length)
-            .ok()
-            .map(|taken| Trial { own, copied, taken }))
+    ) -> Result<Trial, Result<Front, Errno>> {
+        let (own, copied) = duplicate(source, own, at_most)?;
+        let taken = discard(own.reader(), length).map_err(Err)?;
+        Ok(Trial { own, copied, taken })
+    }
+
+    /// What the read has left. Where a filter refuses to count it (`FIONREAD`), it is
+    /// read.
+    fn rest(&self) -> Result<usize, Errno> {
+        if let Ok(bytes) = unsent(self.own.reader()) {
+            return Ok(bytes as usize);
+        }
+        let mut rest = 0;
+        loop {
+            // One packet at a time; the pipe does not wait.
+            match discard(self.own.reader(), MOST) {
+                Ok(0) | Err(Errno::EAGAIN) => return Ok(rest),
+                Ok(bytes) => rest += bytes,
+                Err(errno) => return Err(errno),
+            }
+        }
     }
 
     /// How many bytes it took. The pipe is kept if it is empty.
@@ -145,7 +156,7 @@ mod tests {
         }
         assert_eq!(uncut(source.as_fd(), 1), Err(Errno::EAGAIN));
         drop(feed);
-        assert_eq!(uncut(source.as_fd(), 1), Ok(None));
+        assert_eq!(uncut(source.as_fd(), 1), Ok(Some(0)));
         let file = tempfile::tempfile().unwrap();
         assert_eq!(uncut(file.as_fd(), 1), Ok(None));
     }
@@ -175,17 +186,18 @@ mod tests {
 
     #[test]
     fn a_read_ends_with_a_packet() {
+        let one = |source, at_most| one_read(acquire(1 << 16).unwrap(), source, at_most);
         let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
         rustix::io::write(&feed, &[7; 500]).unwrap();
         rustix::io::write(&feed, &[8; 10]).unwrap();
         for (at_most, expected) in [(1, 1), (499, 499), (500, 500), (501, 500), (4000, 500)] {
-            assert_eq!(one_read(source.as_fd(), at_most), Some(expected));
+            assert_eq!(one(source.as_fd(), at_most), Ok(expected));
         }
         let (stream, feed) = pipe().unwrap();
-        assert_eq!(one_read(stream.as_fd(), 9), Some(9));
+        assert_eq!(one(stream.as_fd(), 9), Err(Ok(Front::Nothing)));
         rustix::io::write(&feed, &[7; 500]).unwrap();
-        assert_eq!(one_read(stream.as_fd(), 4000), Some(500));
+        assert_eq!(one(stream.as_fd(), 4000), Ok(500));
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(one_read(file.as_fd(), 9), Some(9));
+        assert_eq!(one(file.as_fd(), 9), Err(Err(Errno::EINVAL)));
     }
 }

@@ -34,15 +34,15 @@ fn sink_of(way: &str) -> (OwnedFd, OwnedFd) {
     }
 }
 
-fn content(way: &str, block: Option<usize>, out: OwnedFd) -> Vec<u8> {
+fn content(way: &str, whole: bool, out: OwnedFd) -> Vec<u8> {
     match way {
         "append" => common::content(&out.into()),
         "datagrams" => {
             let all = common::datagrams::all(&out);
-            // None has a part of two packets, unless a block asks for it.
+            // None has a part of two packets, unless that is expected.
             let lengths: Vec<usize> = all.iter().map(Vec::len).collect();
             assert!(
-                block.is_some() || lengths.iter().all(|n| *n <= PACKET),
+                !whole || lengths.iter().all(|n| *n <= PACKET),
                 "{lengths:?}"
             );
             all.concat()
@@ -54,6 +54,18 @@ fn content(way: &str, block: Option<usize>, out: OwnedFd) -> Vec<u8> {
 /// Three packets, read as far as this size and by no more than a block, while so
 /// many descriptors may be opened. The source's bytes are where they should be.
 fn check(way: &str, size: usize, block: Option<usize>, spare: Option<u64>) -> Report {
+    // A block may ask for parts of two in one datagram.
+    check_as(block.is_none(), way, size, block, spare)
+}
+
+/// `whole`: no datagram has parts of two packets.
+fn check_as(
+    whole: bool,
+    way: &str,
+    size: usize,
+    block: Option<usize>,
+    spare: Option<u64>,
+) -> Report {
     let data = pattern(3 * PACKET);
     let (source, feed) = packet_pipe();
     write(&feed, &[PACKET; 3], &data);
@@ -94,7 +106,7 @@ fn check(way: &str, size: usize, block: Option<usize>, spare: Option<u64>) -> Re
     let case = format!("{way} {size} {block:?} {spare:?}: {report:?}");
     let (read, written) = (report.read as usize, report.written as usize);
     assert_eq!((read, report.stranded), (written, 0), "{case}");
-    let got = content(way, block, out);
+    let got = content(way, whole, out);
     assert!(got == data[..written], "{case}");
     let rest = read_packets(source);
     assert_eq!(rest.len(), data.len() - read, "{case}");
@@ -169,6 +181,54 @@ fn refused_calls_cut_no_packet() {
                     assert_eq!(report.written, expected as u64, "{case}");
                     let failed = (expected == 0).then_some(Errno::EMSGSIZE);
                     assert_eq!(report.errno, failed, "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// The same where a filter refuses to count what a pipe holds (`FIONREAD`) as well:
+/// of the calls below, any two may be refused with it.
+#[test]
+fn packets_that_nobody_counts_are_not_cut() {
+    let name = "packets_that_nobody_counts_are_not_cut";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Vmsplice]) {
+        return;
+    }
+    const CALLS: [libc::c_long; 4] = [
+        libc::SYS_splice,
+        libc::SYS_tee,
+        libc::SYS_vmsplice,
+        libc::SYS_readv,
+    ];
+    let sets = (0..16u32).filter(|set| set.count_ones() <= 2).map(|set| {
+        let calls = CALLS.iter().enumerate();
+        let refused = calls.filter(|(at, _)| set & 1 << at != 0);
+        refused.map(|(_, call)| *call).collect::<Vec<_>>()
+    });
+    for (calls, errno) in sets.flat_map(|set| [(set.clone(), libc::EPERM), (set, libc::ENOSYS)]) {
+        let inspected = ![libc::SYS_tee, libc::SYS_readv]
+            .iter()
+            .any(|c| calls.contains(c));
+        for way in WAYS {
+            for size in [1000, 9000, 12_000] {
+                for block in [None, Some(1000), Some(4096)] {
+                    let report = apart(|| {
+                        refuse(&[&[libc::SYS_ioctl][..], &calls].concat(), errno);
+                        check_as(inspected && block.is_none(), way, size, block, None)
+                    });
+                    let case = format!("{calls:?} {errno} {way} {size} {block:?} {report:?}");
+                    match report.errno {
+                        None => assert_eq!(report.ended, Ended::Size, "{case}"),
+                        Some(errno) => assert_eq!(errno, Errno::EMSGSIZE, "{case}"),
+                    }
+                    // One of them takes a part of a packet, unless its reader is to have
+                    // whole ones.
+                    let part = calls != [libc::SYS_splice, libc::SYS_vmsplice];
+                    if part && way != "datagrams" {
+                        assert_eq!(report.written, size as u64, "{case}");
+                    }
                 }
             }
         }
