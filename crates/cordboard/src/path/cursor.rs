@@ -116,13 +116,19 @@ impl Cursor {
     }
 
     /// Moves the descriptor's position back to what was not used of the range. If
-    /// another process has moved it since, the position stays.
+    /// another process has moved it since, the position stays. Where that is refused,
+    /// the range stays claimed.
     pub(super) fn unclaim(&mut self, fd: BorrowedFd<'_>) {
-        if let Cursor::Claimed { at, end } = *self {
+        let Cursor::Claimed { at, end } = *self else {
+            return;
+        };
+        let is_free = match tell(fd) {
+            Ok(here) if here == end => seek(fd, SeekFrom::Current(-((end - at) as i64))).is_ok(),
+            Ok(_) => true,
+            Err(_) => false,
+        };
+        if is_free {
             *self = Cursor::Position;
-            if tell(fd) == Ok(end) {
-                let _ = seek(fd, SeekFrom::Current(-((end - at) as i64)));
-            }
         }
     }
 }
