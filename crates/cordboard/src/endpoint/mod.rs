@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 pub use filesystem::{CloneAbility, Filesystem};
 pub use kind::{Kind, Side};
 pub use overlap::Relation;
-pub(crate) use probe::{direct_alignment, is_pty_master};
+pub(crate) use probe::{direct_alignment, has_hung_up, is_pty_master};
 pub(crate) use reopen::reopen;
 
 use crate::errno::Errno;

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::event::PollFlags;
 use rustix::fs::{FileType, OFlags};
 use rustix::net::{AddressFamily, SocketType};
 
@@ -95,7 +96,7 @@ pub(super) fn facts(
             facts.size = sys::block_device_size(fd).ok();
         }
         FileType::CharacterDevice => {
-            facts.kind = if rustix::termios::isatty(fd) {
+            facts.kind = if is_terminal(fd) {
                 Kind::Tty
             } else {
                 Kind::CharDevice
@@ -133,6 +134,26 @@ pub(super) fn facts(
 fn is_memory(device: u64) -> bool {
     use rustix::fs::{major, minor};
     major(device) == 1 && matches!(minor(device), 3 | 5 | 7 | 8 | 9)
+}
+
+/// `isatty(3)`, also of one that has hung up, which refuses with `EIO`
+/// (`hung_up_tty_ioctl`, drivers/tty/tty_io.c).
+fn is_terminal(fd: BorrowedFd<'_>) -> bool {
+    match rustix::termios::tcgetwinsize(fd) {
+        Err(rustix::io::Errno::IO) => has_hung_up(fd),
+        done => done.is_ok(),
+    }
+}
+
+/// A terminal has hung up for good, as all its descriptors show that were open then
+/// (`hung_up_tty_poll`, drivers/tty/tty_io.c). The master of a pseudoterminal without
+/// a slave shows no error. `false` where nobody tells.
+pub(crate) fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
+    let none = PollFlags::empty();
+    sys::poll_now(fd, none).is_ok_and(|shown| {
+        let flags = [PollFlags::HUP, PollFlags::ERR];
+        flags.map(|flag| shown.shows(flag)) == [Some(true); 2]
+    })
 }
 
 /// The end of a pseudoterminal that plays the user's part (`pty(7)`): opened

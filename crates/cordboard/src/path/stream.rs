@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use rustix::net::RecvFlags;
 
 use super::{Flow, socket};
-use crate::endpoint::{Kind, is_pty_master};
+use crate::endpoint::{Kind, has_hung_up, is_pty_master};
 use crate::errno::Errno;
 use crate::pipe::{Aside, Kept, Way};
 use crate::sys::{self, poll_now};
@@ -81,6 +81,10 @@ pub(super) fn read(
     }
     match plain(flow, into) {
         Err(Errno::EIO) => end_of_pty(flow),
+        // A read that sleeps when its terminal hangs up gets EIO (`n_tty_read`,
+        // drivers/tty/n_tty.c), and one that is made later 0 (`hung_up_tty_read`,
+        // drivers/tty/tty_io.c). What was typed may be lost: that is no end.
+        Ok(0) if flow.source.kind() == Kind::Tty && has_hung_up(fd) => Err(Errno::EIO),
         done => {
             flow.opened_again = false;
             done
