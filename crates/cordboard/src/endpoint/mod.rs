@@ -9,6 +9,7 @@ pub(crate) mod overlap;
 mod probe;
 mod reopen;
 pub(crate) mod resets;
+mod socket;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -208,7 +209,8 @@ impl<'fd> Endpoint<'fd> {
     ///
     /// # Errors
     ///
-    /// `EBADF`: not open. Otherwise as `fstat(2)`.
+    /// `EBADF`: not open. As `getsockopt(2)` of a socket, where a filter refuses to
+    /// tell its type and procfs does not list it. Otherwise as `fstat(2)`.
     pub fn probe(fd: BorrowedFd<'fd>) -> Result<Endpoint<'fd>, Errno> {
         Ok(Endpoint {
             fd,

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::PollFlags;
 use rustix::fs::{FileType, OFlags};
-use rustix::net::{AddressFamily, SocketType};
 
 use super::reopen::by_name;
-use super::{Alignment, Facts, FileId, Filesystem, Kind, Side};
+use super::{Alignment, Facts, FileId, Filesystem, Kind, Side, socket};
 use crate::errno::Errno;
 use crate::sys;
 
@@ -114,7 +113,7 @@ pub(super) fn facts(
             facts.id = Some(id);
         }
         FileType::Socket => {
-            socket(fd, &mut facts);
+            socket::look(fd, id.inode, &mut facts)?;
             facts.id = Some(id);
         }
         _ => {
@@ -293,25 +292,6 @@ fn anonymous_kind(link: &[u8]) -> Option<Kind> {
     }
 }
 
-fn socket(fd: BorrowedFd<'_>, facts: &mut Facts) {
-    use rustix::net::sockopt;
-    let family = sockopt::socket_domain(fd).unwrap_or(AddressFamily::UNSPEC);
-    let kind = sockopt::socket_type(fd).unwrap_or(SocketType::STREAM);
-    let inet = family == AddressFamily::INET || family == AddressFamily::INET6;
-    let unix = family == AddressFamily::UNIX;
-    facts.kind = match kind {
-        // MPTCP and SMC answer to the same calls as TCP.
-        SocketType::STREAM if inet => Kind::Tcp,
-        SocketType::STREAM if unix => Kind::UnixStream,
-        SocketType::STREAM => Kind::StreamSocket,
-        SocketType::DGRAM if inet => Kind::Udp,
-        SocketType::DGRAM if unix => Kind::UnixDatagram,
-        SocketType::SEQPACKET if unix => Kind::UnixSeqpacket,
-        _ => Kind::DatagramSocket,
-    };
-    facts.listening = sockopt::socket_acceptconn(fd).unwrap_or(false);
-}
-
 /// `STATX_DIOALIGN` where the kernel has it; the file system's block before
 /// Linux 6.1, which is always enough.
 pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<Alignment> {
@@ -353,7 +333,7 @@ mod tests {
     fn kinds_that_need_no_privilege() {
         use rustix::event::{EventfdFlags, eventfd};
         use rustix::fs::MemfdFlags;
-        use rustix::net::{SocketFlags, socketpair};
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         use testkit::needs;
         assert_eq!(kind(tempfile::tempfile().unwrap()), Kind::File);
         let memfd = rustix::fs::memfd_create("m", MemfdFlags::CLOEXEC).unwrap();

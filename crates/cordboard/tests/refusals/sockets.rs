@@ -201,3 +201,88 @@ fn a_message_that_exceeds_a_size_stays_without_a_look() {
         }
     }
 }
+
+/// The type of a socket is told by procfs where `getsockopt(2)` is refused; a type
+/// that nothing tells is an error before anything moves.
+#[test]
+fn messages_are_whole_where_no_socket_tells_its_type() {
+    let _dog = watchdog("messages_are_whole_where_no_socket_tells_its_type");
+    if !std::path::Path::new("/proc/thread-self/net/unix").exists() {
+        return testkit::skip::report("messages_are_whole…", "procfs lists no sockets");
+    }
+    let calls = [libc::SYS_getsockopt];
+    let messages = vec![pattern(1000); 10];
+    let requests = || {
+        let (block, size) = (std::num::NonZeroUsize::new(512), Size::Bytes(10_000));
+        let blocks = Request {
+            block,
+            size,
+            ..any()
+        };
+        let part = Request {
+            size: Size::Bytes(1500),
+            ..any()
+        };
+        [blocks, part]
+    };
+    for (errno, how) in ERRNOS.iter().flat_map(|e| WAYS.map(|how| (*e, how))) {
+        for sort in SORTS {
+            for (request, whole) in requests().into_iter().zip([10, 1]) {
+                for to_stream in [false, true] {
+                    let (a, source) = pair(sort);
+                    let (sink, out) = match to_stream {
+                        true => rustix::net::socketpair(
+                            rustix::net::AddressFamily::UNIX,
+                            rustix::net::SocketType::STREAM,
+                            rustix::net::SocketFlags::CLOEXEC,
+                            None,
+                        )
+                        .unwrap(),
+                        false => pair(sort),
+                    };
+                    messages.iter().for_each(|message| put(&a, message));
+                    let report = moved(&calls, errno, how, [&source, &sink], request.clone());
+                    let what = format!("{errno}, {sort:?}, {how:?}, {to_stream}: {report:?}");
+                    assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
+                    assert_eq!(report.path, [PathName::Datagram], "{what}");
+                    assert_eq!(report.written, 1000 * whole as u64, "{what}");
+                    match to_stream {
+                        true => {
+                            assert_eq!(all(&out).concat(), messages[..whole].concat(), "{what}")
+                        }
+                        false => assert_eq!(all(&out), messages[..whole], "{what}"),
+                    }
+                    assert_eq!(all(&source), messages[whole..], "{what}");
+                }
+            }
+        }
+        // Of a stream: no message is longer than the block, and none shorter but the last.
+        for sort in [Sort::Unix, Sort::Seqpacket] {
+            let (far, near) = std::os::unix::net::UnixStream::pair().unwrap();
+            let (sink, out) = pair(sort);
+            rustix::io::write(&far, &pattern(9900)).unwrap();
+            drop(far);
+            let request = Request {
+                block: std::num::NonZeroUsize::new(1000),
+                ..any()
+            };
+            let report = moved(&calls, errno, how, [&near.into(), &sink], request);
+            let lengths: Vec<usize> = all(&out).iter().map(Vec::len).collect();
+            let expected = [&[1000; 9][..], &[900]].concat();
+            assert_eq!(lengths, expected, "{errno}, {sort:?}, {how:?}: {report:?}");
+        }
+        for sort in SORTS {
+            let ((_a, source), (sink, _b)) = (pair(sort), pair(sort));
+            let refused = apart(|| {
+                refuse(&calls, errno);
+                refuse(testkit::refuse::OPEN, Errno::EPERM);
+                let [source, sink] = [&source, &sink].map(|fd| fd.as_fd());
+                let refused = Transfer::new(source, sink, any()).err();
+                refused.and_then(|failure| failure.refusal)
+            });
+            let side = Side::Source;
+            let expected = Refusal::Unusable { side, errno };
+            assert_eq!(refused, Some(expected), "{sort:?}");
+        }
+    }
+}

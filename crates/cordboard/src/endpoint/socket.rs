@@ -1,0 +1,192 @@
+//! What a socket is.
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::BorrowedFd;
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use super::{Facts, Kind};
+use crate::errno::Errno;
+
+/// Finds out the kind of a socket of this inode, and whether it listens.
+///
+/// A socket of messages that is taken for a stream is cut, and `MSG_TRUNC`, by which
+/// the length of a message is told, throws away a stream's bytes (`tcp(7)`): a type
+/// that stays unknown is an error.
+///
+/// # Errors
+///
+/// Of `getsockopt(2)`: a filter refuses it, and procfs does not list the socket.
+pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<(), Errno> {
+    facts.kind = match sockopt::socket_type(fd) {
+        Ok(kind) => by_type(kind, family(fd)),
+        // A name in a file system that was opened with O_PATH, which moves nothing.
+        Err(_) if !facts.readable && !facts.writable => Kind::StreamSocket,
+        Err(errno) => listed(inode).ok_or(errno)?,
+    };
+    facts.listening = sockopt::socket_acceptconn(fd).unwrap_or(false);
+    Ok(())
+}
+
+fn family(fd: BorrowedFd<'_>) -> AddressFamily {
+    let told = sockopt::socket_domain(fd);
+    told.or_else(|_| rustix::net::getsockname(fd).map(|name| name.address_family()))
+        .unwrap_or(AddressFamily::UNSPEC)
+}
+
+fn by_type(kind: SocketType, family: AddressFamily) -> Kind {
+    let inet = family == AddressFamily::INET || family == AddressFamily::INET6;
+    let unix = family == AddressFamily::UNIX;
+    match kind {
+        // MPTCP and SMC answer to the same calls as TCP.
+        SocketType::STREAM if inet => Kind::Tcp,
+        SocketType::STREAM if unix => Kind::UnixStream,
+        SocketType::STREAM => Kind::StreamSocket,
+        SocketType::DGRAM if inet => Kind::Udp,
+        SocketType::DGRAM if unix => Kind::UnixDatagram,
+        SocketType::SEQPACKET if unix => Kind::UnixSeqpacket,
+        _ => Kind::DatagramSocket,
+    }
+}
+
+/// Files of `/proc/thread-self/net` (since Linux 3.17) that list the sockets of this
+/// network, and the column of the inode. An inode is one socket's in all networks
+/// (`sock_alloc`, net/socket.c). What has no address yet is not listed, but for UNIX
+/// sockets.
+const LISTS: [(&str, usize); 9] = [
+    ("unix", 6),
+    ("tcp", 9),
+    ("tcp6", 9),
+    ("udp", 9),
+    ("udp6", 9),
+    ("raw", 9),
+    ("raw6", 9),
+    ("packet", 8),
+    ("netlink", 9),
+];
+
+/// The kind of the socket that has this inode, as procfs lists it.
+fn listed(inode: u64) -> Option<Kind> {
+    LISTS.iter().find_map(|(name, column)| {
+        let file = std::fs::File::open(format!("/proc/thread-self/net/{name}")).ok()?;
+        let mut lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+        lines.find_map(|line| listed_as(name, &String::from_utf8_lossy(&line), *column, inode))
+    })
+}
+
+/// What a line says of it; `None` if it is of another one.
+fn listed_as(list: &str, line: &str, column: usize, inode: u64) -> Option<Kind> {
+    let mut words = line.split_whitespace();
+    // Two columns apart in a list of UNIX sockets (`unix_seq_show`,
+    // net/unix/af_unix.c).
+    let kind = words.nth(column.checked_sub(2)?)?;
+    if words.nth(1)?.parse() != Ok(inode) {
+        return None;
+    }
+    match (list, kind) {
+        ("unix", "0001") => Some(Kind::UnixStream),
+        ("unix", "0002") => Some(Kind::UnixDatagram),
+        ("unix", "0005") => Some(Kind::UnixSeqpacket),
+        ("unix", _) => None,
+        ("tcp" | "tcp6", _) => Some(Kind::Tcp),
+        ("udp" | "udp6", _) => Some(Kind::Udp),
+        _ => Some(Kind::DatagramSocket),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::net::{SocketFlags, socketpair};
+
+    use super::*;
+    use crate::endpoint::Endpoint;
+
+    /// One of each, as many as this machine has.
+    fn sockets() -> Vec<OwnedFd> {
+        let mut all: Vec<OwnedFd> = Vec::new();
+        for kind in [SocketType::STREAM, SocketType::DGRAM, SocketType::SEQPACKET] {
+            let flags = SocketFlags::CLOEXEC;
+            let (a, b) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+            all.extend([a, b]);
+        }
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                continue;
+            };
+            all.push(
+                TcpStream::connect(listener.local_addr().unwrap())
+                    .unwrap()
+                    .into(),
+            );
+            all.push(listener.accept().unwrap().0.into());
+            all.push(listener.into());
+            all.push(UdpSocket::bind(address).unwrap().into());
+        }
+        let raw = SocketType::RAW;
+        if let Ok(netlink) = rustix::net::socket(AddressFamily::NETLINK, raw, None) {
+            rustix::net::bind(
+                &netlink,
+                &rustix::net::netlink::SocketAddrNetlink::new(0, 0),
+            )
+            .unwrap();
+            all.push(netlink);
+        }
+        all
+    }
+
+    #[test]
+    fn a_list_tells_what_getsockopt_does() {
+        for socket in sockets() {
+            let told = Endpoint::probe(socket.as_fd()).unwrap();
+            let inode = told.facts().id.unwrap().inode;
+            if !std::path::Path::new("/proc/thread-self/net/unix").exists() {
+                return testkit::skip::report("listed", "procfs lists no sockets");
+            }
+            assert_eq!(listed(inode), Some(told.kind()), "{told:?}");
+        }
+        assert_eq!(listed(u64::MAX), None);
+    }
+
+    #[test]
+    fn lines_of_other_sockets_and_headers_tell_nothing() {
+        let unix = "0000000000000000: 00000003 00000000 00000000 0005 03 77 @name";
+        assert_eq!(listed_as("unix", unix, 6, 77), Some(Kind::UnixSeqpacket));
+        assert_eq!(listed_as("unix", unix, 6, 3), None);
+        let odd = unix.replace("0005", "0003");
+        assert_eq!(listed_as("unix", &odd, 6, 77), None);
+        for line in [
+            "Num       RefCount Protocol Flags    Type St Inode Path",
+            "0: 1",
+            "",
+        ] {
+            assert_eq!(listed_as("unix", line, 6, 77), None, "{line:?}");
+        }
+        let packet = "00000000 3      3    0003   2     1 0      0      77";
+        assert_eq!(
+            listed_as("packet", packet, 8, 77),
+            Some(Kind::DatagramSocket)
+        );
+    }
+
+    #[test]
+    fn a_type_that_nobody_tells_is_an_error() {
+        for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EACCES] {
+            for socket in sockets() {
+                let known = Endpoint::probe(socket.as_fd()).unwrap().kind();
+                let (told, untold) = testkit::refuse::apart(|| {
+                    testkit::refuse::refuse(&[libc::SYS_getsockopt], errno.raw());
+                    let told = Endpoint::probe(socket.as_fd()).map(|end| end.kind());
+                    testkit::refuse::refuse(testkit::refuse::OPEN, libc::EPERM);
+                    (told, Endpoint::probe(socket.as_fd()).map(|end| end.kind()))
+                });
+                if std::path::Path::new("/proc/thread-self/net/unix").exists() {
+                    assert_eq!(told, Ok(known));
+                }
+                assert_eq!(untold, Err(errno), "{known}");
+            }
+        }
+    }
+}
