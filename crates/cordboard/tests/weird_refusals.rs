@@ -11,6 +11,8 @@ mod common;
 mod interrupted;
 #[path = "refusals/pair.rs"]
 mod pair;
+#[path = "refusals/pairs_of_calls.rs"]
+mod pairs_of_calls;
 #[path = "refusals/rings.rs"]
 mod rings;
 #[path = "refusals/room.rs"]

@@ -58,13 +58,19 @@ pub(in crate::path) fn has_ended(flow: &Flow<'_>) -> bool {
 /// next message only (`first_packet_length`, net/ipv4/udp.c; `unix_inq_len`,
 /// net/unix/af_unix.c), and 0 may be an empty one with others behind it: if there
 /// is one, a look at it is no error. A sequenced-packet socket tells the sum of
-/// all, and gives 0 for its end to a look as well.
+/// all, and gives 0 for its end to a look as well. Where a filter refuses
+/// `FIONREAD`, the look tells of a next message that is not empty.
 fn is_empty(flow: &Flow<'_>) -> bool {
-    let fd = flow.source_fd();
-    if !matches!(sys::unsent(fd), Ok(0) | Err(_)) {
-        return false;
+    let (fd, packets) = (flow.source_fd(), flow.source.kind() == Kind::UnixSeqpacket);
+    match sys::unsent(fd) {
+        Ok(1..) => false,
+        Ok(0) if packets => true,
+        _ => match sys::peek(fd, RecvFlags::DONTWAIT) {
+            Ok(0) => packets,
+            Ok(_) => false,
+            Err(_) => true,
+        },
     }
-    flow.source.kind() == Kind::UnixSeqpacket || sys::peek(fd, RecvFlags::DONTWAIT).is_err()
 }
 
 /// `None`: no call tells.
