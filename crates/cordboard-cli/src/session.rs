@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use cordboard::{Control, Ended, PathName, Report, Request, Size, Stage, Transfer};
+use cordboard::{Control, Ended, PathName, Report, Request, Size, Transfer};
 use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
@@ -16,7 +16,7 @@ use crate::flags::{Common, When};
 use crate::problem::{Problem, give, one_line, tell};
 use crate::progress::{Watch, is_on};
 use crate::report::{Account, Files};
-use crate::stages::{Staging, SumLine, cut_by_size, make_others};
+use crate::stages::{Besides, Staging, SumLine, cut_by_size, make_others};
 use crate::stat::kind;
 use crate::{signals, units};
 
@@ -111,7 +111,12 @@ impl Session {
         if request.size == Size::Eof {
             endpoint::not_onto_itself(source, (sink, sink_name))?;
         }
-        let (report, done) = self.carry(source, (sink, sink_name), request, (total, None));
+        let (report, done) = self.carry(
+            source,
+            (sink, sink_name),
+            request,
+            (total, Besides::default()),
+        );
         let Some(report) = report else {
             return Err(done.expect_err("nothing was tried"));
         };
@@ -144,12 +149,12 @@ impl Session {
         (source, source_name): (BorrowedFd<'_>, &dyn Display),
         (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
         request: Request,
-        (total, another): (Option<u64>, Option<Stage>),
+        (total, besides): (Option<u64>, Besides),
     ) -> Moved {
         let asked = request.clone();
         let there = self.staging.there(source, &request);
         let transfer = Transfer::new(source, sink, request);
-        let staged = (self.staging).onto(transfer, another, source_name, sink_name);
+        let staged = (self.staging).onto(transfer, besides, source_name, sink_name);
         let transfer = match staged {
             Ok(transfer) => transfer,
             Err(Refused { report, problem }) => return (report.map(|r| *r), Err(*problem)),
@@ -195,7 +200,10 @@ impl Session {
         request: &Request,
     ) -> Result<(), Problem> {
         let transfer = Transfer::new(source, sink, request.clone());
-        match self.staging.onto(transfer, None, source_name, sink_name) {
+        match self
+            .staging
+            .onto(transfer, Besides::default(), source_name, sink_name)
+        {
             Ok(_) => Ok(()),
             Err(Refused { report, problem }) => {
                 report.iter().for_each(|report| self.account.add(report));

@@ -70,6 +70,15 @@ pub fn check(stages: &Stages, request: &Request) -> Result<(), Problem> {
     Ok(())
 }
 
+/// What one transfer needs besides.
+#[derive(Debug, Default)]
+pub struct Besides {
+    /// Its source can be read once: to be verified, it is hashed on the way.
+    pub once: bool,
+    /// A stage behind all others.
+    pub stage: Option<Stage>,
+}
+
 /// What is put into each transfer of a command.
 #[derive(Debug, Clone, Default)]
 pub struct Staging {
@@ -81,11 +90,11 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// A transfer with its stages in it, and another behind them.
+    /// A transfer with its stages in it, and what it needs besides.
     pub fn onto<'a>(
         &self,
         transfer: Result<Transfer<'a>, Failure>,
-        another: Option<Stage>,
+        besides: Besides,
         source: &dyn Display,
         sink: &dyn Display,
     ) -> Result<Transfer<'a>, Refused> {
@@ -96,11 +105,12 @@ impl Staging {
         let refused = |failure: Failure| Refused::of(&failure, source, sink);
         let transfer = transfer.map_err(refused)?;
         let first = transfer.route().choices[0].path;
-        if self.verify && (self.stages.any() || first == PathName::ReadWrite) {
+        let seen = besides.once || self.stages.any() || first == PathName::ReadWrite;
+        if self.verify && seen {
             // It costs next to nothing, and the source is not read twice.
             all.push(Stage::xxh3());
         }
-        all.extend(another);
+        all.extend(besides.stage);
         let staged = all.into_iter().try_fold(transfer, Transfer::stage);
         staged.map_err(refused)
     }

@@ -27,6 +27,7 @@ const INIT: u32 = 26;
 const INTERRUPT: u32 = 36;
 const FOPEN_DIRECT_IO: u32 = 1;
 const FOPEN_NONSEEKABLE: u32 = 4;
+const FOPEN_STREAM: u32 = 16;
 const WRITEBACK_CACHE: u32 = 1 << 16;
 const INIT_EXT: u32 = 1 << 30;
 /// Of what is set: the size.
@@ -56,6 +57,9 @@ pub struct Served<'a> {
     pub mapped: bool,
     /// It has no positions: `lseek(2)`, `pread(2)` and `pwrite(2)` are `ESPIPE`.
     pub stream: bool,
+    /// Each byte is read once, whoever opens it: a read begins where the last one
+    /// ended (`FOPEN_STREAM`).
+    pub once: bool,
     /// The kernel keeps what is written, and believes its own sizes
     /// (`FUSE_WRITEBACK_CACHE`).
     pub writeback: bool,
@@ -80,6 +84,9 @@ pub struct Served<'a> {
     /// Reads and writes of any byte at or after the first number fail with this
     /// errno each time; 0: none.
     pub fails: (u64, i32),
+    /// What another file holds that is in the directory too ([`Served::inside`]):
+    /// `other`, to be written and read as any.
+    pub other: Option<&'a Mutex<Vec<u8>>>,
     /// Gets what is written.
     pub gets: Option<&'a Mutex<Vec<u8>>>,
     /// How many of those calls and of `fsync(2)` have failed.
@@ -108,10 +115,14 @@ const ROOT: u64 = 1;
 const FILE: u32 = 0o100_666;
 const DIRECTORY: u32 = 0o40_777;
 
-/// `struct fuse_entry_out`: the file, not to be kept.
-fn entry(size: u64) -> Vec<u8> {
+/// The file in the directory, and [`Served::other`].
+const INSIDE: u64 = ROOT + 1;
+const OTHER: u64 = ROOT + 2;
+
+/// `struct fuse_entry_out`: this file, not to be kept.
+fn entry(node: u64, size: u64) -> Vec<u8> {
     let mut out = words(&[0; 10]);
-    out[..8].copy_from_slice(&(ROOT + 1).to_ne_bytes());
+    out[..8].copy_from_slice(&node.to_ne_bytes());
     out.extend(&attributes(size, FILE)[16..]);
     out
 }
@@ -168,6 +179,37 @@ fn keep(file: &mut Vec<u8>, at: u64, bytes: &[u8]) {
     file[from..to].copy_from_slice(bytes);
 }
 
+/// Answers for [`Served::other`].
+fn answer_other(opcode: u32, body: &[u8], file: &mut Vec<u8>) -> Result<Vec<u8>, i32> {
+    // Its number is not that of the file.
+    let numbered = |mut out: Vec<u8>, at: usize| {
+        out[at..][..8].copy_from_slice(&OTHER.to_ne_bytes());
+        out
+    };
+    match opcode {
+        LOOKUP => Ok(numbered(entry(OTHER, file.len() as u64), 40)),
+        SETATTR | GETATTR => {
+            if opcode == SETATTR && word(body, 0) & SIZE != 0 {
+                file.resize(double(body, 16) as usize, 0);
+            }
+            Ok(numbered(attributes(file.len() as u64, FILE), 16))
+        }
+        OPEN => Ok(words(&[0; 4])),
+        READ => {
+            let from = file.len().min(double(body, 8) as usize);
+            let to = file.len().min(from + word(body, 16) as usize);
+            Ok(file[from..to].to_vec())
+        }
+        WRITE => {
+            let length = word(body, 16);
+            keep(file, double(body, 8), &body[40..][..length as usize]);
+            Ok(words(&[length, 0]))
+        }
+        FSYNC | RELEASE | FLUSH => Ok(Vec::new()),
+        _ => Err(-libc::ENOSYS),
+    }
+}
+
 /// Answers until the file system is unmounted.
 fn serve(mut device: &File, served: Served<'_>) {
     let data = served.holds;
@@ -184,6 +226,7 @@ fn serve(mut device: &File, served: Served<'_>) {
     };
     let (mut syncs, mut changes) = (0, 0);
     let mut absent = served.absent;
+    let mut handed = 0;
     while let Ok(n @ 40..) = device.read(&mut request) {
         let (opcode, unique, body) = (word(&request, 4), double(&request, 8), &request[40..n]);
         while matches!(opcode, READ | WRITE)
@@ -193,7 +236,12 @@ fn serve(mut device: &File, served: Served<'_>) {
         {
             std::thread::yield_now();
         }
+        let node = double(&request, 16);
+        let is_other = node == OTHER || opcode == LOOKUP && body == b"other\0";
+        let other = served.other.filter(|_| is_other);
         let answer = match opcode {
+            FORGET | INTERRUPT => continue,
+            _ if let Some(file) = other => answer_other(opcode, body, &mut file.lock().unwrap()),
             // struct fuse_init_out of protocol 7.31.
             INIT => Ok({
                 let flags = u32::from(served.writeback) * WRITEBACK_CACHE
@@ -219,19 +267,18 @@ fn serve(mut device: &File, served: Served<'_>) {
             LOOKUP if absent => Err(-libc::ENOENT),
             MKNOD => {
                 absent = false;
-                Ok(entry(served.claims))
+                Ok(entry(INSIDE, served.claims))
             }
-            LOOKUP => Ok(entry(served.claims)),
-            GETATTR if served.inside && double(&request, 16) == ROOT => {
-                Ok(attributes(0, DIRECTORY))
-            }
+            LOOKUP => Ok(entry(INSIDE, served.claims)),
+            GETATTR if served.inside && node == ROOT => Ok(attributes(0, DIRECTORY)),
             GETATTR => Ok(shown_or_claimed()),
             OPEN if served.open != 0 => Err(-served.open),
             OPEN => Ok(words(&[
                 0,
                 0,
                 u32::from(served.direct) * FOPEN_DIRECT_IO
-                    + u32::from(served.stream) * FOPEN_NONSEEKABLE,
+                    + u32::from(served.stream) * FOPEN_NONSEEKABLE
+                    + u32::from(served.once && served.stream) * FOPEN_STREAM,
                 0,
             ])),
             READ | WRITE
@@ -243,8 +290,14 @@ fn serve(mut device: &File, served: Served<'_>) {
             READ => Ok(match served.shows {
                 Some(shown) => read_of(shown, double(body, 8), moved(body)),
                 None => {
-                    let from = (double(body, 8) as usize).min(data.len());
+                    let begin = if served.once {
+                        handed
+                    } else {
+                        double(body, 8) as usize
+                    };
+                    let from = begin.min(data.len());
                     let to = (from + moved(body) as usize).min(data.len());
+                    handed = to;
                     data[from..to].to_vec()
                 }
             }),
@@ -277,7 +330,6 @@ fn serve(mut device: &File, served: Served<'_>) {
                 Ok(Vec::new())
             }
             RELEASE | FLUSH => Ok(Vec::new()),
-            FORGET | INTERRUPT => continue,
             _ => Err(-libc::ENOSYS),
         };
         if let (Some(failed), Err(_), READ | WRITE | FSYNC) = (served.failed, &answer, opcode) {

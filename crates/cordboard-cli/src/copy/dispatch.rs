@@ -277,7 +277,7 @@ impl<'s> Dispatch<'s> {
                     let (source, sink) = opened.ends();
                     let request = opened.request.clone();
                     let total = opened.size.filter(|_| only);
-                    let how = (total, opened.notes());
+                    let how = (total, opened.besides());
                     let moved = session.carry((source, &from), (sink, &to), request, how);
                     job.settle(opened, (&from, &to), top, moved, told);
                 }

@@ -72,7 +72,7 @@ impl Flights {
         };
         let begun = owning(&opened).and_then(|transfer| {
             // Why not, is told to whom tries again without an engine.
-            let transfer = staging.onto(transfer, opened.notes(), &"", &"").ok()?;
+            let transfer = staging.onto(transfer, opened.besides(), &"", &"").ok()?;
             engine.start(transfer).ok()
         });
         let Some(running) = begun else {

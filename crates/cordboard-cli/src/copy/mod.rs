@@ -12,6 +12,7 @@ mod landing;
 mod lease;
 mod link;
 mod listing;
+mod once;
 mod one;
 mod over;
 mod parent;

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::{Observer, PathName, Request, Side, Stage, Switches, Transfer};
+use cordboard::{Observer, PathName, Request, Side, Switches, Transfer};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 #[cfg(test)]
@@ -22,6 +22,7 @@ use crate::removal::{id, left, remove_unused};
 use crate::request;
 use crate::session::Moved;
 use crate::signals::{again, interruptible, stop};
+use crate::stages::Besides;
 use crate::sys::close;
 
 /// How a file is to be opened.
@@ -79,6 +80,8 @@ pub struct Opened {
     pub size: Option<u64>,
     /// Where its bytes come to be, where others may append meanwhile.
     pub landing: Option<Landing>,
+    /// It is to be verified, and its source can be read once.
+    pub once: bool,
 }
 
 impl Opened {
@@ -87,9 +90,14 @@ impl Opened {
         (self.source.as_fd(), self.made.fd.as_fd())
     }
 
-    /// What notes where its bytes come to be, if that is asked later.
-    pub fn notes(&self) -> Option<Stage> {
-        self.landing.as_ref()?.stage(self.made.fd.as_fd())
+    /// What sees its bytes, if they are asked about later: what notes where they
+    /// come to be.
+    pub fn besides(&self) -> Besides {
+        let landing = self.landing.as_ref();
+        Besides {
+            once: self.once,
+            stage: landing.and_then(|landing| landing.stage(self.made.fd.as_fd())),
+        }
     }
 }
 
@@ -168,6 +176,7 @@ impl Job {
                 }
                 false => request::total(source.as_fd(), &request),
             },
+            once: self.besides(source.as_fd()).once,
             source,
             stat,
             made,
@@ -184,7 +193,7 @@ impl Job {
     ) -> Moved {
         let (source, sink) = opened.ends();
         let transfer = Transfer::new(source, sink, opened.request.clone());
-        match self.staging.onto(transfer, opened.notes(), from, to) {
+        match self.staging.onto(transfer, opened.besides(), from, to) {
             Ok(transfer) => {
                 let report = transfer.control(self.control).observe(watch).run().report;
                 let done = ended(&report, (source, from), (sink, to));

@@ -224,7 +224,8 @@ impl Job {
             if !(alike && self.checked.load(Ordering::Relaxed)) {
                 let request = self.request.clone();
                 let transfer = Transfer::new(source_fd, fd.as_fd(), request);
-                let refused = self.staging.onto(transfer, None, source, to).err();
+                let besides = self.besides(source_fd);
+                let refused = self.staging.onto(transfer, besides, source, to).err();
                 if let Some(Refused { report, problem }) = refused {
                     told.report = report.map(|r| *r);
                     return Err((*problem).into());
@@ -269,7 +270,8 @@ impl Job {
             return Ok(());
         };
         let transfer = Transfer::new(source_fd, unnamed.as_fd(), self.request.clone());
-        let refused = self.staging.onto(transfer, None, source, to).err();
+        let besides = self.besides(source_fd);
+        let refused = self.staging.onto(transfer, besides, source, to).err();
         refused.map_or(
             Ok(()),
             |Refused {
@@ -284,7 +286,7 @@ impl Job {
     }
 
     /// Whether the path that takes every pair may be used.
-    fn reads_and_writes(&self) -> bool {
+    pub fn reads_and_writes(&self) -> bool {
         let switches = self.request.switches;
         let switches = switches.or_else(|| Switches::from_env().ok());
         switches.is_none_or(|switches| switches.allows(PathName::ReadWrite))

@@ -76,7 +76,8 @@ impl Job {
                 if found != expected {
                     let sums = format!("read back it has the xxh3 {found}, expected {expected}");
                     // What cannot seek has been read by now.
-                    let text = match plain && seeks(back.as_fd()) {
+                    let again = !opened.once && seeks(back.as_fd());
+                    let text = match plain && again {
                         true => self.difference((source, from), (back.as_fd(), to), &here)?,
                         false => None,
                     };

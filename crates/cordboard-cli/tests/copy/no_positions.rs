@@ -142,3 +142,75 @@ fn a_new_file_that_cannot_seek_is_written() {
         }
     }
 }
+
+/// A file that hands out each byte once is not read again for `--verify`, also
+/// where both files are of one file system, which could copy without showing
+/// the bytes.
+#[test]
+fn a_file_that_can_be_read_once_is_verified_by_what_has_passed() {
+    if !root("mounting") {
+        return;
+    }
+    let data = bytes(200_003);
+    let nothing = Served::default();
+    let ends = |direct, stream, claims| Served {
+        direct,
+        stream,
+        claims,
+        ..nothing
+    };
+    let all = data.len() as u64;
+    for served in [
+        ends(true, true, all),
+        ends(true, true, 0),
+        // Such as one that is made up as it is read.
+        ends(true, false, 0),
+    ] {
+        for args in [&[][..], &["-r"], &["--append"], &["-j", "2"], &["--stable"]] {
+            let other = Mutex::new(b"before".to_vec());
+            let served = Served {
+                holds: &data,
+                inside: true,
+                once: true,
+                other: Some(&other),
+                ..served
+            };
+            let mounted = with_file(served, |at| {
+                let sink = at.with_file_name("other");
+                let mut copy = cordboard();
+                copy.args(["copy", "--verify", "--json"]).args(args);
+                let json = run(copy.args([at, &sink])).ok().json();
+                let what = format!("{args:?} {served:?} {json}");
+                assert_eq!(json["verified"], all, "{what}");
+                // What has passed has a hash.
+                assert_eq!(json["stages"][0]["stage"], "xxh3", "{what}");
+                assert_eq!(json["stages"][0]["out"], all, "{what}");
+                let before = if args == ["--append"] { 6 } else { 0 };
+                assert!(other.lock().unwrap()[before..] == data, "{what}");
+            });
+            if !mounted {
+                testkit::skip::here("no FUSE here");
+                return;
+            }
+        }
+        // Where the bytes may not be seen, nothing is written.
+        let other = Mutex::new(b"before".to_vec());
+        let served = Served {
+            holds: &data,
+            inside: true,
+            once: true,
+            other: Some(&other),
+            ..served
+        };
+        with_file(served, |at| {
+            let sink = at.with_file_name("other");
+            let mut copy = cordboard();
+            copy.args(["copy", "--verify", "--without", "read/write"]);
+            let run = run(copy.args([at, &sink]));
+            if served.stream {
+                run.fails(1, &["no path is left"]);
+                assert_eq!(*other.lock().unwrap(), b"before");
+            }
+        });
+    }
+}
