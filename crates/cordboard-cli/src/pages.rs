@@ -24,44 +24,68 @@ pub fn completions(shell: clap_complete::Shell) -> u8 {
 /// Writes all man pages into a directory; or prints the one of a command;
 /// or, for nothing, the command's own.
 pub fn man(what: Option<&OsStr>) -> u8 {
-    let mut whole = Cli::command();
-    whole.build();
-    let page = match what {
-        None => Some(whole.clone()),
-        Some(name) => name
-            .to_str()
-            .and_then(|name| whole.find_subcommand(name))
-            .filter(|sub| !sub.is_hide_set())
-            .map(|sub| sub.clone().name(format!("cordboard-{}", sub.get_name()))),
+    let pages = all_pages();
+    let Some(what) = what else {
+        return show(&pages[0].text);
     };
-    match (page, what) {
-        (Some(page), _) => {
-            let mut out = Vec::new();
-            clap_mangen::Man::new(page)
-                .render(&mut out)
-                .expect("memory does not fail");
-            show(&out)
-        }
-        (None, Some(what)) if Path::new(what).is_dir() => {
-            match clap_mangen::generate_to(Cli::command(), what) {
-                Ok(()) => 0,
-                Err(error) => {
-                    tell(format_args!(
-                        "cordboard: {}: {error}",
-                        what.to_string_lossy()
-                    ));
-                    1
-                }
-            }
-        }
-        (None, what) => {
-            let what = what.unwrap_or_default().to_string_lossy();
-            tell(format_args!(
-                "cordboard: {what}: neither a command nor a directory"
+    if let Some(page) = pages
+        .iter()
+        .find(|page| page.of.as_deref() == what.to_str())
+    {
+        return show(&page.text);
+    }
+    let shown = what.to_string_lossy();
+    if !Path::new(what).is_dir() {
+        tell(format_args!(
+            "cordboard: {shown}: neither a command nor a directory"
+        ));
+        return 2;
+    }
+    for page in pages {
+        let path = Path::new(what).join(page.file);
+        if let Err(error) = std::fs::write(&path, page.text) {
+            let shown = path.to_string_lossy();
+            tell(Problem::call(
+                shown,
+                Side::Sink,
+                errno(&error),
+                Doing::Moving,
             ));
-            2
+            return 1;
         }
     }
+    0
+}
+
+/// A man page.
+struct Page {
+    /// The command that it is of; `None`: all of them.
+    of: Option<String>,
+    /// What it is called in a directory.
+    file: String,
+    text: Vec<u8>,
+}
+
+/// All of them, the command's own first.
+fn all_pages() -> Vec<Page> {
+    let mut whole = Cli::command().disable_help_subcommand(true);
+    whole.build();
+    let package = format!("cordboard {}", env!("CARGO_PKG_VERSION"));
+    let page = |command: &clap::Command, of: Option<&str>| {
+        let man = clap_mangen::Man::new(command.clone()).source(&package);
+        let mut text = Vec::new();
+        man.render(&mut text).expect("memory does not fail");
+        Page {
+            of: of.map(str::to_owned),
+            file: man.get_filename(),
+            text,
+        }
+    };
+    let commands = whole.get_subcommands().filter(|sub| !sub.is_hide_set());
+    let of_commands = commands.map(|sub| page(sub, Some(sub.get_name())));
+    std::iter::once(page(&whole, None))
+        .chain(of_commands)
+        .collect()
 }
 
 fn show(text: &[u8]) -> u8 {

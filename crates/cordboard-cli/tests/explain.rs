@@ -251,10 +251,33 @@ fn help_man_pages_and_completions() {
     }
     let dir = dir();
     call(["man".as_ref(), dir.path().as_os_str()]).ok();
-    for page in ["cordboard.1", "cordboard-copy.1", "cordboard-splice.1"] {
-        assert!(dir.path().join(page).exists(), "{page}");
+    // The same pages, printed or written, and none but those that there are.
+    let names = ["", "splice", "copy", "cat", "play", "explain"];
+    for name in names {
+        let words = ["man", name].into_iter().filter(|word| !word.is_empty());
+        let page = text(&call(words));
+        let joined = format!("cordboard-{name}");
+        let file = format!("{}.1", joined.trim_end_matches('-'));
+        assert_eq!(read(dir.path().join(&file)), page.as_bytes(), "{file}");
+        let source = concat!(" \"cordboard ", env!("CARGO_PKG_VERSION"), "\"");
+        let title = page.lines().find(|line| line.starts_with(".TH "));
+        assert!(title.unwrap().contains(source), "{title:?}");
+        assert!(!page.contains("help(1)"), "{file}");
     }
-    call(["man", "nonsense"]).fails(2, &["neither"]);
+    let written = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(written, names.len());
+    for name in ["nonsense", "help", "man"] {
+        call(["man", name]).fails(2, &[name, "neither"]);
+    }
+}
+
+/// A directory whose pages cannot be written is told of by its name.
+#[test]
+fn man_pages_that_cannot_be_written_are_told_of() {
+    let dir = dir();
+    std::fs::create_dir(dir.path().join("cordboard-cat.1")).unwrap();
+    let run = call(["man".as_ref(), dir.path().as_os_str()]);
+    run.fails(1, &["cordboard-cat.1", "(EISDIR)"]);
 }
 
 /// roff joins a line to the one before, unless it begins with a blank.
