@@ -161,7 +161,8 @@ pub struct Copy {
     #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
     pub sink: PathBuf,
     /// Copy directories and their contents; symlinks are copied as symlinks,
-    /// and nothing is written through a symlink below DST
+    /// and nothing is written through a symlink below DST. FIFOs, sockets and
+    /// devices are a failure each
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
     /// Keep mode, times, owner, access control lists and all extended
@@ -174,7 +175,9 @@ pub struct Copy {
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device where it can be, and
-    /// compare; a difference is a failure. Of regular files only: a block
+    /// compare; a difference is a failure, and the first byte that differs is
+    /// named. With --zstd or --unzstd, and of a source that can be read once, the
+    /// hash of what was written is compared, and both hashes are given. Of regular files only: a block
     /// device as DST is refused. What other processes append meanwhile
     /// (--append) is not compared
     #[arg(long)]
@@ -240,8 +243,9 @@ pub struct Play {
     /// Leave out frames whose time is over before they begin
     #[arg(long)]
     pub drop: bool,
-    /// List each frame in this file (CSV, milliseconds): when it was due, when
-    /// it was begun, when its sink had all of it, and how late that was
+    /// List each whole frame that was shown in this file (CSV, milliseconds):
+    /// when it was due, when it was begun, when its sink had all of it, and how
+    /// late that was. A short last frame is neither listed nor counted
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub lateness: Option<OsString>,
     /// Shared flags.
