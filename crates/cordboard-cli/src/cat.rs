@@ -35,12 +35,8 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
         [] => &standard,
         files => files,
     };
-    let mut names = Vec::with_capacity(files.len());
-    for file in files {
-        names.push((endpoint::file(file, Side::Source)?, file));
-    }
     let sink = endpoint::sink(&Name::Standard, "-", false)?;
-    for (name, file) in names {
+    for file in files {
         if session.stopped() {
             break;
         }
@@ -51,7 +47,7 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
             size: left.map_or(Size::Eof, Size::Bytes),
             ..request.clone()
         };
-        match one(session, &name, file, &sink, request) {
+        match one(session, file, &sink, request) {
             // The rest of this file is missing: no other file follows it.
             Ok(Ended::Idle) => break,
             Ok(_) => {}
@@ -70,13 +66,11 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
 /// a standard output that failed fails for the next one too.
 fn one(
     session: &mut Session,
-    name: &Name,
     shown: &OsStr,
     sink: &Opened,
     request: Request,
 ) -> Result<Ended, (Problem, bool)> {
-    let source = endpoint::source(name, &shown.to_string_lossy());
-    let source = source.map_err(|problem| (elsewhere(problem, shown), false))?;
+    let source = open(shown).map_err(|problem| (elsewhere(problem, shown), false))?;
     let request = Request {
         source_unshared: source.is_ours(),
         ..request
@@ -96,6 +90,14 @@ fn one(
             Err((problem, over))
         }
     }
+}
+
+fn open(operand: &OsStr) -> Result<Opened, Problem> {
+    if operand.is_empty() {
+        return Err(Problem::unnamed());
+    }
+    let name = endpoint::file(operand, Side::Source)?;
+    endpoint::source(&name, &operand.to_string_lossy())
 }
 
 /// Adds the help for an operand of cat that names another endpoint, or a

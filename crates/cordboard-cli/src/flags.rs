@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -153,13 +153,15 @@ pub struct Splice {
 pub struct Copy {
     /// Files to copy, or a device to read to its end; with -r also directories
     #[arg(value_name = "SRC", num_args = 1.., required = true, value_hint = ValueHint::AnyPath)]
-    pub sources: Vec<PathBuf>,
+    #[arg(value_parser = any_path())]
+    sources: Vec<PathBuf>,
     /// The file, or the directory, to copy them to; ./NAME or file:NAME for a
     /// new file whose name is that of another endpoint, such as tcp:HOST:PORT.
     /// A file of another user that may be SRC itself, shown by two file systems,
     /// gets the present time, also where it is refused as that
     #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
-    pub sink: PathBuf,
+    #[arg(value_parser = any_path())]
+    sink: Option<PathBuf>,
     /// Copy directories and their contents; symlinks are copied as symlinks,
     /// and nothing is written through a symlink below DST. FIFOs, sockets and
     /// devices are a failure each
@@ -194,6 +196,22 @@ pub struct Copy {
     /// Shared flags.
     #[command(flatten)]
     pub common: Common,
+}
+
+/// The parser of a path that may be empty, unlike clap's own.
+fn any_path() -> impl TypedValueParser<Value = PathBuf> {
+    clap::builder::OsStringValueParser::new().map(PathBuf::from)
+}
+
+impl Copy {
+    /// SRC and DST.
+    pub fn operands(&self) -> (&[PathBuf], &Path) {
+        match (&self.sink, self.sources.split_last()) {
+            (Some(sink), _) => (&self.sources, sink),
+            (None, Some((sink, sources))) => (sources, sink),
+            (None, None) => unreachable!("they are required"),
+        }
+    }
 }
 
 /// `cordboard cat`.

@@ -28,22 +28,20 @@ mod stat;
 mod sys;
 mod there;
 mod units;
+mod usage;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
-use clap::Parser;
-
-use flags::{Cli, Command, Common};
-use problem::tell;
+use flags::{Command, Common};
 use session::Session;
 
 /// Runs the command of these words, and returns its exit status.
 fn run(words: Vec<OsString>) -> u8 {
     // A file that may not grow (`RLIMIT_FSIZE`) is an error to be told of.
     sys::ignore(libc::SIGXFSZ);
-    let cli = match Cli::try_parse_from(&words) {
+    let cli = match usage::parse(&words) {
         Ok(cli) => cli,
-        Err(error) => return leave(misused(&error, &words)),
+        Err(error) => return leave(usage::misused(&error, &words)),
     };
     let status = match cli.command {
         Command::Splice(flags) => moving(&flags.common, "moved", |s| splice::run(&flags, s)),
@@ -69,43 +67,6 @@ fn leave(status: u8) -> u8 {
         signals::die_of_sigpipe();
     }
     status
-}
-
-/// Help that was asked for; or wrong usage, which has its report too where one
-/// was asked for.
-fn misused(error: &clap::Error, words: &[OsString]) -> u8 {
-    // The standard library takes EBADF for success.
-    let asked = pages::writable().map(|_| ());
-    let printed = error
-        .print()
-        .and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
-    if !error.use_stderr() {
-        let unwritten = |failed| pages::unwritten("standard output", &failed);
-        // What was asked for has not come.
-        if let Err(problem) = asked.and(printed.map_err(unwritten)) {
-            return pages::failed(&problem);
-        }
-    }
-    let words = words.get(1..).unwrap_or_default();
-    let moves = ["splice", "copy", "cat", "play"].map(OsStr::new);
-    let asked = words
-        .first()
-        .is_some_and(|word| moves.contains(&word.as_os_str()))
-        && words
-            .iter()
-            .take_while(|word| *word != "--")
-            .any(|word| word == "--json");
-    let plays = words.first().is_some_and(|word| word == "play");
-    if error.use_stderr() && asked && plays {
-        play::misused();
-    } else if error.use_stderr() && asked {
-        let mut account = report::Account::default();
-        account.problem(&problem::Problem::usage("", ""));
-        let copies = words.first().is_some_and(|word| word == "copy");
-        account.files = copies.then_some(report::Files::NONE);
-        tell(account.json().trim_end());
-    }
-    u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
 /// A command that moves bytes, from its first signal handler to its last line.

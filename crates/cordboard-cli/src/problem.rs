@@ -111,6 +111,12 @@ impl Problem {
         }
     }
 
+    /// A source of many has an empty name, which no file has (`ENOENT`,
+    /// path_resolution(7)).
+    pub fn unnamed() -> Problem {
+        Problem::call("''", Side::Source, Errno::ENOENT, Doing::Opening)
+    }
+
     /// What `close(2)` says of a sink.
     pub fn closing(operand: impl Into<String>, errno: rustix::io::Errno) -> Problem {
         if errno != rustix::io::Errno::INTR {

@@ -90,6 +90,19 @@ fn goes_on_after_one_that_fails() {
     assert_eq!(run.stdout(), b"a");
 }
 
+/// As with cat: no file has that name, and the others are written.
+#[test]
+fn an_empty_name_is_one_that_is_missing() {
+    let dir = dir();
+    let a = file(&dir, "a", b"a");
+    for files in [&["".as_ref(), a.as_path()][..], &[&a, "".as_ref()]] {
+        let run = run(cordboard().args(["cat", "--json"]).args(files));
+        run.fails(1, &["'': No such file or directory (ENOENT)"]);
+        assert_eq!(run.stdout(), b"a", "{files:?}");
+        assert_eq!(run.json()["errno"], "ENOENT");
+    }
+}
+
 #[test]
 fn onto_its_own_end_is_refused() {
     let dir = dir();

@@ -116,16 +116,21 @@ impl Job {
 
 /// Runs it.
 pub fn run(flags: &Copy, session: &mut Session) {
-    session.count_files(flags.recursive || flags.sources.len() > 1);
+    session.count_files(flags.recursive || flags.operands().0.len() > 1);
     if let Err(problem) = copy(flags, session) {
         session.none_copied(&problem);
     }
 }
 
 fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
-    no_other_endpoint(&flags.sink)?;
-    let sink = &plain(&flags.sink, Side::Sink)?;
-    let sources = flags.sources.iter().map(|path| plain(path, Side::Source));
+    let (sources, sink) = flags.operands();
+    no_other_endpoint(sink)?;
+    let sink = &plain(sink, Side::Sink)?;
+    let sources = sources.iter().map(|path| match path.as_os_str() {
+        // Told of in its turn.
+        name if name.is_empty() => Ok(path.clone()),
+        _ => plain(path, Side::Source),
+    });
     let sources = sources.collect::<Result<Vec<PathBuf>, Problem>>()?;
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
     if part && (sources.len() > 1 || flags.recursive) {
@@ -178,6 +183,10 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     for source in sources {
         if dispatch.stopped(|_| true) || dispatch.leaves_out() {
             break;
+        }
+        if source.as_os_str().is_empty() {
+            dispatch.problem(Problem::unnamed());
+            continue;
         }
         let target = match into {
             true => target(sink, &source),

@@ -211,3 +211,82 @@ fn another_endpoint_is_no_name_for_a_new_file() {
     let help = String::from_utf8_lossy(help.ok().stdout()).into_owned();
     assert!(help.contains("./NAME or file:NAME"), "{help}");
 }
+
+/// Behind `--` all are operands, and before it options may stand anywhere.
+#[test]
+fn names_that_begin_with_a_dash_and_options_in_between() {
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["--", "a", "-x", "e/"], &["e/a", "e/-x"]),
+        (&["--", "-x", "a", "e"], &["e/a", "e/-x"]),
+        (&["--", "a", "-d"], &["-d"]),
+        (&["--", "-x", "--json"], &["--json"]),
+        (
+            &["a", "--", "-x", "--json", "e"],
+            &["e/a", "e/-x", "e/--json"],
+        ),
+        (&["--", "a", "--", "e"], &["e/a", "e/--"]),
+        (&["a", "-p", "d"], &["d"]),
+        (&["a", "-j", "1", "b", "--sync", "e"], &["e/a", "e/b"]),
+        (&["a", "b", "e", "-p"], &["e/a", "e/b"]),
+    ];
+    for (args, made) in cases {
+        let dir = dir();
+        std::fs::create_dir(dir.path().join("e")).unwrap();
+        for name in ["a", "b", "-x", "--"] {
+            file(&dir, name, name.as_bytes());
+        }
+        if args.ends_with(&["--json", "e"]) {
+            file(&dir, "--json", b"--json");
+        }
+        let copy = run(cordboard().current_dir(&dir).arg("copy").args(args));
+        assert_eq!(copy.ok().stderr(), "", "{args:?}");
+        for made in made {
+            let from = match made.strip_prefix("e/") {
+                Some(name) => name,
+                None if args.contains(&"a") => "a",
+                None => "-x",
+            };
+            assert_eq!(read(dir.path().join(made)), from.as_bytes(), "{args:?}");
+        }
+    }
+    // What is wrong is said all the same.
+    for (args, says) in [
+        (&["a", "-p", "b", "--bogus"][..], "--bogus"),
+        (&["a", "-p"], "<DST>"),
+        (&["--", "-x"], "<DST>"),
+        (&["a", "-p", "b", "--jobs", "none"], "none"),
+    ] {
+        let copy = run(cordboard().arg("copy").args(args));
+        let stderr = copy.stderr();
+        assert_eq!(copy.code(), 2, "{args:?}: {stderr}");
+        assert!(stderr.contains(says), "{args:?}: {stderr}");
+        let usage = "Usage: cordboard copy [OPTIONS] <SRC>... <DST>";
+        assert!(says != "--bogus" || stderr.contains(usage), "{stderr}");
+    }
+    for help in ["-h", "--help"] {
+        let plain = call(["copy", help]);
+        let late = call(["copy", "a", "-p", "b", help]);
+        assert_eq!(late.ok().stdout(), plain.ok().stdout());
+    }
+}
+
+/// As with cp: no file has that name, and the others are copied.
+#[test]
+fn an_empty_name_is_one_that_is_missing() {
+    let dir = dir();
+    let a = file(&dir, "a", b"a");
+    let into = dir.path().join("into");
+    for more in [&[][..], &["-r"]] {
+        std::fs::create_dir(&into).unwrap();
+        let empty = Path::new("");
+        let mut copy = cordboard();
+        copy.args(["copy", "--json"]).args(more);
+        let run = run(copy.args([empty, &a, empty]).arg(&into));
+        let missing = "cordboard: '': No such file or directory (ENOENT)";
+        assert_eq!(run.stderr().matches(missing).count(), 2, "{}", run.stderr());
+        assert_eq!(run.code(), 1);
+        assert_eq!(run.json()["files"]["copied"], 1);
+        assert_eq!(read(into.join("a")), b"a");
+        std::fs::remove_dir_all(&into).unwrap();
+    }
+}

@@ -219,12 +219,14 @@ fn a_standard_error_without_room_is_waited_for() {
         ("copy", 0, 2),
         ("cat", 0, 2),
         ("man", 2, 1),
+        ("--bogus", 2, 5),
     ] {
         let (reader, writer, there) = full_pipe();
         let sink = dir.path().join("sink");
         let mut whole = cordboard();
         whole.arg(command).stdout(Stdio::null()).stderr(writer);
-        if command != "man" {
+        let moves = !["man", "--bogus"].contains(&command);
+        if moves {
             whole.args(["--json", "--hash=crc32"]);
         }
         whole.arg(&source);
@@ -237,21 +239,30 @@ fn a_standard_error_without_room_is_waited_for() {
         assert_eq!(end(child).code(), code, "{command}: {said}");
         assert_eq!(said.lines().count(), lines, "{command}: {said}");
         let ended = said.contains(r#""written":4,"stranded":0,"ended":"eof""#);
-        assert_eq!(ended, command != "man", "{command}: {said}");
+        assert_eq!(ended, moves, "{command}: {said}");
     }
 }
 
 #[test]
 fn a_standard_output_without_room_is_waited_for() {
-    let (reader, writer, there) = full_pipe();
-    let mut whole = cordboard();
-    whole.args(["man", "splice"]).stdout(writer);
-    let mut child = whole.stderr(Stdio::piped()).spawn().unwrap();
-    drop(whole);
-    waits(&mut child);
-    let said = behind(reader, there);
-    end(child).ok();
-    assert_eq!(said.as_bytes(), call(["man", "splice"]).stdout());
+    let cases: [&[&str]; 5] = [
+        &["man", "splice"],
+        &["--help"],
+        &["help", "copy"],
+        &["copy", "-h"],
+        &["--version"],
+    ];
+    for words in cases {
+        let (reader, writer, there) = full_pipe();
+        let mut whole = cordboard();
+        whole.args(words).stdout(writer);
+        let mut child = whole.stderr(Stdio::piped()).spawn().unwrap();
+        drop(whole);
+        waits(&mut child);
+        let said = behind(reader, there);
+        end(child).ok();
+        assert_eq!(said.as_bytes(), call(words).stdout(), "{words:?}");
+    }
 }
 
 #[test]

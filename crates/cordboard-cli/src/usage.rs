@@ -1,0 +1,91 @@
+//! The words of the command line: read, and what is printed where there is
+//! nothing to run.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser};
+
+use crate::flags::{Cli, Command};
+use crate::problem::{Problem, tell};
+use crate::report::{Account, Files};
+use crate::{pages, patient};
+
+/// Reads them.
+pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    let error = match Cli::try_parse_from(words) {
+        Err(error) if error.kind() == ErrorKind::UnknownArgument && of_copy(words) => error,
+        done => return done,
+    };
+    // clap takes an operand for DST if the next word begins with a dash, also
+    // behind `--` (`Parser::get_matches_with`): all that follows is too many then.
+    // Without DST, all operands are SRC.
+    let copy = |copy: clap::Command| {
+        copy.override_usage("cordboard copy [OPTIONS] <SRC>... <DST>")
+            .mut_arg("sink", |sink| sink.long("\0").required(false).hide(true))
+    };
+    let read = Cli::command().mut_subcommand("copy", copy);
+    let read = read.try_get_matches_from(words);
+    match read.and_then(|mut read| Cli::from_arg_matches_mut(&mut read)) {
+        Ok(cli) if matches!(&cli.command, Command::Copy(copy) if copy.operands().0.is_empty()) => {
+            Err(error)
+        }
+        // The same help as ever.
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            let before = words.iter().take_while(|word| *word != "--");
+            let long = before.into_iter().any(|word| word == "--help");
+            let help = if long { "--help" } else { "-h" };
+            Cli::try_parse_from(["cordboard", "copy", help])
+        }
+        done => done,
+    }
+}
+
+fn of_copy(words: &[OsString]) -> bool {
+    words.get(1).is_some_and(|word| word == "copy")
+}
+
+/// Help that was asked for; or wrong usage, which has its report too where one
+/// was asked for.
+pub fn misused(error: &clap::Error, words: &[OsString]) -> u8 {
+    let text = colored(error);
+    if error.use_stderr() {
+        // There is nowhere else to tell of it.
+        let _ = patient::write_all(rustix::stdio::stderr(), text.as_bytes());
+    } else if let Err(problem) = pages::print(text.as_bytes()) {
+        // What was asked for has not come.
+        return pages::failed(&problem);
+    }
+    let words = words.get(1..).unwrap_or_default();
+    let moves = ["splice", "copy", "cat", "play"].map(OsStr::new);
+    let asked = words
+        .first()
+        .is_some_and(|word| moves.contains(&word.as_os_str()))
+        && words
+            .iter()
+            .take_while(|word| *word != "--")
+            .any(|word| word == "--json");
+    let plays = words.first().is_some_and(|word| word == "play");
+    if error.use_stderr() && asked && plays {
+        crate::play::misused();
+    } else if error.use_stderr() && asked {
+        let mut account = Account::default();
+        account.problem(&Problem::usage("", ""));
+        let copies = words.first().is_some_and(|word| word == "copy");
+        account.files = copies.then_some(Files::NONE);
+        tell(account.json().trim_end());
+    }
+    u8::try_from(error.exit_code()).unwrap_or(2)
+}
+
+/// Its text, in colors where it goes to a terminal that shows them.
+fn colored(error: &clap::Error) -> String {
+    let choice = match error.use_stderr() {
+        true => anstream::AutoStream::choice(&std::io::stderr()),
+        false => anstream::AutoStream::choice(&std::io::stdout()),
+    };
+    match choice {
+        anstream::ColorChoice::Never => error.render().to_string(),
+        _ => error.render().ansi().to_string(),
+    }
+}
