@@ -136,3 +136,84 @@ fn what_a_socket_pair_does_not_give_is_the_sources_failure() {
     assert_eq!((report.written, report.stranded), (0, 10_000), "{report:?}");
     assert!(handed_back(outcome.stranded) == data);
 }
+
+/// A splice from a pipe says 0 where a page in it is gone, and a filter refuses to
+/// count what the pipe holds (`FIONREAD`): that is not its end.
+#[test]
+fn a_page_that_is_gone_is_no_end_of_a_pipe_that_nobody_counts() {
+    use std::os::fd::AsRawFd;
+    use testkit::refuse::{refuse, refuse_where};
+    let name = "a_page_that_is_gone_is_no_end_of_a_pipe_that_nobody_counts";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
+    let data = pattern(10_000);
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        for to_file in [true, false] {
+            let (source, feed) = rustix::pipe::pipe().unwrap();
+            rustix::io::write(&feed, &data).unwrap();
+            drop(feed);
+            let file = tempfile::tempfile().unwrap();
+            let (out, near) = std::os::unix::net::UnixStream::pair().unwrap();
+            let sink: std::os::fd::OwnedFd = match to_file {
+                true => file.try_clone().unwrap().into(),
+                false => near.into(),
+            };
+            let report = testkit::refuse::apart(|| {
+                refuse(&[libc::SYS_ioctl], errno);
+                refuse_where(libc::SYS_splice, 2, sink.as_raw_fd() as u32, 0);
+                // The position is nobody else's, so that nothing is claimed.
+                let request = cordboard::Request {
+                    sink_unshared: true,
+                    ..any()
+                };
+                run(&source, &sink, request).report
+            });
+            drop(sink);
+            let case = format!("{errno} {to_file}: {report:?}");
+            assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{case}");
+            // To a socket it goes through a private pipe, and is copied from there.
+            let path = if to_file { ReadWrite } else { Splice };
+            assert_eq!(report.path, [path], "{case}");
+            let got = match to_file {
+                true => common::content(&file),
+                false => common::content_of(out),
+            };
+            assert!(got == data, "{case}");
+        }
+    }
+}
+
+/// Nothing tells how much of the sink is to be claimed: the bytes are copied, since
+/// others may use the position of the sink.
+#[test]
+fn nothing_is_spliced_to_a_shared_position_where_nobody_counts() {
+    use testkit::refuse::refuse;
+    let name = "nothing_is_spliced_to_a_shared_position_where_nobody_counts";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
+    let data = pattern(10_000);
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        for (sink_unshared, path) in [(false, ReadWrite), (true, Splice)] {
+            let (source, feed) = rustix::pipe::pipe().unwrap();
+            rustix::io::write(&feed, &data).unwrap();
+            drop(feed);
+            let file = tempfile::tempfile().unwrap();
+            let report = testkit::refuse::apart(|| {
+                refuse(&[libc::SYS_ioctl], errno);
+                let request = cordboard::Request {
+                    sink_unshared,
+                    ..any()
+                };
+                run(&source, &file, request).report
+            });
+            let case = format!("{errno} {sink_unshared}: {report:?}");
+            assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{case}");
+            assert_eq!(report.path, [path], "{case}");
+            assert!(common::content(&file) == data, "{case}");
+        }
+    }
+}

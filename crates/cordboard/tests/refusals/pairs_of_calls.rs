@@ -3,6 +3,7 @@
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use cordboard::{Ended, PathName, Report, Request, Size, Transfer};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -159,13 +160,15 @@ struct Case {
 }
 
 impl Case {
-    fn run(&self) -> (Report, Vec<u8>) {
+    /// `timed`: it does not wait inside a call.
+    fn run(&self, timed: bool) -> (Report, Vec<u8>) {
         let request = Request {
             size: match self.size {
                 TOTAL if self.open.is_none() => Size::Eof,
                 size => Size::Bytes(size as u64),
             },
             block: self.block.and_then(NonZeroUsize::new),
+            idle: timed.then_some(Duration::from_secs(100)),
             ..only(self.paths)
         };
         match Transfer::new(self.source.as_fd(), self.sink.as_fd(), request) {
@@ -254,7 +257,7 @@ fn no_two_calls_that_are_refused_lose_a_message() {
                 let cases = cases(from, &data);
                 let done: Vec<_> = apart(|| {
                     refuse(&[*one, *other].concat(), errno);
-                    cases.iter().map(Case::run).collect()
+                    cases.iter().map(|case| case.run(m % 2 == 1)).collect()
                 });
                 let refused = format!("{one:?} {other:?} {errno}");
                 let blind = [RECEIVE[0], RECEIVE[1]]

@@ -153,7 +153,8 @@ pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, V
             let there = usize::try_from(there).unwrap_or(usize::MAX);
             Ok(flow.claim_sink(step.min(there)))
         }
-        Err(_) => Ok(step),
+        // Others may move the position during a splice that nothing is claimed for.
+        Err(errno) => Err(Verdict::Declined(errno.into())),
     }
 }
 

@@ -182,8 +182,13 @@ pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
     }
 }
 
+/// Where a filter refuses to count them, `poll(2)` shows that there are some.
 fn holds_bytes(flow: &Flow<'_>) -> bool {
-    sys::unsent(flow.source_fd()).is_ok_and(|there| there > 0)
+    let shown = || sys::poll_now(flow.source_fd(), PollFlags::IN);
+    match sys::unsent(flow.source_fd()) {
+        Ok(there) => there > 0,
+        Err(_) => shown().is_ok_and(|shown| shown.shows(PollFlags::IN) == Some(true)),
+    }
 }
 
 /// How many bytes the sink takes now, if their pages are full.
