@@ -87,6 +87,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) opened_again: bool,
     pub(crate) source_ready: Ready,
     pub(crate) sink_ready: Ready,
+    /// `poll(2)` shows when the sink's reader has gone.
+    pub(crate) sink_is_watched: bool,
     /// Sleeping inside a system call is allowed.
     pub(crate) may_sleep: bool,
     /// A path that declines is followed by another.
@@ -122,10 +124,14 @@ pub(crate) struct Flow<'fd> {
 }
 
 impl<'fd> Flow<'fd> {
-    /// Allows sleeping inside system calls, or does not.
+    /// Allows sleeping inside system calls, or does not. While a call sleeps in the
+    /// source, the sink can die unseen: if the source can be polled, that is waited
+    /// for instead, and the sink is watched.
     pub(crate) fn let_sleep(&mut self, may_sleep: bool) {
+        let kind = self.source.kind();
+        let polled = kind.is_socket() || kind == Kind::Tty || kind.is_record();
         self.may_sleep = may_sleep;
-        self.source_ready.may_sleep = may_sleep;
+        self.source_ready.may_sleep = may_sleep && !(polled && self.sink_is_watched);
         self.sink_ready.may_sleep = may_sleep;
     }
 

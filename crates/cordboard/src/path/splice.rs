@@ -41,6 +41,9 @@ const FILE_STEP: usize = 512 << 10;
 /// Times that a source with bytes gives none before it is taken to stand before
 /// urgent data.
 const DOUBTS: u32 = 8;
+/// A connection that has given so much at once has more, as a rule: polling it each
+/// time would cost a call a step.
+const BUSY: usize = 64 << 10;
 const LITTLE: &str = "pieces of less than a page would use up the sink's slots";
 /// Below this much, a private pipe costs more than it saves.
 const WORTH_A_PIPE: u64 = 128 << 10;
@@ -69,6 +72,8 @@ pub(crate) struct Splice {
     doubts: u32,
     /// A source that is polled before each call was looked at before the first.
     looked: bool,
+    /// What was last taken into the private pipe.
+    last: usize,
     /// The sink refused pages: the rest of the private pipe goes by copying.
     refused: Option<Errno>,
     spill: Spill,
@@ -103,6 +108,7 @@ impl Splice {
             moved: false,
             doubts: 0,
             looked: false,
+            last: 0,
             refused: None,
             spill: Spill::default(),
             announced: false,
@@ -156,7 +162,7 @@ impl Splice {
     /// only mean the source.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let polled = flow.source_ready.marked;
-        if !flow.may_read(flow.source.kind().is_pipe()) {
+        if !flow.may_read(self.needs_no_poll(flow)) {
             self.waits_for_poll(flow)?;
         }
         if self.private.is_none() {
@@ -187,6 +193,7 @@ impl Splice {
             Ok(0) => Err(Verdict::Ended),
             Ok(n) => {
                 pipe.filled(n);
+                self.last = n;
                 flow.was_read(offset, n as u64);
                 flow.took(n as u64);
                 flow.lent_moved(Side::Source, n);

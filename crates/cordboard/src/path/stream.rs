@@ -58,7 +58,7 @@ pub(super) fn read(
 ) -> Result<usize, Errno> {
     let fd = flow.source_fd();
     if flow.source.kind().is_socket() {
-        return socket::receive(flow, into, RecvFlags::empty(), flow.may_sleep);
+        return socket::receive(flow, into, RecvFlags::empty(), flow.source_ready.may_sleep);
     }
     if flow.source.kind().is_pipe() {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());

@@ -62,9 +62,7 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
     };
     let may_sleep = transfer.may_sleep();
     transfer.flow.let_sleep(may_sleep);
-    if !may_sleep {
-        transfer.reopen_terminals();
-    }
+    transfer.reopen_terminals();
     transfer.flow.watched = transfer.observer.is_some() || transfer.control.is_some();
     let turn = turns(&mut transfer, &mut course, waiter);
     let outcome = transfer.settle(turn, waiter, course.start);
@@ -146,11 +144,15 @@ impl Transfer<'_> {
     /// A filter refuses each call that tells what is ready. A call that may wait
     /// does so itself, and one that never waits is made again after a rest. `None`:
     /// it would wait, and the thread is wanted back.
-    fn go_on_unasked(&self, need: &Need) -> Option<Awake> {
+    fn go_on_unasked(&mut self, need: &Need) -> Option<Awake> {
         let asks_itself = self.tells_by_itself(need);
         if asks_itself {
             let rest = need.timeout.map_or(REST, |timeout| timeout.min(REST));
             let _ = Timespec::try_from(rest).map(|rest| nanosleep(&rest));
+        }
+        if self.flow.may_sleep {
+            // Nobody tells whether the sink dies meanwhile, either.
+            self.flow.source_ready.may_sleep = true;
         }
         (asks_itself || self.flow.may_sleep).then_some(Awake {
             ready: true,

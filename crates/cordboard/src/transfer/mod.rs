@@ -45,7 +45,7 @@ pub use watermarks::Watermarks;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::endpoint::resets::{self, Writer};
-use crate::endpoint::{Endpoint, Facts, Kind};
+use crate::endpoint::{Endpoint, Facts, Kind, is_pty_master};
 use crate::errno::Errno;
 use crate::path::{Cursor, Flow, Ready, Step};
 use crate::route::{Backend, Declined, PathName, Route};
@@ -274,9 +274,11 @@ impl<'a> Transfer<'a> {
     ///
     /// The transfer sleeps inside its system calls if it has no
     /// [`Request::idle`], no [`Control`] and no observer with an interval, or
-    /// if its `Control` [interrupts](Control::interrupting) it. It then notices
-    /// that its sink is dead only when the source next has data, and not while
-    /// the source is silent.
+    /// if its `Control` [interrupts](Control::interrupting) it. While it sleeps in
+    /// a call on its source, it does not notice that its sink is dead. So if
+    /// `poll(2)` shows that of the sink, it polls a source that is a pipe, a socket
+    /// or a terminal instead; but it sleeps in `splice(2)` from a blocking TCP
+    /// connection that has just given 64 KiB or more.
     ///
     /// [`Control::cancel`] and [`Request::idle`] take effect only after a
     /// system call that blocks and cannot be interrupted has returned; see
@@ -299,6 +301,17 @@ fn lend_own(fd: &OwnedFd) -> BorrowedFd<'static> {
     unsafe { lend(fd) }
 }
 
+/// Whether `poll(2)` shows that a sink will never be read any more. It shows that of
+/// no datagram socket but one with a connection. A master of a pseudoterminal shows a
+/// hang-up while no slave is open, and the next one reads what is written meanwhile.
+fn shows_its_end(sink: &Endpoint<'_>) -> bool {
+    match sink.kind() {
+        Kind::UnixSeqpacket => true,
+        Kind::Tty => !is_pty_master(sink.fd()),
+        kind => kind.is_pipe() || kind.is_stream_socket(),
+    }
+}
+
 /// Where both sides stand, and what is left to do.
 fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow<'a> {
     let cursor = |facts: &Facts, offset: Option<u64>| match (offset, facts.position) {
@@ -312,6 +325,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
     };
     let source_ready = ready(source.facts(), source.facts().reading_waits());
     let sink_ready = ready(sink.facts(), sink.facts().can_block());
+    let sink_is_watched = shows_its_end(&sink);
     Flow {
         source,
         sink,
@@ -331,6 +345,7 @@ fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow
         opened_again: false,
         source_ready,
         sink_ready,
+        sink_is_watched,
         may_sleep: false,
         has_next: false,
         shares_thread: false,

@@ -79,6 +79,9 @@ impl Transfer<'_> {
             (Side::Sink, &mut flow.sink, &mut flow.sink_ready),
         ];
         for (side, end, ready) in sides {
+            if ready.may_sleep {
+                continue;
+            }
             let Some(fd) = end.without_waiting(side) else {
                 continue;
             };

@@ -63,7 +63,7 @@ impl Need {
         let (ready, watch) = match self.what {
             What::Side(Side::Sink) => (Some((flow.sink_fd(), true)), false),
             // While the source is silent, a sink that dies must not go unnoticed.
-            What::Side(Side::Source) => (Some((flow.source_fd(), false)), transfer.watches_sink()),
+            What::Side(Side::Source) => (Some((flow.source_fd(), false)), flow.sink_is_watched),
             What::Rest(_) => (None, false),
             What::Completions => (transfer.completions().map(|fd| (fd, false)), false),
         };
@@ -373,11 +373,6 @@ impl Transfer<'_> {
         due && pipe::fifo_is_over(source.fd()) != Some(false)
     }
 
-    fn watches_sink(&self) -> bool {
-        let kind = self.flow.sink.kind();
-        kind.is_pipe() || kind.is_stream_socket()
-    }
-
     fn start_writeback(&mut self) -> Result<(), Errno> {
         // What goes past the page cache is with the device already.
         if self.completions().is_some() {
@@ -411,5 +406,9 @@ fn death(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
     // directions are shut down. Why, SO_ERROR would tell once, and it is for
     // whoever reads the socket: without it a reset would be a clean end there.
     // A socket's POLLERR alone may be its error queue; a write will tell.
-    (hang_up || transfer.flow.sink.kind().is_pipe()).then_some(Errno::EPIPE)
+    match transfer.flow.sink.kind() {
+        // What a write says (`hung_up_tty_write`, drivers/tty/tty_io.c).
+        Kind::Tty => hang_up.then_some(Errno::EIO),
+        kind => (hang_up || kind.is_pipe()).then_some(Errno::EPIPE),
+    }
 }

@@ -29,7 +29,7 @@ impl Datagram {
     /// that takes: the longest datagram there can be has room in each slot, and
     /// where less is left than that, the length of each is asked for first.
     pub(super) fn receive(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        let wait = flow.may_sleep && !flow.source.facts().nonblocking;
+        let wait = flow.source_ready.may_sleep && !flow.source.facts().nonblocking;
         let mut buffer = self.buffer()?;
         self.forget();
         let mut filled = 0;
@@ -150,7 +150,7 @@ impl Datagram {
         self.forget();
         let mut verdict = None;
         let mut end = 0;
-        let wait = flow.may_sleep && !flow.source.facts().nonblocking;
+        let wait = flow.source_ready.may_sleep && !flow.source.facts().nonblocking;
         // Its reader is to be at work while the next ones are received.
         let enough = match flow.sink.kind() {
             Kind::Tty => 1,

@@ -257,7 +257,8 @@ impl ReadWrite {
 
     /// One message: a short read would lose the rest of it.
     fn receive(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
-        let received = match datagram::receive_one(flow, room, flow.may_sleep, self.annotated) {
+        let wait = flow.source_ready.may_sleep;
+        let received = match datagram::receive_one(flow, room, wait, self.annotated) {
             Ok(One::Here(received)) => received,
             Ok(One::TooLong) => {
                 flow.left = 0;
@@ -313,8 +314,8 @@ impl Step for ReadWrite {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let source = flow.source.facts();
         // Another read could sleep, with something moved that nobody is told of.
-        let sleeps =
-            flow.watched && flow.may_sleep && source.reading_waits() && !source.nonblocking;
+        let may_sleep = flow.watched && flow.source_ready.may_sleep;
+        let sleeps = may_sleep && source.reading_waits() && !source.nonblocking;
         let mut moved = 0;
         // Where nobody waits to hear of it, going round here is what costs least.
         let (rounds, enough) = if flow.watched {

@@ -4,7 +4,7 @@ use rustix::pipe::SpliceFlags;
 
 use super::super::lent::sparsely_filled;
 use super::super::{Flow, Verdict, stream};
-use super::Splice;
+use super::{BUSY, Splice};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::{self, Kept, OwnedPipe};
@@ -47,6 +47,17 @@ pub(super) fn could_wait(flow: &Flow<'_>) -> bool {
 const FILLED: usize = 8;
 
 impl Splice {
+    /// Whether a source need not be polled before it is spliced from: the call does
+    /// not wait, or may.
+    pub(super) fn needs_no_poll(&self, flow: &Flow<'_>) -> bool {
+        match flow.source.kind() {
+            kind if kind.is_pipe() => true,
+            // By `SPLICE_F_NONBLOCK` (`unix_stream_splice_read`, net/unix/af_unix.c).
+            Kind::UnixStream => flow.may_sleep,
+            _ => flow.may_sleep && self.last >= BUSY,
+        }
+    }
+
     /// A source that was not polled. `Ok`: it can be spliced from all the same.
     ///
     /// `poll(2)` shows nothing for ever of some sockets that fail each call, such as
