@@ -4,6 +4,8 @@
 #[path = "datagrams/ahead.rs"]
 mod ahead;
 mod common;
+#[path = "datagrams/joined.rs"]
+mod joined_datagrams;
 
 use std::io::Write;
 use std::num::NonZeroUsize;

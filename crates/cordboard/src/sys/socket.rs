@@ -9,11 +9,20 @@ use super::{again, last};
 use crate::errno::Errno;
 
 /// Whether a UDP socket may join datagrams of one sender's (`UDP_GRO`, since
-/// Linux 5.0). Before Linux 5.13 it can be set, and not asked for
-/// (`udp_lib_getsockopt` in net/ipv4/udp.c: `ENOPROTOOPT`); a filter may not let
+/// Linux 5.0). Before Linux 5.13 it can be set, and not asked for; a filter may not let
 /// it be asked for either.
 pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
-    option(fd, libc::SOL_UDP, libc::UDP_GRO) != Ok(0)
+    joined(fd) != Ok(0)
+}
+
+/// The same, but for the kernels that do not say (`ENOPROTOOPT` of
+/// `udp_lib_getsockopt` in net/ipv4/udp.c).
+pub(crate) fn is_said_to_join(fd: BorrowedFd<'_>) -> bool {
+    !matches!(joined(fd), Ok(0) | Err(Errno::ENOPROTOOPT))
+}
+
+fn joined(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
+    option(fd, libc::SOL_UDP, libc::UDP_GRO)
 }
 
 /// Whether a connection is none any more: its state is `TCP_CLOSE`. `None`:

@@ -51,12 +51,23 @@ pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
     }
 }
 
-/// Where a filter refuses `recvmsg(2)`, nothing is told beside it.
+/// Where a filter refuses `recvmsg(2)`, nothing is told beside it: of datagrams that
+/// the kernel has joined (`UDP_GRO`), nothing tells where one ends, which a stream
+/// alone can do without.
 fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
     match sys::receive_one(flow.source_fd(), into, how(flow, wait)) {
-        Err(errno) if errno.is_refusal() => receive_plain(flow, into, wait),
+        Err(errno) if errno.is_refusal() => match flow.source.kind() {
+            Kind::Udp if keeps_them_apart(flow) && sys::is_said_to_join(flow.source_fd()) => {
+                Err(errno)
+            }
+            _ => receive_plain(flow, into, wait),
+        },
         done => done,
     }
+}
+
+fn keeps_them_apart(flow: &Flow<'_>) -> bool {
+    flow.sink.kind().is_datagram() || flow.keeps_messages()
 }
 
 /// Without room for anything beside it: descriptors that were sent along are
