@@ -136,8 +136,10 @@ pub struct Splice {
     /// Shared flags.
     #[command(flatten)]
     pub writing: Writing,
-    /// End, without an error, when nothing has moved for this long, or a TCP
-    /// peer has acknowledged nothing at the end. If SRC falls silent, bytes that
+    /// End, without an error, when nothing has moved for this long, or, at the
+    /// end, the peer of DST (tcp: or tcp-listen:) has acknowledged nothing; the
+    /// peer of a connection that was handed over (- or fd:N) is not waited for,
+    /// with or without this option. If SRC falls silent, bytes that
     /// were read have the same time again to go to DST; it is an error if DST
     /// does not take them, or if a frame is incomplete (--unzstd). The wait for
     /// a connection, or for a FIFO's other end, does not count

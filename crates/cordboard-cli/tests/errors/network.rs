@@ -128,6 +128,38 @@ fn a_peer_that_reads_nothing_is_waited_for_as_long_as_idle_says() {
     drop(stream);
 }
 
+/// Its caller, who has it still, is who knows what its peer has to say.
+#[test]
+fn a_connection_that_was_handed_over_is_not_waited_for() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(60_000));
+    for idle in [&[][..], &["--idle", "600"]] {
+        let (listener, address) = small_listener();
+        let near = TcpStream::connect(address).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let child = cordboard()
+            .args(["splice", "--json", source.to_str().unwrap(), "-"])
+            .args(idle)
+            .stdout(std::os::fd::OwnedFd::from(near.try_clone().unwrap()))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let run = end(child);
+        let json = run.ok().json();
+        assert_eq!(
+            (&json["ended"], &json["written"]),
+            (&"eof".into(), &60_000.into())
+        );
+        assert!(!run.stderr().contains("acknowledged"), "{}", run.stderr());
+        // Nor is it shut down.
+        (&near).write_all(b"more").unwrap();
+        drop(near);
+        let mut got = Vec::new();
+        far.read_to_end(&mut got).unwrap();
+        assert!(got == [&bytes(60_000)[..], b"more"].concat());
+    }
+}
+
 #[test]
 fn a_peer_that_resets_before_it_has_acknowledged() {
     let (listener, address) = small_listener();
