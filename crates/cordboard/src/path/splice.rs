@@ -41,9 +41,6 @@ const FILE_STEP: usize = 512 << 10;
 /// Times that a source with bytes gives none before it is taken to stand before
 /// urgent data.
 const DOUBTS: u32 = 8;
-/// A connection that has given so much at once has more, as a rule: polling it each
-/// time would cost a call a step.
-const BUSY: usize = 64 << 10;
 const LITTLE: &str = "pieces of less than a page would use up the sink's slots";
 /// Below this much, a private pipe costs more than it saves.
 const WORTH_A_PIPE: u64 = 128 << 10;
@@ -72,8 +69,8 @@ pub(crate) struct Splice {
     doubts: u32,
     /// A source that is polled before each call was looked at before the first.
     looked: bool,
-    /// What was last taken into the private pipe.
-    last: usize,
+    /// The source has just given a full step, and has more, as a rule.
+    busy: bool,
     /// The sink refused pages: the rest of the private pipe goes by copying.
     refused: Option<Errno>,
     spill: Spill,
@@ -108,7 +105,7 @@ impl Splice {
             moved: false,
             doubts: 0,
             looked: false,
-            last: 0,
+            busy: false,
             refused: None,
             spill: Spill::default(),
             announced: false,
@@ -193,7 +190,7 @@ impl Splice {
             Ok(0) => Err(Verdict::Ended),
             Ok(n) => {
                 pipe.filled(n);
-                self.last = n;
+                self.busy = n >= self.step;
                 flow.was_read(offset, n as u64);
                 flow.took(n as u64);
                 flow.lent_moved(Side::Source, n);

@@ -278,7 +278,7 @@ impl<'a> Transfer<'a> {
     /// a call on its source, it does not notice that its sink is dead. So if
     /// `poll(2)` shows that of the sink, it polls a source that is a pipe, a socket
     /// or a terminal instead; but it sleeps in `splice(2)` from a blocking TCP
-    /// connection that has just given 64 KiB or more.
+    /// connection that has just given a full step, which is 1 MiB.
     ///
     /// [`Control::cancel`] and [`Request::idle`] take effect only after a
     /// system call that blocks and cannot be interrupted has returned; see

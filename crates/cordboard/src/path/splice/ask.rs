@@ -4,7 +4,7 @@ use rustix::pipe::SpliceFlags;
 
 use super::super::lent::sparsely_filled;
 use super::super::{Flow, Verdict, stream};
-use super::{BUSY, Splice};
+use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::{self, Kept, OwnedPipe};
@@ -54,7 +54,7 @@ impl Splice {
             kind if kind.is_pipe() => true,
             // By `SPLICE_F_NONBLOCK` (`unix_stream_splice_read`, net/unix/af_unix.c).
             Kind::UnixStream => flow.may_sleep,
-            _ => flow.may_sleep && self.last >= BUSY,
+            _ => flow.may_sleep && self.busy,
         }
     }
 
