@@ -372,6 +372,12 @@ fn attributes_that_may_not_be_set_are_told_of() {
     let stderr = run.ok().stderr();
     let told = |words: &str| stderr.lines().filter(|line| line.contains(words)).count();
     let of = |name: &str| format!("copy/a: warning: attribute {name} was not copied: ");
+    if has(&copy.join("a"), "security.cord").is_some() {
+        // An LSM's hook that allows it stands in for the capability (Linux 6.1 with
+        // that of BPF).
+        testkit::skip::here("anybody may set security attributes here");
+        return;
+    }
     assert_eq!(told(&of("security.cord")), 1, "{stderr}");
     assert_eq!(told(&of("security.capability")), 1, "{stderr}");
     assert_eq!(told("was not copied"), 2, "{stderr}");

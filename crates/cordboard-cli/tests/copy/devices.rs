@@ -156,7 +156,8 @@ fn what_a_failed_file_system_has_is_not_overstated() {
     }
     assert_eq!(copy.code(), 1, "{}", copy.stderr());
     let stderr = copy.stderr();
-    let line = stderr.lines().find(|line| line.starts_with('{')).unwrap();
+    let line = stderr.lines().find(|line| line.starts_with('{'));
+    let line = line.unwrap_or_else(|| panic!("{stderr}"));
     let json: serde_json::Value = serde_json::from_str(line).unwrap();
     let written = json["written"].as_u64().unwrap();
     let total = source.metadata().unwrap().len();
