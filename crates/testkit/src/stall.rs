@@ -41,6 +41,14 @@ const SET_MODE_FILTER: libc::c_uint = 1;
 const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_USER_NOTIF: u32 = 0x7fc0_0000;
 
+/// Why calls can't be held here, for a skip.
+pub fn why(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => "no SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV here (Linux 5.19)".into(),
+        _ => format!("no call can be held: {error}"),
+    }
+}
+
 /// The calls that are looked at, and which argument of each is the path.
 const CALLS: [(libc::c_long, Option<usize>, Call); 7] = [
     (libc::SYS_openat, Some(1), Call::Open),

@@ -25,7 +25,7 @@ fn with_failing(dir: &TempDir, arguments: &[&str], name: &str, nth: usize) -> Op
             Some(end(child))
         }
         Err(error) => {
-            testkit::skip::here(format!("a call that is answered: {error}"));
+            testkit::skip::here(testkit::stall::why(&error));
             None
         }
     }

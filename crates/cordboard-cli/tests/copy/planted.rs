@@ -418,7 +418,7 @@ fn a_file_with_the_inode_of_a_symlink_is_not_taken_for_it() {
     let started = Stall::spawn(command, |call, path| call == Call::Rename && path == "link");
     let (child, stall) = match started {
         Ok(started) => started,
-        Err(error) => return testkit::skip::here(format!("a call that stalls: {error}")),
+        Err(error) => return testkit::skip::here(testkit::stall::why(&error)),
     };
     let held = stall.reached();
     std::fs::remove_file(&link).unwrap();
@@ -446,7 +446,7 @@ fn what_is_removed_meanwhile_is_made_anew() {
     });
     let (child, stall) = match started {
         Ok(started) => started,
-        Err(error) => return testkit::skip::here(format!("a call that stalls: {error}")),
+        Err(error) => return testkit::skip::here(testkit::stall::why(&error)),
     };
     let held = stall.reached();
     std::fs::remove_file(&to).unwrap();
@@ -469,7 +469,7 @@ fn opened_while_it_is_removed(verb: &str, says: &[&str]) {
     });
     let (child, stall) = match started {
         Ok(started) => started,
-        Err(error) => return testkit::skip::here(format!("a call that stalls: {error}")),
+        Err(error) => return testkit::skip::here(testkit::stall::why(&error)),
     };
     let held = stall.reached();
     let open = |flags| {

@@ -30,7 +30,7 @@ fn stalling_where(
 ) -> Option<(Child, Stall)> {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Stall::spawn(command, holds)
-        .inspect_err(|error| testkit::skip::here(format!("a call that stalls: {error}")))
+        .inspect_err(|error| testkit::skip::here(testkit::stall::why(error)))
         .ok()
 }
 

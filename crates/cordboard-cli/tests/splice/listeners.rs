@@ -75,7 +75,7 @@ fn stalling(scheme: &str, path: &Path, call: Call) -> Option<(Child, Stall)> {
         made == call && (made == Call::Listen || Path::new(at).file_name() == Some(&last))
     };
     Stall::spawn(&mut command, holds)
-        .inspect_err(|error| testkit::skip::here(format!("a call that stalls: {error}")))
+        .inspect_err(|error| testkit::skip::here(testkit::stall::why(error)))
         .ok()
 }
 
