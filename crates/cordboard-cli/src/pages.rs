@@ -28,10 +28,8 @@ pub fn man(what: Option<&OsStr>) -> u8 {
     let Some(what) = what else {
         return show(&pages[0].text);
     };
-    if let Some(page) = pages
-        .iter()
-        .find(|page| page.of.as_deref() == what.to_str())
-    {
+    let is_named = |page: &&Page| page.of.as_ref().is_some_and(|of| what == of.as_str());
+    if let Some(page) = pages.iter().find(is_named) {
         return show(&page.text);
     }
     let shown = what.to_string_lossy();

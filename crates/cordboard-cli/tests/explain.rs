@@ -271,6 +271,22 @@ fn help_man_pages_and_completions() {
     }
 }
 
+/// What is no text names no command, and may name a directory.
+#[test]
+fn a_name_that_is_no_text_is_that_of_a_directory() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = dir();
+    let path = dir.path().join(std::ffi::OsStr::from_bytes(b"pages\xff"));
+    let words = ["man".as_ref(), path.as_os_str()];
+    call(words).fails(2, &["neither a command nor a directory"]);
+    std::fs::create_dir(&path).unwrap();
+    assert_eq!(text(&call(words)), "");
+    assert_eq!(
+        read(path.join("cordboard.1")),
+        text(&call(["man"])).as_bytes()
+    );
+}
+
 /// A directory whose pages cannot be written is told of by its name.
 #[test]
 fn man_pages_that_cannot_be_written_are_told_of() {
