@@ -117,13 +117,19 @@ impl Cursor {
 
     /// Moves the descriptor's position back to what was not used of the range. If
     /// another process has moved it since, the position stays. Where that is refused,
-    /// the range stays claimed.
+    /// or another process moves it meanwhile, the range stays claimed.
     pub(super) fn unclaim(&mut self, fd: BorrowedFd<'_>) {
         let Cursor::Claimed { at, end } = *self else {
             return;
         };
+        let rest = (end - at) as i64;
         let is_free = match tell(fd) {
-            Ok(here) if here == end => seek(fd, SeekFrom::Current(-((end - at) as i64))).is_ok(),
+            Ok(here) if here == end => match seek(fd, SeekFrom::Current(-rest)) {
+                Ok(here) if here == at => true,
+                // Another process has moved it between the two calls.
+                Ok(_) => seek(fd, SeekFrom::Current(rest)).is_err(),
+                Err(_) => false,
+            },
             Ok(_) => true,
             Err(_) => false,
         };
@@ -237,5 +243,33 @@ mod tests {
         far.claim(fd, u64::MAX);
         far.claim(fd, i64::MAX as u64);
         assert_eq!((far, tell(fd)), (Cursor::Position, Ok(56)));
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    const SEEK: libc::c_long = libc::SYS_lseek;
+    #[cfg(not(target_pointer_width = "64"))]
+    const SEEK: libc::c_long = libc::SYS__llseek;
+
+    /// Another process moves the position between the two calls that give a range back.
+    #[test]
+    fn what_another_takes_meanwhile_is_not_given_back() {
+        let file = tempfile::tempfile().unwrap();
+        let (fd, mut other) = (file.as_fd(), file.try_clone().unwrap());
+        let mut cursor = Cursor::Position;
+        cursor.claim(fd, 50);
+        let claimed = Cursor::Claimed { at: 0, end: 50 };
+        assert_eq!(cursor, claimed);
+        let mut calls = 0;
+        let writes = || {
+            calls += 1;
+            if calls == 2 {
+                std::io::Write::write_all(&mut other, b"theirs").unwrap();
+            }
+        };
+        let Some(held) = testkit::midst::at_each(&[SEEK], || cursor.unclaim(fd), writes) else {
+            return testkit::skip::here("no seccomp_unotify(2) here");
+        };
+        assert!(held > 1, "nothing came between");
+        assert_eq!((cursor, tell(fd)), (claimed, Ok(56)));
     }
 }
