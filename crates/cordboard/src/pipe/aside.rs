@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno as Refused;
 
+use super::packets::Front;
 use super::{
     DEFAULT, Kept, NoWait, OwnedPipe, acquire, capacity, has_ended, packets, shows, uncut,
 };
 use crate::endpoint::reopen;
 use crate::errno::Errno;
-use crate::sys::{Shown, again, read_across, unsent};
+use crate::sys::{Shown, again, is_over, read_across, unsent};
 
 /// For reading the caller's pipe. It may be in packet mode (`pipe2(2)`,
 /// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
@@ -114,6 +115,10 @@ impl Aside {
                 match inspected {
                     None => None,
                     Some(Ok(most)) => Some(most),
+                    // Packets that have come since are to be told apart.
+                    Some(Err(Ok(Front::Nothing))) if is_over(fd) == Some(false) => {
+                        return Err(Errno::EAGAIN);
+                    }
                     Some(Err(told)) => {
                         // Nothing tells where a packet ends, but a read of all there is.
                         if there.is_none()

@@ -195,6 +195,43 @@ fn what_is_empty_is_polled() {
     }
 }
 
+/// The FIFO is empty at the inspection, and packets come before the next call.
+#[test]
+fn packets_that_come_to_an_empty_fifo_stay_apart() {
+    let name = "packets_that_come_to_an_empty_fifo_stay_apart";
+    let Some(_dog) = splices(name) else {
+        return;
+    };
+    drop(acquire(DEFAULT));
+    let (reader, writer) = testkit::obstacle::fifo().unwrap();
+    rustix::fs::fcntl_setfl(&writer, OFlags::DIRECT).unwrap();
+    let whole = Way {
+        is_unasked: true,
+        is_named: true,
+        ..way(true, true)
+    };
+    let (mut first, mut into, mut come) = (None, vec![0; 1 << 16], false);
+    let body = || first = Some(Aside::default().read(reader.as_fd(), &mut into, whole));
+    let writes = || {
+        if !std::mem::replace(&mut come, true) {
+            for packet in [[7; 10], [8; 10]] {
+                rustix::io::write(&writer, &packet).unwrap();
+            }
+        }
+    };
+    let calls = [libc::SYS_splice, libc::SYS_vmsplice];
+    let Some(held) = testkit::midst::at_each(&calls, body, writes) else {
+        return testkit::skip::report(name, "calls of another thread cannot be held");
+    };
+    assert!(held > 0);
+    assert_eq!(first, Some(Err(Errno::EAGAIN)));
+    for packet in [7, 8] {
+        let got = Aside::default().read(reader.as_fd(), &mut into, whole);
+        assert_eq!(got, Ok(10));
+        assert_eq!(into[..10], [packet; 10]);
+    }
+}
+
 /// Another reader takes all that was there, and a stream with a packet behind
 /// it comes, before any of the calls.
 #[test]
