@@ -176,6 +176,12 @@ impl<'fd> Flow<'fd> {
             && (source.kind.is_datagram() || source.may_be_messages())
     }
 
+    /// What is written to the sink by one call is a message of its own.
+    pub(crate) fn keeps_apart(&self) -> bool {
+        let sink = &self.sink;
+        sink.kind().is_datagram() || sink.facts().is_packet_pipe() || self.keeps_messages()
+    }
+
     /// How many bytes to ask for: what is left, and not more than this.
     pub(crate) fn want(&self, at_most: usize) -> usize {
         let at_most = self.block.map_or(at_most, |block| block.min(at_most));

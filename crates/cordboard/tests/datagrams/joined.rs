@@ -62,3 +62,43 @@ fn what_cannot_come_apart_is_not_sent_as_one() {
         }
     }
 }
+
+/// A pipe in packet mode keeps them apart as a socket of messages does.
+#[test]
+fn what_was_joined_is_as_many_packets() {
+    use rustix::pipe::{PipeFlags, pipe_with};
+    use testkit::refuse::{apart, refuse};
+    let name = "what_was_joined_is_as_many_packets";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[testkit::needs::Need::JoinedDatagrams]) {
+        return;
+    }
+    let data = pattern(2500);
+    for refused in [false, true] {
+        let (a, source) = pair(Sort::Udp);
+        option(&source, libc::SOL_UDP, libc::UDP_GRO, 1).unwrap();
+        option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).unwrap();
+        put(&a, &data);
+        let flags = PipeFlags::DIRECT | PipeFlags::NONBLOCK | PipeFlags::CLOEXEC;
+        let (out, sink) = pipe_with(flags).unwrap();
+        let request = Request {
+            idle: idle(),
+            ..only(&[cordboard::PathName::ReadWrite])
+        };
+        let report = apart(|| {
+            if refused {
+                refuse(&[libc::SYS_recvmsg], Errno::EPERM.raw());
+            }
+            run(&source, &sink, request).report
+        });
+        let mut packet = [0; 4096];
+        let lengths: Vec<usize> =
+            std::iter::from_fn(|| rustix::io::read(&out, &mut packet).ok()).collect();
+        let (expected, errno): (&[usize], _) = match refused {
+            false => (&[1000, 1000, 500], None),
+            true => (&[], Some(Errno::EPERM)),
+        };
+        assert_eq!(lengths, expected, "{report:?}");
+        assert_eq!(report.errno, errno, "{report:?}");
+    }
+}

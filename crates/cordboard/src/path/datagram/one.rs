@@ -57,17 +57,11 @@ pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
 fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
     match sys::receive_one(flow.source_fd(), into, how(flow, wait)) {
         Err(errno) if errno.is_refusal() => match flow.source.kind() {
-            Kind::Udp if keeps_them_apart(flow) && sys::is_said_to_join(flow.source_fd()) => {
-                Err(errno)
-            }
+            Kind::Udp if flow.keeps_apart() && sys::is_said_to_join(flow.source_fd()) => Err(errno),
             _ => receive_plain(flow, into, wait),
         },
         done => done,
     }
-}
-
-fn keeps_them_apart(flow: &Flow<'_>) -> bool {
-    flow.sink.kind().is_datagram() || flow.keeps_messages()
 }
 
 /// Without room for anything beside it: descriptors that were sent along are

@@ -290,9 +290,11 @@ impl ReadWrite {
             return Verdict::Ended;
         };
         let mut bytes = &buffer[self.start..self.end];
-        if flow.sink.kind().is_datagram() || flow.keeps_messages() {
+        if flow.keeps_apart() {
             let most = if self.messages || flow.source.facts().may_be_messages() {
-                self.segment.unwrap_or(usize::MAX)
+                // A pipe may have taken a part of one.
+                let rest = |each: usize| each - self.start % each;
+                self.segment.map_or(usize::MAX, rest)
             } else {
                 self.message
             };
