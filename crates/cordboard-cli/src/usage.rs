@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::flags::{Cli, Command};
@@ -13,8 +13,10 @@ use crate::{pages, patient};
 
 /// Reads them.
 pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
-    let error = match Cli::try_parse_from(words) {
-        Err(error) if error.kind() == ErrorKind::UnknownArgument && of_copy(words) => error,
+    const MISSING: ErrorKind = ErrorKind::MissingRequiredArgument;
+    let is_of_operands = |kind| matches!(kind, ErrorKind::UnknownArgument | MISSING);
+    let mut error = match Cli::try_parse_from(words) {
+        Err(error) if of_copy(words) && is_of_operands(error.kind()) => error,
         done => return done,
     };
     // clap takes an operand for DST if the next word begins with a dash, also
@@ -27,9 +29,13 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let read = Cli::command().mut_subcommand("copy", copy);
     let read = read.try_get_matches_from(words);
     match read.and_then(|mut read| Cli::from_arg_matches_mut(&mut read)) {
+        // The one operand is SRC, which clap takes for DST.
         Ok(cli) if matches!(&cli.command, Command::Copy(copy) if copy.operands().0.is_empty()) => {
+            let missing = ContextValue::Strings(vec!["<DST>".to_owned()]);
+            error.insert(ContextKind::InvalidArg, missing);
             Err(error)
         }
+        Err(other) if other.kind() == MISSING => Err(error),
         // The same help as ever.
         Err(error) if error.kind() == ErrorKind::DisplayHelp => {
             let before = words.iter().take_while(|word| *word != "--");

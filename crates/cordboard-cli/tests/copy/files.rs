@@ -212,6 +212,24 @@ fn another_endpoint_is_no_name_for_a_new_file() {
     assert!(help.contains("./NAME or file:NAME"), "{help}");
 }
 
+/// The one operand is SRC, and what is missing is DST.
+#[test]
+fn an_operand_that_is_missing_is_told_of() {
+    for (args, missing) in [
+        (&["a"][..], &["<DST>"][..]),
+        (&["a", "-p"], &["<DST>"]),
+        (&["--", "-x"], &["<DST>"]),
+        (&["-p"], &["<SRC>...", "<DST>"]),
+    ] {
+        let run = run(cordboard().arg("copy").args(args));
+        let text = run.stderr();
+        let list = text.lines().skip(1).take_while(|line| !line.is_empty());
+        let told: Vec<&str> = list.map(str::trim).collect();
+        assert_eq!(told, missing, "{args:?}");
+        assert_eq!(run.code(), 2, "{args:?}");
+    }
+}
+
 /// Behind `--` all are operands, and before it options may stand anywhere.
 #[test]
 fn names_that_begin_with_a_dash_and_options_in_between() {
