@@ -83,6 +83,9 @@ impl Sendfile {
                 Err(_) if !flow.has_next => {
                     // An earlier path may have claimed what this one writes.
                     flow.unclaim_sink();
+                    if flow.to.claimed().is_some() {
+                        return Err("what was claimed of the sink cannot be given back".into());
+                    }
                     None
                 }
                 Err(_) => return Err("others may use the sink's position meanwhile".into()),
@@ -184,4 +187,41 @@ fn refused(errno: Errno, moved: bool) -> Option<Why> {
         _ => return None,
     }
     Some(errno.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::{Request, Transfer};
+    use testkit::refuse::{OPEN, apart, refuse};
+
+    #[cfg(target_pointer_width = "64")]
+    const SEEK: libc::c_long = libc::SYS_lseek;
+    #[cfg(not(target_pointer_width = "64"))]
+    const SEEK: libc::c_long = libc::SYS__llseek;
+
+    /// The sink's position is behind a range that an earlier path has claimed, and
+    /// stays there: what this path writes would leave a hole.
+    #[test]
+    fn nothing_is_written_behind_a_claim_that_stays() {
+        let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let starts = |refused: &'static [libc::c_long]| {
+            let mut transfer =
+                Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+            let flow = &mut transfer.flow;
+            flow.has_next = false;
+            assert_eq!(flow.claim_sink(100), 100);
+            assert!(flow.to.claimed().is_some());
+            apart(|| {
+                refuse(OPEN, libc::EPERM);
+                refuse(refused, libc::EPERM);
+                let starts = Sendfile::start(&mut transfer.flow).is_ok();
+                (starts, transfer.flow.to.claimed().is_some())
+            })
+        };
+        assert_eq!(starts(&[libc::SYS_sendfile]), (true, false));
+        assert_eq!(starts(&[SEEK]), (false, true));
+    }
 }
