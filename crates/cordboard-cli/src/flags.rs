@@ -308,7 +308,8 @@ pub struct Range {
     /// Take at most this many bytes of the source (K, M, G: 1024; kB, MB, GB: 1000)
     #[arg(long, value_name = "N", value_parser = units::size)]
     pub size: Option<u64>,
-    /// Begin at this byte of the source, whatever its descriptor's position is
+    /// Begin at this byte of the source, whatever its descriptor's position is.
+    /// It takes one source
     #[arg(long, value_name = "N", value_parser = units::size)]
     pub offset: Option<u64>,
 }

@@ -119,7 +119,9 @@ fn of_a_socket(errno: Errno, side: Side, doing: Doing) -> Option<&'static str> {
         (Errno::EACCES, _, Listening) => {
             "ports below 1024 and others' directories need a privilege"
         }
-        (Errno::ENAMETOOLONG, _, Connecting | Listening) => "socket paths hold 107 bytes at most",
+        (Errno::ENAMETOOLONG, _, Connecting | Listening) => {
+            "socket paths hold 108 bytes at most, abstract names 107"
+        }
         (Errno::ECONNRESET, ..) => "the peer broke the connection off",
         (Errno::ECONNREFUSED, ..) => "nothing listens there: check the address, start the listener",
         (Errno::ETIMEDOUT, ..) => "the peer does not answer: a firewall, or a wrong address",

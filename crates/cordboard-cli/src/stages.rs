@@ -147,7 +147,10 @@ impl SumLine {
     fn new(digest: &str, name: &OsStr) -> SumLine {
         let name = name.as_bytes();
         let mut line = Vec::new();
-        if name.iter().any(|byte| matches!(byte, b'\n' | b'\\')) {
+        if name
+            .iter()
+            .any(|byte| matches!(byte, b'\n' | b'\r' | b'\\'))
+        {
             line.push(b'\\');
         }
         line.extend_from_slice(digest.as_bytes());
@@ -155,6 +158,7 @@ impl SumLine {
         for byte in name {
             match byte {
                 b'\n' => line.extend_from_slice(b"\\n"),
+                b'\r' => line.extend_from_slice(b"\\r"),
                 b'\\' => line.extend_from_slice(b"\\\\"),
                 byte => line.push(*byte),
             }
@@ -209,6 +213,7 @@ mod tests {
         let line = |name: &[u8]| SumLine::new("00", OsStr::from_bytes(name)).bytes(false);
         assert_eq!(line(b"a b"), b"00  a b\n");
         assert_eq!(line(b"a\\b\nc"), b"\\00  a\\\\b\\nc\n");
+        assert_eq!(line(b"a\r"), b"\\00  a\\r\n");
         assert_eq!(line(b"\xff\x1b"), b"00  \xff\x1b\n");
         let shown = SumLine::new("00", OsStr::from_bytes(b"\xff\x1b")).bytes(true);
         assert_eq!(shown, "00  \u{fffd}\\u{1b}\n".as_bytes());

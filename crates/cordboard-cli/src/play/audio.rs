@@ -37,32 +37,33 @@ pub struct Over {
 }
 
 impl Audio {
-    /// Starts it. Its failure ends everything that `control` does.
+    /// Starts it. Its failure ends everything that `control` does. Where it cannot be
+    /// waited for, it is cancelled, and the account says what it had moved by then.
     pub fn start(
         source: Opened,
         sink: Opened,
         request: Request,
         control: &Control,
-    ) -> Result<Audio, Problem> {
+    ) -> Result<Audio, (Problem, Box<Report>)> {
         let shown = [source.shown.clone(), sink.shown.clone()];
         let kinds = [Doing::moving(&source), Doing::moving(&sink)];
         let started = cordboard::start(&source, &sink, request);
         let running = started.map_err(|failure| {
             let side = failure.report.failed;
             let problem = refused(operand(side, &shown[0], &shown[1]), &failure);
-            problem.leaving(sink.unmake())
+            (problem.leaving(sink.unmake()), failure.report)
         })?;
         // Made now, so that there is one later.
         if let Err(errno) = running.fd() {
             running.cancel();
-            let written = running.wait().report.written;
+            let report = Box::new(running.wait().report);
             let text = format!("{errno} making a descriptor to wait for its end");
-            let text = match written {
+            let text = match report.written {
                 0 => text,
                 bytes => format!("{text}, after {bytes} bytes"),
             };
             let problem = Problem::refused(shown[0].as_str(), Side::Source, errno, text);
-            return Err(problem.leaving(sink.unmake()));
+            return Err((problem.leaving(sink.unmake()), report));
         }
         let rest = Arc::new(Mutex::new((Ok(None), None)));
         let (slot, control) = (Arc::clone(&rest), control.clone());
@@ -133,6 +134,50 @@ impl Audio {
             report,
             problem: problem.or(unclosed),
             stays,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::{Name, sink, source};
+
+    /// What it has moved before it is found that no descriptor is left to wait for it
+    /// is in its account.
+    #[test]
+    fn what_cannot_be_waited_for_is_accounted_for() {
+        let _hangs = testkit::watchdog::watch("what_cannot_be_waited_for_is_accounted_for");
+        let dir = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| dir.path().join(name));
+        std::fs::write(&from, vec![7; 8 << 20]).unwrap();
+        let opened = || {
+            (
+                source(&Name::Path(from.clone()), "from").unwrap(),
+                sink(&Name::Path(to.clone()), "to", false).unwrap(),
+            )
+        };
+        let control = Control::new().unwrap();
+        // The engine has its own descriptors from now on.
+        let (a, b) = opened();
+        let first = Audio::start(a, b, Request::default(), &control);
+        assert!(first.is_ok_and(|audio| audio.wait().report.written == 8 << 20));
+        // Until it has moved something by then.
+        loop {
+            let _ = std::fs::remove_file(&to);
+            let (a, b) = opened();
+            let started = testkit::refuse::apart(|| {
+                let calls = [libc::SYS_eventfd2, libc::SYS_pipe2];
+                testkit::refuse::refuse(&calls, libc::EMFILE);
+                Audio::start(a, b, Request::default(), &control).map(|_| ())
+            });
+            let (problem, report) = started.expect_err("no descriptor to wait for its end");
+            // A new sink that got nothing is removed.
+            let there = std::fs::metadata(&to).map_or(0, |found| found.len());
+            assert_eq!((report.read, report.written), (there, there), "{problem:?}");
+            if there > 0 {
+                break;
+            }
         }
     }
 }

@@ -89,7 +89,9 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
     };
     let started = Audio::start(ends.audio, ends.audio_to, audio, signals::polled());
     let audio = started
-        .map_err(|problem| {
+        .map_err(|(problem, report)| {
+            bill.audio = Account::default();
+            bill.audio.add(&report);
             problem.leaving(all_left([&ends.video_to].into_iter().chain(&ends.list)))
         })
         .map_err(of(Which::Audio))?;
