@@ -2,6 +2,8 @@
 //! kernel for them, and nobody spins.
 
 mod common;
+#[path = "sockets/shut_down.rs"]
+mod shut_down;
 #[path = "sockets/unconnected.rs"]
 mod unconnected;
 

@@ -2,16 +2,21 @@
 //! which `poll(2)` says that nothing comes of them.
 
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::Duration;
 
+use rustix::net::{
+    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair,
+};
+
+use super::turn::LOOK;
 use super::wait::{Awake, Clock, Interest, Poll, Waiter};
 use super::{Ended, Request, Transfer, drive};
-use crate::PathName;
 use crate::errno::Errno;
+use crate::{PathName, Side};
 #[cfg(feature = "zstd")]
-use crate::{Side, Stage, Stranded};
+use crate::{Stage, Stranded};
 use testkit::pattern::noise;
 
 const LIMIT: Duration = Duration::from_secs(7);
@@ -225,4 +230,144 @@ fn what_became_ready_while_the_process_was_stopped_is_moved() {
         reader.read_exact(&mut got).unwrap();
         assert!(got == data);
     }
+}
+
+/// The real `poll(2)`, and time that a wait takes whole.
+struct Sleeps<F> {
+    now: Duration,
+    poll: Poll,
+    /// How long each wait for the sink was to take at most.
+    for_sink: Vec<Option<Duration>>,
+    /// What others do before the end of a wait for the sink.
+    meanwhile: F,
+}
+
+impl<F> Sleeps<F> {
+    fn new(meanwhile: F) -> Sleeps<F> {
+        Sleeps {
+            now: Duration::from_secs(1000),
+            poll: Poll::new(),
+            for_sink: Vec::new(),
+            meanwhile,
+        }
+    }
+}
+
+impl<F> Clock for Sleeps<F> {
+    fn now(&mut self) -> Duration {
+        self.now
+    }
+}
+
+impl<F: FnMut(usize)> Waiter for Sleeps<F> {
+    fn watch(&mut self, interest: &Interest<'_>, _: Duration) -> Result<Awake, Errno> {
+        self.poll.wait(interest, Some(Duration::ZERO))
+    }
+
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+        let awake = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
+            return Ok(awake);
+        }
+        assert!(
+            interest.ready.is_some_and(|(_, sink)| sink),
+            "the sink is full"
+        );
+        (self.meanwhile)(self.for_sink.len());
+        self.for_sink.push(timeout);
+        let awake = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if awake == Awake::default() {
+            self.now += timeout.expect("it would wait without end");
+        }
+        Ok(awake)
+    }
+}
+
+/// A UNIX socket that takes no more, and its peer.
+fn full(kind: SocketType, nonblocking: bool) -> (OwnedFd, OwnedFd) {
+    let flags = SocketFlags::CLOEXEC;
+    let (sink, peer) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+    while rustix::net::send(&sink, &[1; 4096], SendFlags::DONTWAIT).is_ok() {}
+    rustix::io::ioctl_fionbio(&sink, nonblocking).unwrap();
+    (sink, peer)
+}
+
+const UNIX: [SocketType; 3] = [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM];
+
+/// `poll(2)` shows nothing of a full UNIX socket that is shut down, and a write
+/// fails: it is tried every second.
+#[test]
+fn a_full_socket_that_is_shut_down_is_found_out() {
+    for kind in UNIX {
+        for nonblocking in [false, true] {
+            for by_peer in [false, true] {
+                // A datagram that finds no room is not offered to the peer
+                // (`unix_dgram_sendmsg`, net/unix/af_unix.c).
+                if by_peer && kind == SocketType::DGRAM {
+                    continue;
+                }
+                for looks in [1, 3] {
+                    let (sink, peer) = full(kind, nonblocking);
+                    let (source, mut feed) = std::io::pipe().unwrap();
+                    feed.write_all(b"hello").unwrap();
+                    let end = sink.try_clone().unwrap();
+                    let mut time = Sleeps::new(|past| {
+                        assert!(past < looks, "{kind:?}: it was not found out");
+                        if past + 1 == looks && by_peer {
+                            shutdown(&peer, Shutdown::Read).unwrap();
+                        } else if past + 1 == looks {
+                            shutdown(&end, Shutdown::Write).unwrap();
+                        }
+                    });
+                    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
+                    let report = drive::run(transfer, &mut time).report;
+                    let end = (report.failed, report.errno, report.written);
+                    let expected = (Some(Side::Sink), Some(Errno::EPIPE), 0);
+                    assert_eq!(end, expected, "{kind:?} {nonblocking} {by_peer}");
+                    assert_eq!(time.for_sink, vec![Some(LOOK); looks]);
+                    assert_eq!(report.elapsed, LOOK * looks as u32);
+                }
+            }
+        }
+    }
+}
+
+/// To try it is no progress.
+#[test]
+fn a_full_socket_that_is_tried_is_idle_all_the_same() {
+    for kind in UNIX {
+        for nonblocking in [false, true] {
+            let (sink, _peer) = full(kind, nonblocking);
+            let (source, mut feed) = std::io::pipe().unwrap();
+            feed.write_all(b"hello").unwrap();
+            let limit = LOOK * 5 / 2;
+            let request = Request {
+                idle: Some(limit),
+                ..request()
+            };
+            let mut time = Sleeps::new(|_| {});
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let report = drive::run(transfer, &mut time).report;
+            let counts = (report.ended, report.failed, report.written);
+            assert_eq!(counts, (Ended::Idle, None, 0), "{kind:?} {nonblocking}");
+            assert_eq!(report.elapsed, limit);
+            let waits = [LOOK, LOOK, LOOK / 2].map(Some);
+            assert_eq!(time.for_sink, waits, "{kind:?} {nonblocking}");
+        }
+    }
+}
+
+/// What tells of its end is waited for, and nothing else wakes the thread.
+#[test]
+fn a_full_pipe_is_not_tried() {
+    let (_reader, sink) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&sink, true).unwrap();
+    (&sink).write_all(&[1; 64 << 10]).unwrap();
+    let (source, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(b"hello").unwrap();
+    let mut time = Sleeps::new(|_| {});
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
+    let report = drive::run(transfer, &mut time).report;
+    assert_eq!(report.ended, Ended::Idle);
+    assert_eq!(time.for_sink, [Some(LIMIT)]);
 }

@@ -95,6 +95,9 @@ impl Need {
 /// the processor busy for nothing, and is then asked again after a rest.
 const SPURIOUS: u32 = 32;
 
+/// How often a full sink is tried if no wait tells of its shutdown.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
 /// How a transfer has fared so far, as far as its runner needs to know.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Course {
@@ -236,9 +239,12 @@ impl Course {
 
     pub(super) fn ask(&self, transfer: &Transfer<'_>, what: What, clock: &mut dyn Clock) -> Need {
         let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
+        let silent =
+            what == What::Side(Side::Sink) && shuts_down_in_silence(transfer.flow.sink.kind());
+        let times = [idle, transfer.interval(), silent.then_some(LOOK)];
         Need {
             what,
-            timeout: [idle, transfer.interval()].into_iter().flatten().min(),
+            timeout: times.into_iter().flatten().min(),
         }
     }
 
@@ -398,6 +404,15 @@ impl Transfer<'_> {
             elapsed,
         }
     }
+}
+
+/// A full socket whose writes fail since it was shut down, by the peer for reading or
+/// here for writing, and which `poll(2)` shows as full all the same: `unix_poll` and
+/// `unix_dgram_poll` (net/unix/af_unix.c) look at the room only, and `vsock_poll`
+/// (net/vmw_vsock/af_vsock.c) shows none then. Only an attempt tells. TCP polls writable
+/// (`tcp_poll`, net/ipv4/tcp.c), and UDP has no peer that could keep it full.
+fn shuts_down_in_silence(kind: Kind) -> bool {
+    kind.is_socket() && !matches!(kind, Kind::Tcp | Kind::Udp)
 }
 
 /// What an error or a hang-up on a sink that nobody writes to means.
