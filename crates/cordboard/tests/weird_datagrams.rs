@@ -230,7 +230,8 @@ fn a_size_takes_few_calls() {
 }
 
 /// A sender that waits for an answer to each: that no other is there is asked
-/// for seldom.
+/// for seldom. A call that does not wait, so that the sink is watched, may find that
+/// the next is not there yet.
 #[test]
 fn a_size_of_messages_one_by_one_takes_few_calls() {
     let name = "a_size_of_messages_one_by_one_takes_few_calls";
@@ -266,7 +267,8 @@ fn a_size_of_messages_one_by_one_takes_few_calls() {
         };
         let least = each * COUNT;
         let what = format!("{size}: {count} calls, not {least}");
-        assert!((least..=least + COUNT / 9 + 4).contains(&count), "{what}");
+        let most = least + COUNT + COUNT / 9 + 4;
+        assert!((least..=most).contains(&count), "{what}");
     }
 }
 
