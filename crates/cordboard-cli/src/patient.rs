@@ -22,6 +22,10 @@ use crate::sys::now;
 /// (`do_output_char`, drivers/tty/n_tty.c).
 const SHORT_OF_ROOM: Duration = Duration::from_millis(10);
 
+/// How often a write is made without room: nothing but `EPIPE` tells that a full UNIX
+/// socket was shut down (`unix_poll`, net/unix/af_unix.c).
+const LOOK: Duration = Duration::from_secs(1);
+
 /// For how long a reader may take nothing once a signal to stop has come.
 pub const GRACE: Duration = Duration::from_secs(1);
 
@@ -63,8 +67,8 @@ pub fn write_all(out: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
                 if was_ready {
                     pause();
                 }
-                match room(out, None) {
-                    Ok(_) => was_ready = true,
+                match room(out, Some(LOOK)) {
+                    Ok(ready) => was_ready = ready,
                     Err(Errno::INTR) => was_ready = false,
                     // poll(2) fails (RLIMIT_NOFILE, a filter).
                     Err(_) => return Err(Errno::AGAIN.into()),
@@ -221,6 +225,36 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::BrokenPipe);
             let error = within(writer.as_fd(), b"x", Duration::ZERO);
             assert_eq!(error, Err(Errno::PIPE));
+        }
+    }
+
+    /// `poll(2)` shows nothing of it, where the writer waits already.
+    #[test]
+    fn a_full_socket_that_is_shut_down_is_an_error() {
+        use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+        let _hangs = testkit::watchdog::watch("a_full_socket_that_is_shut_down_is_an_error");
+        for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
+            for by_peer in [false, true] {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let (out, peer) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+                while write(&out, &[b'.'; 4096]).is_ok() {}
+                let end = out.try_clone().unwrap();
+                let (sender, number) = std::sync::mpsc::channel();
+                let writing = std::thread::spawn(move || {
+                    sender.send(rustix::thread::gettid()).unwrap();
+                    write_all(out.as_fd(), b"result").unwrap_err().kind()
+                });
+                let thread = number.recv().unwrap().as_raw_nonzero();
+                let task = std::path::PathBuf::from(format!("/proc/self/task/{thread}"));
+                while !testkit::locked::polls(&task) {
+                    std::thread::yield_now();
+                }
+                match by_peer {
+                    true => shutdown(&peer, Shutdown::Read).unwrap(),
+                    false => shutdown(&end, Shutdown::Write).unwrap(),
+                }
+                assert_eq!(writing.join().unwrap(), ErrorKind::BrokenPipe);
+            }
         }
     }
 }
