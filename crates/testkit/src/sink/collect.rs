@@ -266,6 +266,9 @@ fn endless(fd: &OwnedFd, kind: SinkKind, keep: bool, total: &Total) -> io::Resul
 fn sum(counter: &OwnedFd, total: &Total) -> io::Result<Collected> {
     let mut sum = 0;
     loop {
+        // Known before the counter is looked at: what comes between the looks at the
+        // two descriptors of one poll(2) is in the counter.
+        let is_all = total.get().is_some();
         let mut fds = [
             PollFd::new(counter, PollFlags::IN),
             PollFd::new(&total.wake.0, PollFlags::IN),
@@ -279,7 +282,7 @@ fn sum(counter: &OwnedFd, total: &Total) -> io::Result<Collected> {
             // Nobody else reads, so this does not block.
             rustix::io::read(counter, &mut number)?;
             sum += u128::from(u64_at(&number, 0));
-        } else if total.get().is_some() {
+        } else if is_all {
             return Ok(Collected::Sum(sum));
         }
     }
