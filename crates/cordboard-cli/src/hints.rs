@@ -144,7 +144,7 @@ fn of_a_socket(errno: Errno, side: Side, doing: Doing) -> Option<&'static str> {
 fn of_a_file_server(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         // fuse_get_req, fs/fuse/dev.c.
-        Errno::ENOTCONN | Errno::ECONNABORTED => {
+        Errno::ENOTCONN | Errno::ECONNABORTED | Errno::ECONNREFUSED => {
             "the server of its file system has ended: unmount it, and mount it again"
         }
         // NFS mounted with `soft`; BLK_STS_TIMEOUT, block/blk-core.c.
@@ -182,7 +182,8 @@ mod tests {
         for doing in [Opening, Moving, MovingBlocks, Syncing, ReadingBack] {
             assert!(at(Errno::ENOTCONN, doing).contains("server of its file system"));
             assert!(at(Errno::ETIMEDOUT, doing).contains("file server"));
-            for errno in [Errno::ECONNREFUSED, Errno::ECONNRESET, Errno::EADDRINUSE] {
+            assert!(at(Errno::ECONNREFUSED, doing).contains("server of its file system"));
+            for errno in [Errno::ECONNRESET, Errno::EADDRINUSE] {
                 assert_eq!(at(errno, doing), "");
             }
         }

@@ -205,7 +205,9 @@ fn a_file_that_answers_eagain_each_time_fails() {
             let what = format!("{side} good up to {good}, direct {direct}, {what}: {report:?}");
             assert_eq!(report.ended, Ended::Error, "{what}");
             assert_eq!(report.failed, Some(side), "{what}");
-            assert_eq!(report.errno, Some(Errno::EAGAIN), "{what}");
+            // Linux 7.3 fills pages so.
+            let by_pages = side == Side::Source && !direct && report.errno == Some(Errno::EIO);
+            assert!(by_pages || report.errno == Some(Errno::EAGAIN), "{what}");
             assert!(report.written <= good, "{what}");
             if !staged {
                 assert_eq!(report.read, report.written + report.stranded, "{what}");

@@ -295,12 +295,17 @@ fn a_file_that_is_never_ready_is_a_failure() {
                 let mut copy = cordboard();
                 copy.args(["copy", "--json"]).args(args).args(&from);
                 let run = run(copy.arg(&to));
-                run.fails(1, &["(EAGAIN) at the ", side]);
                 let json = run.json();
+                // Linux 7.3 fills pages so.
+                let errno = match side == "source" && json["errno"] == "EIO" {
+                    false => "EAGAIN",
+                    true => "EIO",
+                };
+                run.fails(1, &[&format!("({errno}) at the "), side]);
                 let what = format!("{args:?} {from:?} {to:?}: {json}");
                 assert_eq!(json["ended"], "error", "{what}");
                 assert_eq!(json["failed"], side, "{what}");
-                assert_eq!(json["errno"], "EAGAIN", "{what}");
+                assert_eq!(json["errno"], errno, "{what}");
                 // What the other file has.
                 let others = from.len() as u64 - 1;
                 assert_eq!(json["written"], 5 * others, "{what}");
