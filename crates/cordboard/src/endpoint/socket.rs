@@ -173,6 +173,9 @@ mod tests {
 
     #[test]
     fn a_type_that_nobody_tells_is_an_error() {
+        if cfg!(target_arch = "x86") {
+            return testkit::skip::here("all calls on sockets are one here, socketcall(2)");
+        }
         for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EACCES] {
             for socket in sockets() {
                 let known = Endpoint::probe(socket.as_fd()).unwrap().kind();
