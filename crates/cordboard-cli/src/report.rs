@@ -58,6 +58,13 @@ impl std::fmt::Display for Files {
 }
 
 impl Account {
+    /// Of one transfer.
+    pub fn of(report: &Report) -> Account {
+        let mut account = Account::default();
+        account.add(report);
+        account
+    }
+
     /// Adds a transfer.
     pub fn add(&mut self, report: &Report) {
         let sum = &mut self.total;

@@ -57,7 +57,7 @@ pub struct Served<'a> {
     pub mapped: bool,
     /// It has no positions: `lseek(2)`, `pread(2)` and `pwrite(2)` are `ESPIPE`.
     pub stream: bool,
-    /// Each byte is read once, whoever opens it: a read begins where the last one
+    /// Each byte is read once, by any open: a read begins where the last one
     /// ended (`FOPEN_STREAM`).
     pub once: bool,
     /// The kernel keeps what is written, and believes its own sizes

@@ -50,6 +50,13 @@ pub const OPEN: &[libc::c_long] = &[
     libc::SYS_openat,
 ];
 
+/// The call that tells and moves a position.
+#[cfg(target_pointer_width = "64")]
+pub const SEEK: libc::c_long = libc::SYS_lseek;
+/// The call that tells and moves a position.
+#[cfg(not(target_pointer_width = "64"))]
+pub const SEEK: libc::c_long = libc::SYS__llseek;
+
 /// Runs in a thread that its filters die with.
 pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| match scope.spawn(work).join() {

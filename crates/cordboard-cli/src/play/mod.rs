@@ -90,8 +90,7 @@ fn play(flags: &Play, bill: &mut Playbill) -> Result<(), Trouble> {
     let started = Audio::start(ends.audio, ends.audio_to, audio, signals::polled());
     let audio = started
         .map_err(|(problem, report)| {
-            bill.audio = Account::default();
-            bill.audio.add(&report);
+            bill.audio = Account::of(&report);
             problem.leaving(all_left([&ends.video_to].into_iter().chain(&ends.list)))
         })
         .map_err(of(Which::Audio))?;
@@ -133,8 +132,7 @@ fn finish((mut live, video): (Live, Video), close: Close, mut tally: Tally, bill
     account.total.elapsed = elapsed;
     bill.video = account;
     let (audio, unlisted) = (audio.wait(), tally.close());
-    bill.audio = Account::default();
-    bill.audio.add(&audio.report);
+    bill.audio = Account::of(&audio.report);
     bill.tally = Some(tally);
     let problems = [
         (None, unwaitable, None),

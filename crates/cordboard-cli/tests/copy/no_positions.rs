@@ -143,6 +143,17 @@ fn a_new_file_that_cannot_seek_is_written() {
     }
 }
 
+/// One that hands out each byte of this once, beside another file.
+fn beside<'a>(served: Served<'a>, data: &'a [u8], other: &'a Mutex<Vec<u8>>) -> Served<'a> {
+    Served {
+        holds: data,
+        inside: true,
+        once: true,
+        other: Some(other),
+        ..served
+    }
+}
+
 /// A file that hands out each byte once is not read again for `--verify`, also
 /// where both files are of one file system, which could copy without showing
 /// the bytes.
@@ -168,13 +179,7 @@ fn a_file_that_can_be_read_once_is_verified_by_what_has_passed() {
     ] {
         for args in [&[][..], &["-r"], &["--append"], &["-j", "2"], &["--stable"]] {
             let other = Mutex::new(b"before".to_vec());
-            let served = Served {
-                holds: &data,
-                inside: true,
-                once: true,
-                other: Some(&other),
-                ..served
-            };
+            let served = beside(served, &data, &other);
             let mounted = with_file(served, |at| {
                 let sink = at.with_file_name("other");
                 let mut copy = cordboard();
@@ -195,13 +200,7 @@ fn a_file_that_can_be_read_once_is_verified_by_what_has_passed() {
         }
         // Where the bytes may not be seen, nothing is written.
         let other = Mutex::new(b"before".to_vec());
-        let served = Served {
-            holds: &data,
-            inside: true,
-            once: true,
-            other: Some(&other),
-            ..served
-        };
+        let served = beside(served, &data, &other);
         with_file(served, |at| {
             let sink = at.with_file_name("other");
             let mut copy = cordboard();

@@ -146,7 +146,7 @@ fn is_terminal(fd: BorrowedFd<'_>) -> bool {
 
 /// A terminal has hung up for good, as all its descriptors show that were open then
 /// (`hung_up_tty_poll`, drivers/tty/tty_io.c). The master of a pseudoterminal without
-/// a slave shows no error. `false` where nobody tells.
+/// a slave shows no error. `false` where no call tells.
 pub(crate) fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
     let none = PollFlags::empty();
     sys::poll_now(fd, none).is_ok_and(|shown| {

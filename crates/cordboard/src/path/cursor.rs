@@ -245,11 +245,6 @@ mod tests {
         assert_eq!((far, tell(fd)), (Cursor::Position, Ok(56)));
     }
 
-    #[cfg(target_pointer_width = "64")]
-    const SEEK: libc::c_long = libc::SYS_lseek;
-    #[cfg(not(target_pointer_width = "64"))]
-    const SEEK: libc::c_long = libc::SYS__llseek;
-
     /// Another process moves the position between the two calls that give a range back.
     #[test]
     fn what_another_takes_meanwhile_is_not_given_back() {
@@ -266,7 +261,9 @@ mod tests {
                 std::io::Write::write_all(&mut other, b"theirs").unwrap();
             }
         };
-        let Some(held) = testkit::midst::at_each(&[SEEK], || cursor.unclaim(fd), writes) else {
+        let Some(held) =
+            testkit::midst::at_each(&[testkit::refuse::SEEK], || cursor.unclaim(fd), writes)
+        else {
             return testkit::skip::here("no seccomp_unotify(2) here");
         };
         assert!(held > 1, "nothing came between");

@@ -195,12 +195,7 @@ mod tests {
 
     use super::*;
     use crate::{Request, Transfer};
-    use testkit::refuse::{OPEN, apart, refuse};
-
-    #[cfg(target_pointer_width = "64")]
-    const SEEK: libc::c_long = libc::SYS_lseek;
-    #[cfg(not(target_pointer_width = "64"))]
-    const SEEK: libc::c_long = libc::SYS__llseek;
+    use testkit::refuse::{OPEN, SEEK, apart, refuse};
 
     /// The sink's position is behind a range that an earlier path has claimed, and
     /// stays there: what this path writes would leave a hole.

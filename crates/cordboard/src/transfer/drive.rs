@@ -151,7 +151,7 @@ impl Transfer<'_> {
             let _ = Timespec::try_from(rest).map(|rest| nanosleep(&rest));
         }
         if self.flow.may_sleep {
-            // Nobody tells whether the sink dies meanwhile, either.
+            // No call tells whether the sink dies meanwhile, either.
             self.flow.source_ready.may_sleep = true;
         }
         (asks_itself || self.flow.may_sleep).then_some(Awake {

@@ -8,7 +8,7 @@ use crate::common::{content, only, pattern, run, watchdog};
 use crate::option;
 
 /// A filter refuses what tells their length: they go to a stream, and are not sent on
-/// as one. Nor are they where nobody tells whether the option is set.
+/// as one. Nor are they where no call tells whether the option is set.
 #[test]
 fn what_cannot_come_apart_is_not_sent_as_one() {
     use testkit::refuse::{apart, refuse};

@@ -163,7 +163,7 @@ fn a_page_that_is_gone_is_no_end_of_a_pipe_that_nobody_counts() {
             let report = testkit::refuse::apart(|| {
                 refuse(&[libc::SYS_ioctl], errno);
                 refuse_where(libc::SYS_splice, 2, sink.as_raw_fd() as u32, 0);
-                // The position is nobody else's, so that nothing is claimed.
+                // No other process uses the position, so nothing is claimed.
                 let request = cordboard::Request {
                     sink_unshared: true,
                     ..any()

@@ -10,14 +10,10 @@ use super::*;
 use crate::path::Step;
 use crate::sys::Bell;
 use crate::{PathName, Request, Switches, Transfer, Watermarks};
-use testkit::refuse::{apart, refuse};
+use testkit::refuse::{SEEK, apart, refuse};
 
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 32;
-#[cfg(target_pointer_width = "64")]
-const SEEK: libc::c_long = libc::SYS_lseek;
-#[cfg(target_pointer_width = "32")]
-const SEEK: libc::c_long = libc::SYS__llseek;
 
 /// Carries a block out each time that it is waited for, or that it is asked, and none
 /// before.
