@@ -318,6 +318,7 @@ mod tests {
         let numbers = [1_000_003, 1_000_004];
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let ends = testkit::ends::Ends(&over);
             let waits = scope.spawn(|| {
                 let (mut last, mut waited) = (0, 0);
                 while !over.load(Ordering::Relaxed) {
@@ -335,7 +336,7 @@ mod tests {
             for _ in 0..2000 {
                 ended(numbers);
             }
-            over.store(true, Ordering::Relaxed);
+            drop(ends);
             assert!(waits.join().unwrap().unwrap() > 0);
         });
     }

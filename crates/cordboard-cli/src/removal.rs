@@ -356,6 +356,7 @@ mod tests {
         }
         let end = AtomicBool::new(false);
         let theirs = std::thread::scope(|scope| {
+            let ends = testkit::ends::Ends(&end);
             let other = scope.spawn(|| {
                 let mut made = 0;
                 while !end.load(Ordering::Relaxed) {
@@ -381,7 +382,7 @@ mod tests {
                     remove(CWD, &path, known);
                 }
             }
-            end.store(true, Ordering::Relaxed);
+            drop(ends);
             other.join().unwrap()
         });
         for made in 0..theirs {

@@ -178,6 +178,7 @@ fn signals_without_end_change_nothing() {
                 // SAFETY: takes nothing and returns this thread's handle.
                 let me = unsafe { libc::pthread_self() } as usize;
                 let outcome = std::thread::scope(|scope| {
+                    let _ends = testkit::ends::Ends(&done);
                     scope.spawn(|| {
                         while !done.load(Ordering::Relaxed) {
                             // SAFETY: the thread outlives this scope.
@@ -190,9 +191,7 @@ fn signals_without_end_change_nothing() {
                     if polled {
                         transfer = transfer.control(&control);
                     }
-                    let outcome = transfer.run();
-                    done.store(true, Ordering::Relaxed);
-                    outcome
+                    transfer.run()
                 });
                 let report = &outcome.report;
                 assert_eq!(report.ended, Ended::Eof, "{what}: {report:?}");

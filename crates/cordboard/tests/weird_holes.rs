@@ -113,6 +113,7 @@ fn looking_for_holes_does_not_move_what_others_share() {
     let sink = tempfile::tempfile().unwrap();
     let done = AtomicBool::new(false);
     let moved = std::thread::scope(|scope| {
+        let ends = testkit::ends::Ends(&done);
         let looking = scope.spawn(|| {
             let mut moved = 0;
             while !done.load(Ordering::Relaxed) {
@@ -125,7 +126,7 @@ fn looking_for_holes_does_not_move_what_others_share() {
             ..only(&[ReadWrite])
         };
         run(&source, &sink, request);
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
         looking.join().unwrap()
     });
     assert_eq!(moved, 0, "times that it was somewhere else");

@@ -12,6 +12,7 @@
 
 pub mod calls;
 pub mod child;
+pub mod ends;
 pub mod expect;
 pub mod fuse;
 pub mod locked;

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, renameat_with};
+use testkit::ends::Ends;
 use testkit::stall::{Call, Stall};
 
 use crate::common::*;
@@ -184,16 +185,13 @@ fn devices_sockets_and_directories_in_the_place_of_files() {
 fn while_changing(dir: &Path, change: impl Fn(&Path) + Sync, work: impl FnOnce()) {
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = Ends(&end);
         scope.spawn(|| {
             while !end.load(Ordering::Relaxed) {
                 change(dir);
             }
         });
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        end.store(true, Ordering::Relaxed);
-        if let Err(panic) = done {
-            std::panic::resume_unwind(panic);
-        }
+        work();
     });
 }
 

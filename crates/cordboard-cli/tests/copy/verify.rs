@@ -6,6 +6,7 @@ use std::os::unix::fs::chown;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use testkit::ends::Ends;
 use testkit::refuse::{FTRUNCATE, apart, refuse, refuse_where};
 
 use crate::common::*;
@@ -174,6 +175,7 @@ fn what_is_appended_beside_another_process_is_verified() {
                 .for_each(|sink| std::fs::write(sink, b"").unwrap());
             let done = AtomicBool::new(false);
             let run = std::thread::scope(|scope| {
+                let _ends = Ends(&done);
                 for sink in &sinks {
                     let mut sink = File::options().append(true).open(sink).unwrap();
                     let done = &done;
@@ -186,9 +188,7 @@ fn what_is_appended_beside_another_process_is_verified() {
                 let mut copy = cordboard();
                 copy.args(["copy", "--append", "--verify", "--json"])
                     .args(more);
-                let run = run(copy.args(sources).arg(&into));
-                done.store(true, Ordering::Relaxed);
-                run
+                run(copy.args(sources).arg(&into))
             });
             let json = run.ok().json();
             assert_eq!(json["verified"], length * sources.len(), "{json}");

@@ -323,9 +323,7 @@ impl Reactor {
         if job.ends_for_want_of_its_own(&need) {
             return self.enqueue(job);
         }
-        let now = self.core.clock().now();
-        let until = need.timeout.map(|timeout| now.saturating_add(timeout));
-        self.timers.arm(job.id(), &mut job.alarm, until);
+        self.set_alarm(&mut job, &need);
         self.watch(&mut job, &need);
         // It may have been cancelled on its way here, when nobody saw it.
         if job.is_cancelled() {
@@ -336,6 +334,12 @@ impl Reactor {
         } else {
             self.enqueue(job);
         }
+    }
+
+    fn set_alarm(&mut self, job: &mut Job, need: &Need) {
+        let now = self.core.clock().now();
+        let until = need.timeout.map(|timeout| now.saturating_add(timeout));
+        self.timers.arm(job.id(), &mut job.alarm, until);
     }
 
     fn watch(&mut self, job: &mut Job, need: &Need) {
@@ -381,11 +385,9 @@ impl Reactor {
         if job.transfer.completions().is_some() {
             // Only this thread may ask for what is still on its way.
             if job.transfer.winds_down() {
-                let need = Need {
-                    what: What::Completions,
-                    timeout: None,
-                };
+                let need = Need::completions(&job.transfer);
                 job.need = Some(need);
+                self.set_alarm(&mut job, &need);
                 self.watch(&mut job, &need);
                 self.jobs.insert(job.id(), job);
                 return Some(self);

@@ -32,6 +32,7 @@ pub(crate) use lengthen::lengthen;
 pub(crate) use surplus::give_back;
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use crate::endpoint::{Facts, Side};
 use crate::errno::Errno;
@@ -81,6 +82,12 @@ pub(crate) trait Step {
 
     /// Readable when something that was [`Verdict::Pending`] is done.
     fn completions(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// How often to step all the same, where [`Step::completions`] may stay
+    /// silent.
+    fn looks_each(&self) -> Option<Duration> {
         None
     }
 

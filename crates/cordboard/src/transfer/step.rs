@@ -1,6 +1,7 @@
 //! One step of a transfer: the path at work, and the hand-over to the next.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use super::turn::{Need, Turn, What};
 use super::{Ended, Transfer};
@@ -152,6 +153,10 @@ impl Transfer<'_> {
     /// Readable when what the kernel does for the path at work is done.
     pub(crate) fn completions(&self) -> Option<BorrowedFd<'_>> {
         (self.current.as_ref()).and_then(|(_, path)| path.completions())
+    }
+
+    pub(super) fn looks_each(&self) -> Option<Duration> {
+        (self.current.as_ref()).and_then(|(_, path)| path.looks_each())
     }
 
     /// Skips a hole on both sides, where the sink shall have it too.

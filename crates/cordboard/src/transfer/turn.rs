@@ -57,6 +57,14 @@ pub(crate) struct Need {
 }
 
 impl Need {
+    /// The kernel, or the threads that work for a transfer.
+    pub(crate) fn completions(transfer: &Transfer<'_>) -> Need {
+        Need {
+            what: What::Completions,
+            timeout: transfer.looks_each(),
+        }
+    }
+
     /// The descriptors that go with it.
     pub(crate) fn interest<'a>(&self, transfer: &'a Transfer<'_>) -> Interest<'a> {
         let flow = &transfer.flow;
@@ -241,7 +249,11 @@ impl Course {
         let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
         let silent =
             what == What::Side(Side::Sink) && shuts_down_in_silence(transfer.flow.sink.kind());
-        let times = [idle, transfer.interval(), silent.then_some(LOOK)];
+        let unheard = match what {
+            What::Completions => Need::completions(transfer).timeout,
+            _ => silent.then_some(LOOK),
+        };
+        let times = [idle, transfer.interval(), unheard];
         Need {
             what,
             timeout: times.into_iter().flatten().min(),

@@ -1,5 +1,7 @@
 //! io_uring, refused as a whole or in part.
 
+use rustix::fs::{Mode, OFlags};
+
 use super::*;
 
 /// `io_uring_enter(2)` takes nothing on, for want of memory (`EAGAIN`), for
@@ -55,6 +57,49 @@ fn a_ring_that_may_not_be_entered() {
             let calls = [libc::SYS_io_uring_enter];
             let report = into_a_file(From::File, request.clone(), &calls, errno);
             report.path == [PathName::Direct]
+        }));
+    }
+}
+
+/// Threads that carry blocks out are the process's, and have the filter of the
+/// thread that started them: a transfer does not wait for ever for one that cannot
+/// ring.
+#[test]
+fn threads_that_another_transfer_has_started() {
+    let _dog = watchdog("threads_that_another_transfer_has_started");
+    if !common::alone("rings::threads_that_another_transfer_has_started") {
+        return;
+    }
+    let request = Request {
+        direct: cordboard::Direct::Always,
+        ..only(&[PathName::Direct])
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RWXU).unwrap();
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        // Its threads die with the child.
+        assert!(testkit::child::in_a_child(|| {
+            apart(|| {
+                refuse(&[libc::SYS_write, libc::SYS_writev], errno);
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+                let silent = rustix::fs::open(&fifo, flags, Mode::empty()).unwrap();
+                // A thread asks whether it has a writer.
+                let idle = Some(std::time::Duration::from_secs(3600));
+                let request = Request { idle, ..any() };
+                run(&silent, tempfile::tempfile().unwrap(), request);
+            });
+            // One block, for this thread.
+            let data = pattern(4096);
+            let (source, sink) = (common::file_with(&data), tempfile::tempfile().unwrap());
+            let report = apart(|| {
+                refuse(&[libc::SYS_io_uring_setup], errno);
+                let engine = cordboard::Engine::new(Default::default()).unwrap();
+                let [from, to] = [&source, &sink].map(|file| file.try_clone().unwrap().into());
+                let transfer = Transfer::owning(from, to, request.clone()).unwrap();
+                engine.start(transfer).unwrap().wait().report
+            });
+            report.path == [PathName::Direct] && content(&sink) == data
         }));
     }
 }

@@ -26,9 +26,9 @@ mod window;
 pub(super) use room::Room;
 pub(crate) use takes::{takes, worth_asking};
 
-use std::os::fd::BorrowedFd;
-
 use rustix::fs::OFlags;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use self::budget::Share;
 use self::pace::Pace;
@@ -441,6 +441,10 @@ impl Step for Direct {
 
     fn completions(&self) -> Option<BorrowedFd<'_>> {
         Some(self.ring.fd())
+    }
+
+    fn looks_each(&self) -> Option<Duration> {
+        self.ring.looks_each()
     }
 
     fn pending(&self) -> (u32, u32) {

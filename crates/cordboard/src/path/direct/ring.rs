@@ -1,6 +1,7 @@
 //! What the direct path asks of whoever carries its blocks out.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use crate::errno::Errno;
 use crate::sys::Piece;
@@ -78,6 +79,11 @@ pub(super) trait Ring: Send {
 
     /// Readable when there is something to reap.
     fn fd(&self) -> BorrowedFd<'_>;
+
+    /// How often to reap all the same, where [`Ring::fd`] may stay silent.
+    fn looks_each(&self) -> Option<Duration> {
+        None
+    }
 
     /// Drops what has not begun; it is told of as [`Fate::Dropped`].
     fn cancel(&mut self) {}

@@ -4,12 +4,16 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use super::ring::{Block, Fate, Ring};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys::{Bell, Identity, Thread, identity, poll_for};
 use crate::threads;
+
+/// How often it is looked whether a block is done, without the bell.
+const LOOK: Duration = Duration::from_millis(20);
 
 struct Files {
     source: OwnedFd,
@@ -161,10 +165,9 @@ impl ByThreads {
         state.told.is_empty() && state.busy + state.queue.len() > 0
     }
 
-    /// Waits for the bell, but not for ever: a thread does not ring it where a
-    /// filter refuses it the look whether it is still there. For a moment where it
-    /// cannot be waited for (a filter, `RLIMIT_NOFILE`, memory): while blocks are
-    /// in flight there is no way to fail.
+    /// Waits for the bell, but not for ever. For a moment where it cannot be
+    /// waited for (a filter, `RLIMIT_NOFILE`, memory): while blocks are in flight
+    /// there is no way to fail.
     ///
     /// # Errors
     ///
@@ -172,16 +175,12 @@ impl ByThreads {
     fn wait(&self) -> Result<(), Errno> {
         use rustix::event::{PollFd, PollFlags, Timespec};
         use rustix::thread::{NanosleepRelativeResult, nanosleep};
-        const LOOK: Timespec = Timespec {
-            tv_sec: 0,
-            tv_nsec: 20_000_000,
-        };
         const MOMENT: Timespec = Timespec {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         };
         let mut bell = [PollFd::new(&self.files.bell, PollFlags::IN)];
-        match poll_for(&mut bell, Some(&LOOK)) {
+        match poll_for(&mut bell, Timespec::try_from(LOOK).ok().as_ref()) {
             Ok(_) => Ok(()),
             Err(rustix::io::Errno::INTR) => Err(Errno::EINTR),
             Err(_) => match nanosleep(&MOMENT) {
@@ -215,6 +214,13 @@ impl Ring for ByThreads {
 
     fn fd(&self) -> BorrowedFd<'_> {
         self.files.bell.as_fd()
+    }
+
+    /// A thread does not ring where a filter refuses it the look whether the
+    /// bell is still there, or `write(2)`: of the thread that started it, which
+    /// may have been another transfer's.
+    fn looks_each(&self) -> Option<Duration> {
+        Some(LOOK)
     }
 
     fn cancel(&mut self) {

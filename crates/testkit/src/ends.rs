@@ -1,0 +1,12 @@
+//! An end for threads that work beside a test.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Has them end when it is dropped, also by a panic: their scope waits for them.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
