@@ -7,6 +7,8 @@ mod common;
 mod hung_up;
 #[path = "devices/records.rs"]
 mod records;
+#[path = "devices/thresholds.rs"]
+mod thresholds;
 
 use std::fs::File;
 use std::io::Write;

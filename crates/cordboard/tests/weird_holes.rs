@@ -468,3 +468,22 @@ fn a_hole_at_the_end_keeps_no_room_behind_it() {
         );
     }
 }
+
+/// A sink that may be made longer and not be written to: what is refused leaves it
+/// as long as it was.
+#[test]
+fn a_hole_that_is_refused_makes_no_sink_longer() {
+    use rustix::fs::{MemfdFlags, SealFlags};
+    let _dog = watchdog("a_hole_that_is_refused_makes_no_sink_longer");
+    let source = holey(12_000, &[]);
+    for request in [any(), only(&[ReadWrite])] {
+        let sink = rustix::fs::memfd_create("sealed", MemfdFlags::ALLOW_SEALING).unwrap();
+        let sink = File::from(sink);
+        sink.write_all_at(&pattern(10_000), 0).unwrap();
+        rustix::fs::fcntl_add_seals(&sink, SealFlags::FUTURE_WRITE).unwrap();
+        let report = run(&source, &sink, request).report;
+        assert_eq!(report.errno, Some(cordboard::Errno::EPERM), "{report:?}");
+        assert_eq!((report.read, report.written), (0, 0), "{report:?}");
+        assert!(content(&sink) == pattern(10_000), "{report:?}");
+    }
+}

@@ -184,7 +184,10 @@ impl<'fd> Flow<'fd> {
 
     /// How many bytes to ask for: what is left, and not more than this.
     pub(crate) fn want(&self, at_most: usize) -> usize {
-        let at_most = self.block.map_or(at_most, |block| block.min(at_most));
+        // A made-up file may have nothing behind its first read (`do_proc_dointvec`,
+        // kernel/sysctl.c).
+        let block = self.block.filter(|_| self.source.kind() != Kind::Pseudo);
+        let at_most = block.map_or(at_most, |block| block.min(at_most));
         // Past 2^63-1 there is no file: asking for more is EINVAL or EOVERFLOW.
         let here = match self.from {
             // Of what has no end.

@@ -74,8 +74,8 @@ use select::ready_now;
 pub(crate) use select::wait_for;
 pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
 pub(crate) use socket::{
-    is_said_to_join, joins_datagrams, pass_credentials, path_mtu, peek, recv, send, tcp_is_closed,
-    unsent,
+    is_said_to_join, joins_datagrams, pass_credentials, path_mtu, peek, receive_mark, recv, send,
+    tcp_is_closed, unsent,
 };
 #[cfg(test)]
 pub(crate) use spawn::on_another;

@@ -134,6 +134,13 @@ pub(crate) fn path_mtu(fd: BorrowedFd<'_>) -> Option<usize> {
     usize::try_from(mtu).ok()?.checked_sub(headers)
 }
 
+/// A blocking read waits for so many bytes, and so does `poll(2)`: `SO_RCVLOWAT`
+/// (`socket(7)`). `None`: a filter refuses to tell.
+pub(crate) fn receive_mark(fd: BorrowedFd<'_>) -> Option<u64> {
+    let mark = option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).ok()?;
+    u64::try_from(mark).ok()
+}
+
 /// `getsockopt(2)` of an integer.
 fn option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> Result<libc::c_int, Errno> {
     let mut value: libc::c_int = 0;

@@ -25,6 +25,7 @@ mod step;
 mod sync_tests;
 #[cfg(test)]
 mod tests;
+mod threshold;
 mod turn;
 mod wait;
 mod watermarks;

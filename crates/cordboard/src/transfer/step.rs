@@ -141,6 +141,16 @@ impl Transfer<'_> {
         Turn::Done(Ended::Eof)
     }
 
+    /// Nothing more is read: the source has ended, and no call has told.
+    pub(super) fn end_here(&mut self) {
+        self.flow.left = 0;
+        if self.used.is_empty()
+            && let Some((name, _)) = &self.current
+        {
+            self.used.push(*name);
+        }
+    }
+
     /// The path at work has something in hand that the sink has not taken.
     pub(super) fn holds(&self) -> bool {
         match &self.current {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::threshold::Threshold;
 use super::wait::{Awake, Clock, Interest, REST, Waiter};
 use super::{Control, Ended, Progress, Transfer};
 use crate::endpoint::{Kind, Side};
@@ -114,6 +115,10 @@ pub(crate) struct Course {
     spurious: u32,
     /// The source was silent for too long, and what is in hand goes on.
     winds_up: bool,
+    /// It has been waited for since, and nothing has moved.
+    silent_since: Option<Duration>,
+    /// The source has ended by its silence.
+    is_over: bool,
 }
 
 impl Course {
@@ -123,6 +128,8 @@ impl Course {
             last_progress: now,
             spurious: 0,
             winds_up: false,
+            silent_since: None,
+            is_over: false,
         }
     }
 
@@ -144,6 +151,7 @@ impl Course {
                 // Bytes that are only gathered so far are progress too.
                 if transfer.flow.read + transfer.flow.written > before {
                     self.spurious = 0;
+                    self.silent_since = None;
                     if let Err(errno) = transfer.start_writeback() {
                         return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
                     }
@@ -167,6 +175,7 @@ impl Course {
             Turn::Blocked(side) => self.blocked(transfer, side, waiter),
             Turn::Pending => self.unless_idle(transfer, What::Completions, waiter),
             Turn::Elsewhere => Next::Elsewhere,
+            Turn::Done(_) if self.is_over => Next::End(Turn::Done(Ended::Eof)),
             Turn::Done(_) if self.winds_up => Next::End(Turn::Done(Ended::Idle)),
             end => Next::End(end),
         }
@@ -245,18 +254,44 @@ impl Course {
         Next::End(Turn::Done(Ended::Idle))
     }
 
-    pub(super) fn ask(&self, transfer: &Transfer<'_>, what: What, clock: &mut dyn Clock) -> Need {
+    pub(super) fn ask(
+        &mut self,
+        transfer: &Transfer<'_>,
+        what: What,
+        clock: &mut dyn Clock,
+    ) -> Need {
         let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
         let silent =
             what == What::Side(Side::Sink) && shuts_down_in_silence(transfer.flow.sink.kind());
         let unheard = match what {
             What::Completions => Need::completions(transfer).timeout,
+            What::Side(Side::Source) => Threshold::of(&transfer.flow)
+                .map(|threshold| threshold.look_after(self.silence(clock))),
             _ => silent.then_some(LOOK),
         };
         let times = [idle, transfer.interval(), unheard];
         Need {
             what,
             timeout: times.into_iter().flatten().min(),
+        }
+    }
+
+    /// How long the source has been waited for.
+    fn silence(&mut self, clock: &mut dyn Clock) -> Duration {
+        let now = clock.now();
+        now.saturating_sub(*self.silent_since.get_or_insert(now))
+    }
+
+    /// What a read would find, of which the wait has told nothing.
+    fn look_below(&mut self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
+        match Threshold::of(&transfer.flow) {
+            Some(threshold) if !threshold.is_reached(&transfer.flow, self.silence(clock)) => {}
+            Some(Threshold::Silence(_)) => {
+                self.is_over = true;
+                transfer.end_here();
+            }
+            Some(Threshold::Bytes(_)) => transfer.flow.readiness(Side::Source).marked = true,
+            None => {}
         }
     }
 
@@ -284,6 +319,10 @@ impl Course {
                 return Next::Wait(self.ask(transfer, What::Side(side), clock));
             }
             What::Rest(_) | What::Completions => {}
+            What::Side(Side::Source) if awake == Awake::default() => {
+                self.spurious = 0;
+                self.look_below(transfer, clock);
+            }
             What::Side(side) => {
                 // A source that has something to say comes first: it may be its
                 // end, and then nobody needs the sink any more.

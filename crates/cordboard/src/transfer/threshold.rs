@@ -1,0 +1,77 @@
+//! Thresholds of a source: `poll(2)` reports it once they are reached, and
+//! `read(2)` returns before.
+
+use std::time::Duration;
+
+use rustix::termios::{LocalModes, SpecialCodeIndex, tcgetattr};
+
+use crate::endpoint::{Kind, is_pty_master};
+use crate::path::Flow;
+use crate::sys;
+
+/// How often a source is asked for what it has below its threshold.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// When a read of the source returns, though `poll(2)` shows nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Threshold {
+    /// With nothing, after such a silence: the end (`termios(3)`, VTIME with a
+    /// VMIN of 0; `n_tty_read`, drivers/tty/n_tty.c).
+    Silence(Duration),
+    /// With so many bytes, all that is asked for.
+    Bytes(u64),
+}
+
+impl Threshold {
+    /// Of what is read next; `None` also where the source does not tell.
+    pub(super) fn of(flow: &Flow<'_>) -> Option<Threshold> {
+        let wanted = flow.want(usize::MAX) as u64;
+        if wanted == 0 {
+            return None;
+        }
+        let mark = match flow.source.kind() {
+            Kind::Tty => match terminal(flow)? {
+                (0, time) => return Some(Threshold::Silence(time)),
+                (least, Duration::ZERO) => u64::from(least),
+                // It is reported with its first byte.
+                _ => return None,
+            },
+            // Of others, `poll(2)` does not go by the mark (`tcp_poll`, net/ipv4/tcp.c;
+            // `unix_poll`, net/unix/af_unix.c). It is an `int`.
+            Kind::Tcp | Kind::StreamSocket if wanted < i32::MAX as u64 => {
+                sys::receive_mark(flow.source_fd())?
+            }
+            _ => return None,
+        };
+        (wanted < mark).then_some(Threshold::Bytes(wanted))
+    }
+
+    /// A read returns at once.
+    pub(super) fn is_reached(self, flow: &Flow<'_>, silent: Duration) -> bool {
+        match self {
+            Threshold::Silence(limit) => silent >= limit,
+            Threshold::Bytes(wanted) => sys::unsent(flow.source_fd()).is_ok_and(|n| n >= wanted),
+        }
+    }
+
+    /// How long it is waited before the next look.
+    pub(super) fn look_after(self, silent: Duration) -> Duration {
+        match self {
+            Threshold::Silence(limit) => limit.saturating_sub(silent),
+            Threshold::Bytes(_) => TICK,
+        }
+    }
+}
+
+/// VMIN and VTIME of a terminal that gives bytes, not lines. The master of a
+/// pseudoterminal tells those of its slave.
+fn terminal(flow: &Flow<'_>) -> Option<(u8, Duration)> {
+    let fd = flow.source_fd();
+    let modes = tcgetattr(fd).ok()?;
+    if modes.local_modes.contains(LocalModes::ICANON) || is_pty_master(fd) {
+        return None;
+    }
+    let [least, time] =
+        [SpecialCodeIndex::VMIN, SpecialCodeIndex::VTIME].map(|code| modes.special_codes[code]);
+    Some((least, Duration::from_millis(100) * u32::from(time)))
+}
