@@ -85,9 +85,11 @@ fn a_signal_ends_a_read_of_what_others_have_taken() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&writer, &[7; 5000]).unwrap();
         let mut told = None;
+        // All that the pipe could hold: it is read itself.
+        let mut into = vec![0; capacity(reader.as_fd())];
         let body = || {
             let mut aside = Aside::default();
-            told = Some(aside.read(reader.as_fd(), &mut [0; 1 << 16], way(true, false)));
+            told = Some(aside.read(reader.as_fd(), &mut into, way(true, false)));
         };
         let signal = |count| {
             (count == 0).then(|| {
@@ -333,6 +335,8 @@ fn a_packet_behind_large_pages_is_whole() {
         let room = capacity(reader.as_fd());
         let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
         let stream = room - 100;
+        // A pipe of large pages holds more than a socket by default.
+        rustix::net::sockopt::set_socket_send_buffer_size(&far, 2 * room).unwrap();
         far.write_all(&vec![7; stream]).unwrap();
         let mut there = 0;
         while there < stream {
