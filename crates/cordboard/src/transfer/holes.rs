@@ -43,10 +43,9 @@ fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let size = rustix::fs::fstat(sink)?.st_size as u64;
     let end = offset.saturating_add(length);
     let mut no_append = false;
-    // What was there before must read as zeros from now on, and no room be kept
-    // for it. First, since it may be refused where a longer file is not (a memory
-    // file with F_SEAL_FUTURE_WRITE: EPERM).
-    if offset < size && punch(sink, offset, end.min(size)).is_err() {
+    // Past the end it changes nothing, and is refused where a longer file is not (a
+    // memory file with F_SEAL_FUTURE_WRITE: EPERM).
+    if offset < size && size < end && punch(sink, size, end).is_err() {
         return Ok(None);
     }
     if size < end {
@@ -59,8 +58,11 @@ fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
             // far it goes.
             Err(_) => return Ok(None),
         }
-        // Of the byte that did it.
-        let _ = punch(sink, offset.max(size), end);
+    }
+    // What was there before must read as zeros from now on, and no room be kept
+    // for it.
+    if punch(sink, offset, end).is_err() && offset < size {
+        return Ok(None);
     }
     flow.move_sink(length as i64)?;
     Ok(Some(Made {
