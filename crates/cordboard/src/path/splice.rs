@@ -138,8 +138,8 @@ impl Splice {
             }
             return Ok(splice);
         }
-        if source.kind.is_pipe() && known <= pipe::DEFAULT as u64 {
-            splice.step = pipe::DEFAULT;
+        if source.kind.is_pipe() && known <= pipe::default_capacity() as u64 {
+            splice.step = pipe::default_capacity();
         }
         if from_file {
             splice.step = FILE_STEP;

@@ -7,7 +7,7 @@ use rustix::io::Errno as Refused;
 
 use super::packets::Front;
 use super::{
-    DEFAULT, Kept, NoWait, OwnedPipe, acquire, capacity, has_ended, packets, shows, uncut,
+    Kept, NoWait, OwnedPipe, acquire, capacity, default_capacity, has_ended, packets, shows, uncut,
 };
 use crate::endpoint::reopen;
 use crate::errno::Errno;
@@ -109,7 +109,7 @@ impl Aside {
             true => {
                 // The inspection takes it, where there is no other.
                 self.give_back();
-                let inspected = acquire(DEFAULT)
+                let inspected = acquire(default_capacity())
                     .ok()
                     .map(|own| uncut::one_read(own, fd, length));
                 match inspected {
@@ -228,7 +228,10 @@ impl Aside {
     /// `None` without a second pipe, or if a filter refuses to splice.
     fn splice(&mut self, fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
         use rustix::pipe::{SpliceFlags, splice};
-        let mut pipe = self.pipe.take().or_else(|| acquire(DEFAULT).ok())?;
+        let mut pipe = self
+            .pipe
+            .take()
+            .or_else(|| acquire(default_capacity()).ok())?;
         let flags = SpliceFlags::NONBLOCK;
         let moved = match splice(fd, None, pipe.writer(), None, into.len(), flags) {
             Ok(n) => {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::lent::shrink;
 use super::pool::{Share, pool};
-use super::{DEFAULT, capacity};
+use super::{capacity, default_capacity};
 use crate::sys::{Identity, Lock, Thread, at, identity};
 use crate::threads;
 
@@ -57,7 +57,7 @@ struct All {
 impl Large {
     /// Remembers it, if it counts against the budget.
     pub(super) fn leave(self) {
-        if self.now > self.before.max(DEFAULT) {
+        if self.now > self.before.max(default_capacity()) {
             pool().left.insert(self);
         }
     }
@@ -85,7 +85,7 @@ impl Large {
             }
             shrink(fd, &mut self.now, self.before, &mut self.share);
         }
-        (self.now > self.before.max(DEFAULT)).then_some(self)
+        (self.now > self.before.max(default_capacity())).then_some(self)
     }
 }
 
@@ -172,8 +172,8 @@ mod tests {
         left.insert(Large {
             id: identity(writer.as_fd()).unwrap(),
             number: writer.as_raw_fd(),
-            before: DEFAULT,
-            now: 2 * DEFAULT,
+            before: default_capacity(),
+            now: 2 * default_capacity(),
             share: Share::none(),
         });
         // Nobody is to try: it is large in this list alone.

@@ -23,13 +23,15 @@ pub(crate) use socket_pair::SocketPair;
 use rustix::event::PollFlags;
 
 use crate::errno::Errno;
-use crate::sys::{Identity, Shown, beyond, identity, is_over, poll_now, unsent};
+use crate::sys::{Identity, Shown, beyond, identity, is_over, page_size, poll_now, unsent};
 
 /// The largest private pipe: what is fastest for sockets, and what an
 /// unprivileged process may have by default (`fs.pipe-max-size`).
 pub(crate) const LARGEST: usize = 1 << 20;
-/// What a fresh pipe has (`pipe(7)`).
-pub(crate) const DEFAULT: usize = 64 << 10;
+/// What a fresh pipe has: 16 pages (`PIPE_DEF_BUFFERS`, include/linux/pipe_fs_i.h).
+pub(crate) fn default_capacity() -> usize {
+    16 * page_size()
+}
 
 /// A pipe that knows what it holds.
 ///
@@ -165,7 +167,7 @@ impl OwnedPipe {
     /// counts for as long as it is larger than others.
     pub(crate) fn into_reader(mut self) -> OwnedFd {
         let fd = self.writer.as_fd();
-        lent::shrink(fd, &mut self.capacity, DEFAULT, &mut self.share);
+        lent::shrink(fd, &mut self.capacity, default_capacity(), &mut self.share);
         drop(self.writer);
         if !has_no_writer(&self.reader)
             && let Some(copy) = copied(&self.reader, self.held, self.capacity)
@@ -175,7 +177,7 @@ impl OwnedPipe {
         let large = left::Large {
             id: self.id.unwrap_or_default(),
             number: self.reader.as_raw_fd(),
-            before: DEFAULT,
+            before: default_capacity(),
             now: self.capacity,
             share: self.share,
         };

@@ -168,7 +168,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::pipe::{Aside, DEFAULT, Way};
+    use crate::pipe::{Aside, Way, default_capacity};
 
     /// Filled, emptied by somebody else, filled up; with each means.
     #[test]
@@ -219,7 +219,7 @@ mod tests {
                         Err(errno) => break assert_eq!(errno, Errno::EAGAIN, "{means:?}"),
                     }
                 }
-                assert!(all >= DEFAULT, "{means:?}: {all}");
+                assert!(all >= default_capacity(), "{means:?}: {all}");
                 let mut got = 0;
                 while got < all {
                     let into = &mut vec![0; 1 << 20];

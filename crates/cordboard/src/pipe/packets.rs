@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::{SpliceFlags, tee};
 
-use super::{DEFAULT, Kept, OwnedPipe, acquire, has_ended};
+use super::{Kept, OwnedPipe, acquire, default_capacity, has_ended};
 use crate::errno::Errno;
 use crate::sys::{self, Identity, again, discard, page_size};
 
@@ -58,7 +58,7 @@ pub(crate) enum Front {
 /// `EMFILE`, `ENFILE`, `ENOMEM`: no second pipe is available. `EINVAL`: this is
 /// not a pipe. Any other errno: a filter refuses `tee(2)` or `readv(2)`.
 pub(crate) fn front(source: BorrowedFd<'_>, at_most: usize) -> Result<Front, Errno> {
-    let own = acquire(at_most.saturating_mul(2).max(DEFAULT))?;
+    let own = acquire(at_most.saturating_mul(2).max(default_capacity()))?;
     inspect(source, own, at_most)
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn is_a_stream(source: BorrowedFd<'_>, at_most: usize, now: Instant) 
         LAST.set(Some(Inspected { ahead, ..last }));
         return Some(at_most);
     }
-    let asked = at_most.max(DEFAULT);
+    let asked = at_most.max(default_capacity());
     let found = match front(source, asked) {
         Ok(Front::Stream(bytes)) => Some(bytes),
         _ => None,

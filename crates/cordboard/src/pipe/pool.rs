@@ -6,7 +6,7 @@
 //! every new pipe of that user one or two pages, in every program. So the
 //! pipes of one process take at most half of that between them, and all that are
 //! in use the same: a transfer that began early must not be faster than the
-//! others. None has less than the kernel's default of 64 KiB.
+//! others. None has less than the kernel's default of 16 pages.
 
 use std::convert::Infallible;
 use std::sync::MutexGuard;
@@ -14,12 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::left::Left;
-use super::{DEFAULT, Kept, LARGEST, OwnedPipe, SocketPair};
+use super::{Kept, LARGEST, OwnedPipe, SocketPair, default_capacity};
 use crate::errno::Errno;
-use crate::sys::{Known, Lock, PerProcess, Thread, number};
+use crate::sys::{Known, Lock, PerProcess, Thread, number, page_size};
 
-/// The capacity of the smallest pipe there is.
-const LEAST: usize = 4096;
 /// Idle pipes that are kept, and idle pairs.
 const KEPT: usize = 8;
 
@@ -126,7 +124,7 @@ fn had_these_descriptors(thread: Thread) -> bool {
 /// then the way.
 pub(crate) fn acquire(capacity: usize) -> Result<OwnedPipe, Errno> {
     let user = User::new();
-    let wanted = capacity.clamp(LEAST, LARGEST.min(max_size()));
+    let wanted = capacity.clamp(page_size(), LARGEST.min(max_size()));
     let capacity = wanted.min(fair());
     let mut pipe = match pool().idle.take(|pipe| pipe.capacity() == capacity) {
         Some(pipe) => pipe,
@@ -168,9 +166,12 @@ pub(crate) fn release_pair(pair: SocketPair) {
 /// What each pipe may have, if all in use are to have the same; a power of two,
 /// as `fcntl(2)` makes it. Of the budget each takes what it has above the default.
 pub(super) fn fair() -> usize {
-    let most = LARGEST.min(max_size()).max(DEFAULT);
+    let most = LARGEST.min(max_size()).max(default_capacity());
     let above = budget() / pool().in_use.load(Ordering::Relaxed).max(1);
-    1 << DEFAULT.saturating_add(above).clamp(DEFAULT, most).ilog2()
+    1 << default_capacity()
+        .saturating_add(above)
+        .clamp(default_capacity(), most)
+        .ilog2()
 }
 
 /// One pipe in use.
@@ -216,7 +217,7 @@ impl Share {
     }
 
     fn try_set(&mut self, capacity: usize) -> bool {
-        let above = capacity.saturating_sub(DEFAULT);
+        let above = capacity.saturating_sub(default_capacity());
         let update = |granted: usize| {
             let after = granted.saturating_sub(self.bytes).saturating_add(above);
             (above <= self.bytes || after <= budget()).then_some(after)
@@ -246,7 +247,7 @@ fn budget() -> usize {
         if pages == 0 {
             256 << 20
         } else {
-            pages.saturating_mul(4096 / 2)
+            pages.saturating_mul(page_size() / 2)
         }
     })
 }
@@ -256,7 +257,7 @@ fn max_size() -> usize {
     MAX.get(|| {
         let told = number("/proc/sys/fs/pipe-max-size").unwrap_or(LARGEST);
         // No pipe has less, whatever stands there (`round_pipe_size`, fs/pipe.c).
-        told.max(LEAST)
+        told.max(page_size())
     })
 }
 
@@ -362,7 +363,7 @@ mod tests {
         let pipes: Vec<_> = (0..200).map_while(|_| acquire(LARGEST).ok()).collect();
         let above: usize = pipes
             .iter()
-            .map(|p| p.capacity().saturating_sub(DEFAULT))
+            .map(|p| p.capacity().saturating_sub(default_capacity()))
             .sum();
         assert!(above <= budget(), "{above} of {}", budget());
         assert!(pipes.len() == 200);
@@ -373,12 +374,15 @@ mod tests {
     #[test]
     fn all_in_use_have_the_same_and_use_up_the_budget() {
         assert!(testkit::child::in_a_child(|| {
-            for (each, fair) in [(2 * DEFAULT, 2 * DEFAULT), (3 * DEFAULT, 2 * DEFAULT)] {
-                let others: Vec<User> = (0..budget() / (each - DEFAULT))
+            for (each, fair) in [
+                (2 * default_capacity(), 2 * default_capacity()),
+                (3 * default_capacity(), 2 * default_capacity()),
+            ] {
+                let others: Vec<User> = (0..budget() / (each - default_capacity()))
                     .map(|_| User::new())
                     .collect();
                 assert_eq!(super::fair(), fair, "{}", others.len());
-                assert!(others.len() * (fair - DEFAULT) <= budget());
+                assert!(others.len() * (fair - default_capacity()) <= budget());
             }
             true
         }));
@@ -389,18 +393,20 @@ mod tests {
         let _alone = alone();
         let mut pipe = acquire(LARGEST).unwrap();
         assert_eq!(pipe.capacity(), LARGEST);
-        let others: Vec<User> = (0..budget() / DEFAULT).map(|_| User::new()).collect();
+        let others: Vec<User> = (0..budget() / default_capacity())
+            .map(|_| User::new())
+            .collect();
         pipe.fit();
-        assert_eq!(pipe.capacity(), DEFAULT);
+        assert_eq!(pipe.capacity(), default_capacity());
         drop(others);
         pipe.fit();
         assert_eq!(
             pipe.capacity(),
-            DEFAULT,
+            default_capacity(),
             "nothing tells that more is of use"
         );
-        pipe.filled(DEFAULT);
-        pipe.drained(DEFAULT);
+        pipe.filled(default_capacity());
+        pipe.drained(default_capacity());
         pipe.fit();
         assert_eq!(pipe.capacity(), LARGEST);
     }
@@ -415,29 +421,35 @@ mod tests {
         let new = |side, fd| Lent::new(side, &Endpoint::probe(fd).unwrap());
         let mut lent = new(Side::Source, take).unwrap();
         lent.moved(16, take, put);
-        assert_eq!(capacity(take), DEFAULT, "a message now and then");
-        lent.moved(DEFAULT, take, put);
-        assert_eq!(capacity(take), 2 * DEFAULT);
+        assert_eq!(capacity(take), default_capacity(), "a message now and then");
+        lent.moved(default_capacity(), take, put);
+        assert_eq!(capacity(take), 2 * default_capacity());
         lent.grow(take, put);
         assert_eq!(capacity(take), LARGEST);
         assert!(new(Side::Sink, put).is_none(), "large already");
-        let others: Vec<User> = (0..budget() / DEFAULT).map(|_| User::new()).collect();
+        let others: Vec<User> = (0..budget() / default_capacity())
+            .map(|_| User::new())
+            .collect();
         // Full, it cannot shrink; and does as soon as it is not.
         rustix::io::write(put, &vec![0; LARGEST]).unwrap();
         lent.moved(1, take, put);
         assert_eq!(capacity(take), LARGEST);
         rustix::io::read(take, &mut vec![0; LARGEST]).unwrap();
         lent.moved(1, take, put);
-        assert_eq!(capacity(take), DEFAULT);
+        assert_eq!(capacity(take), default_capacity());
         drop(others);
         lent.grow(take, put);
         lent.give_back(take, put);
-        assert_eq!(capacity(take), DEFAULT);
+        assert_eq!(capacity(take), default_capacity());
         let mut lent = new(Side::Source, take).unwrap();
         lent.grow(take, put);
-        rustix::pipe::fcntl_setpipe_size(put, 4 * DEFAULT).unwrap();
+        rustix::pipe::fcntl_setpipe_size(put, 4 * default_capacity()).unwrap();
         lent.grow(take, put);
         lent.give_back(take, put);
-        assert_eq!(capacity(take), 4 * DEFAULT, "as its owner has it");
+        assert_eq!(
+            capacity(take),
+            4 * default_capacity(),
+            "as its owner has it"
+        );
     }
 }

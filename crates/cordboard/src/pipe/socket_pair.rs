@@ -162,14 +162,14 @@ mod tests {
     /// Bytes that are to be handed back stay whole where the pair refuses them.
     #[test]
     fn what_the_pair_does_not_take_is_moved_without_it() {
-        use crate::pipe::{DEFAULT, OwnedPipe, acquire};
+        use crate::pipe::{OwnedPipe, acquire, default_capacity};
         if !testkit::needs::Need::Splice.is_met() {
             return testkit::skip::report("what_the_pair_does_not_take", "no splice(2) here");
         }
         for errno in [libc::ENOMEM, libc::EIO] {
             for allowed in [0, 2] {
                 // With room for the rest, whatever is left of the budget.
-                let mut all = acquire(DEFAULT).unwrap();
+                let mut all = acquire(default_capacity()).unwrap();
                 assert_eq!(rustix::io::write(all.writer(), b"before"), Ok(6));
                 all.filled(6);
                 let other = OwnedPipe::holding(&[7; 4000]).unwrap();

@@ -165,22 +165,24 @@ mod tests {
     /// fits becomes a part of the stream (`pipe_write`, fs/pipe.c).
     #[test]
     fn a_read_that_cuts_no_packet() {
-        for stream in [100, 500, 4096, 9000] {
+        let page = largest();
+        let packet = page - 96;
+        for stream in [100, 500, page, 2 * page + 808] {
             let (source, feed) = pipe().unwrap();
             rustix::io::write(&feed, &vec![7; stream]).unwrap();
             assert_eq!(uncut(source.as_fd(), 1 << 16), Ok(Some(stream)));
             fcntl_setfl(&feed, OFlags::DIRECT).unwrap();
-            rustix::io::write(&feed, &[8; 4000]).unwrap();
-            for length in [1, stream.div_ceil(2), stream, stream + 4000, 1 << 16] {
-                let all = length.min(stream + 4000);
+            rustix::io::write(&feed, &vec![8; packet]).unwrap();
+            for length in [1, stream.div_ceil(2), stream, stream + packet, 1 << 16] {
+                let all = length.min(stream + packet);
                 assert_eq!(uncut(source.as_fd(), length), Ok(Some(all)), "{stream}");
             }
-            for length in [stream + 1, stream + 3999] {
+            for length in [stream + 1, stream + packet - 1] {
                 let found = uncut(source.as_fd(), length).unwrap().unwrap();
                 assert!((1..=stream).contains(&found), "{stream} {length}: {found}");
             }
             let there = rustix::io::ioctl_fionread(&source);
-            assert_eq!(there, Ok(stream as u64 + 4000));
+            assert_eq!(there, Ok((stream + packet) as u64));
         }
     }
 

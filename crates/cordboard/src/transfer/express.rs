@@ -161,17 +161,20 @@ mod tests {
 
     #[test]
     fn what_cannot_be_moved_is_left_for_the_transfer() {
-        let (source, _feed) = filled(4096);
+        let (source, _feed) = filled(page_size());
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(express(source.as_fd(), file.as_fd(), 4096).moved, 0);
+        assert_eq!(
+            express(source.as_fd(), file.as_fd(), page_size() as u64).moved,
+            0
+        );
         let (reader, sink) = pipe().unwrap();
         assert_eq!(express(source.as_fd(), sink.as_fd(), MOST + 1).moved, 0);
         drop(reader);
-        let failure = splice(&source, &sink, Size::Bytes(4096)).unwrap_err();
+        let failure = splice(&source, &sink, Size::Bytes(page_size() as u64)).unwrap_err();
         assert_eq!(failure.report.failed, Some(Side::Sink));
         assert_eq!(failure.report.errno, Some(Errno::EPIPE));
         // A buffer has to be filled before its write finds the reader gone.
-        let taken = if splices() { 0 } else { 4096 };
+        let taken = if splices() { 0 } else { page_size() as u64 };
         assert_eq!(
             (failure.report.read, failure.report.stranded),
             (taken, taken)

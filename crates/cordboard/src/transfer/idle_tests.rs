@@ -70,6 +70,13 @@ fn request() -> Request {
     }
 }
 
+/// One of 64 KiB, however large a page is.
+fn pipe() -> std::io::Result<(std::io::PipeReader, std::io::PipeWriter)> {
+    let (reader, writer) = std::io::pipe()?;
+    rustix::pipe::fcntl_setpipe_size(&writer, 64 << 10)?;
+    Ok((reader, writer))
+}
+
 /// A silent source with these bytes in it, and the end that keeps it open.
 fn silent(bytes: &[u8]) -> (UnixStream, UnixStream) {
     let (source, mut feed) = UnixStream::pair().unwrap();
@@ -84,7 +91,7 @@ fn silent(bytes: &[u8]) -> (UnixStream, UnixStream) {
 fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
     let data = noise(120_000);
     let (source, _feed) = silent(&data);
-    let (mut reader, sink) = std::io::pipe().unwrap();
+    let (mut reader, sink) = pipe().unwrap();
     let (mut got, mut parts) = (Vec::new(), 0);
     let mut time = Wakes::new(|sink| {
         if sink {
@@ -116,7 +123,7 @@ fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
 fn a_reader_that_is_stuck_gets_one_more_limit() {
     let data = noise(120_000);
     let (source, _feed) = silent(&data);
-    let (mut reader, sink) = std::io::pipe().unwrap();
+    let (mut reader, sink) = pipe().unwrap();
     let mut time = Wakes::new(|_| LIMIT);
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
     let transfer = transfer.stage(Stage::zstd(1).unwrap()).unwrap();
@@ -180,7 +187,7 @@ fn a_source_that_falls_silent_within_a_frame_has_failed() {
     let frame = zstd::encode_all(&data[..], 1).unwrap();
     for (length, errno) in [(frame.len(), None), (frame.len() - 1, Some(Errno::EBADMSG))] {
         let (source, _feed) = silent(&frame[..length]);
-        let (_reader, sink) = std::io::pipe().unwrap();
+        let (_reader, sink) = pipe().unwrap();
         let mut time = Wakes::new(|_| LIMIT);
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
         let transfer = transfer.stage(Stage::unzstd().unwrap()).unwrap();
@@ -204,7 +211,7 @@ fn what_became_ready_while_the_process_was_stopped_is_moved() {
         let data = noise(2000);
         let (source, _feed) = silent(&data);
         source.set_nonblocking(nonblocking).unwrap();
-        let (mut reader, mut sink) = std::io::pipe().unwrap();
+        let (mut reader, mut sink) = pipe().unwrap();
         sink.write_all(&[1; 64 << 10]).unwrap();
         let mut stopped = false;
         let mut time = Wakes::new(|sink| {
@@ -308,7 +315,7 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
                 }
                 for looks in [1, 3] {
                     let (sink, peer) = full(kind, nonblocking);
-                    let (source, mut feed) = std::io::pipe().unwrap();
+                    let (source, mut feed) = pipe().unwrap();
                     feed.write_all(b"hello").unwrap();
                     let end = sink.try_clone().unwrap();
                     let mut time = Sleeps::new(|past| {
@@ -338,7 +345,7 @@ fn a_full_socket_that_is_tried_is_idle_all_the_same() {
     for kind in UNIX {
         for nonblocking in [false, true] {
             let (sink, _peer) = full(kind, nonblocking);
-            let (source, mut feed) = std::io::pipe().unwrap();
+            let (source, mut feed) = pipe().unwrap();
             feed.write_all(b"hello").unwrap();
             let limit = LOOK * 5 / 2;
             let request = Request {
@@ -360,10 +367,10 @@ fn a_full_socket_that_is_tried_is_idle_all_the_same() {
 /// What tells of its end is waited for, and nothing else wakes the thread.
 #[test]
 fn a_full_pipe_is_not_tried() {
-    let (_reader, sink) = std::io::pipe().unwrap();
+    let (_reader, sink) = pipe().unwrap();
     rustix::io::ioctl_fionbio(&sink, true).unwrap();
     (&sink).write_all(&[1; 64 << 10]).unwrap();
-    let (source, mut feed) = std::io::pipe().unwrap();
+    let (source, mut feed) = pipe().unwrap();
     feed.write_all(b"hello").unwrap();
     let mut time = Sleeps::new(|_| {});
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();

@@ -25,7 +25,7 @@ fn a_longer_packet_that_has_come_is_read_whole() {
         return;
     };
     let flags = rustix::pipe::PipeFlags::DIRECT;
-    drop(acquire(DEFAULT));
+    drop(acquire(default_capacity()));
     for (short, length) in [(10, 1 << 16), (3000, 4096), (10, 1000)] {
         for (may_wait, whole) in [(true, true), (true, false), (false, true), (false, false)] {
             let case = format!("{short} {length} {may_wait} {whole}");
@@ -117,7 +117,7 @@ fn no_short_read_waits_for_a_packet() {
     let _dog = testkit::watchdog::watch("no_short_read_waits_for_a_packet");
     let flags = rustix::pipe::PipeFlags::DIRECT;
     // What is found out once a process is read before the calls are held.
-    drop(acquire(DEFAULT));
+    drop(acquire(default_capacity()));
     let refused = [libc::SYS_splice, libc::SYS_vmsplice];
     for may_wait in [true, false] {
         let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
@@ -204,7 +204,7 @@ fn packets_that_come_to_an_empty_fifo_stay_apart() {
     let Some(_dog) = splices(name) else {
         return;
     };
-    drop(acquire(DEFAULT));
+    drop(acquire(default_capacity()));
     let (reader, writer) = testkit::obstacle::fifo().unwrap();
     rustix::fs::fcntl_setfl(&writer, OFlags::DIRECT).unwrap();
     let whole = Way {
@@ -243,7 +243,7 @@ fn a_packet_behind_a_stream_that_has_come_is_read_whole() {
     let Some(_dog) = splices(name) else {
         return;
     };
-    drop(acquire(DEFAULT));
+    drop(acquire(default_capacity()));
     let calls = [libc::SYS_read, libc::SYS_preadv2, libc::SYS_splice];
     for (there, length) in [(5000, 9000), (9000, 9000), (9000, 1 << 16), (10, 5000)] {
         for (may_wait, whole) in [(true, true), (true, false), (false, true), (false, false)] {

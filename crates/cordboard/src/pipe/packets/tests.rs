@@ -189,13 +189,13 @@ fn what_is_remembered_is_one_pipe_s() {
 fn what_lies_behind_what_was_inspected_is_inspected() {
     let now = Instant::now();
     let (stream, feed) = pipe().unwrap();
-    rustix::pipe::fcntl_setpipe_size(&feed, 4 * DEFAULT).unwrap();
-    rustix::io::write(&feed, &vec![7; 2 * DEFAULT]).unwrap();
+    rustix::pipe::fcntl_setpipe_size(&feed, 4 * default_capacity()).unwrap();
+    rustix::io::write(&feed, &vec![7; 2 * default_capacity()]).unwrap();
     assert_eq!(is_a_stream(stream.as_fd(), 9, now), Some(9));
     let ahead = LAST.get().unwrap().ahead;
-    assert!(ahead > 9 && ahead < 2 * DEFAULT);
+    assert!(ahead > 9 && ahead < 2 * default_capacity());
     // Empty: whatever would be inspected now is not there.
-    rustix::io::read(&stream, &mut vec![0; 2 * DEFAULT]).unwrap();
+    rustix::io::read(&stream, &mut vec![0; 2 * default_capacity()]).unwrap();
     assert_eq!(is_a_stream(stream.as_fd(), ahead, now), Some(ahead));
     assert_eq!(is_a_stream(stream.as_fd(), 1, now), None);
 }
