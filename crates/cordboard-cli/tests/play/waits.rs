@@ -1,8 +1,7 @@
 //! What the player waits with is refused, or fails: the film goes on, or says
 //! why not.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::Child;
+use std::io::{BufRead, BufReader};
 
 use rustix::process::Signal;
 use testkit::refuse::{apart, refuse, refuse_where};
@@ -69,6 +68,9 @@ fn an_end_that_no_descriptor_tells() {
 /// The C library starts without `ppoll(2)` where there is `poll(2)`.
 #[cfg(target_arch = "x86_64")]
 mod no_poll {
+    use std::io::Read;
+    use std::process::Child;
+
     use super::*;
 
     /// Audio from a pipe, which ends after the video.
