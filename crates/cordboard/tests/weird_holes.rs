@@ -477,9 +477,9 @@ fn a_hole_that_is_refused_changes_nothing() {
     use rustix::fs::{MemfdFlags, SealFlags};
     let _dog = watchdog("a_hole_that_is_refused_changes_nothing");
     let source = holey(20_480, &[(0, 8192)]);
-    let ways = [any(), only(&[ReadWrite])].map(|request| (request, SealFlags::FUTURE_WRITE));
-    let grow = [any(), only(&[ReadWrite])].map(|request| (request, SealFlags::GROW));
-    for (request, seal) in ways.into_iter().chain(grow) {
+    let seals = [SealFlags::FUTURE_WRITE, SealFlags::GROW];
+    let each = |seal| [any(), only(&[ReadWrite])].map(|request| (request, seal));
+    for (request, seal) in seals.into_iter().flat_map(each) {
         let mut source = source.try_clone().unwrap();
         let skipped = match seal {
             SealFlags::GROW => 0,

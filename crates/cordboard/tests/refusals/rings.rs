@@ -4,6 +4,14 @@ use rustix::fs::{Mode, OFlags};
 
 use super::*;
 
+/// Past the page cache, and by no other path.
+fn direct() -> Request {
+    Request {
+        direct: cordboard::Direct::Always,
+        ..only(&[PathName::Direct])
+    }
+}
+
 /// `io_uring_enter(2)` takes nothing on, for want of memory (`EAGAIN`), for
 /// want of room (`EBUSY`), or without a word: the transfer neither waits for
 /// ever nor turns in a circle, on its caller's thread and on an engine.
@@ -47,10 +55,7 @@ fn a_ring_that_may_not_be_entered() {
     if !common::alone("rings::a_ring_that_may_not_be_entered") {
         return;
     }
-    let request = Request {
-        direct: cordboard::Direct::Always,
-        ..only(&[PathName::Direct])
-    };
+    let request = direct();
     for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS] {
         // What is remembered dies with the child.
         assert!(testkit::child::in_a_child(|| {
@@ -70,10 +75,7 @@ fn threads_that_another_transfer_has_started() {
     if !common::alone("rings::threads_that_another_transfer_has_started") {
         return;
     }
-    let request = Request {
-        direct: cordboard::Direct::Always,
-        ..only(&[PathName::Direct])
-    };
+    let request = direct();
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RWXU).unwrap();
@@ -119,10 +121,7 @@ fn rings_that_one_thread_is_refused() {
         Ok(engine) => engine,
         Err(errno) => return testkit::skip::here(format!("no io_uring here: {errno}")),
     };
-    let request = Request {
-        direct: cordboard::Direct::Always,
-        ..only(&[PathName::Direct])
-    };
+    let request = direct();
     for errno in [Errno::EPERM, Errno::EACCES] {
         for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
             let report = into_a_file(From::File, request.clone(), &[call], errno);

@@ -26,9 +26,10 @@ mod window;
 pub(super) use room::Room;
 pub(crate) use takes::{takes, worth_asking};
 
-use rustix::fs::OFlags;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+use rustix::fs::OFlags;
 
 use self::budget::Share;
 use self::pace::Pace;
