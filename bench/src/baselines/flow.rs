@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use cordboard::{Direct, Observer, PathName, Progress, Request, Transfer, Watermarks};
+use cordboard::{DataPath, Direct, Observer, Progress, Request, Transfer, Watermarks};
 
 use crate::harness::figures::say;
 
@@ -43,7 +43,7 @@ pub fn run(from: &str, to: &str, start: u64, fixed: Option<Fixed>) -> Result<()>
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request)?;
     let report = transfer.observe(observer).run().into_result()?;
     let paths = &report.path;
-    ensure!(paths.contains(&PathName::Direct), "not direct: {paths:?}");
+    ensure!(paths.contains(&DataPath::Direct), "not direct: {paths:?}");
     if let Some((when, written)) = passed.get() {
         let rest = (report.written - written) as f64;
         say(RATE, rest / 1e9 / when.elapsed().as_secs_f64());

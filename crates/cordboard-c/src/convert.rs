@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use cordboard::{
-    Direct, Ended, Errno, PathName, Report, Request, Side, Size, Sparse, Status, Switches,
+    DataPath, Direct, Ended, Errno, Report, Request, Side, Size, Sparse, Status, Switches,
     Watermarks,
 };
 
@@ -129,7 +129,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// Names separated by commas, ended by 0, and cut where they would not fit.
-pub(crate) fn names<const ROOM: usize>(paths: &[PathName]) -> [c_char; ROOM] {
+pub(crate) fn names<const ROOM: usize>(paths: &[DataPath]) -> [c_char; ROOM] {
     let names: Vec<&str> = paths.iter().map(|path| path.name()).collect();
     let mut out = [0; ROOM];
     for (to, from) in out[..ROOM - 1].iter_mut().zip(names.join(",").bytes()) {
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(made.direct, Direct::Always);
         let marks = made.watermarks.unwrap();
         assert_eq!((marks.reads, marks.writes, marks.burst), (2, 7, 0));
-        let only = Switches::only(&[PathName::Splice, PathName::ReadWrite]);
+        let only = Switches::only(&[DataPath::Splice, DataPath::ReadWrite]);
         assert_eq!(made.switches, Some(only));
     }
 
@@ -238,9 +238,9 @@ mod tests {
                 .map(|c| *c as u8 as char)
                 .collect()
         };
-        let all = names::<96>(PathName::ALL);
-        let expected: Vec<&str> = PathName::ALL.iter().map(|path| path.name()).collect();
+        let all = names::<96>(DataPath::ALL);
+        let expected: Vec<&str> = DataPath::ALL.iter().map(|path| path.name()).collect();
         assert_eq!(text(&all), expected.join(","));
-        assert_eq!(text(&names::<4>(&[PathName::Clone])), "clo");
+        assert_eq!(text(&names::<4>(&[DataPath::Clone])), "clo");
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use cordboard::endpoint::Facts;
-use cordboard::transfer::plan;
+use cordboard::plan::plan;
 use cordboard::{Endpoint, Side};
 
 use crate::endpoint::{self, StandIn};

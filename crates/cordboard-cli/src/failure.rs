@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::os::fd::AsFd;
 
-use cordboard::route::Why;
+use cordboard::request::Why;
 use cordboard::{Ended, Errno, Failure, Refusal, Report, Side};
 
 use crate::hints::{Doing, hint};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use cordboard::{PathName, Sparse};
+use cordboard::{DataPath, Sparse};
 
 use crate::units;
 
@@ -344,11 +344,11 @@ pub struct Paths {
     /// splice, datagram, read/write
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     #[arg(value_parser = Word, hide_possible_values = true)]
-    pub route: Vec<PathName>,
+    pub route: Vec<DataPath>,
     /// Do not use these paths
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     #[arg(value_parser = Word, hide_possible_values = true)]
-    pub without: Vec<PathName>,
+    pub without: Vec<DataPath>,
     /// A snapshot: later writes to the source, or to a file that feeds it,
     /// cannot show in the sink
     #[arg(long)]
@@ -429,28 +429,28 @@ impl From<When> for Sparse {
 struct Word;
 
 impl TypedValueParser for Word {
-    type Value = PathName;
+    type Value = DataPath;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         arg: Option<&clap::Arg>,
         word: &OsStr,
-    ) -> Result<PathName, clap::Error> {
+    ) -> Result<DataPath, clap::Error> {
         path.parse_ref(command, arg, word)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let names = PathName::ALL.iter().map(|path| path.name());
+        let names = DataPath::ALL.iter().map(|path| path.name());
         Some(Box::new(names.map(PossibleValue::new)))
     }
 }
 
-fn path(word: &str) -> Result<PathName, String> {
+fn path(word: &str) -> Result<DataPath, String> {
     match word {
         "sockmap" => Err(format!("the path {word} is planned, and not built yet")),
         word => word
             .parse()
-            .map_err(|bad: cordboard::route::BadSwitch| bad.to_string()),
+            .map_err(|bad: cordboard::request::BadSwitch| bad.to_string()),
     }
 }

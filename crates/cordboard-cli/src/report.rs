@@ -189,7 +189,7 @@ impl Account {
 mod tests {
     use std::time::Duration;
 
-    use cordboard::PathName;
+    use cordboard::DataPath;
 
     use super::*;
 
@@ -248,7 +248,7 @@ mod tests {
         let mut account = Account::default();
         account.total.written = 2 << 30;
         account.total.elapsed = Duration::from_millis(1200);
-        account.total.path = vec![PathName::CopyFileRange];
+        account.total.path = vec![DataPath::CopyFileRange];
         assert_eq!(
             account.summary("copied"),
             "copied 2.0 GiB in 1.2 s (1.7 GiB/s) by copy_file_range"

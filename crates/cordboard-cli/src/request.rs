@@ -12,7 +12,7 @@ use crate::problem::Problem;
 /// The switches of `--route` and `--without`, each in place of its
 /// environment variable; `None` where neither is given.
 fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
-    let bad = |bad: cordboard::route::BadSwitch| Problem::usage("", bad.to_string());
+    let bad = |bad: cordboard::request::BadSwitch| Problem::usage("", bad.to_string());
     // Also a bad word that would not be used is told of before anything is opened.
     let from_env = Switches::from_env().map_err(bad)?;
     Backend::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?;
@@ -27,7 +27,7 @@ fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
     };
     if paths.without.is_empty() {
         let left = Switches::parse("", &env("CORDBOARD_WITHOUT")).map_err(bad)?;
-        for path in cordboard::PathName::ALL {
+        for path in cordboard::DataPath::ALL {
             if !left.allows(*path) {
                 switches = switches.without(*path);
             }
@@ -41,7 +41,7 @@ fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
 
 /// Refuses switches that leave no path: wrong usage, whatever the pair is.
 fn some_path(paths: &Paths, switches: Switches) -> Result<Switches, Problem> {
-    let mut all = cordboard::PathName::ALL.iter();
+    let mut all = cordboard::DataPath::ALL.iter();
     if all.any(|path| switches.allows(*path)) {
         return Ok(switches);
     }

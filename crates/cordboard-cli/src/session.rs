@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use cordboard::{Control, Ended, PathName, Report, Request, Size, Transfer};
+use cordboard::{Control, DataPath, Ended, Report, Request, Size, Transfer};
 use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
@@ -219,9 +219,9 @@ impl Session {
 
     /// How far they are: bytes written in all, by which path, and how many are
     /// under way.
-    pub fn show(&mut self, written: u64, path: Option<PathName>, under_way: usize) {
+    pub fn show(&mut self, written: u64, path: Option<DataPath>, under_way: usize) {
         let latest = || self.account.total.path.last().copied();
-        let path = path.or_else(latest).unwrap_or(PathName::ReadWrite);
+        let path = path.or_else(latest).unwrap_or(DataPath::ReadWrite);
         self.watch.show(written, path, under_way);
     }
 

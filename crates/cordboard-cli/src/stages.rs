@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use cordboard::{Errno, Failure, PathName, Report, Request, Side, Size, Stage, Switches, Transfer};
+use cordboard::{DataPath, Errno, Failure, Report, Request, Side, Size, Stage, Switches, Transfer};
 
 use crate::failure::Refused;
 use crate::flags::{Hash, Stages};
@@ -63,7 +63,7 @@ pub fn check(stages: &Stages, request: &Request) -> Result<(), Problem> {
         Some(switches) => switches,
         None => Switches::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?,
     };
-    if stages.any() && !switches.allows(PathName::ReadWrite) {
+    if stages.any() && !switches.allows(DataPath::ReadWrite) {
         let text = "--hash, --zstd and --unzstd take read/write, which is turned off";
         return Err(Problem::usage("", text).help("add it (--route read/write), or leave them out"));
     }
@@ -105,7 +105,7 @@ impl Staging {
         let refused = |failure: Failure| Refused::of(&failure, source, sink);
         let transfer = transfer.map_err(refused)?;
         let first = transfer.route().choices[0].path;
-        let seen = besides.once || self.stages.any() || first == PathName::ReadWrite;
+        let seen = besides.once || self.stages.any() || first == DataPath::ReadWrite;
         if self.verify && seen {
             // It costs next to nothing, and the source is not read twice.
             all.push(Stage::xxh3());

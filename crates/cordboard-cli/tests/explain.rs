@@ -314,7 +314,7 @@ fn no_line_of_a_man_page_runs_into_a_list() {
 
 #[test]
 fn completions_offer_the_paths() {
-    let names: Vec<&str> = (cordboard::PathName::ALL.iter())
+    let names: Vec<&str> = (cordboard::DataPath::ALL.iter())
         .map(|path| path.name())
         .collect();
     let script = text(&call(["completions", "bash"]));

@@ -72,9 +72,12 @@ pub mod engine;
 pub mod errno;
 mod guarded;
 mod map;
+pub mod pair;
 mod path;
 mod pipe;
-pub mod route;
+pub mod plan;
+pub mod report;
+pub mod request;
 pub mod stage;
 #[allow(unsafe_code)]
 mod sys;
@@ -86,11 +89,10 @@ pub use endpoint::{Endpoint, Kind, Side};
 pub use engine::close_inherited;
 pub use engine::{Engine, Running, Status, start};
 pub use errno::Errno;
-pub use route::{PathName, Route, Switches};
+pub use plan::Route;
+pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
+pub use request::{DataPath, Direct, Request, Size, Sparse, Switches, Watermarks};
 pub use stage::{Stage, StageReport};
 #[doc(hidden)]
 pub use sys::{Lock, PerProcess, poll_for};
-pub use transfer::{
-    Control, Direct, Ended, Failure, Observer, Outcome, Progress, Refusal, Report, Request, Size,
-    Sparse, Stranded, Transfer, Watermarks, splice,
-};
+pub use transfer::{Control, Observer, Progress, Transfer, splice};

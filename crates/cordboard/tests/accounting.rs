@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use common::{
     BOUNDARIES, From, MIB, SOURCES, Source, audit, content, only, paths, pattern, run, watchdog,
 };
-use cordboard::{Control, Ended, Errno, PathName, Request, Side, Sparse, Transfer};
+use cordboard::{Control, DataPath, Ended, Errno, Request, Side, Sparse, Transfer};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -66,11 +66,11 @@ fn a_file_that_is_just_as_long_as_it_may_be() {
     for n in [0, 1, 4096, 65_537, MIB, data.len()] {
         for from in SOURCES {
             for path in paths(from, true, false) {
-                let ways = [&[path][..], &[path, PathName::ReadWrite], PathName::ALL];
+                let ways = [&[path][..], &[path, DataPath::ReadWrite], DataPath::ALL];
                 for (way, offset) in ways.iter().flat_map(|way| [(way, None), (way, Some(0))]) {
                     let what = format!("{from:?} by {way:?}, {n}, {offset:?}");
                     let seeks = from == From::File;
-                    if offset.is_some() && (!seeks || path == PathName::Sendfile) {
+                    if offset.is_some() && (!seeks || path == DataPath::Sendfile) {
                         continue;
                     }
                     let source = Source::new(from, &data[..n]);
@@ -131,7 +131,7 @@ fn a_hole_that_goes_past_the_limit() {
             let sparse = if always { Sparse::Always } else { Sparse::Auto };
             let request = Request {
                 sparse,
-                ..only(PathName::ALL)
+                ..only(DataPath::ALL)
             };
             let outcome = run(&source.fd, &sink, request);
             setrlimit(Resource::Fsize, before).unwrap();
@@ -164,7 +164,7 @@ fn sink_that_dies(make: fn() -> (OwnedFd, OwnedFd), to_pipe: bool, errnos: &[Err
                 for (polled, nonblocking) in [(false, false), (true, false), (true, true)] {
                     let what = format!("{from:?} by {path}, {n}, {polled}, {nonblocking}");
                     // A blocking socket may hold it up, which nobody ends then.
-                    let refused = path == PathName::Sendfile && polled && !nonblocking;
+                    let refused = path == DataPath::Sendfile && polled && !nonblocking;
                     if refused && !to_pipe {
                         continue;
                     }

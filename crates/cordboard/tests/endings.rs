@@ -13,7 +13,7 @@ use common::{
     BOUNDARIES, MIB, SOURCES, Source, any, audit, content, file_with, only, paths, pattern, run,
     watchdog,
 };
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Transfer};
 
 #[test]

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{any, descriptors, only, watchdog};
-use cordboard::PathName::{Datagram, ReadWrite, Splice};
+use cordboard::DataPath::{Datagram, ReadWrite, Splice};
 use cordboard::engine::Options;
-use cordboard::{Ended, Engine, PathName, Request, Running, Transfer};
+use cordboard::{DataPath, Ended, Engine, Request, Running, Transfer};
 
 /// Counts the bytes that are in use.
 struct Counting;
@@ -256,7 +256,7 @@ fn no_path_keeps_what_it_does_not_need() {
 
 type Ends = (std::os::fd::OwnedFd, std::os::fd::OwnedFd);
 
-fn pair(path: PathName) -> (Ends, Ends) {
+fn pair(path: DataPath) -> (Ends, Ends) {
     let ends = || -> Ends {
         if path == Datagram {
             let (a, b) = UnixDatagram::pair().unwrap();

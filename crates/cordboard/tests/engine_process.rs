@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use common::{any, content, descriptors, file_with, only, pattern, watchdog};
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::engine::Options;
 use cordboard::{Ended, Engine, Errno, Refusal, Request, Running, Side, Size, Transfer, start};
 use testkit::child;

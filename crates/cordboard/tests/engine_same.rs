@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use common::{any, content, handed_back, pattern};
 use cordboard::engine::{Backend, Options};
 use cordboard::{
-    Direct, Ended, Engine, Errno, Outcome, PathName, Request, Side, Size, Sparse, Transfer,
+    DataPath, Direct, Ended, Engine, Errno, Outcome, Request, Side, Size, Sparse, Transfer,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -264,7 +264,7 @@ fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCase
     let outcome = run(case, transfer, engine);
     setrlimit(Resource::Fsize, limits).unwrap();
     let report = &outcome.report;
-    let direct = report.path.contains(&PathName::Direct);
+    let direct = report.path.contains(&DataPath::Direct);
     DIRECT.fetch_add(u32::from(direct), Ordering::Relaxed);
     let said = format!("{how}: {report:?}");
     // True in every case.

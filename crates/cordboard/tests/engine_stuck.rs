@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{any, content, file_with, pattern, position, watchdog};
 use cordboard::engine::Options;
 use cordboard::{
-    Control, Ended, Engine, Observer, PathName, Progress, Refusal, Report, Request, Running,
+    Control, DataPath, Ended, Engine, Observer, Progress, Refusal, Report, Request, Running,
     Transfer,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -287,7 +287,7 @@ fn carries_on(engine: &Engine, bytes: &[u8]) {
         (report.ended, report.written),
         (Ended::Eof, bytes.len() as u64)
     );
-    assert_eq!(report.path, [PathName::Splice]);
+    assert_eq!(report.path, [DataPath::Splice]);
 }
 
 /// The thread that waits for all of them is held up, and then the one that has
@@ -464,7 +464,7 @@ fn a_transfer_that_goes_to_sleep_holds_nobody_up() {
     drop((feed, ends, writer));
     let report = running.unwrap().wait().report;
     assert_eq!((report.ended, report.written), (Ended::Eof, 12));
-    assert_eq!(report.path, [PathName::ReadWrite]);
+    assert_eq!(report.path, [DataPath::ReadWrite]);
     let mut all = Vec::new();
     File::from(reader).read_to_end(&mut all).unwrap();
     assert_eq!(all, b"hellox, world");

@@ -187,7 +187,7 @@ fn direct_copies_have_a_thread_of_their_own() {
         .wait()
         .report;
     assert!(content(&sink) == data);
-    if report.path.first() != Some(&cordboard::PathName::Direct) {
+    if report.path.first() != Some(&cordboard::DataPath::Direct) {
         testkit::skip::here(format!("no direct I/O here: {:?}", report.declined));
         return;
     }

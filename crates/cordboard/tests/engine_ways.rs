@@ -12,7 +12,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use common::{any, content, file_with, only, pattern, watchdog};
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::engine::{Backend, Options};
 use cordboard::{Control, Ended, Engine, Errno, Request, Running, Size, Stranded, Transfer, start};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

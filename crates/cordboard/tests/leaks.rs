@@ -9,8 +9,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
 use common::{descriptors, file_with, only, pattern, run, watchdog};
-use cordboard::PathName::{CopyFileRange, Datagram, ReadWrite, Sendfile, Splice};
-use cordboard::{Control, Ended, PathName, Request, Stranded, Switches, Transfer};
+use cordboard::DataPath::{CopyFileRange, Datagram, ReadWrite, Sendfile, Splice};
+use cordboard::{Control, DataPath, Ended, Request, Stranded, Switches, Transfer};
 use testkit::child::{in_a_child, next_is_first};
 use testkit::needs::Need;
 
@@ -109,7 +109,7 @@ fn the_pool_keeps_few_pipes_however_many_were_in_use() {
             scope.spawn(|| {
                 let (source, mut feed) = UnixStream::pair().unwrap();
                 let (sink, mut peer) = UnixStream::pair().unwrap();
-                let switches = Some(Switches::only(&[PathName::Splice]));
+                let switches = Some(Switches::only(&[DataPath::Splice]));
                 let request = Request {
                     switches,
                     ..Request::default()

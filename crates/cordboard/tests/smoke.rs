@@ -5,7 +5,7 @@ mod common;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 
-use cordboard::{Ended, PathName, Request, Size, Switches, Transfer, splice};
+use cordboard::{DataPath, Ended, Request, Size, Switches, Transfer, splice};
 
 fn pattern(n: usize) -> Vec<u8> {
     (0..n as u32)
@@ -60,7 +60,7 @@ fn through_a_pipe_and_a_socket() {
         let second = scope.spawn(move || splice(&reader, &a, Size::Eof).unwrap());
         let third = splice(&b, &sink, Size::Eof).unwrap();
         assert_eq!(third.written, data.len() as u64);
-        let path = common::carried_by(&[PathName::Splice, PathName::ReadWrite]);
+        let path = common::carried_by(&[DataPath::Splice, DataPath::ReadWrite]);
         assert_eq!(first.join().unwrap().path, path);
         assert_eq!(second.join().unwrap().path, path);
     });
@@ -76,7 +76,7 @@ fn procfs_whose_size_lies() {
     let sink = tempfile::tempfile().unwrap();
     let report = splice(&source, &sink, Size::Eof).unwrap();
     assert!(report.written > 100);
-    assert_eq!(report.path, [PathName::ReadWrite]);
+    assert_eq!(report.path, [DataPath::ReadWrite]);
 }
 
 /// Whatever is reserved ahead of the writing.

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use common::{any, watchdog};
-use cordboard::{Control, Ended, Engine, Errno, Observer, PathName, Progress, Refusal, Transfer};
+use cordboard::{Control, DataPath, Ended, Engine, Errno, Observer, Progress, Refusal, Transfer};
 use testkit::child;
 
 /// Pipe to pipe, with nothing in the first, of descriptors that stay open.
@@ -497,7 +497,7 @@ fn the_end_of_a_file_in_the_sources_place_is_no_end() {
             let report = running.wait().report;
             let found = (report.errno, report.written);
             // A path that is refused has the source replaced before the next one reads.
-            let moved = if common::is_open(PathName::Splice) {
+            let moved = if common::is_open(DataPath::Splice) {
                 3
             } else {
                 report.read

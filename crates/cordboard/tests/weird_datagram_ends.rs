@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use common::{any, content, only, pattern, run, watchdog};
-use cordboard::PathName::{self, Datagram, ReadWrite};
+use cordboard::DataPath::{self, Datagram, ReadWrite};
 use cordboard::{Ended, Errno, Outcome, Request, Side, Stage, Stranded, Transfer, start};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -41,7 +41,7 @@ fn an_empty_message_is_told_from_the_end() {
 
 /// How an empty record is met: the paths that are allowed, whether a stage
 /// looks on, and the path that is then taken.
-const MET: [(Option<PathName>, bool, PathName); 3] = [
+const MET: [(Option<DataPath>, bool, DataPath); 3] = [
     (Some(Datagram), false, Datagram),
     (Some(ReadWrite), false, ReadWrite),
     (None, true, ReadWrite),
@@ -84,7 +84,7 @@ fn an_empty_record_ends_nothing_by_any_path() {
                 records.iter().for_each(|bytes| put(&a, bytes));
                 source
             };
-            let check = |source: &OwnedFd, sink: &OwnedFd, request: Request, taken: PathName| {
+            let check = |source: &OwnedFd, sink: &OwnedFd, request: Request, taken: DataPath| {
                 let outcome = moved(source, sink, request, stage, engine);
                 let report = &outcome.report;
                 assert_eq!(

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use common::{content, file_with, handed_back, meanwhile, only, pattern, position, run, watchdog};
-use cordboard::{Ended, Errno, PathName, Request, Side, Stranded, Transfer};
+use cordboard::{DataPath, Ended, Errno, Request, Side, Stranded, Transfer};
 
 fn option(fd: &OwnedFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
     let length = size_of::<i32>() as libc::socklen_t;
@@ -47,11 +47,11 @@ fn packets_of_a_pipe_are_datagrams_whatever_the_size() {
     let mut sinks: Vec<_> = (BOTH.into_iter())
         .flat_map(|path| SORTS.map(|sort| (path, Some(sort))))
         .collect();
-    sinks.push((PathName::ReadWrite, None));
+    sinks.push((DataPath::ReadWrite, None));
     for ((by, sort), (size, expected)) in
         (sinks.into_iter()).flat_map(|sink| cases.map(|case| (sink, case)))
     {
-        if size == Some(1000) && !common::is_open(PathName::Splice) {
+        if size == Some(1000) && !common::is_open(DataPath::Splice) {
             continue;
         }
         let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
@@ -176,7 +176,7 @@ fn a_block_larger_than_any_memory() {
                 &sink,
                 Request {
                     block: NonZeroUsize::new(block),
-                    ..only(&[cordboard::PathName::ReadWrite])
+                    ..only(&[cordboard::DataPath::ReadWrite])
                 },
             );
             assert!(content(&sink) == data);
@@ -201,7 +201,7 @@ fn what_the_kernel_has_joined_comes_apart_again() {
     });
 }
 
-fn joined(path: PathName) {
+fn joined(path: DataPath) {
     let ((a, source), (sink, b)) = (pair(Sort::Udp), pair(Sort::Unix));
     option(&source, libc::SOL_UDP, libc::UDP_GRO, 1).unwrap();
     let data = pattern(2500);
@@ -484,7 +484,7 @@ fn one_that_was_cut_is_handed_back() {
         let before = getrlimit(Resource::As);
         let mut less = before;
         // Enough for what ordinary senders make.
-        let more = if path == PathName::Datagram {
+        let more = if path == DataPath::Datagram {
             32 << 20
         } else {
             3 << 20

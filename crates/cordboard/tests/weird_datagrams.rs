@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 
 use common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use common::{file_with, only, pattern, run, watchdog};
-use cordboard::PathName::{Datagram, ReadWrite};
+use cordboard::DataPath::{Datagram, ReadWrite};
 use cordboard::{Ended, Request};
 use rustix::net::sockopt;
 

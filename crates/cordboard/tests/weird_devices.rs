@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use common::{any, content, file_with, only, pattern, pty, raw, run, watchdog, with_control};
-use cordboard::PathName::{Datagram, ReadWrite, Sendfile, Splice};
+use cordboard::DataPath::{Datagram, ReadWrite, Sendfile, Splice};
 use cordboard::{Control, Ended, Errno, Report, Request, Side, Stage, Transfer};
 use rustix::fs::OFlags;
 

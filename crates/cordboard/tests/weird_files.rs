@@ -8,10 +8,10 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 
 use common::{any, content, file_with, only, pattern, position, run, watchdog};
-use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
-use cordboard::{Ended, PathName, Refusal, Request, Size, Transfer};
+use cordboard::DataPath::{CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::{DataPath, Ended, Refusal, Request, Size, Transfer};
 
-const COPYING: [PathName; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
+const COPYING: [DataPath; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
 
 const MIB: usize = 1 << 20;
 
@@ -237,8 +237,8 @@ fn one_file_on_both_sides() {
 fn a_switch_turns_a_path_off() {
     let _dog = watchdog("a_switch_turns_a_path_off");
     let data = pattern(MIB);
-    let mut left: Vec<PathName> = PathName::ALL.to_vec();
-    for off in [PathName::Clone, CopyFileRange, Sendfile, Splice] {
+    let mut left: Vec<DataPath> = DataPath::ALL.to_vec();
+    for off in [DataPath::Clone, CopyFileRange, Sendfile, Splice] {
         left.retain(|path| *path != off);
         let sink = tempfile::tempfile().unwrap();
         let mut source = file_with(&data);
@@ -299,7 +299,7 @@ fn a_lease_holds_up_no_unaligned_tail() {
     let request = Request {
         // From no boundary on.
         source_offset: Some(100),
-        ..only(&[PathName::ReadWrite])
+        ..only(&[DataPath::ReadWrite])
     };
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
     let report = transfer.observe(&mut openings).run().report;
@@ -339,7 +339,7 @@ fn a_fifo_that_never_had_a_writer_has_ended() {
     mknodat(CWD, &name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let source = open(&name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
     for request in
-        common::any_and_each(&[cordboard::PathName::Splice, cordboard::PathName::ReadWrite])
+        common::any_and_each(&[cordboard::DataPath::Splice, cordboard::DataPath::ReadWrite])
     {
         let sink = tempfile::tempfile().unwrap();
         let report = common::run(&source, &sink, request).report;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{content, descriptors, only, pattern, run, watchdog};
 use cordboard::{
-    Control, Ended, Engine, Errno, PathName, Refusal, Request, Running, Transfer, start,
+    Control, DataPath, Ended, Engine, Errno, Refusal, Request, Running, Transfer, start,
 };
 use testkit::child::in_a_child;
 use testkit::needs::Need;
@@ -63,8 +63,8 @@ fn splices() -> bool {
     feed.write_all(&data).unwrap();
     drop(feed);
     let sink = tempfile::tempfile().unwrap();
-    let report = run(&source, &sink, only(&[PathName::Splice])).report;
-    assert_eq!(report.path, [PathName::Splice], "{report:?}");
+    let report = run(&source, &sink, only(&[DataPath::Splice])).report;
+    assert_eq!(report.path, [DataPath::Splice], "{report:?}");
     report.ended == Ended::Eof && content(&sink) == data
 }
 
@@ -94,7 +94,7 @@ fn eight_at_once() {
                     gate.wait();
                     feed.shutdown(std::net::Shutdown::Write).unwrap();
                 });
-                let request = only(&[PathName::Splice]);
+                let request = only(&[DataPath::Splice]);
                 let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request);
                 let report = transfer.unwrap().observe(&mut both).run().report;
                 assert_eq!(report.written, 1, "{report:?}");
@@ -191,7 +191,7 @@ fn a_child_has_a_pipe_budget_of_its_own() {
         });
         let request = Request {
             size: (256u64 << 10).into(),
-            ..only(&[PathName::Splice])
+            ..only(&[DataPath::Splice])
         };
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request);
         let report = transfer.unwrap().observe(&mut look).run().report;
@@ -207,7 +207,7 @@ fn a_child_has_a_pipe_budget_of_its_own() {
         .map(|_| {
             let (source, feed) = std::io::pipe().unwrap();
             let (end, sink) = std::io::pipe().unwrap();
-            let running = cordboard::start(&source, &sink, only(&[PathName::Splice])).unwrap();
+            let running = cordboard::start(&source, &sink, only(&[DataPath::Splice])).unwrap();
             (running, feed, end)
         })
         .collect();
@@ -259,7 +259,7 @@ fn a_fork_while_another_thread_finds_something_out() {
         libc::SYS_uname,
         libc::SYS_sched_getaffinity,
     ];
-    let open = common::is_open(PathName::Splice);
+    let open = common::is_open(DataPath::Splice);
     let forked = testkit::midst::at_each(
         &calls,
         || each_kind(open),
@@ -365,7 +365,7 @@ fn a_host_that_closes_everything_gets_another_engine() {
     if !common::alone("a_host_that_closes_everything_gets_another_engine") {
         return;
     }
-    let open = common::is_open(PathName::Splice);
+    let open = common::is_open(DataPath::Splice);
     for replaced in [false, true] {
         assert!(in_a_child(|| {
             let both = [waiting(None, some_idle()), waiting(None, common::any())];

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::thread::JoinHandle;
 
 use common::{From, SOURCES, content, only, pattern, run, watchdog};
-use cordboard::PathName::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
+use cordboard::DataPath::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, Errno, Report, Request, Side, Sparse, Stage, Transfer};
 use std::sync::Mutex;
 use testkit::fuse::{Served, with_file};
@@ -165,7 +165,7 @@ fn moved(source: OwnedFd, sink: OwnedFd, request: Request, engine: bool, staged:
 
 /// Every way to move a file's bytes that can be forced here: by one path and
 /// what comes after it, past stages, along holes, on an engine.
-fn ways(paths: &[PathName]) -> Vec<(Request, bool, bool)> {
+fn ways(paths: &[DataPath]) -> Vec<(Request, bool, bool)> {
     let mut all = Vec::new();
     for engine in [false, true] {
         for path in common::forcible(paths) {

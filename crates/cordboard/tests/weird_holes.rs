@@ -11,12 +11,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use common::{any, content, file_with, meanwhile, only, pattern, position, run, watchdog};
-use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
-use cordboard::{Ended, PathName, Request, Sparse, Transfer};
+use cordboard::DataPath::{CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::{DataPath, Ended, Request, Sparse, Transfer};
 use rustix::fs::{Mode, OFlags};
 use testkit::needs::{self, Need::NoAppend};
 
-const COPYING: [PathName; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
+const COPYING: [DataPath; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
 const MIB: usize = 1 << 20;
 
 /// Data and holes as (start, length, is data), and whether blocks are there.

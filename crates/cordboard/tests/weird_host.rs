@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use common::{any, descriptors, file_with, only, pattern, run, watchdog};
-use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::DataPath::{CopyFileRange, ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, Errno, Request, Side, Size};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -302,7 +302,7 @@ fn descriptors_that_come_along_are_dropped_and_closed() {
     for (index, kind) in types.into_iter().enumerate() {
         let paths = common::forcible(match index {
             0 => &[Splice, ReadWrite],
-            _ => &[cordboard::PathName::Datagram, ReadWrite],
+            _ => &[cordboard::DataPath::Datagram, ReadWrite],
         });
         for path in paths {
             let pair =

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use common::{any, content, file_with, only, pattern, run, watchdog};
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Errno, Request, Side, Stranded, Transfer};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use testkit::needs::Need;

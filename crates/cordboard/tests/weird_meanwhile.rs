@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use common::{From, any, content, file_with, meanwhile, only, pattern, run, watchdog};
-use cordboard::PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
-use cordboard::{Control, Ended, Endpoint, Errno, PathName, Request, Side, Sparse, Transfer};
+use cordboard::DataPath::{CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::{Control, DataPath, Ended, Endpoint, Errno, Request, Side, Sparse, Transfer};
 use testkit::needs::Need;
 
-const COPYING: [PathName; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
+const COPYING: [DataPath; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
 
 const MIB: usize = 1 << 20;
 

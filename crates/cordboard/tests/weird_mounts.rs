@@ -11,7 +11,7 @@ use std::path::Path;
 
 use common::mount::Mount;
 use common::{any, content, only, pattern, position, run, watchdog};
-use cordboard::PathName::{Clone, CopyFileRange, ReadWrite, Sendfile, Splice};
+use cordboard::DataPath::{Clone, CopyFileRange, ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, Errno, Request, Side};
 
 const MIB: usize = 1 << 20;

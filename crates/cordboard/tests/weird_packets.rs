@@ -12,7 +12,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use common::{any, only, pattern, read_packets, run, watchdog, with_control};
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Errno, Report, Request, Size, Stage, Transfer, start};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe, pipe_with, tee};

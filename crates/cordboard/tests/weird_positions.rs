@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Barrier;
 
 use common::{any, any_and_each, forcible, only, pattern, watchdog};
-use cordboard::PathName::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
+use cordboard::DataPath::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, Errno, Observer, Progress, Request, Size, Transfer};
 
 /// Transfers at once.
@@ -25,7 +25,7 @@ const EACH: usize = 2 << 20;
 /// Without turns, most rounds go wrong.
 const ROUNDS: usize = 6;
 
-fn moved(source: impl AsFd, sink: impl AsFd, request: Request) -> (u64, Vec<PathName>) {
+fn moved(source: impl AsFd, sink: impl AsFd, request: Request) -> (u64, Vec<DataPath>) {
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
     let report = transfer.run().report;
     assert!(

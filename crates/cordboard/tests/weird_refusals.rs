@@ -33,7 +33,7 @@ use std::os::unix::net::UnixDatagram;
 
 use common::{From, Source, any, content, only, pattern, run, watchdog};
 use cordboard::{
-    Ended, Endpoint, Errno, Kind, Observer, PathName, Progress, Refusal, Report, Request, Side,
+    DataPath, Ended, Endpoint, Errno, Kind, Observer, Progress, Refusal, Report, Request, Side,
     Transfer,
 };
 use testkit::needs::Need;
@@ -84,7 +84,7 @@ fn file_systems_that_nobody_tells() {
             let report = run(&status, &writer, any()).report;
             drop(writer);
             let all = common::content_of(reader);
-            assert_eq!(report.path, [PathName::ReadWrite], "{errno}: {report:?}");
+            assert_eq!(report.path, [DataPath::ReadWrite], "{errno}: {report:?}");
             assert!(all.ends_with(b"\n"), "{errno}: {report:?}");
             assert_eq!(report.written, all.len() as u64, "{errno}: {report:?}");
         });
@@ -98,7 +98,7 @@ fn file_systems_that_nobody_tells() {
     }
 }
 
-fn declined(report: &Report, path: PathName, errno: Errno) -> bool {
+fn declined(report: &Report, path: DataPath, errno: Errno) -> bool {
     let why = format!("{errno:?}");
     let mut all = report.declined.iter();
     all.any(|d| d.path == path && d.why.to_string() == why)
@@ -106,7 +106,7 @@ fn declined(report: &Report, path: PathName, errno: Errno) -> bool {
 
 /// The first of these paths is refused with each of these errnos, and the
 /// second carries everything; one refusal says nothing about the next pair.
-fn hands_over(from: From, paths: [PathName; 2], call: libc::c_long, errnos: &[Errno]) {
+fn hands_over(from: From, paths: [DataPath; 2], call: libc::c_long, errnos: &[Errno]) {
     for errno in errnos {
         let report = into_a_file(from, only(&paths), &[call], *errno);
         assert_eq!(report.path, paths[1..], "{errno}: {report:?}");
@@ -135,8 +135,8 @@ fn copy_file_range_refused_in_every_known_way() {
         Errno::EBADF,
         Errno::EOVERFLOW,
     ];
-    let [next] = common::carried_by(&[PathName::Sendfile, PathName::Splice]);
-    let paths = [PathName::CopyFileRange, next];
+    let [next] = common::carried_by(&[DataPath::Sendfile, DataPath::Splice]);
+    let paths = [DataPath::CopyFileRange, next];
     hands_over(From::File, paths, libc::SYS_copy_file_range, &errnos);
 }
 
@@ -156,7 +156,7 @@ fn writeback_that_cannot_be_started_and_writeback_that_fails() {
         let request = Request {
             sync: true,
             source_offset: Some(0),
-            ..only(&[PathName::ReadWrite])
+            ..only(&[DataPath::ReadWrite])
         };
         let report = apart(|| {
             refuse(&[libc::SYS_sync_file_range], errno);
@@ -186,7 +186,7 @@ fn sendfile_refused_in_every_known_way() {
         Errno::EOVERFLOW,
         Errno::ENOSYS,
     ];
-    let paths = [PathName::Sendfile, PathName::Splice];
+    let paths = [DataPath::Sendfile, DataPath::Splice];
     hands_over(From::File, paths, libc::SYS_sendfile, &errnos);
 }
 
@@ -201,7 +201,7 @@ fn splice_refused_in_every_known_way() {
         Errno::EIO,
         Errno::ENOSYS,
     ];
-    let paths = [PathName::Splice, PathName::ReadWrite];
+    let paths = [DataPath::Splice, DataPath::ReadWrite];
     for from in [From::Pipe, From::Unix, From::Tcp] {
         hands_over(from, paths, libc::SYS_splice, &errnos);
     }
@@ -229,7 +229,7 @@ fn everything_refused_but_reading_and_writing() {
     for errno in [Errno::EPERM, Errno::ENOSYS] {
         for from in [From::File, From::Pipe, From::Unix, From::Tcp] {
             let report = into_a_file(from, any(), &modern, errno);
-            assert_eq!(report.path, [PathName::ReadWrite], "{report:?}");
+            assert_eq!(report.path, [DataPath::ReadWrite], "{report:?}");
         }
     }
 }
@@ -254,7 +254,7 @@ fn the_end_of_a_pseudoterminal_that_nobody_knows_for_one() {
             let (reader, writer) = std::io::pipe().unwrap();
             let report = apart(|| {
                 refuse(&[libc::SYS_ioctl], Errno::EPERM);
-                let request = only(&[PathName::Splice]);
+                let request = only(&[DataPath::Splice]);
                 match through {
                     true => run(&master, &file, request).report,
                     false => run(&master, &writer, request).report,
@@ -262,7 +262,7 @@ fn the_end_of_a_pseudoterminal_that_nobody_knows_for_one() {
             });
             drop(writer);
             assert_eq!(report.ended, Ended::Eof, "{data:?}, {through}: {report:?}");
-            assert_eq!(report.path, [PathName::Splice], "{report:?}");
+            assert_eq!(report.path, [DataPath::Splice], "{report:?}");
             let got = match through {
                 true => content(&file),
                 false => common::content_of(reader),
@@ -288,7 +288,7 @@ fn a_pipe_that_cannot_be_told_not_to_wait() {
             });
             let report = scope.spawn(|| {
                 refuse(&[libc::SYS_pwritev2], errno);
-                let request = only(&[PathName::ReadWrite]);
+                let request = only(&[DataPath::ReadWrite]);
                 let sink = writer;
                 Transfer::new(source.fd.as_fd(), sink.as_fd(), request)
                     .unwrap()
@@ -365,7 +365,7 @@ fn a_sink_that_refuses_pages_once_they_are_in_hand() {
             if filtered {
                 refuse(&[libc::SYS_tee], Errno::EMFILE);
             }
-            let request = only(&[PathName::Splice, PathName::ReadWrite]);
+            let request = only(&[DataPath::Splice, DataPath::ReadWrite]);
             let mut append = Append(&sink);
             Transfer::new(source.fd.as_fd(), sink.as_fd(), request)
                 .unwrap()
@@ -374,8 +374,8 @@ fn a_sink_that_refuses_pages_once_they_are_in_hand() {
                 .report
         });
         assert_eq!(report.ended, Ended::Eof, "{report:?}");
-        assert_eq!(report.path, [PathName::Splice, PathName::ReadWrite]);
-        assert!(declined(&report, PathName::Splice, Errno::EINVAL));
+        assert_eq!(report.path, [DataPath::Splice, DataPath::ReadWrite]);
+        assert!(declined(&report, DataPath::Splice, Errno::EINVAL));
         assert!(content(&sink) == data, "{report:?}");
     }
 }
@@ -386,7 +386,7 @@ fn a_sink_that_takes_nothing_without_a_word() {
     let _dog = watchdog("a_sink_that_takes_nothing_without_a_word");
     let request = Request {
         direct: cordboard::Direct::Always,
-        ..only(&[PathName::Direct])
+        ..only(&[DataPath::Direct])
     };
     let (source, sink) = (common::file_with(b"a tail"), tempfile::tempfile().unwrap());
     let report = apart(|| {

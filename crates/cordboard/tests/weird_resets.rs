@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use common::{any, watchdog};
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Engine, Errno, Report, Request, Side, Transfer};
 
 const ROUNDS: usize = 10;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use common::{any, handed_back, only, pattern, run, watchdog};
-use cordboard::PathName::{Datagram, ReadWrite, Splice};
+use cordboard::DataPath::{Datagram, ReadWrite, Splice};
 use cordboard::{
     Ended, Engine, Observer, Outcome, Progress, Request, Running, Side, Stranded, Transfer,
 };
@@ -127,7 +127,7 @@ fn two_that_read_one_pipe_wait_for_neither() {
 }
 
 /// A full pipe that two transfers write to, and another transfer meanwhile.
-fn two_that_write(what: &str, paths: [cordboard::PathName; 2], refused: &[libc::c_long]) {
+fn two_that_write(what: &str, paths: [cordboard::DataPath; 2], refused: &[libc::c_long]) {
     for named in [false, true] {
         let what = format!("{what}, named {named}, without {refused:?}");
         let (mut end, sink) = {

@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use common::{any, content_of, file_with, only, pattern, watchdog};
-use cordboard::PathName::{ReadWrite, Sendfile, Splice};
+use cordboard::DataPath::{ReadWrite, Sendfile, Splice};
 use cordboard::engine::Options;
 use cordboard::{
     Control, Ended, Engine, Errno, Observer, Progress, Request, Running, Side, Transfer,

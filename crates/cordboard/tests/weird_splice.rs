@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use common::{any, content, only, pattern, run, watchdog, with_control};
-use cordboard::PathName::{ReadWrite, Sendfile, Splice};
+use cordboard::DataPath::{ReadWrite, Sendfile, Splice};
 use cordboard::{
     Control, Ended, Errno, Observer, Progress, Refusal, Request, Side, Stranded, Transfer,
 };

@@ -13,21 +13,21 @@ pub(crate) type Errno = std::convert::Infallible;
 
 /// A flag that can be waited for, in the place of an eventfd.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct EventFd {
     rung: Mutex<bool>,
     changed: sync::Condvar,
 }
 
-impl Bell {
-    pub(crate) fn new() -> Result<Bell, Errno> {
-        Ok(Bell {
+impl EventFd {
+    pub(crate) fn new() -> Result<EventFd, Errno> {
+        Ok(EventFd {
             rung: Mutex::new(false),
             changed: sync::Condvar::new(),
         })
     }
 
-    pub(crate) fn distinct() -> Result<Bell, Errno> {
-        Bell::new()
+    pub(crate) fn distinct() -> Result<EventFd, Errno> {
+        EventFd::new()
     }
 
     pub(crate) fn is_there(&self) -> bool {

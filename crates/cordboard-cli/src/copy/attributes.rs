@@ -9,8 +9,8 @@ use rustix::fs::{FileType, Gid, Mode, Stat, Uid};
 use rustix::io::Errno;
 
 use super::extended::{Node, Passed, pass_on};
+use super::messages::{Said, Told};
 use super::place::Place;
-use super::told::{Said, Told};
 use super::{Job, acl, kind};
 use crate::problem::Problem;
 use crate::signals::again;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::messages::{Sum, Told};
 use super::place::Place;
-use super::told::{Sum, Told};
 
 /// Files of a batch at most: enough that handing over costs nothing beside
 /// copying them, and few enough that each thread soon has one.

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cordboard::{Observer, PathName, Progress};
+use cordboard::{DataPath, Observer, Progress};
 
 use super::Job;
 use super::batch::{Batch, Directory, FULL, Item};
 use super::flights::At;
+use super::messages::{Ledger, Said, Told};
 use super::one::{Hitch, Manner};
 use super::over::ends_all;
 use super::pool::{Pool, State, guarded};
-use super::told::{Ledger, Said, Told};
 use crate::problem::Problem;
 use crate::session::Session;
 use crate::signals::stop;
@@ -239,7 +239,7 @@ impl<'s> Dispatch<'s> {
     }
 
     /// The same, with what this thread has written of a file, and how.
-    fn tell_of(&mut self, own: Option<(u64, PathName)>) {
+    fn tell_of(&mut self, own: Option<(u64, DataPath)>) {
         let (done, written) = {
             let mut state = self.pool.lock();
             (std::mem::take(&mut state.done), state.written)

@@ -16,8 +16,8 @@ use rustix::io::Errno;
 
 use super::acl;
 use super::attributes::refused;
+use super::messages::{Said, Told};
 use super::place::Place;
-use super::told::{Said, Told};
 use crate::memory;
 use crate::signals::again;
 

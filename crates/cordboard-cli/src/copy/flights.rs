@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cordboard::engine::Options;
-use cordboard::{Engine, Failure, PathName, Report, Running, Transfer};
+use cordboard::{DataPath, Engine, Failure, Report, Running, Transfer};
 
 use super::batch::Batch;
 use super::one::Opened;
@@ -106,7 +106,7 @@ impl Flights {
 
     /// How many are under way, what they have written, and by which path one
     /// of them.
-    pub fn look(&self) -> (usize, u64, Option<PathName>) {
+    pub fn look(&self) -> (usize, u64, Option<DataPath>) {
         let table = self.lock();
         let looks = || table.1.values().map(Running::status);
         let written = (looks().map(|status| status.written)).fold(0, u64::saturating_add);

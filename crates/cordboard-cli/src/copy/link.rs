@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::attributes::owner;
 use super::extended::{Node, Passed, leave_out, pass_on};
+use super::messages::{Said, Told};
 use super::place::Place;
-use super::told::{Said, Told};
 use super::written::came_meanwhile;
 use super::{Job, just_copied, kind};
 use crate::hints::Doing;

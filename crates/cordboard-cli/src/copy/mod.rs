@@ -1,17 +1,19 @@
 //! `cordboard copy SRC… DST`.
 
 mod acl;
-mod at_once;
 mod attributes;
 mod batch;
+mod case_collisions;
 mod chain;
 mod dispatch;
 mod extended;
 mod flights;
 mod landing;
 mod lease;
+mod limits;
 mod link;
 mod listing;
+mod messages;
 mod once;
 mod one;
 mod over;
@@ -21,9 +23,7 @@ mod pool;
 mod sink;
 mod sources;
 mod spares;
-mod told;
 mod tree;
-mod twins;
 mod verify;
 mod written;
 
@@ -48,11 +48,11 @@ use crate::stat::kind;
 use crate::there::{there, there_for_us};
 use batch::Item;
 use dispatch::Dispatch;
+use messages::Told;
 pub use parent::sync_parent;
 use place::Place;
 use sources::Sources;
 use spares::Spares;
-use told::Told;
 use written::Written;
 
 /// What all files of one command have in common.
@@ -176,7 +176,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let only = !many && !flags.recursive;
     let slots = match only {
         true => 1,
-        false => at_once::slots(flags.jobs, flags.recursive),
+        false => limits::slots(flags.jobs, flags.recursive),
     };
     let mut dispatch = Dispatch::new(session, job, slots, only);
     let mut taken = BTreeSet::new();

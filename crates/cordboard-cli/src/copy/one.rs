@@ -2,17 +2,17 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::{Observer, PathName, Request, Side, Switches, Transfer};
+use cordboard::{DataPath, Observer, Request, Side, Switches, Transfer};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 #[cfg(test)]
 use super::Moment;
 use super::landing::Landing;
 use super::lease::{let_wait, patiently};
+use super::messages::{Said, Told};
 use super::parent::sync_parent;
 use super::place::Place;
 use super::sink::Made;
-use super::told::{Said, Told};
 use super::{Job, kind, special, verify};
 use crate::endpoint::not_opened;
 use crate::failure::{Refused, ended};
@@ -155,7 +155,7 @@ impl Job {
         let dense = i128::from(stat.st_blocks) * 512 >= i128::from(stat.st_size);
         let switches = request.switches.or_else(|| Switches::from_env().ok());
         // It writes at the sink's own position only.
-        let sendfile = switches.and_then(Switches::forced) == Some(PathName::Sendfile);
+        let sendfile = switches.and_then(Switches::forced) == Some(DataPath::Sendfile);
         if file && made.fresh && dense && !self.append && !sendfile {
             // Where both begin is known: no call moves a position, or asks for
             // one. What has none has no offsets either.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use cordboard::{Errno, Side};
 
 use super::Job;
-use super::told::Said;
+use super::messages::Said;
 use crate::problem::Problem;
 use crate::signals;
 

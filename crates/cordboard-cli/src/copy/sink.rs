@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use cordboard::{Errno, PathName, Side, Switches, Transfer};
+use cordboard::{DataPath, Errno, Side, Switches, Transfer};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 use super::chain::id;
 use super::lease::{let_wait, patiently};
+use super::messages::Told;
 use super::one::{Hitch, Manner};
 use super::place::Place;
-use super::told::Told;
 use super::written::came_meanwhile;
 use super::{Job, just_copied, kind};
 use crate::endpoint;
@@ -289,7 +289,7 @@ impl Job {
     pub fn reads_and_writes(&self) -> bool {
         let switches = self.request.switches;
         let switches = switches.or_else(|| Switches::from_env().ok());
-        switches.is_none_or(|switches| switches.allows(PathName::ReadWrite))
+        switches.is_none_or(|switches| switches.allows(DataPath::ReadWrite))
     }
 }
 

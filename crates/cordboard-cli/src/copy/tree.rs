@@ -14,13 +14,13 @@ use cordboard::{Errno, Side};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 
 use super::batch::{Directory, Item, Pending};
+use super::case_collisions::CaseCollisions;
 use super::chain::{Chain, Id, id};
 use super::dispatch::Dispatch;
 use super::listing::list;
+use super::messages::{Said, Told};
 use super::parent::{DIRECTORY, let_us_in, not_into_itself, open_base, sync_parent, without_slash};
 use super::place::Place;
-use super::told::{Said, Told};
-use super::twins::Twins;
 use super::written::{ONE_NAME, came_meanwhile};
 use super::{Given, Job, just_copied, kind, special};
 use crate::hints::Doing;
@@ -53,7 +53,7 @@ struct Level {
     /// What is left of it.
     entries: std::vec::IntoIter<(CString, FileType)>,
     /// Of them, if the sink's directory was there before.
-    twins: Twins,
+    twins: CaseCollisions,
     /// As it was before.
     stat: Stat,
     /// What its owner may do in it once it is full, if it was made by us.
@@ -184,8 +184,8 @@ impl Walk {
         self.source.enter(name, source, id(&stat));
         self.sink.enter(target_name, made.fd, made.id);
         let twins = match fresh {
-            true => Twins::default(),
-            false => Twins::among(entries.iter().map(|(name, _)| name.as_c_str())),
+            true => CaseCollisions::default(),
+            false => CaseCollisions::among(entries.iter().map(|(name, _)| name.as_c_str())),
         };
         self.levels.push(Level {
             entries: entries.into_iter(),

@@ -325,9 +325,9 @@ mod tests {
     use cordboard::Control;
 
     use super::super::landing::Landing;
+    use super::super::messages::Told;
     use super::super::one::Manner;
     use super::super::pool::Nobody;
-    use super::super::told::Told;
     use super::*;
 
     fn file(bytes: &[u8]) -> File {

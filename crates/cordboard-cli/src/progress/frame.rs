@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cordboard::PathName;
+use cordboard::DataPath;
 
 use crate::units;
 
@@ -67,7 +67,7 @@ pub struct Frame {
     /// Since the start.
     pub elapsed: Duration,
     /// The path in use.
-    pub path: PathName,
+    pub path: DataPath,
     /// Transfers that are under way.
     pub under_way: usize,
 }
@@ -110,7 +110,7 @@ impl Frame {
 }
 
 /// The line that SIGUSR1 asks for, as dd has it.
-pub fn told(bytes: u64, elapsed: Duration, path: PathName) -> String {
+pub fn told(bytes: u64, elapsed: Duration, path: DataPath) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let scaled = match bytes {
         0..1024 => String::new(),
@@ -135,7 +135,7 @@ mod tests {
             total: Some(4 << 30),
             rate: (512 << 20) as f64,
             elapsed: 2 * S,
-            path: PathName::Splice,
+            path: DataPath::Splice,
             under_way: 1,
         }
     }
@@ -216,9 +216,9 @@ mod tests {
     #[test]
     fn as_dd_tells() {
         assert_eq!(
-            told(2 << 20, S, PathName::Splice),
+            told(2 << 20, S, DataPath::Splice),
             "2097152 bytes (2.0 MiB) written, 1.0 s, 2.0 MiB/s, path splice\n"
         );
-        assert!(told(0, Duration::ZERO, PathName::ReadWrite).starts_with("0 bytes written"));
+        assert!(told(0, Duration::ZERO, DataPath::ReadWrite).starts_with("0 bytes written"));
     }
 }

@@ -5,7 +5,7 @@ mod screen;
 
 use std::time::{Duration, Instant};
 
-use cordboard::{Observer, PathName, Progress};
+use cordboard::{DataPath, Observer, Progress};
 
 use crate::signals;
 pub use frame::fit;
@@ -111,13 +111,13 @@ impl Watch {
 
 impl Watch {
     /// How far several transfers are that began at once.
-    pub fn show(&mut self, bytes: u64, path: PathName, under_way: usize) {
+    pub fn show(&mut self, bytes: u64, path: DataPath, under_way: usize) {
         // One that has just ended may be in neither count for a moment.
         let bytes = bytes.max(self.latest);
         self.at(bytes, self.wall(), path, under_way);
     }
 
-    fn at(&mut self, bytes: u64, elapsed: Duration, path: PathName, under_way: usize) {
+    fn at(&mut self, bytes: u64, elapsed: Duration, path: DataPath, under_way: usize) {
         self.slow_down(bytes != self.latest, elapsed);
         self.latest = bytes;
         if signals::take_show() {

@@ -103,7 +103,7 @@ fn switches_that_leave_no_path_are_wrong_usage() {
     let dir = dir();
     let source = file(&dir, "s", b"x");
     let sink = dir.path().join("d");
-    let all: Vec<&str> = (cordboard::PathName::ALL.iter())
+    let all: Vec<&str> = (cordboard::DataPath::ALL.iter())
         .map(|path| path.name())
         .collect();
     let (one, all) = ("read/write", all.join(","));

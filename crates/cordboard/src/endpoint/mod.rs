@@ -5,7 +5,6 @@
 
 mod filesystem;
 mod kind;
-pub(crate) mod overlap;
 mod probe;
 mod reopen;
 pub(crate) mod resets;
@@ -17,7 +16,6 @@ use rustix::fs::OFlags;
 
 pub use filesystem::{CloneAbility, Filesystem};
 pub use kind::{Kind, Side};
-pub use overlap::Relation;
 pub(crate) use probe::{direct_alignment, has_hung_up, is_pty_master};
 pub(crate) use reopen::reopen;
 

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::sync::{AtomicBool, Bell, Errno, Event, Mutex, MutexGuard, Ordering, guarded};
+use super::sync::{AtomicBool, Errno, Event, EventFd, Mutex, MutexGuard, Ordering, guarded};
 
 /// What an end has to tell again and again, after it was taken once.
 pub(crate) trait Ending {
@@ -26,7 +26,7 @@ pub(crate) struct Completion<O: Ending> {
     state: Mutex<State<O>>,
     ended: Event,
     /// Made when somebody first asks for it.
-    bell: OnceLock<Bell>,
+    bell: OnceLock<EventFd>,
     cancelled: AtomicBool,
 }
 
@@ -186,14 +186,14 @@ impl<O: Ending> Completion<O> {
 
     /// What is readable once it has ended. `may` says whether the calling thread
     /// can make it so that the engine's threads can ring it.
-    pub(crate) fn bell(&self, may: impl FnOnce() -> Result<(), Errno>) -> Result<&Bell, Errno> {
+    pub(crate) fn bell(&self, may: impl FnOnce() -> Result<(), Errno>) -> Result<&EventFd, Errno> {
         let state = self.lock();
         if let Some(bell) = self.bell.get() {
             return Ok(bell);
         }
         may()?;
         // The program has its number, and may close it with all others.
-        let bell = Bell::distinct()?;
+        let bell = EventFd::distinct()?;
         if !matches!(state.phase, Phase::Running) {
             bell.ring();
         }

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use super::sync::{Bell, Condvar, Errno, Mutex, MutexGuard};
+use super::sync::{Condvar, Errno, EventFd, Mutex, MutexGuard};
 
 /// A queue with one reader.
 pub(crate) struct Inbox<T> {
     queue: Mutex<Queue<T>>,
     /// Rung for a reader that waits for descriptors as well.
-    bell: Bell,
+    bell: EventFd,
     /// Told to a reader that waits for messages only.
     arrived: Condvar,
 }
@@ -35,7 +35,7 @@ impl<T> Inbox<T> {
                 waits: false,
                 closed: false,
             }),
-            bell: Bell::distinct()?,
+            bell: EventFd::distinct()?,
             arrived: Condvar::new(),
         })
     }
@@ -101,7 +101,7 @@ impl<T> Inbox<T> {
         std::mem::take(&mut queue.items)
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
+    pub(crate) fn bell(&self) -> &EventFd {
         &self.bell
     }
 }

@@ -14,9 +14,8 @@ use super::station::Station;
 use super::timers::Alarm;
 use crate::errno::Errno;
 use crate::guarded::guarded;
-use crate::transfer::{
-    Awake, Clock, Course, Interest, Need, Outcome, Poll, Transfer, Turn, Waiter, What,
-};
+use crate::report::Outcome;
+use crate::transfer::{Awake, Clock, Course, Interest, Need, Poll, Transfer, Turn, Waiter, What};
 
 /// A transfer and all that its engine knows of it.
 pub(super) struct Job {

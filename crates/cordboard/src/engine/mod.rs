@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use running::Running;
 pub use status::Status;
 
-pub use crate::route::Backend;
+pub use crate::request::Backend;
 
 use self::core::Core;
 use self::ends::Listed;
@@ -40,9 +40,11 @@ use self::status::Live;
 use self::timers::Alarm;
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::report::{Failure, Refusal};
+use crate::request::Request;
 use crate::sys::{self, Event, PerProcess, Spawned, duplicate};
 use crate::threads;
-use crate::transfer::{Awake, Clock, Control, Course, Failure, Refusal, Request, Transfer};
+use crate::transfer::{Awake, Clock, Control, Course, Transfer};
 
 /// How an engine is to be.
 ///

@@ -16,8 +16,8 @@ use super::reactor::Reactor;
 use super::seat::Seat;
 use super::status::{Live, Status};
 use crate::errno::Errno;
+use crate::report::{Outcome, Report};
 use crate::sys::Stamp;
-use crate::transfer::{Outcome, Report};
 
 impl Ending for Outcome {
     type Report = Report;

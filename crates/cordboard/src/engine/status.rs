@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::route::PathName;
+use crate::request::DataPath;
 use crate::transfer::Transfer;
 
 /// A transfer at one moment.
@@ -11,7 +11,7 @@ use crate::transfer::Transfer;
 #[non_exhaustive]
 pub struct Status {
     /// Bytes taken from the source so far. Where blocks are carried in any order
-    /// ([`PathName::Direct`]), a block counts as read and as written once it and
+    /// ([`DataPath::Direct`]), a block counts as read and as written once it and
     /// all blocks before it are in the sink.
     pub read: u64,
     /// Bytes the sink accepted so far.
@@ -21,7 +21,7 @@ pub struct Status {
     /// Writes that are on their way, or wait for the sink.
     pub pending_writes: u32,
     /// The path in use; the last one, of a transfer that has ended.
-    pub path: PathName,
+    pub path: DataPath,
     /// Since the start, and to the end where it has come.
     pub elapsed: Duration,
     /// It has ended.
@@ -116,11 +116,11 @@ impl Live {
             written,
             pending_reads: self.pending_reads.load(Ordering::Relaxed),
             pending_writes: self.pending_writes.load(Ordering::Relaxed),
-            path: PathName::ALL
+            path: DataPath::ALL
                 .iter()
                 .copied()
                 .find(|p| *p as usize == path)
-                .unwrap_or(PathName::ReadWrite),
+                .unwrap_or(DataPath::ReadWrite),
             elapsed: match self.elapsed.load(Ordering::Relaxed) {
                 0 => self.start.elapsed(),
                 nanos => Duration::from_nanos(nanos),

@@ -6,4 +6,4 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
 pub(crate) use crate::errno::Errno;
 pub(crate) use crate::guarded::guarded;
-pub(crate) use crate::sys::{Bell, Event};
+pub(crate) use crate::sys::{Event, EventFd};

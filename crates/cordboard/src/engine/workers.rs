@@ -104,10 +104,10 @@ fn glance(job: &mut Job, need: &Need) -> Option<Awake> {
     let transfer = &mut job.transfer;
     let patient = transfer.place == Place::Worker
         && side == Side::Sink
-        && transfer.patience.worth_it(&transfer.flow);
+        && transfer.spin.worth_it(&transfer.flow);
     let awake = if patient {
         let awake = clock.watch(&need.interest(transfer), SPELL).ok()?;
-        transfer.patience.learn(awake.ready);
+        transfer.spin.learn(awake.ready);
         awake
     } else {
         let at_once = Some(Duration::ZERO);

@@ -9,9 +9,9 @@
 use super::{Flow, Step, Takes, Verdict, both_files};
 use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
-use crate::route::Pair;
+use crate::pair::Pair;
+use crate::request::Sparse;
 use crate::sys;
-use crate::transfer::Sparse;
 
 /// Two files, on a file system that has clones as far as is known.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {

@@ -5,8 +5,9 @@
 use super::{Flow, Step, Takes, UNPAGED, Verdict, blame, both_files, needs_room};
 use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
-use crate::route::{Capabilities, Pair, PathName, Why, forget_for_ever};
-use crate::transfer::Sparse;
+use crate::pair::{Capabilities, Pair, forget_for_ever};
+use crate::request::Sparse;
+use crate::request::{DataPath, Why};
 
 /// Bytes of the first call: few enough that cancelling and progress come
 /// through in a fraction of a second on the slowest disks.
@@ -114,7 +115,7 @@ impl Step for CopyFileRange {
 /// Whether this errno says that the call was refused as a whole.
 fn refused(errno: Errno, moved: bool) -> Option<Why> {
     match errno {
-        Errno::ENOSYS => forget_for_ever(PathName::CopyFileRange),
+        Errno::ENOSYS => forget_for_ever(DataPath::CopyFileRange),
         Errno::EXDEV | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::EBADF | Errno::ETXTBSY => {}
         // There is nothing to poll on a file.
         Errno::EAGAIN => {}
@@ -129,7 +130,7 @@ fn refused(errno: Errno, moved: bool) -> Option<Why> {
 mod tests {
     use super::*;
     use crate::endpoint::{Facts, FileId, Filesystem, Kind};
-    use crate::transfer::Request;
+    use crate::request::Request;
 
     #[test]
     fn two_file_systems_of_one_type_are_two() {

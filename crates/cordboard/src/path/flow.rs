@@ -15,10 +15,10 @@ use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::packets::{self, Front};
 use crate::pipe::{self, Unreadable};
-use crate::route::Backend;
+use crate::request::Backend;
+use crate::request::Watermarks;
 use crate::stage::Stages;
 use crate::sys::{self, again};
-use crate::transfer::Watermarks;
 
 /// Whether a blocking descriptor may be used without waiting.
 ///

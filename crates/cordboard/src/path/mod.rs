@@ -13,9 +13,11 @@ mod cursor;
 pub(crate) mod datagram;
 pub(crate) mod direct;
 mod flow;
+pub(crate) mod holes;
 mod in_place;
 mod lengthen;
 mod lent;
+mod preallocate;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
 mod socket;
@@ -29,6 +31,7 @@ mod terminal;
 pub(crate) use cursor::Cursor;
 pub(crate) use flow::{Flow, Ready};
 pub(crate) use lengthen::lengthen;
+pub(crate) use preallocate::Preallocation;
 pub(crate) use surplus::give_back;
 
 use std::os::fd::BorrowedFd;
@@ -36,8 +39,9 @@ use std::time::Duration;
 
 use crate::endpoint::{Facts, Side};
 use crate::errno::Errno;
-use crate::route::{Capabilities, Pair, PathName, Why};
-use crate::transfer::Stranded;
+use crate::pair::{Capabilities, Pair};
+use crate::report::Stranded;
+use crate::request::{DataPath, Why};
 
 /// What one step of a path came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,43 +142,43 @@ pub(crate) trait Step {
 pub(crate) type Takes = Result<&'static str, Why>;
 
 /// Asks one path about a pair.
-pub(crate) fn takes(path: PathName, pair: &Pair<'_>, can: &Capabilities) -> Takes {
+pub(crate) fn takes(path: DataPath, pair: &Pair<'_>, can: &Capabilities) -> Takes {
     match path {
-        PathName::Clone => clone::takes(pair),
-        PathName::Direct => direct::takes(pair),
-        PathName::CopyFileRange => copy_file_range::takes(pair, can),
-        PathName::Sendfile => sendfile::takes(pair),
-        PathName::Splice => splice::takes(pair, can),
-        PathName::Datagram => datagram::takes(pair),
-        PathName::ReadWrite => read_write::takes(pair),
+        DataPath::Clone => clone::takes(pair),
+        DataPath::Direct => direct::takes(pair),
+        DataPath::CopyFileRange => copy_file_range::takes(pair, can),
+        DataPath::Sendfile => sendfile::takes(pair),
+        DataPath::Splice => splice::takes(pair, can),
+        DataPath::Datagram => datagram::takes(pair),
+        DataPath::ReadWrite => read_write::takes(pair),
     }
 }
 
 /// Whether every step of a path, from its start on, is to be taken on one and
 /// the same thread.
-pub(crate) fn keeps_to_one_thread(path: PathName) -> bool {
+pub(crate) fn keeps_to_one_thread(path: DataPath) -> bool {
     match path {
         // Its ring belongs to the thread that made it.
-        PathName::Direct => true,
-        PathName::Clone
-        | PathName::CopyFileRange
-        | PathName::Sendfile
-        | PathName::Splice
-        | PathName::Datagram
-        | PathName::ReadWrite => false,
+        DataPath::Direct => true,
+        DataPath::Clone
+        | DataPath::CopyFileRange
+        | DataPath::Sendfile
+        | DataPath::Splice
+        | DataPath::Datagram
+        | DataPath::ReadWrite => false,
     }
 }
 
 /// Sets a path up for a transfer. What it needs may not be to be had.
-pub(crate) fn start(path: PathName, flow: &mut Flow<'_>) -> Result<Box<dyn Step + Send>, Why> {
+pub(crate) fn start(path: DataPath, flow: &mut Flow<'_>) -> Result<Box<dyn Step + Send>, Why> {
     Ok(match path {
-        PathName::Clone => Box::new(clone::Clone::default()),
-        PathName::Direct => Box::new(direct::Direct::start(flow)?),
-        PathName::CopyFileRange => Box::new(copy_file_range::CopyFileRange::default()),
-        PathName::Sendfile => Box::new(sendfile::Sendfile::start(flow)?),
-        PathName::Splice => Box::new(splice::Splice::start(flow)?),
-        PathName::Datagram => Box::new(datagram::Datagram::start(flow)?),
-        PathName::ReadWrite => match flow.stages.lend() {
+        DataPath::Clone => Box::new(clone::Clone::default()),
+        DataPath::Direct => Box::new(direct::Direct::start(flow)?),
+        DataPath::CopyFileRange => Box::new(copy_file_range::CopyFileRange::default()),
+        DataPath::Sendfile => Box::new(sendfile::Sendfile::start(flow)?),
+        DataPath::Splice => Box::new(splice::Splice::start(flow)?),
+        DataPath::Datagram => Box::new(datagram::Datagram::start(flow)?),
+        DataPath::ReadWrite => match flow.stages.lend() {
             Some(chain) => Box::new(staged::Staged::start(flow, chain)?),
             None => Box::new(read_write::ReadWrite::start(flow)?),
         },

@@ -9,8 +9,9 @@ use rustix::fs::{OFlags, SeekFrom};
 use super::{COULD_WAIT, Cursor, Flow, Step, Takes, UNPAGED, Verdict, blame, needs_room};
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
-use crate::route::{Pair, Why};
-use crate::transfer::Sparse;
+use crate::pair::Pair;
+use crate::request::Sparse;
+use crate::request::Why;
 
 /// One call's bytes: it can run for seconds otherwise, on a non-blocking
 /// socket too as long as its reader keeps up; 0x7ffff000 at most anyway.

@@ -31,9 +31,9 @@ use super::{COULD_WAIT, Flow, Step, Verdict, needs_room};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::{self, Kept, OwnedPipe};
-use crate::route::Why;
+use crate::report::Stranded;
+use crate::request::Why;
 use crate::sys::page_size;
-use crate::transfer::Stranded;
 use rustix::pipe::SpliceFlags;
 
 /// A step from a file, at least.

@@ -11,9 +11,9 @@ use super::read_write::{Intake, Outlet};
 use super::{Flow, Step, Verdict};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::route::Why;
+use crate::report::Stranded;
+use crate::request::Why;
 use crate::stage::{Behind, Chain, Held};
-use crate::transfer::Stranded;
 
 /// Bytes of the source at a time …
 const READ: usize = 128 << 10;

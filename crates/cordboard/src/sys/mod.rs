@@ -3,7 +3,6 @@
 
 mod again;
 mod arena;
-mod bell;
 mod blocks;
 mod buffer;
 mod cgroup;
@@ -11,8 +10,8 @@ mod clone;
 mod datagram;
 mod describe;
 mod discard;
-mod durable;
 mod event;
+mod eventfd;
 mod high;
 mod inherited;
 mod known;
@@ -23,6 +22,7 @@ mod mapping;
 mod offset;
 mod poll;
 mod process;
+mod procfs;
 // The list is also in Cargo.toml, and is the crate's own (`src/sys/mod.rs`).
 #[cfg_attr(
     not(any(
@@ -40,14 +40,13 @@ mod signal;
 mod socket;
 mod spawn;
 mod table;
-mod told;
 mod unreadable;
 mod vmsplice;
 mod wiped;
+mod writeback;
 
 pub(crate) use again::again;
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
-pub(crate) use bell::{Bell, Identity, identity};
 pub(crate) use blocks::{Half, SLOTS};
 pub(crate) use buffer::Buffer;
 pub(crate) use cgroup::memory_limit;
@@ -55,8 +54,8 @@ pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use datagram::{Batch, How, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use discard::discard;
-pub(crate) use durable::start_writeback;
 pub(crate) use event::Event;
+pub(crate) use eventfd::{EventFd, Identity, identity};
 pub(crate) use high::{beyond, duplicate};
 pub(crate) use inherited::close_inherited;
 pub(crate) use known::Known;
@@ -69,10 +68,11 @@ pub use poll::poll_for;
 pub(crate) use poll::{Shown, poll_now};
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
+pub(crate) use procfs::{hexadecimal, number, release};
 pub(crate) use ring::{Uring, try_io_uring};
 use select::ready_now;
 pub(crate) use select::wait_for;
-pub(crate) use signal::{Hold, NoSignals, sigpipe_is_ignored};
+pub(crate) use signal::{NoSignals, SignalGuard, sigpipe_is_ignored};
 pub(crate) use socket::{
     is_said_to_join, joins_datagrams, pass_credentials, path_mtu, peek, receive_mark, recv, send,
     tcp_is_closed, unsent,
@@ -81,9 +81,9 @@ pub(crate) use socket::{
 pub(crate) use spawn::on_another;
 pub(crate) use spawn::{Spawned, spawn};
 pub(crate) use table::Thread;
-pub(crate) use told::{hexadecimal, number, release};
 pub(crate) use unreadable::write_unreadable;
 pub(crate) use vmsplice::{is_over, read_across};
+pub(crate) use writeback::start_writeback;
 
 use crate::errno::Errno;
 

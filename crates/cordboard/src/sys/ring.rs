@@ -13,7 +13,7 @@ use io_uring::{IoUring, opcode, types};
 pub(crate) use self::setup::try_io_uring;
 use self::setup::{again, errno, register_files, set_up};
 use super::blocks::{Completion, Half, SLOTS};
-use super::{Arena, Bell, Piece, Stamp};
+use super::{Arena, EventFd, Piece, Stamp};
 use crate::errno::Errno;
 
 mod setup;
@@ -42,7 +42,7 @@ pub(crate) struct Uring {
     retired: bool,
     owner: (Stamp, ThreadId),
     /// Rung by each completion.
-    bell: Bell,
+    bell: EventFd,
     /// Somebody waits for the bell.
     heard: Cell<bool>,
     _files: [OwnedFd; 2],

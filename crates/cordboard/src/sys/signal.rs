@@ -14,7 +14,7 @@ use super::Thread;
 /// What a call raises waits for the thread that made it (`send_sig` in
 /// `pipe_write`, fs/pipe.c), and what others send mostly for the process. The
 /// two are pending apart, and taken one after the other.
-pub(crate) struct Hold {
+pub(crate) struct SignalGuard {
     before: libc::sigset_t,
     /// Pending for this thread before.
     pending: [bool; 2],
@@ -22,9 +22,9 @@ pub(crate) struct Hold {
 
 const HELD: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-impl Hold {
+impl SignalGuard {
     /// Starts holding. `None` if the mask could not be changed.
-    pub(crate) fn start() -> Option<Hold> {
+    pub(crate) fn start() -> Option<SignalGuard> {
         let held = set(&HELD);
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: both sets are valid for the call, which fills in the second.
@@ -42,14 +42,14 @@ impl Hold {
             waits = pending();
             waits = for_this_thread(waits).unwrap_or(waits);
         }
-        Some(Hold {
+        Some(SignalGuard {
             before,
             pending: waits,
         })
     }
 }
 
-impl Hold {
+impl SignalGuard {
     /// Ends it without asking what was raised, where nothing can have been.
     pub(crate) fn end_quietly(self) {
         let hold = std::mem::ManuallyDrop::new(self);
@@ -62,7 +62,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for SignalGuard {
     fn drop(&mut self) {
         let now = pending();
         let here = for_this_thread(now);
@@ -219,7 +219,7 @@ mod tests {
         drop(reader);
         assert_eq!(pending(), [false, false]);
         {
-            let _hold = Hold::start().unwrap();
+            let _hold = SignalGuard::start().unwrap();
             assert_eq!(
                 rustix::io::write(&writer, b"x"),
                 Err(rustix::io::Errno::PIPE)
@@ -235,7 +235,7 @@ mod tests {
         let fine = testkit::child::in_a_child(|| {
             testkit::refuse::refuse(testkit::refuse::OPEN, libc::EACCES);
             assert_eq!(for_this_thread([true, false]), None);
-            let _own = Hold::start().unwrap();
+            let _own = SignalGuard::start().unwrap();
             without_procfs();
             // Another thread than the first, with the same mask.
             super::super::on_another(without_procfs).is_some()
@@ -248,7 +248,7 @@ mod tests {
         drop(reader);
         let this = Thread::first().number();
         for sends in [0, 1, 2] {
-            let hold = Hold::start().unwrap();
+            let hold = SignalGuard::start().unwrap();
             match sends {
                 0 => {}
                 // SAFETY: takes an integer.

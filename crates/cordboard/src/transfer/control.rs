@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::errno::Errno;
-use crate::route::PathName;
-use crate::sys::Bell;
+use crate::request::DataPath;
+use crate::sys::EventFd;
 
 /// The handle by which another thread, or a signal handler, ends a transfer.
 ///
@@ -31,7 +31,7 @@ pub struct Control {
 struct Shared {
     cancelled: AtomicBool,
     /// `None`: whoever waits looks every so often.
-    wake: Option<Bell>,
+    wake: Option<EventFd>,
 }
 
 /// How often that is.
@@ -47,7 +47,7 @@ impl Control {
     /// `eventfd2(2)` are refused, or `write(2)` and `writev(2)`, or `read(2)` and
     /// `readv(2)`.
     pub fn new() -> Result<Control, Errno> {
-        Ok(Control::with(Some(Bell::distinct()?)))
+        Ok(Control::with(Some(EventFd::distinct()?)))
     }
 
     /// The same of one descriptor, for a program that closes none that it does
@@ -57,7 +57,7 @@ impl Control {
     /// Public for the command alone, and no part of the interface.
     #[doc(hidden)]
     pub fn of_one_descriptor() -> Result<Control, Errno> {
-        Ok(Control::with(Some(Bell::new()?)))
+        Ok(Control::with(Some(EventFd::new()?)))
     }
 
     /// The same without a descriptor, for when none is available: a transfer
@@ -67,7 +67,7 @@ impl Control {
         Control::with(None)
     }
 
-    fn with(wake: Option<Bell>) -> Control {
+    fn with(wake: Option<EventFd>) -> Control {
         Control {
             shared: Arc::new(Shared {
                 cancelled: AtomicBool::new(false),
@@ -119,7 +119,7 @@ impl Control {
 
     /// A transfer begins, on a thread with these descriptors.
     pub(crate) fn listen(&mut self) {
-        self.deaf = !self.shared.wake.as_ref().is_some_and(Bell::is_here);
+        self.deaf = !self.shared.wake.as_ref().is_some_and(EventFd::is_here);
     }
 
     pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -156,7 +156,7 @@ impl Control {
 #[non_exhaustive]
 pub struct Progress {
     /// Bytes taken from the source so far. Where blocks are carried in any order
-    /// ([`PathName::Direct`]), a block counts as read and as written once it and
+    /// ([`DataPath::Direct`]), a block counts as read and as written once it and
     /// all blocks before it are in the sink.
     pub read: u64,
     /// Bytes the sink accepted so far.
@@ -166,7 +166,7 @@ pub struct Progress {
     /// Writes that are on their way.
     pub pending_writes: u32,
     /// The path in use.
-    pub path: PathName,
+    pub path: DataPath,
     /// Since the start.
     pub elapsed: Duration,
 }

@@ -3,14 +3,14 @@
 use rustix::event::Timespec;
 use rustix::thread::nanosleep;
 
-use super::patience::SPELL;
+use super::spin::SPELL;
 use super::turn::{Course, Need, Next, Turn, What};
 use super::wait::{Awake, REST, Waiter};
 use super::{Outcome, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::route::{Declined, Why};
-use crate::sys::{Hold, file_size_limit, sigpipe_is_ignored};
+use crate::request::{Declined, Why};
+use crate::sys::{SignalGuard, file_size_limit, sigpipe_is_ignored};
 
 impl Transfer<'_> {
     /// Whether the thread may sleep inside system calls: nobody needs it back
@@ -56,7 +56,7 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
     let mut course = Course::begin(waiter.now());
     transfer.listen();
     let hold = if transfer.needs_hold() {
-        Hold::start()
+        SignalGuard::start()
     } else {
         None
     };
@@ -122,10 +122,10 @@ fn pause(
     waiter: &mut dyn Waiter,
     need: &Need,
 ) -> Result<Awake, Errno> {
-    if need.what == What::Side(Side::Sink) && transfer.patience.worth_it(&transfer.flow) {
+    if need.what == What::Side(Side::Sink) && transfer.spin.worth_it(&transfer.flow) {
         match waiter.watch(&need.interest(transfer), SPELL) {
             Ok(awake) => {
-                transfer.patience.learn(awake.ready);
+                transfer.spin.learn(awake.ready);
                 if awake != Awake::default() {
                     return Ok(awake);
                 }

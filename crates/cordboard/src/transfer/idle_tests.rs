@@ -12,9 +12,10 @@ use rustix::net::{
 
 use super::turn::LOOK;
 use super::wait::{Awake, Clock, Interest, Poll, Waiter};
-use super::{Ended, Request, Transfer, drive};
+use super::{Request, Transfer, drive};
 use crate::errno::Errno;
-use crate::{PathName, Side};
+use crate::report::Ended;
+use crate::{DataPath, Side};
 #[cfg(feature = "zstd")]
 use crate::{Stage, Stranded};
 use testkit::pattern::noise;
@@ -109,7 +110,7 @@ fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
     let report = &outcome.report;
     assert_eq!((report.ended, report.failed), (Ended::Idle, None));
     assert_eq!((report.read, report.stranded), (120_000, 0), "{report:?}");
-    assert_eq!(report.path, [PathName::ReadWrite]);
+    assert_eq!(report.path, [DataPath::ReadWrite]);
     assert!(parts > 2, "{parts}");
     assert_eq!(report.elapsed, LIMIT + parts * LIMIT * 3 / 4);
     drop(sink);
@@ -229,8 +230,8 @@ fn what_became_ready_while_the_process_was_stopped_is_moved() {
         assert_eq!(counts, (Ended::Idle, 2000, 2000, 0), "{report:?}");
         assert_eq!(report.elapsed, LIMIT * 4);
         let path = match testkit::needs::Need::Splice.is_met() {
-            true => PathName::Splice,
-            false => PathName::ReadWrite,
+            true => DataPath::Splice,
+            false => DataPath::ReadWrite,
         };
         assert_eq!(report.path, [path]);
         let mut got = vec![0; 2000];

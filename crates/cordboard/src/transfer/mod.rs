@@ -1,24 +1,15 @@
 //! One running splice: the paper's splice descriptor. All its state is in one
 //! value, so that whoever runs it needs nobody's context.
 
-mod adaptive;
-mod ahead;
 mod control;
 mod drive;
-mod durable;
 mod edges;
-mod ending;
-mod express;
-pub(crate) mod holes;
+mod fast_path;
 #[cfg(test)]
 mod idle_tests;
 mod own;
-mod patience;
-mod plan;
-mod refusal;
-mod refuse;
-mod report;
-mod request;
+mod settle;
+mod spin;
 mod stages;
 mod step;
 #[cfg(test)]
@@ -28,28 +19,24 @@ mod tests;
 mod threshold;
 mod turn;
 mod wait;
-mod watermarks;
+mod writeback;
 
-pub(crate) use adaptive::Adaptive;
 pub use control::{Control, Observer, Progress};
 pub(crate) use edges::fetch;
-pub(crate) use patience::SPELL;
-pub use plan::plan;
-pub use refusal::Refusal;
-pub use report::{Ended, Failure, Outcome, Report, Stranded};
-pub use request::{Direct, Request, Size, Sparse};
+pub(crate) use spin::SPELL;
 pub(crate) use step::Place;
 pub(crate) use turn::{Course, Need, Next, Turn, What};
 pub(crate) use wait::{Awake, Clock, Interest, Poll, Waiter};
-pub use watermarks::Watermarks;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::endpoint::resets::{self, Writer};
 use crate::endpoint::{Endpoint, Facts, Kind, is_pty_master};
 use crate::errno::Errno;
-use crate::path::{Cursor, Flow, Ready, Step};
-use crate::route::{Backend, Declined, PathName, Route};
+use crate::path::{Cursor, Flow, Preallocation, Ready, Step, holes};
+use crate::plan::{self, Decided, Route};
+use crate::report::{Failure, Outcome, Refusal, Report};
+use crate::request::{Backend, DataPath, Declined, Request, Size, Sparse};
 use crate::stage::Stages;
 use crate::sys::{duplicate, lend};
 
@@ -79,11 +66,11 @@ pub struct Transfer<'a> {
     route: Route,
     /// The next of the route to try.
     next: usize,
-    current: Option<(PathName, Box<dyn Step + Send>)>,
+    current: Option<(DataPath, Box<dyn Step + Send>)>,
     walk: Option<holes::Walk>,
-    ahead: Option<ahead::Ahead>,
-    pub(crate) patience: patience::Patience,
-    writeback: Option<durable::Writeback>,
+    preallocation: Option<Preallocation>,
+    pub(crate) spin: spin::Spin,
+    writeback: Option<writeback::Writeback>,
     pub(crate) place: Place,
     /// A step on an engine's reactor has waited inside the kernel.
     pub(crate) was_held_up: bool,
@@ -94,7 +81,7 @@ pub struct Transfer<'a> {
     /// What became of [`Step::quiesce`], once it was called.
     quiesced: Option<crate::path::Verdict>,
     /// The paths that carried something.
-    used: Vec<PathName>,
+    used: Vec<DataPath>,
     declined: Vec<Declined>,
     pub(crate) control: Option<Control>,
     observer: Option<Box<dyn Observer + Send + 'a>>,
@@ -144,8 +131,12 @@ impl<'a> Transfer<'a> {
         sink: BorrowedFd<'a>,
         request: Request,
     ) -> Result<Transfer<'a>, Refusal> {
-        let (mut source, mut sink) = refuse::probe(source, sink, &request)?;
-        let plan::Decided { route, known } = plan::decide(&mut source, &mut sink, &request)?;
+        let Decided {
+            source,
+            sink,
+            route,
+            known,
+        } = plan::decide(source, sink, &request)?;
         resets::begin(&source);
         resets::begin(&sink);
         let mut flow = flow(source, sink, &request);
@@ -157,19 +148,19 @@ impl<'a> Transfer<'a> {
         let end = sink.facts().size.filter(|_| sink.facts().append);
         let writeback = match end.or(flow.sink_offset()) {
             Some(start) if request.sync && sink.kind() == Kind::File => {
-                Some(durable::Writeback::from(start))
+                Some(writeback::Writeback::from(start))
             }
             _ => None,
         };
-        let ahead = match known {
+        let preallocation = match known {
             // Holes are not to be filled.
-            Some(known) if !keeps_holes && !flow.seek_zeros => ahead::Ahead::new(&flow, known),
+            Some(known) if !keeps_holes && !flow.seek_zeros => Preallocation::new(&flow, known),
             _ => None,
         };
         Ok(Transfer {
             flow,
-            ahead,
-            patience: patience::Patience::default(),
+            preallocation,
+            spin: spin::Spin::default(),
             writeback,
             place: Place::Anywhere,
             was_held_up: false,
@@ -382,8 +373,8 @@ pub fn splice(
 ) -> Result<Report, Failure> {
     let (source, sink, size) = (source.as_fd(), sink.as_fd(), size.into());
     let first = match size {
-        Size::Bytes(size) => express::express(source, sink, size),
-        Size::Eof => express::Express::default(),
+        Size::Bytes(size) => fast_path::fast_path(source, sink, size),
+        Size::Eof => fast_path::FastPath::default(),
     };
     let size = match size {
         Size::Bytes(size) if first.moved == size && size > 0 => return Ok(first.report()),

@@ -3,13 +3,14 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use super::Transfer;
 use super::turn::{Need, Turn, What};
-use super::{Ended, Transfer};
 use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::{self, Verdict};
-use crate::route::{Declined, PathName, Why};
+use crate::report::Ended;
+use crate::request::{DataPath, Declined, Why};
 
 /// The thread that takes a transfer's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ struct NotHere;
 const DOUBTS: u32 = 232;
 
 /// Adds a path to those that were used, if it has moved anything.
-pub(super) fn note_use(used: &mut Vec<PathName>, name: PathName, moved: bool) {
+pub(super) fn note_use(used: &mut Vec<DataPath>, name: DataPath, moved: bool) {
     if moved && !used.contains(&name) {
         used.push(name);
     }
@@ -67,8 +68,8 @@ impl Transfer<'_> {
                 return self.out_of_paths();
             };
             let before = self.flow.read;
-            if !matches!(name, PathName::Clone | PathName::Direct)
-                && let Some(ahead) = &mut self.ahead
+            if !matches!(name, DataPath::Clone | DataPath::Direct)
+                && let Some(ahead) = &mut self.preallocation
             {
                 ahead.advance(&self.flow);
             }
@@ -124,7 +125,7 @@ impl Transfer<'_> {
         }
     }
 
-    fn end(&mut self, name: PathName) -> Turn {
+    fn end(&mut self, name: DataPath) -> Turn {
         match resets::end_of(&self.flow.source) {
             End::Clean => {}
             End::Died(errno) => return Turn::Failed(Some(Side::Source), Some(errno)),
@@ -179,12 +180,12 @@ impl Transfer<'_> {
         };
         // A clone keeps holes by itself, and wants the file whole.
         let clone_next = self.current.is_none()
-            && (self.route.choices.get(self.next)).is_some_and(|c| c.path == PathName::Clone);
-        if clone_next || matches!(self.current, Some((PathName::Clone, _))) {
+            && (self.route.choices.get(self.next)).is_some_and(|c| c.path == DataPath::Clone);
+        if clone_next || matches!(self.current, Some((DataPath::Clone, _))) {
             return Ok(());
         }
         // Direct blocks begin anywhere in what the sink has.
-        let by_write = !matches!(self.current, None | Some((PathName::Direct, _)));
+        let by_write = !matches!(self.current, None | Some((DataPath::Direct, _)));
         walk.advance(&mut self.flow, by_write)
     }
 
@@ -208,7 +209,7 @@ impl Transfer<'_> {
     }
 
     /// The path at work; starts the next one of the route if there is none.
-    fn current_path(&mut self) -> Result<Option<PathName>, NotHere> {
+    fn current_path(&mut self) -> Result<Option<DataPath>, NotHere> {
         loop {
             if let Some((name, _)) = &self.current {
                 return Ok(Some(*name));
@@ -231,7 +232,7 @@ impl Transfer<'_> {
         }
     }
 
-    fn hand_over(&mut self, name: PathName, why: Why) {
+    fn hand_over(&mut self, name: DataPath, why: Why) {
         debug_assert!(!self.holds(), "{name} declined with something in hand");
         if let Some((_, mut path)) = self.current.take() {
             path.finish(&mut self.flow);
@@ -257,15 +258,15 @@ impl Transfer<'_> {
     }
 
     /// The side without room, where no path is left whose write would tell.
-    fn without_room(&self, path: PathName, errno: Errno) -> Option<Side> {
+    fn without_room(&self, path: DataPath, errno: Errno) -> Option<Side> {
         let source = self.flow.source.facts();
         let in_memory = source.filesystem.is_none_or(|fs| fs.is_in_memory());
         let takes_room = in_memory && source.may_have_holes();
         match path {
             _ if !path::needs_room(errno) => None,
             // It declines for the source alone.
-            PathName::Splice => Some(Side::Source),
-            PathName::Sendfile | PathName::CopyFileRange if !takes_room => Some(Side::Sink),
+            DataPath::Splice => Some(Side::Source),
+            DataPath::Sendfile | DataPath::CopyFileRange if !takes_room => Some(Side::Sink),
             _ => None,
         }
     }
@@ -298,7 +299,7 @@ impl Transfer<'_> {
         if need.interest(self).doubted != [false; 2] {
             return false;
         }
-        let spliced = matches!(self.current, Some((PathName::Splice, _)));
+        let spliced = matches!(self.current, Some((DataPath::Splice, _)));
         ready.never_waits || (end.kind().is_pipe() && spliced)
     }
 
@@ -308,7 +309,7 @@ impl Transfer<'_> {
     }
 
     /// The path at work, or the one it begins with.
-    pub(crate) fn path(&self) -> PathName {
+    pub(crate) fn path(&self) -> DataPath {
         (self.current.as_ref()).map_or(self.route.choices[0].path, |(name, _)| *name)
     }
 }

@@ -4,9 +4,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::wait::{Awake, Clock, Interest, Waiter};
-use super::{Ended, Report, Request, Transfer, Turn};
+use super::{Report, Request, Transfer, Turn};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::report::Ended;
 
 /// A minute passes whenever it is asked.
 #[derive(Default)]

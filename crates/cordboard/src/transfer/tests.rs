@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::wait::{Awake, Clock, Interest, Waiter};
-use super::{Ended, Observer, Progress, Request, Transfer, Turn, drive};
+use super::{Observer, Progress, Request, Transfer, Turn, drive};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::report::Ended;
 
 /// Says of everything that it is ready, or of nothing.
 struct Fake {
@@ -288,7 +289,7 @@ fn what_is_let_go_of_closes_nothing_of_others() {
         let request = Request {
             source_offset: Some(0),
             sink_offset: Some(0),
-            switches: Some(crate::Switches::only(&[crate::PathName::ReadWrite])),
+            switches: Some(crate::Switches::only(&[crate::DataPath::ReadWrite])),
             ..Request::default()
         };
         let copies = [&source, &sink].map(|file| file.try_clone().unwrap().into());
@@ -348,7 +349,7 @@ fn what_was_opened_again_is_looked_at_before_it_is_closed() {
         let request = Request {
             source_offset: Some(0),
             sink_offset: Some(0),
-            switches: Some(crate::Switches::only(&[crate::PathName::ReadWrite])),
+            switches: Some(crate::Switches::only(&[crate::DataPath::ReadWrite])),
             ..Request::default()
         };
         let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();

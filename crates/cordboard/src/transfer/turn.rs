@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::threshold::Threshold;
 use super::wait::{Awake, Clock, Interest, REST, Waiter};
-use super::{Control, Ended, Progress, Transfer};
+use super::{Control, Progress, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe;
-use crate::route::PathName;
+use crate::report::Ended;
+use crate::request::DataPath;
 
 /// A step as the transfer's runner sees it: hand-overs between paths are over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -372,7 +373,7 @@ impl Transfer<'_> {
         if !open {
             self.flow.readiness(side).doubted |= !awake.unclear;
             // All other calls on sockets have a flag against waiting, and tell.
-            let spliced = matches!(self.current, Some((PathName::Splice, _)));
+            let spliced = matches!(self.current, Some((DataPath::Splice, _)));
             if side == Side::Source && spliced && !self.flow.source_ready.never_waits {
                 open = self.flow.answers()?;
             }

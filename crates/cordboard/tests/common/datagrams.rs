@@ -5,13 +5,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use cordboard::PathName;
-use cordboard::PathName::{Datagram, ReadWrite};
+use cordboard::DataPath;
+use cordboard::DataPath::{Datagram, ReadWrite};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 
-pub const BOTH: [PathName; 2] = [Datagram, ReadWrite];
+pub const BOTH: [DataPath; 2] = [Datagram, ReadWrite];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {

@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use cordboard::{
-    Control, Observer, Outcome, PathName, Progress, Report, Request, Stranded, Switches, Transfer,
+    Control, DataPath, Observer, Outcome, Progress, Report, Request, Stranded, Switches, Transfer,
 };
 
 /// Bytes of which no two pages are alike.
@@ -69,7 +69,7 @@ pub fn has_rings() -> bool {
 }
 
 /// A request that leaves these paths only.
-pub fn only(paths: &[PathName]) -> Request {
+pub fn only(paths: &[DataPath]) -> Request {
     Request {
         switches: Some(Switches::only(paths)),
         ..Request::default()
@@ -78,7 +78,7 @@ pub fn only(paths: &[PathName]) -> Request {
 
 /// Any path, whatever the environment says.
 pub fn any() -> Request {
-    only(PathName::ALL)
+    only(DataPath::ALL)
 }
 
 pub fn run(source: impl AsFd, sink: impl AsFd, request: Request) -> Outcome {
@@ -354,16 +354,16 @@ pub const BOUNDARIES: [usize; 11] = [
 
 /// Every path from this kind of source to a sink of the given kind that can be
 /// forced here.
-pub fn paths(from: From, to_file: bool, to_pipe: bool) -> Vec<PathName> {
+pub fn paths(from: From, to_file: bool, to_pipe: bool) -> Vec<DataPath> {
     forcible(match (from, to_file, to_pipe) {
         (From::File, true, _) => &[
-            PathName::CopyFileRange,
-            PathName::Sendfile,
-            PathName::Splice,
-            PathName::ReadWrite,
+            DataPath::CopyFileRange,
+            DataPath::Sendfile,
+            DataPath::Splice,
+            DataPath::ReadWrite,
         ],
-        (From::File, false, false) => &[PathName::Sendfile, PathName::Splice, PathName::ReadWrite],
-        _ => &[PathName::Splice, PathName::ReadWrite],
+        (From::File, false, false) => &[DataPath::Sendfile, DataPath::Splice, DataPath::ReadWrite],
+        _ => &[DataPath::Splice, DataPath::ReadWrite],
     })
 }
 

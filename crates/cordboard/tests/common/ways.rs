@@ -1,34 +1,34 @@
 //! Paths whose system call this kernel, or a filter, does not let anybody make.
 
-use cordboard::{PathName, Request};
+use cordboard::{DataPath, Request};
 use testkit::needs::{self, Need};
 
 /// The call that a path cannot do without.
-fn need(path: PathName) -> Option<Need> {
+fn need(path: DataPath) -> Option<Need> {
     match path {
-        PathName::Splice => Some(Need::Splice),
-        PathName::Sendfile => Some(Need::Sendfile),
-        PathName::CopyFileRange => Some(Need::CopyFileRange),
+        DataPath::Splice => Some(Need::Splice),
+        DataPath::Sendfile => Some(Need::Sendfile),
+        DataPath::CopyFileRange => Some(Need::CopyFileRange),
         _ => None,
     }
 }
 
 /// Whether it can be taken here.
-pub fn is_open(path: PathName) -> bool {
+pub fn is_open(path: DataPath) -> bool {
     need(path).is_none_or(Need::is_met)
 }
 
 /// Those of the paths that a test can force here. The others are reported as
 /// skipped.
-pub fn forcible(paths: &[PathName]) -> Vec<PathName> {
-    let open = |path: &PathName| {
+pub fn forcible(paths: &[DataPath]) -> Vec<DataPath> {
+    let open = |path: &DataPath| {
         need(*path).is_none_or(|need| !needs::missing(&format!("{}: {path}", test()), &[need]))
     };
     paths.iter().copied().filter(open).collect()
 }
 
 /// Requests for any path, and for each of these alone that can be forced here.
-pub fn any_and_each(paths: &[PathName]) -> Vec<Request> {
+pub fn any_and_each(paths: &[DataPath]) -> Vec<Request> {
     let each = forcible(paths);
     let each = each.iter().map(|path| super::only(&[*path]));
     std::iter::once(super::any()).chain(each).collect()
@@ -36,7 +36,7 @@ pub fn any_and_each(paths: &[PathName]) -> Vec<Request> {
 
 /// The report's path if all of these suit, the best first: the first that is
 /// not refused. To be asserted where the fallback is the point.
-pub fn carried_by(paths: &[PathName]) -> [PathName; 1] {
+pub fn carried_by(paths: &[DataPath]) -> [DataPath; 1] {
     [paths.iter().copied().find(|path| is_open(*path)).unwrap()]
 }
 

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use cordboard::PathName::{Datagram, ReadWrite};
+use cordboard::DataPath::{Datagram, ReadWrite};
 use cordboard::{Ended, Errno, Report, Request};
 use testkit::refuse::{apart, refuse, refuse_where};
 

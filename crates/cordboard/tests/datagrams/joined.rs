@@ -32,7 +32,7 @@ fn what_cannot_come_apart_is_not_sent_as_one() {
                 put(&a, &data);
                 let request = || Request {
                     idle: idle(),
-                    ..only(&[path, cordboard::PathName::ReadWrite])
+                    ..only(&[path, cordboard::DataPath::ReadWrite])
                 };
                 let file = tempfile::tempfile().unwrap();
                 let [datagrams, stream] = apart(|| {
@@ -83,7 +83,7 @@ fn what_was_joined_is_as_many_packets() {
         let (out, sink) = pipe_with(flags).unwrap();
         let request = Request {
             idle: idle(),
-            ..only(&[cordboard::PathName::ReadWrite])
+            ..only(&[cordboard::DataPath::ReadWrite])
         };
         let report = apart(|| {
             if refused {

@@ -40,7 +40,7 @@ fn a_file_that_polls_for_something_else_is_read_at_once() {
         let mut text = vec![0; 1 << 16];
         let length = rustix::io::pread(&source, &mut text, 0).unwrap();
         text.truncate(length);
-        for request in any_and_each(&[cordboard::PathName::ReadWrite]) {
+        for request in any_and_each(&[cordboard::DataPath::ReadWrite]) {
             for how in 0..4 {
                 rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
                 let (end, sink) = std::io::pipe().unwrap();

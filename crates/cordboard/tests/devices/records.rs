@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use crate::common::{any, content, file_with, meanwhile, position, run, watchdog};
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Errno, Request, Side, Size, Transfer};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::inotify;

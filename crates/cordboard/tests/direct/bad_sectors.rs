@@ -10,7 +10,7 @@ use std::path::Path;
 use super::direct;
 use crate::common::mount::{Loop, Mount};
 use crate::common::{self, MIB, file_with, pattern, position, run, watchdog};
-use cordboard::PathName::Direct;
+use cordboard::DataPath::Direct;
 use cordboard::{Ended, Errno, Observer, Progress, Request, Side, Transfer};
 use rustix::fs::FallocateFlags;
 
@@ -220,7 +220,7 @@ impl Observer for &mut Ends<'_> {
 /// failure by each path.
 #[test]
 fn a_source_whose_file_system_has_shut_down_is_named() {
-    use cordboard::PathName::{ReadWrite, Sendfile, Splice};
+    use cordboard::DataPath::{ReadWrite, Sendfile, Splice};
     let _dog = watchdog("a_source_whose_file_system_has_shut_down_is_named");
     let data = pattern(24 * MIB);
     for (path, early) in [

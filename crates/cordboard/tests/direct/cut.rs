@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{CancelAt, direct};
 use crate::common::mount::Loop;
 use crate::common::{self, file_with, pattern, position, watchdog};
-use cordboard::PathName::Direct;
+use cordboard::DataPath::Direct;
 use cordboard::{Control, Ended, Errno, Observer, Progress, Report, Request, Side, Transfer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use super::{CancelAt, audit, direct, whole};
 use crate::common::mount::Mount;
 use crate::common::{self, MIB, file_with, meanwhile, pattern, run, watchdog};
-use cordboard::PathName::{Direct, ReadWrite};
+use cordboard::DataPath::{Direct, ReadWrite};
 use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Switches, Transfer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

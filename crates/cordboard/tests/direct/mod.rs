@@ -16,7 +16,7 @@ mod released;
 use std::fs::File;
 
 use crate::common::{content, only, position, run};
-use cordboard::PathName::Direct;
+use cordboard::DataPath::Direct;
 use cordboard::{Control, Observer, Progress, Report, Request};
 
 /// Cancels as soon as so many bytes are written.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::direct;
 use crate::common::{self, MIB, content, file_with, pattern, watchdog};
-use cordboard::PathName::Direct;
+use cordboard::DataPath::Direct;
 use cordboard::{Engine, Observer, Progress, Transfer};
 use testkit::locked::threads;
 

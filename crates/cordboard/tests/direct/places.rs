@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use super::{audit, direct, whole};
 use crate::common::mount::Mount;
 use crate::common::{MIB, any, content, file_with, pattern, position, run, watchdog};
-use cordboard::PathName::Direct;
+use cordboard::DataPath::Direct;
 use cordboard::{Ended, Endpoint, Request, Size, Sparse, Transfer};
 use rustix::fs::OFlags;
 use testkit::needs::Need;
@@ -98,7 +98,7 @@ fn offsets_of_block_devices_decide() {
                 ..any()
             };
             let ends = [source, sink].map(|end| Endpoint::probe(end.as_fd()).unwrap());
-            let planned = cordboard::transfer::plan(&ends[0], &ends[1], &request).unwrap();
+            let planned = cordboard::plan::plan(&ends[0], &ends[1], &request).unwrap();
             let what = format!("{from} to {to}");
             let first = planned.choices[0].path;
             assert_eq!(first == Direct, alike, "{what}: {planned:?}");
@@ -142,7 +142,7 @@ fn what_is_cached_elsewhere_on_a_device_does_not_count() {
             sync: true,
             ..any()
         };
-        let planned = cordboard::transfer::plan(&ends[0], &ends[1], &request).unwrap();
+        let planned = cordboard::plan::plan(&ends[0], &ends[1], &request).unwrap();
         let transfer = Transfer::new(disk.as_fd(), sink.as_fd(), request).unwrap();
         for route in [&planned, transfer.route()] {
             let direct = route.choices.iter().any(|choice| choice.path == Direct);

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use super::{CancelAt, direct};
 use crate::common::{content, file_with, pattern, position, watchdog};
-use cordboard::{Control, Direct, Ended, PathName, Request, Size, Switches, Transfer, Watermarks};
+use cordboard::{Control, DataPath, Direct, Ended, Request, Size, Switches, Transfer, Watermarks};
 use proptest::prelude::*;
 
 /// The most bytes of the source.
@@ -58,7 +58,7 @@ fn request(piece: &Piece) -> Request {
             burst,
         }),
         direct: Direct::Always,
-        switches: Some(Switches::only(&[PathName::Direct, PathName::ReadWrite])),
+        switches: Some(Switches::only(&[DataPath::Direct, DataPath::ReadWrite])),
         ..direct()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{direct, whole};
 use crate::common::{self, MIB, any, content, file_with, pattern, position, run, watchdog};
-use cordboard::PathName::{Direct, ReadWrite};
+use cordboard::DataPath::{Direct, ReadWrite};
 use cordboard::{Ended, Report, Request, Switches};
 use testkit::needs::Need;
 

@@ -3,7 +3,7 @@
 
 use super::{audit, direct};
 use crate::common::{MIB, content, file_with, only, pattern, run, watchdog};
-use cordboard::PathName::{Direct, ReadWrite};
+use cordboard::DataPath::{Direct, ReadWrite};
 use cordboard::{Ended, Report, Request};
 use testkit::midst::refusing;
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::{CancelAt, direct};
 use crate::common::mount::Mount;
 use crate::common::{self, MIB, file_with, meanwhile, pattern, watchdog};
-use cordboard::PathName::{Direct, ReadWrite};
+use cordboard::DataPath::{Direct, ReadWrite};
 use cordboard::{Control, Ended, Request, Switches, Transfer, start};
 
 /// A program of `MIB * 2` bytes and a bit: a script whose rest is never read.

@@ -6,7 +6,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use cordboard::{Ended, Engine, PathName, Request, Running, Stranded, Transfer, start};
+use cordboard::{DataPath, Ended, Engine, Request, Running, Stranded, Transfer, start};
 use testkit::child::{Heir, in_a_child};
 use testkit::needs::Need;
 
@@ -27,7 +27,7 @@ fn what_is_handed_back_ends_beside_a_child() {
     sink.set_nonblocking(true).unwrap();
     let data = pattern(10_000);
     feed.write_all(&data).unwrap();
-    let running = start(&source, &sink, only(&[PathName::Splice])).unwrap();
+    let running = start(&source, &sink, only(&[DataPath::Splice])).unwrap();
     while running.status().read < data.len() as u64 {
         std::thread::yield_now();
     }
@@ -36,7 +36,7 @@ fn what_is_handed_back_ends_beside_a_child() {
     let outcome = running.wait();
     let report = &outcome.report;
     assert_eq!(report.ended, Ended::Cancelled, "{report:?}");
-    assert_eq!(report.path, [PathName::Splice]);
+    assert_eq!(report.path, [DataPath::Splice]);
     assert_eq!([report.written, report.stranded], [0, 10_000]);
     let Some(Stranded::Pipe(pipe)) = outcome.stranded else {
         panic!("{:?}", outcome.stranded);

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-use cordboard::PathName::{self, Direct, ReadWrite, Splice};
+use cordboard::DataPath::{self, Direct, ReadWrite, Splice};
 use cordboard::{Control, Observer, Progress, Request, Transfer, start};
 use testkit::needs::Need;
 
@@ -59,7 +59,7 @@ impl Observer for Sees {
 }
 
 /// A transfer on this thread, and what had one of the numbers by then.
-fn seen(source: &OwnedFd, sink: &OwnedFd, request: Request) -> (Vec<PathName>, Sees) {
+fn seen(source: &OwnedFd, sink: &OwnedFd, request: Request) -> (Vec<DataPath>, Sees) {
     let mut sees = Sees(Vec::new());
     let report = Transfer::new(source.as_fd(), sink.as_fd(), request)
         .unwrap()

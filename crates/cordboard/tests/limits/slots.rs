@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Ended, Report};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with, tee};
 use testkit::needs::Need;

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Ended, Report, Request, Size, start};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::pipe;
@@ -159,7 +159,7 @@ fn an_inspection_that_is_refused() {
 }
 
 /// What carries packets to a stream.
-fn carried(pair: bool) -> Vec<cordboard::PathName> {
+fn carried(pair: bool) -> Vec<cordboard::DataPath> {
     match pair {
         true => common::carried_by(&[Splice, ReadWrite]).to_vec(),
         false => vec![ReadWrite],

@@ -1,6 +1,6 @@
 //! One pair, one size, run once.
 
-use cordboard::{Ended, PathName, Request, Side, Size, Stranded, Switches, Transfer};
+use cordboard::{DataPath, Ended, Request, Side, Size, Stranded, Switches, Transfer};
 use std::fmt;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,7 +38,7 @@ pub struct Run {
     pub ended: Option<Ended>,
     /// Refused before anything was tried, in words.
     pub refused: Option<String>,
-    pub path: Vec<PathName>,
+    pub path: Vec<DataPath>,
     /// How the source was asked.
     pub ask: Ask,
     /// What should have come out of it.

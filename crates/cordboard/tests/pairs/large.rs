@@ -1,7 +1,7 @@
 //! Past 2 GiB, where counts stop fitting in 31 bits: a sparse file with
 //! islands of data at the places that matter.
 
-use cordboard::{Ended, PathName, Report, Request, Switches, Transfer};
+use cordboard::{DataPath, Ended, Report, Request, Switches, Transfer};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use testkit::{pattern, watchdog};
@@ -91,7 +91,7 @@ fn carry(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, switches: Switches) -> Re
 /// Down the route: all paths, then without the one that was taken.
 fn by_every_path(name: &str, mut one: impl FnMut(Switches) -> Report) {
     let mut switches = Switches::all();
-    while switches.allows(PathName::ReadWrite) {
+    while switches.allows(DataPath::ReadWrite) {
         let _watched = watchdog::watch(format!("2 GiB, {name}, {switches:?}"));
         let report = one(switches);
         println!("{name}: {:?}", report.path);

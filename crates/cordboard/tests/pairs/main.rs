@@ -8,7 +8,7 @@ mod rules;
 mod table;
 
 use cell::{Cell, by_library, by_model};
-use cordboard::{PathName, Switches};
+use cordboard::{DataPath, Switches};
 use testkit::{SinkKind, SourceKind, matrix, skip, watchdog};
 
 /// Runs one cell by both and gives what is wrong with the library's result.
@@ -75,7 +75,7 @@ fn every_path(source: SourceKind) {
         let _watched = watchdog::watch(cell.to_string());
         let model = by_model(&cell);
         let mut switches = Switches::all();
-        while switches.allows(PathName::ReadWrite) {
+        while switches.allows(DataPath::ReadWrite) {
             let library = by_library(&cell, switches);
             if let Err(wrong) = rules::check(&cell, &model, &library) {
                 found.push(format!("{cell}: {wrong} under {switches:?}: {library}"));
@@ -90,7 +90,7 @@ fn every_path(source: SourceKind) {
             }
             switches = switches.without(*last);
         }
-        for path in PathName::ALL.iter().copied() {
+        for path in DataPath::ALL.iter().copied() {
             let library = by_library(&cell, Switches::only(&[path]));
             if let Err(wrong) = rules::check_forced(path, &library) {
                 found.push(format!("{cell}: {wrong} with {path} forced: {library}"));

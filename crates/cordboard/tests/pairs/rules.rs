@@ -1,7 +1,7 @@
 //! What a right result is.
 
 use crate::cell::{Cell, Run};
-use cordboard::{Ended, PathName, Side};
+use cordboard::{DataPath, Ended, Side};
 use testkit::{Ask, SinkKind};
 
 type Verdict = Result<(), String>;
@@ -25,7 +25,7 @@ pub fn check(cell: &Cell, model: &Run, library: &Run) -> Verdict {
 
 /// A path alone may refuse a pair, or be unable to carry it; it must not lose
 /// anything, and nothing else may carry for it.
-pub fn check_forced(path: PathName, library: &Run) -> Verdict {
+pub fn check_forced(path: DataPath, library: &Run) -> Verdict {
     account(library)?;
     ensure(library.path.iter().all(|taken| *taken == path), || {
         format!("{:?} was taken", library.path)

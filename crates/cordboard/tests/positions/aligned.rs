@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use cordboard::PathName::ReadWrite;
+use cordboard::DataPath::ReadWrite;
 use testkit::{midst, skip};
 
 use super::{bytes_of, counts, moved};

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use cordboard::PathName::{CopyFileRange, Direct, Sendfile, Splice};
+use cordboard::DataPath::{CopyFileRange, Direct, Sendfile, Splice};
 use cordboard::{Ended, Request};
 use testkit::needs::{Need, missing};
 use testkit::{midst, skip};

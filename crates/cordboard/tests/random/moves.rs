@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cordboard::{
-    Control, Ended, Engine, Observer, Outcome, PathName, Progress, Request, Running, Size,
+    Control, DataPath, Ended, Engine, Observer, Outcome, Progress, Request, Running, Size,
     Switches, Transfer,
 };
 use fastrand::Rng;
@@ -83,9 +83,9 @@ pub struct Move {
 }
 
 fn request(rng: &mut Rng, whole: u64, to_a_file: bool) -> Request {
-    let mut paths: Vec<PathName> = PathName::ALL.to_vec();
+    let mut paths: Vec<DataPath> = DataPath::ALL.to_vec();
     if rng.u8(..) < 128 {
-        paths.retain(|path| *path == PathName::ReadWrite || rng.bool());
+        paths.retain(|path| *path == DataPath::ReadWrite || rng.bool());
     }
     // Small blocks of much would take for ever.
     let least = (whole / 2000).max(1) as usize;
@@ -114,7 +114,7 @@ impl Move {
             // Less than a whole message would be left in the source.
             Ask::Eof if from == SourceKind::UnixSeqpacket => (Size::Eof, there),
             // Or of a packet, which `splice(2)` alone takes a part of.
-            Ask::Eof if from == SourceKind::PacketPipe && !is_open(PathName::Splice) => {
+            Ask::Eof if from == SourceKind::PacketPipe && !is_open(DataPath::Splice) => {
                 (Size::Eof, there)
             }
             Ask::Eof if rng.u8(..) < 64 => {

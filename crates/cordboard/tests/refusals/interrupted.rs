@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 
 use crate::common::{From, Source, content, only, pattern, piped, run, watchdog};
-use cordboard::{Direct, Ended, PathName, Request};
+use cordboard::{DataPath, Direct, Ended, Request};
 use testkit::midst::refusing;
 
 /// What moves, measures, makes room or ends; not what waits, which a signal is
@@ -90,16 +90,16 @@ fn moved(
 fn a_signal_between_two_calls_ends_no_transfer() {
     let _dog = watchdog("a_signal_between_two_calls_ends_no_transfer");
     for from in [From::File, From::Pipe, From::Unix, From::Tcp] {
-        for path in PathName::ALL {
+        for path in DataPath::ALL {
             for to_a_file in [true, false] {
                 let request = Request {
-                    direct: if *path == PathName::Direct {
+                    direct: if *path == DataPath::Direct {
                         Direct::Always
                     } else {
                         Direct::Never
                     },
                     sync: to_a_file,
-                    ..only(&[*path, PathName::ReadWrite])
+                    ..only(&[*path, DataPath::ReadWrite])
                 };
                 for first in 0..3 {
                     moved(from, to_a_file, &request, (CALLS, libc::EINTR), [3, first]);
@@ -115,15 +115,15 @@ fn a_signal_between_two_calls_ends_no_transfer() {
 fn a_position_that_is_refused_now_and_then_loses_nothing() {
     let _dog = watchdog("a_position_that_is_refused_now_and_then_loses_nothing");
     for path in [
-        PathName::CopyFileRange,
-        PathName::Sendfile,
-        PathName::Splice,
+        DataPath::CopyFileRange,
+        DataPath::Sendfile,
+        DataPath::Splice,
     ] {
         for to_a_file in [true, false] {
             for of in 2..5 {
                 for first in 0..of {
                     let calls: (&[_], _) = (&[libc::SYS_lseek], libc::EPERM);
-                    let request = only(&[path, PathName::ReadWrite]);
+                    let request = only(&[path, DataPath::ReadWrite]);
                     moved(From::File, to_a_file, &request, calls, [of, first]);
                 }
             }
@@ -152,7 +152,7 @@ fn a_signal_while_holes_are_made() {
     sink.set_len(0).unwrap();
     sink.write_all_at(&vec![1; 2 * HOLE as usize], 0).unwrap();
     let mut report = None;
-    let request = only(&[PathName::ReadWrite]);
+    let request = only(&[DataPath::ReadWrite]);
     let body = || report = Some(run(&source, &sink, request).report);
     let counted = refusing(&[libc::SYS_fallocate], body, |count| {
         (count % 2 == 0).then_some(libc::EINTR)

@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Ended, Errno, Report, Side};
 use testkit::midst::refusing;
 use testkit::needs::Need;

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use cordboard::{Ended, PathName, Report, Request, Size, Transfer};
+use cordboard::{DataPath, Ended, Report, Request, Size, Transfer};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe, pipe_with};
 use testkit::refuse::{FCNTL, POLL, PPOLL, apart, refuse};
@@ -151,7 +151,7 @@ struct Case {
     to: To,
     size: usize,
     block: Option<usize>,
-    paths: &'static [PathName],
+    paths: &'static [DataPath],
     source: OwnedFd,
     /// Keeps the source open: datagrams have no end.
     open: Option<OwnedFd>,
@@ -224,7 +224,7 @@ fn cases(from: From, data: &[u8]) -> Vec<Case> {
     let mut all = Vec::new();
     for to in [To::Pipe, To::Packets, To::Seqpacket, To::Stream, To::File] {
         for (size, block) in SIZES {
-            for paths in [PathName::ALL, &[PathName::ReadWrite]] {
+            for paths in [DataPath::ALL, &[DataPath::ReadWrite]] {
                 let ((source, open), (sink, reader)) = (source(from, data), sink(to));
                 all.push(Case {
                     from,

@@ -8,7 +8,7 @@ use super::*;
 fn direct() -> Request {
     Request {
         direct: cordboard::Direct::Always,
-        ..only(&[PathName::Direct])
+        ..only(&[DataPath::Direct])
     }
 }
 
@@ -18,7 +18,7 @@ fn direct() -> Request {
 #[test]
 fn a_ring_that_takes_nothing_on() {
     let _dog = watchdog("a_ring_that_takes_nothing_on");
-    let paths = [PathName::Direct, PathName::ReadWrite];
+    let paths = [DataPath::Direct, DataPath::ReadWrite];
     let request = Request {
         direct: cordboard::Direct::Always,
         ..only(&paths)
@@ -61,7 +61,7 @@ fn a_ring_that_may_not_be_entered() {
         assert!(testkit::child::in_a_child(|| {
             let calls = [libc::SYS_io_uring_enter];
             let report = into_a_file(From::File, request.clone(), &calls, errno);
-            report.path == [PathName::Direct]
+            report.path == [DataPath::Direct]
         }));
     }
 }
@@ -101,7 +101,7 @@ fn threads_that_another_transfer_has_started() {
                 let transfer = Transfer::owning(from, to, request.clone()).unwrap();
                 engine.start(transfer).unwrap().wait().report
             });
-            report.path == [PathName::Direct] && content(&sink) == data
+            report.path == [DataPath::Direct] && content(&sink) == data
         }));
     }
 }
@@ -125,7 +125,7 @@ fn rings_that_one_thread_is_refused() {
     for errno in [Errno::EPERM, Errno::EACCES] {
         for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
             let report = into_a_file(From::File, request.clone(), &[call], errno);
-            assert_eq!(report.path, [PathName::Direct], "by threads: {report:?}");
+            assert_eq!(report.path, [DataPath::Direct], "by threads: {report:?}");
             let (source, sink) = (
                 common::file_with(&pattern(SIZE)),
                 tempfile::tempfile().unwrap(),
@@ -135,7 +135,7 @@ fn rings_that_one_thread_is_refused() {
             let transfer = Transfer::owning(from, to, request.clone()).unwrap();
             let report = engine.start(transfer).unwrap().wait().report;
             // By a ring, or not at all.
-            assert_eq!(report.path, [PathName::Direct], "{errno}: {report:?}");
+            assert_eq!(report.path, [DataPath::Direct], "{errno}: {report:?}");
             assert!(content(&sink) == pattern(SIZE), "{errno}: {report:?}");
         }
     }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use super::{SIZE, declined, refuse};
 use crate::common::{self, From, Source, content, only, pattern, run, watchdog};
-use cordboard::{Ended, Errno, PathName, Report, Request, Side, Transfer};
+use cordboard::{DataPath, Ended, Errno, Report, Request, Side, Transfer};
 use testkit::refuse::apart;
 
 /// Where reading a hole by pages takes room or memory (tmpfs before Linux 5.18),
@@ -18,7 +18,7 @@ const ROOM: [Errno; 4] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG, Errno::ENO
 fn a_source_that_finds_no_room() {
     use std::os::fd::AsRawFd;
     let _dog = watchdog("a_source_that_finds_no_room");
-    use PathName::{CopyFileRange, ReadWrite, Sendfile, Splice};
+    use DataPath::{CopyFileRange, ReadWrite, Sendfile, Splice};
     let file_to_file = [
         (CopyFileRange, Sendfile, libc::SYS_copy_file_range, 0),
         (Sendfile, Splice, libc::SYS_sendfile, 1),
@@ -71,7 +71,7 @@ fn errnos() -> impl Iterator<Item = (Errno, bool)> {
 fn in_blocks(
     source: impl AsFd + Sync,
     sink: impl AsFd + Sync,
-    paths: [PathName; 2],
+    paths: [DataPath; 2],
     late: bool,
     refuse: impl Fn() + Sync,
 ) -> Report {
@@ -94,7 +94,7 @@ fn in_blocks(
 }
 
 /// The second path carries what the first did not, up to the end.
-fn passed_on(report: &Report, paths: [PathName; 2], errno: Errno, late: bool) {
+fn passed_on(report: &Report, paths: [DataPath; 2], errno: Errno, late: bool) {
     assert_eq!(
         (report.ended, report.failed),
         (Ended::Eof, None),
@@ -116,7 +116,7 @@ fn a_sink_that_finds_no_room_for_a_pipes_pages() {
         let sink = tempfile::tempfile().unwrap();
         let outcome = apart(|| {
             refuse(&[libc::SYS_splice], errno);
-            let paths = [PathName::Splice, PathName::ReadWrite];
+            let paths = [DataPath::Splice, DataPath::ReadWrite];
             run(&source.fd, &sink, only(&paths))
         });
         let failure = (outcome.report.failed, outcome.report.errno);
@@ -145,10 +145,10 @@ fn holes_where_calls_are_refused() {
             let report = apart(|| {
                 refuse(&[libc::SYS_ftruncate], Errno::EIO);
                 refuse(calls, errno);
-                run(&source, &sink, only(&[PathName::ReadWrite])).report
+                run(&source, &sink, only(&[DataPath::ReadWrite])).report
             });
             let found = (report.ended, report.written, report.path);
-            let expected = (Ended::Eof, (9 << 20) + 17, vec![PathName::ReadWrite]);
+            let expected = (Ended::Eof, (9 << 20) + 17, vec![DataPath::ReadWrite]);
             assert_eq!(found, expected, "{calls:?} {errno}");
             assert!(content(&sink) == content(&source), "{calls:?} {errno}");
             // Where nothing can be punched out, the last block of each hole stays.

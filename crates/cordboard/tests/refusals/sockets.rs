@@ -58,7 +58,7 @@ fn moved(
     })
 }
 
-const ROUTES: [&[PathName]; 2] = [PathName::ALL, &[PathName::ReadWrite]];
+const ROUTES: [&[DataPath]; 2] = [DataPath::ALL, &[DataPath::ReadWrite]];
 
 /// All of a stream arrives, and its end is found, where the first one, two or three of
 /// these calls are refused.
@@ -130,7 +130,7 @@ fn datagrams_are_read_and_written_without_flags() {
                 size: Size::Bytes(total),
                 ..only(paths)
             };
-            let report = moved(&calls, errno, how, [&source, &sink], request(PathName::ALL));
+            let report = moved(&calls, errno, how, [&source, &sink], request(DataPath::ALL));
             let what = format!("{calls:?} {errno}, {sort:?}, {how:?}: {report:?}");
             assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
             assert_eq!((report.written, report.truncated), (total, 0), "{what}");
@@ -143,7 +143,7 @@ fn datagrams_are_read_and_written_without_flags() {
                 errno,
                 how,
                 [&source, &near.into()],
-                request(PathName::ALL),
+                request(DataPath::ALL),
             );
             assert_eq!(
                 (report.ended, report.written),
@@ -153,7 +153,7 @@ fn datagrams_are_read_and_written_without_flags() {
             drop(source);
             let block = Request {
                 block: std::num::NonZeroUsize::new(1000),
-                ..request(PathName::ALL)
+                ..request(DataPath::ALL)
             };
             let report = moved(&calls, errno, how, [&far.into(), &sink], block);
             assert_eq!(
@@ -244,7 +244,7 @@ fn messages_are_whole_where_no_socket_tells_its_type() {
                     let report = moved(&calls, errno, how, [&source, &sink], request.clone());
                     let what = format!("{errno}, {sort:?}, {how:?}, {to_stream}: {report:?}");
                     assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
-                    assert_eq!(report.path, [PathName::Datagram], "{what}");
+                    assert_eq!(report.path, [DataPath::Datagram], "{what}");
                     assert_eq!(report.written, 1000 * whole as u64, "{what}");
                     match to_stream {
                         true => {

@@ -5,7 +5,7 @@
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 
-use cordboard::{Ended, Errno, PathName, Request, Side, Stage, Transfer};
+use cordboard::{DataPath, Ended, Errno, Request, Side, Stage, Transfer};
 use rustix::pipe::{PipeFlags, pipe_with};
 use testkit::midst::refusing;
 
@@ -43,7 +43,7 @@ fn what_cannot_be_read_is_handed_back() {
             let sink: OwnedFd = file.try_clone().unwrap().into();
             let request = Request {
                 block: NonZeroUsize::new(4 * PACKET),
-                ..only(&[PathName::Splice, PathName::ReadWrite][usize::from(to != To::Appending)..])
+                ..only(&[DataPath::Splice, DataPath::ReadWrite][usize::from(to != To::Appending)..])
             };
             let mut outcome = None;
             let body = || {

@@ -55,7 +55,7 @@ fn nonblocking(fd: &OwnedFd) {
 fn what_is_ready_cannot_be_asked() {
     let _dog = watchdog("what_is_ready_cannot_be_asked");
     let data = pattern(SIZE);
-    let all = [PathName::Splice, PathName::Sendfile, PathName::ReadWrite];
+    let all = [DataPath::Splice, DataPath::Sendfile, DataPath::ReadWrite];
     for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES] {
         for from in SOURCES {
             for to in [From::Pipe, From::Unix, From::Tcp] {
@@ -130,7 +130,7 @@ fn without_looks(
 fn a_pipe_ends_in_a_file_whatever_tells_what_is_ready() {
     let _dog = watchdog("a_pipe_ends_in_a_file_whatever_tells_what_is_ready");
     let data = pattern(SIZE);
-    let all = [PathName::Splice, PathName::ReadWrite];
+    let all = [DataPath::Splice, DataPath::ReadWrite];
     for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES] {
         for (refused, paths) in (1..=3).flat_map(|n| [(n, &all[..]), (n, &all[1..])]) {
             for (waits, by_engine) in [(true, false), (false, false), (true, true)] {
@@ -170,7 +170,7 @@ fn a_pipe_that_has_ended_needs_no_reader_whatever_tells() {
         let (_, sink) = std::io::pipe().unwrap();
         feed.write_all(&[7; 1][..bytes]).unwrap();
         drop(feed);
-        let request = only(&[PathName::Splice]);
+        let request = only(&[DataPath::Splice]);
         let transfer = Transfer::owning(source.into(), sink.into(), request).unwrap();
         let report = without_looks(refused, Errno::EPERM, false, transfer);
         let expected = match bytes {
@@ -215,8 +215,8 @@ fn no_call_takes_an_offset() {
     let calls = [libc::SYS_pread64, libc::SYS_pwrite64, libc::SYS_pwritev];
     for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES] {
         for paths in [
-            &[PathName::ReadWrite][..],
-            &[PathName::Splice, PathName::ReadWrite],
+            &[DataPath::ReadWrite][..],
+            &[DataPath::Splice, DataPath::ReadWrite],
         ] {
             for sparse in [cordboard::Sparse::Auto, cordboard::Sparse::Always] {
                 let (source, sink) = (common::file_with(&data), common::file_with(b"here"));
@@ -241,14 +241,14 @@ fn no_call_takes_an_offset() {
             }
         }
         // A path that sees the end has a byte read there.
-        if !common::is_open(PathName::Splice) {
+        if !common::is_open(DataPath::Splice) {
             continue;
         }
         let source = common::file_with(&data);
         let (sink, reader) = slow_sink(From::Pipe);
         let report = apart(|| {
             refuse(&calls, errno);
-            run(&source, &sink, only(&[PathName::Splice])).report
+            run(&source, &sink, only(&[DataPath::Splice])).report
         });
         drop(sink);
         assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");

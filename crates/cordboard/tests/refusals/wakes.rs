@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use super::{into_a_file, refuse};
 use crate::common::{From, any, has_rings, only, watchdog};
-use cordboard::{Ended, Errno, PathName, Request, Transfer};
+use cordboard::{DataPath, Ended, Errno, Request, Transfer};
 use testkit::needs::{self, Need};
 use testkit::refuse::apart;
 
@@ -61,7 +61,7 @@ fn a_wake_up_that_cannot_be_read() {
             control.wake();
             let request = Request {
                 idle: Some(std::time::Duration::from_millis(1)),
-                ..only(&[PathName::Splice])
+                ..only(&[DataPath::Splice])
             };
             let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
             let report = transfer.control(&control).run().report;
@@ -123,13 +123,13 @@ fn a_ring_that_can_wake_nobody() {
     }
     let request = Request {
         direct: cordboard::Direct::Always,
-        ..only(&[PathName::Direct])
+        ..only(&[DataPath::Direct])
     };
     let rings = has_rings();
     for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS] {
         let calls = [libc::SYS_eventfd2];
         let report = into_a_file(From::File, request.clone(), &calls, errno);
-        assert_eq!(report.path, [PathName::Direct], "by threads: {report:?}");
+        assert_eq!(report.path, [DataPath::Direct], "by threads: {report:?}");
         let refused = apart(|| {
             refuse(&calls, errno);
             let backend = Backend::Uring;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use cordboard::PathName::{Datagram, ReadWrite};
-use cordboard::{Control, Engine, Errno, PathName, Report, Request, Side, Transfer};
+use cordboard::DataPath::{Datagram, ReadWrite};
+use cordboard::{Control, DataPath, Engine, Errno, Report, Request, Side, Transfer};
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair,
 };
@@ -174,7 +174,7 @@ fn a_full_socket_that_is_shut_down_fails() {
                     assert_eq!(report.read, report.stranded, "{what}");
                     // None is named where nothing was taken.
                     let messages = case.kind != SocketType::STREAM;
-                    let is_its = |path: &PathName| messages == (*path == Datagram);
+                    let is_its = |path: &DataPath| messages == (*path == Datagram);
                     assert!(report.path.iter().all(is_its), "{what}");
                     assert!(report.path.len() <= 1, "{what}");
                 });

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use cordboard::{Control, Ended, Errno, PathName, Report, Request, Side, Transfer};
+use cordboard::{Control, DataPath, Ended, Errno, Report, Request, Side, Transfer};
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -82,7 +82,7 @@ fn a_source_without_a_connection_fails_at_once() {
     for (name, socket) in sockets() {
         let says = rustix::net::recv(&socket, &mut [0u8; 1], RecvFlags::DONTWAIT).unwrap_err();
         let says = Errno::from_raw(says.raw_os_error());
-        for request in any_and_each(&[PathName::Splice, PathName::ReadWrite]) {
+        for request in any_and_each(&[DataPath::Splice, DataPath::ReadWrite]) {
             for (how, waits) in WAYS.into_iter().flat_map(|how| [(how, true), (how, false)]) {
                 nonblocking(&socket, !waits);
                 let (end, pipe) = std::io::pipe().unwrap();
@@ -102,7 +102,7 @@ fn a_source_without_a_connection_fails_at_once() {
                         "{what}"
                     );
                     assert_eq!((report.read, report.written), (0, 0), "{what}");
-                    let splices_only = !request.switches.unwrap().allows(PathName::ReadWrite);
+                    let splices_only = !request.switches.unwrap().allows(DataPath::ReadWrite);
                     // Splicing fails as a whole, and there is no path that tells.
                     let side = (!splices_only || report.failed.is_some()).then_some(Side::Source);
                     assert_eq!(report.failed, side, "{what}");
@@ -120,7 +120,7 @@ fn a_sink_without_a_connection_fails_at_the_first_byte() {
     for (name, socket) in sockets() {
         let says = rustix::net::send(&socket, b"x", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         let says = Errno::from_raw(says.unwrap_err().raw_os_error());
-        for paths in [PathName::ALL, &[PathName::ReadWrite]] {
+        for paths in [DataPath::ALL, &[DataPath::ReadWrite]] {
             for (how, waits) in WAYS.into_iter().flat_map(|how| [(how, true), (how, false)]) {
                 nonblocking(&socket, !waits);
                 let (source, mut feed) = std::io::pipe().unwrap();

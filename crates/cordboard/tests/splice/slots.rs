@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use cordboard::PathName::{ReadWrite, Splice};
+use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Ended, Report, Request, Size, splice, start};
 use rustix::io::ioctl_fionread;
 use rustix::pipe::{fcntl_getpipe_size, pipe};

@@ -5,7 +5,7 @@
 mod early_end;
 mod model;
 
-use cordboard::{Ended, PathName, Request, Size, Sparse, Switches, Transfer};
+use cordboard::{DataPath, Ended, Request, Size, Sparse, Switches, Transfer};
 use model::Model;
 use proptest::prelude::*;
 use std::num::NonZeroUsize;
@@ -81,9 +81,9 @@ fn sizes() -> impl Strategy<Value = u64> {
 
 /// Any paths may be off but the last.
 fn some_switches() -> impl Strategy<Value = Switches> {
-    prop::collection::vec(any::<bool>(), PathName::ALL.len()).prop_map(|on| {
-        let off = PathName::ALL.iter().copied().zip(on).filter(|(_, on)| !on);
-        let off = off.filter(|(path, _)| *path != PathName::ReadWrite);
+    prop::collection::vec(any::<bool>(), DataPath::ALL.len()).prop_map(|on| {
+        let off = DataPath::ALL.iter().copied().zip(on).filter(|(_, on)| !on);
+        let off = off.filter(|(path, _)| *path != DataPath::ReadWrite);
         off.fold(Switches::all(), |switches, (path, _)| {
             switches.without(path)
         })

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
-use cordboard::{Outcome, PathName, Report, Request, Stage, Transfer};
+use cordboard::{DataPath, Outcome, Report, Request, Stage, Transfer};
 use testkit::pattern::noise;
 
 /// Stages by their names, for tables of them.
@@ -60,7 +60,7 @@ fn run(source: &impl AsFd, sink: &impl AsFd, request: Request, stages: &[&str]) 
 /// The path that was taken, and one account a stage.
 #[track_caller]
 fn by_user_space(report: &Report, stages: &[&str]) {
-    assert!(report.path.iter().all(|p| *p == PathName::ReadWrite));
+    assert!(report.path.iter().all(|p| *p == DataPath::ReadWrite));
     let names: Vec<_> = report.stages.iter().map(|s| s.stage).collect();
     assert_eq!(names, stages);
 }

@@ -27,7 +27,7 @@ fn every_path_of_the_kernel_is_declined_in_words() {
     drop(writer);
     assert!(collect.join().unwrap() == data);
     by_user_space(&report, &["count"]);
-    let splice = report.declined.iter().find(|d| d.path == PathName::Splice);
+    let splice = report.declined.iter().find(|d| d.path == DataPath::Splice);
     let why = splice.unwrap().why.to_string();
     assert_eq!(why, "stages work on the bytes in user space");
 }
@@ -36,7 +36,7 @@ fn every_path_of_the_kernel_is_declined_in_words() {
 fn without_read_write_there_is_no_path() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let (_reader, writer) = std::io::pipe().unwrap();
-    let refusal = refused(&reader, &writer, only(&[PathName::Splice]), "count");
+    let refusal = refused(&reader, &writer, only(&[DataPath::Splice]), "count");
     assert!(matches!(refusal, Refusal::NoPath { .. }), "{refusal}");
     assert!(refusal.to_string().contains("in user space"), "{refusal}");
 }

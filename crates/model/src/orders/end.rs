@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::completion::{Completion, Ending, Taken};
 use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::{in_every_order, thread};
-use crate::sync::Bell;
+use crate::sync::EventFd;
 
 #[derive(Debug, PartialEq)]
 struct Outcome(u32);
@@ -46,7 +46,7 @@ fn waited(completion: &Shared) -> Taken<Outcome> {
     completion.taken().unwrap()
 }
 
-struct Alarm(Bell);
+struct Alarm(EventFd);
 
 impl Wake for Alarm {
     fn wake(self: Arc<Self>) {
@@ -56,7 +56,7 @@ impl Wake for Alarm {
 
 /// Polls until it has ended, asleep in between.
 fn polled(completion: &Shared) -> Taken<Outcome> {
-    let alarm = Arc::new(Alarm(Bell::new().unwrap()));
+    let alarm = Arc::new(Alarm(EventFd::new().unwrap()));
     let waker = Waker::from(Arc::clone(&alarm));
     loop {
         if let Some(taken) = completion.poll(&waker) {
@@ -126,7 +126,7 @@ fn a_task_that_was_handed_on_is_woken_where_it_is_now() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let end = ends(&completion);
-        let before = Waker::from(Arc::new(Alarm(Bell::new().unwrap())));
+        let before = Waker::from(Arc::new(Alarm(EventFd::new().unwrap())));
         if completion.poll(&before).is_none() {
             assert!(is_whole(&polled(&completion)));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::inbox::Inbox;
 use crate::scheduler::{in_every_order, thread};
-use crate::sync::{AtomicBool, Bell, Ordering};
+use crate::sync::{AtomicBool, EventFd, Ordering};
 
 /// What a reactor with one transfer does: the order of its steps is that of
 /// `engine/reactor.rs`.
@@ -142,7 +142,7 @@ fn every_message_wakes_a_reader_that_waits_for_messages_only() {
 fn a_message_is_never_lost_at_the_end() {
     in_every_order(|| {
         let inbox = Arc::new(Inbox::<u32>::new().unwrap());
-        let done = Arc::new(Bell::new().unwrap());
+        let done = Arc::new(EventFd::new().unwrap());
         let sender = {
             let (inbox, done) = (Arc::clone(&inbox), Arc::clone(&done));
             thread::spawn(move || {

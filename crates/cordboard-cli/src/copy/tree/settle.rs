@@ -7,9 +7,9 @@ use rustix::fs::Mode;
 
 use super::super::Job;
 use super::super::attributes::refused;
+use super::super::messages::Told;
 use super::super::parent::{is_base, let_us_in, sync_directory};
 use super::super::place::Place;
-use super::super::told::Told;
 use super::{Left, Level};
 use crate::hints::Doing;
 use crate::problem::Problem;

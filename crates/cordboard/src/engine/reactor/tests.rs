@@ -5,7 +5,9 @@ use testkit::child;
 
 use super::super::station::FRESH;
 use super::*;
-use crate::transfer::{Refusal, Request, Transfer};
+use crate::report::Refusal;
+use crate::request::Request;
+use crate::transfer::Transfer;
 
 /// The host has closed the engine's descriptors while a transfer keeps the
 /// thread busy, and has an epoll instance of its own under the old one's

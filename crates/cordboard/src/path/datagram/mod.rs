@@ -24,10 +24,11 @@ use super::terminal::Terminal;
 use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
+use crate::pair::Pair;
 use crate::pipe::{Aside, NoWait};
-use crate::route::{Pair, Why};
+use crate::report::Stranded;
+use crate::request::Why;
 use crate::sys::{Batch, Buffer, Received};
-use crate::transfer::Stranded;
 
 /// Datagrams a batch.
 const SLOTS: usize = 32;

@@ -2,10 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use super::ring::Ring;
+use super::block_engine::BlockEngine;
 use super::threads::ByThreads;
 use super::uring::ByUring;
-use crate::route::{Backend, Why};
+use crate::request::{Backend, Why};
 use crate::sys::Arena;
 
 /// A ring where the kernel gives one, threads elsewhere.
@@ -18,7 +18,7 @@ pub(super) fn start(
     files: [OwnedFd; 2],
     by_fuse: bool,
     arena: &Arena,
-) -> Result<Box<dyn Ring>, Why> {
+) -> Result<Box<dyn BlockEngine>, Why> {
     if by_fuse && backend == Backend::Uring {
         return Err("io_uring miscounts short reads and writes of FUSE".into());
     }

@@ -9,17 +9,18 @@
 //!
 //! References: `open(2)`, `statx(2)`, `io_uring_enter(2)`, `cachestat(2)`.
 
+mod adaptive;
 mod backend;
+mod block_engine;
 mod budget;
 mod pace;
 mod places;
-mod ring;
+mod reopened;
 mod room;
 mod takes;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod twins;
 mod uring;
 mod window;
 
@@ -31,16 +32,16 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
+use self::block_engine::{Block, BlockEngine, Fate};
 use self::budget::Share;
 use self::pace::Pace;
 use self::places::{account, congruent, offsets};
-use self::ring::{Block, Fate, Ring};
-use self::twins::Cached;
+use self::reopened::Cached;
 use self::window::Window;
 use super::{Flow, Step, Verdict, in_place};
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
-use crate::route::Why;
+use crate::request::Why;
 use crate::sys::{Arena, LARGEST_ARENA, again};
 
 /// Bytes that the sink is made longer by at a time: a transfer that is killed
@@ -66,7 +67,7 @@ const GROWTH: u64 = 4 << 30;
 /// an earlier piece, and the `fsync(2)` at the end would succeed.
 pub(crate) struct Direct {
     // Before the arena, whose memory its blocks are.
-    ring: Box<dyn Ring>,
+    ring: Box<dyn BlockEngine>,
     arena: Arena,
     _share: Share,
     pace: Pace,
@@ -99,10 +100,10 @@ impl Direct {
     /// Opens both files again and takes memory; nothing is moved yet.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Direct, Why> {
         let places = offsets(flow)?;
-        let files = twins::direct(flow)?;
+        let files = reopened::direct(flow)?;
         let none = "the file system has no direct I/O for it";
         let alignment = |side: &crate::Endpoint<'_>| side.direct_alignment().ok_or(none);
-        let unit = twins::unit(alignment(&flow.source)?, alignment(&flow.sink)?)?;
+        let unit = reopened::unit(alignment(&flow.source)?, alignment(&flow.sink)?)?;
         congruent(places, unit)?;
         let facts = flow.source.facts();
         let there = facts
@@ -125,7 +126,7 @@ impl Direct {
         flow.claim_both(usize::try_from(all).unwrap_or(usize::MAX));
         congruent(offsets(flow)?, unit)?;
         Ok(Direct {
-            ring: backend::start(flow.backend, files, twins::by_fuse(flow), &arena)?,
+            ring: backend::start(flow.backend, files, reopened::by_fuse(flow), &arena)?,
             arena,
             _share: share,
             pace,

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use super::adaptive::Adaptive;
 use crate::path::Flow;
-use crate::transfer::{Adaptive, Watermarks};
+use crate::request::Watermarks;
 
 /// Where a fixed setting is asked for without a size of its own.
 const BLOCK: usize = 1 << 20;

@@ -4,7 +4,7 @@ use super::takes::INCONGRUENT;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::{Flow, Verdict};
-use crate::route::Why;
+use crate::request::Why;
 
 /// Where both sides stand.
 pub(super) fn offsets(flow: &Flow<'_>) -> Result<(u64, u64), Errno> {

@@ -2,9 +2,10 @@
 
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
+use crate::pair::Pair;
 use crate::path::Takes;
-use crate::route::{Pair, Why};
-use crate::transfer::{Direct, Sparse};
+use crate::request::Why;
+use crate::request::{Direct, Sparse};
 
 /// Below this, opening the files again and taking memory costs more than is
 /// saved.
@@ -30,7 +31,7 @@ pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
     if sink.append {
         return Err("appending has no place of its own to write to".into());
     }
-    if pair.relation != crate::endpoint::Relation::Strangers {
+    if pair.relation != crate::pair::Relation::Strangers {
         return Err("source and sink are one file".into());
     }
     if pair.request.sparse == Sparse::Always && sink.kind == Kind::File {
@@ -63,7 +64,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (Some(from), Some(to)) = (source.alignment, sink.alignment) else {
         return Err("no direct I/O here".into());
     };
-    let unit = super::twins::unit(from, to)?;
+    let unit = super::reopened::unit(from, to)?;
     if pair.from().unwrap_or(0) % unit != pair.to().unwrap_or(0) % unit {
         return Err(INCONGRUENT.into());
     }
@@ -90,8 +91,9 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::{Alignment, Filesystem, Relation};
-    use crate::transfer::Request;
+    use crate::endpoint::{Alignment, Filesystem};
+    use crate::pair::Relation;
+    use crate::request::Request;
 
     fn file() -> Facts {
         Facts {

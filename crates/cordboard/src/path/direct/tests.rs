@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
 use crate::path::Step;
-use crate::sys::Bell;
-use crate::{PathName, Request, Switches, Transfer, Watermarks};
+use crate::sys::EventFd;
+use crate::{DataPath, Request, Switches, Transfer, Watermarks};
 use testkit::refuse::{SEEK, apart, refuse};
 
 const BLOCK: usize = 4096;
@@ -23,10 +23,10 @@ struct Slow {
     queue: std::collections::VecDeque<Block>,
     in_flight: Arc<AtomicU32>,
     retired: Arc<AtomicU32>,
-    bell: Bell,
+    bell: EventFd,
 }
 
-impl Ring for Slow {
+impl BlockEngine for Slow {
     fn submit(&mut self, block: Block) -> Result<(), ()> {
         self.queue.push_back(block);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
@@ -68,7 +68,7 @@ fn blocks_are_waited_for_though_they_cannot_be_counted() {
         source.write_all(&data).unwrap();
         rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
         let request = Request {
-            switches: Some(Switches::only(&[PathName::Direct])),
+            switches: Some(Switches::only(&[DataPath::Direct])),
             direct: crate::Direct::Always,
             source_unshared: true,
             sink_unshared: true,
@@ -96,7 +96,7 @@ fn blocks_are_waited_for_though_they_cannot_be_counted() {
             queue: Default::default(),
             in_flight: Arc::clone(&in_flight),
             retired: Arc::clone(&retired),
-            bell: Bell::new().unwrap(),
+            bell: EventFd::new().unwrap(),
         });
         let left = || in_flight.load(Ordering::Relaxed);
         assert_eq!(direct.step(flow), Verdict::Moved(BLOCK as u64));

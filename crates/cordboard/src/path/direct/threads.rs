@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::ring::{Block, Fate, Ring};
+use super::block_engine::{Block, BlockEngine, Fate};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::{Bell, Identity, Thread, identity, poll_for};
+use crate::sys::{EventFd, Identity, Thread, identity, poll_for};
 use crate::threads;
 
 /// How often it is looked whether a block is done, without the bell.
@@ -21,7 +21,7 @@ struct Files {
     /// Of both; `None`: unknown.
     ids: [Option<Identity>; 2],
     /// Readable when something has been told.
-    bell: Bell,
+    bell: EventFd,
 }
 
 impl Files {
@@ -130,7 +130,7 @@ impl ByThreads {
             source,
             sink,
             // A thread that comes late still rings it.
-            bell: Bell::distinct()?,
+            bell: EventFd::distinct()?,
         });
         let shared = Shared::default();
         shared.state().files = Some(Arc::clone(&files));
@@ -191,7 +191,7 @@ impl ByThreads {
     }
 }
 
-impl Ring for ByThreads {
+impl BlockEngine for ByThreads {
     fn submit(&mut self, block: Block) -> Result<(), ()> {
         self.shared.state().queue.push_back(block);
         self.fresh += 1;

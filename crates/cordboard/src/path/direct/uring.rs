@@ -5,7 +5,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::ring::{Block, Fate, Ring};
+use super::block_engine::{Block, BlockEngine, Fate};
 use crate::errno::Errno;
 use crate::sys::{Arena, Half, SLOTS, Uring};
 
@@ -151,7 +151,7 @@ impl ByUring {
     }
 }
 
-impl Ring for ByUring {
+impl BlockEngine for ByUring {
     fn submit(&mut self, block: Block) -> Result<(), ()> {
         self.slots[block.slot] = Halves {
             length: block.memory.len(),

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::ring::Fate;
+use super::block_engine::Fate;
 use crate::sys::SLOTS;
 
 /// Blocks that may be done behind one that is not: cancelled, they count for

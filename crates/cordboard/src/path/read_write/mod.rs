@@ -16,9 +16,10 @@ use super::datagram::{self, Credentials, One};
 use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
-use crate::route::{Pair, Why};
+use crate::pair::Pair;
+use crate::report::Stranded;
+use crate::request::Why;
 use crate::sys::{self, Buffer};
-use crate::transfer::Stranded;
 
 /// The buffer to begin with, and what it grows to where reads keep filling it
 /// and a file takes it whole; a socket has to be woken for the rest.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use super::super::{Flow, in_place};
 use super::aligned;
 use crate::errno::Errno;
-use crate::transfer::holes;
+use crate::path::holes;
 
 /// The smallest run of zeros that is worth a hole: a page, which is the block
 /// of nearly every file system.

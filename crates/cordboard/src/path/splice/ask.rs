@@ -8,7 +8,7 @@ use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::{self, Kept, OwnedPipe};
-use crate::route::Why;
+use crate::request::Why;
 use crate::sys;
 
 /// Tests whether the sink takes pages at all, before anything is taken from a

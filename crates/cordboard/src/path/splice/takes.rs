@@ -4,8 +4,9 @@ use super::super::{Takes, UNPAGED};
 use super::apart::apart;
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
-use crate::route::{Capabilities, Pair, Why};
-use crate::transfer::Sparse;
+use crate::pair::{Capabilities, Pair};
+use crate::request::Sparse;
+use crate::request::Why;
 
 /// Anything with pages to give to anything that takes pages.
 pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use io_uring::IoUring;
 
 use super::super::high::is_beyond;
-use super::super::{Bell, SLOTS, last};
+use super::super::{EventFd, SLOTS, last};
 use crate::errno::Errno;
 
 pub(super) fn errno(error: &std::io::Error) -> Errno {
@@ -13,8 +13,8 @@ pub(super) fn errno(error: &std::io::Error) -> Errno {
 }
 
 /// The kernel rings eventfds only (`io_eventfd_register` in io_uring/eventfd.c).
-fn bell(ring: &IoUring) -> Result<Bell, Errno> {
-    let bell = Bell::event()?;
+fn bell(ring: &IoUring) -> Result<EventFd, Errno> {
+    let bell = EventFd::event()?;
     let rings = (ring.submitter()).register_eventfd(bell.as_fd().as_raw_fd());
     rings.map_err(|error| errno(&error))?;
     Ok(bell)
@@ -33,7 +33,7 @@ pub(crate) fn try_io_uring() -> Result<(), Errno> {
 /// links between requests (5.3), reads and writes of any memory (5.6), rings
 /// that do not count as locked memory (5.12), and word of what is let go.
 /// With what its completions ring.
-pub(super) fn set_up() -> Result<(IoUring, Bell), Errno> {
+pub(super) fn set_up() -> Result<(IoUring, EventFd), Errno> {
     let ring = made_beyond(build).map_err(|error| errno(&error))?;
     let bell = bell(&ring)?;
     try_to_enter(&ring)?;

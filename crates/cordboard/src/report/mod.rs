@@ -1,14 +1,17 @@
-//! What was done: the account of a transfer.
+//! What was done: the account of a transfer; or why it was not begun.
+
+mod refusal;
+
+pub use refusal::Refusal;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::Refusal;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::OwnedPipe;
-use crate::route::{Declined, PathName};
+use crate::request::{DataPath, Declined};
 use crate::stage::StageReport;
 
 /// Why a transfer ended.
@@ -62,7 +65,7 @@ pub struct Report {
     /// Bytes taken from the source.
     pub read: u64,
     /// Bytes the sink accepted, from its first on without a gap. Where blocks
-    /// are carried in any order ([`PathName::Direct`]) and one fails, others
+    /// are carried in any order ([`DataPath::Direct`]) and one fails, others
     /// behind it may be in the sink: they do not count. A file that they made
     /// longer is cut off again; what they replaced within its old length, or in a
     /// block device, is gone.
@@ -77,7 +80,7 @@ pub struct Report {
     /// The errno it failed with.
     pub errno: Option<Errno>,
     /// The paths that carried it, in the order of their first use.
-    pub path: Vec<PathName>,
+    pub path: Vec<DataPath>,
     /// The paths that were preferred, and why each was not taken.
     pub declined: Vec<Declined>,
     /// Datagrams that the kernel cut because they were longer than the

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::pipe::{SpliceFlags, fcntl_getpipe_size, splice};
 
-use super::{Ended, Failure, Report};
 use crate::pipe::packets::is_a_stream;
-use crate::route::{PathName, Switches};
-use crate::sys::{Hold, page_size, sigpipe_is_ignored, unsent};
+use crate::report::{Ended, Failure, Report};
+use crate::request::{DataPath, Switches};
+use crate::sys::{SignalGuard, page_size, sigpipe_is_ignored, unsent};
 
 /// Up to what a pipe holds by default: more is not moved by one call, and a
 /// larger pipe then pays.
@@ -26,20 +26,20 @@ const MOST: u64 = 64 << 10;
 
 /// What was moved before anything was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Express {
+pub(super) struct FastPath {
     pub(super) moved: u64,
     elapsed: Duration,
 }
 
 /// Moves what can be moved at once, if these are two pipes.
-pub(super) fn express(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64) -> Express {
+pub(super) fn fast_path(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64) -> FastPath {
     let start = Instant::now();
     let moved = if size == 0 || size > MOST {
         0
     } else {
         call(source, sink, size, start).unwrap_or(0)
     };
-    Express {
+    FastPath {
         moved,
         elapsed: start.elapsed(),
     }
@@ -56,7 +56,7 @@ fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -
     if size < page_size() as u64 && unsent(sink) != Ok(0) {
         return None;
     }
-    if !Switches::from_env().ok()?.allows(PathName::Splice) {
+    if !Switches::from_env().ok()?.allows(DataPath::Splice) {
         return None;
     }
     let length = is_a_stream(source, size as usize, now)?;
@@ -67,7 +67,7 @@ fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -
         if IGNORED.load(Ordering::Relaxed) {
             IGNORED.store(false, Ordering::Relaxed);
         }
-        Some(Hold::start()?)
+        Some(SignalGuard::start()?)
     };
     let done = splice(source, None, sink, None, length, SpliceFlags::NONBLOCK);
     if let Some(hold) = hold
@@ -84,12 +84,12 @@ fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -
 /// known.
 static IGNORED: AtomicBool = AtomicBool::new(true);
 
-impl Express {
+impl FastPath {
     /// The whole account, where nothing is left to do.
     pub(super) fn report(self) -> Report {
         self.add(Report {
             ended: Ended::Size,
-            path: vec![PathName::Splice],
+            path: vec![DataPath::Splice],
             ..Report::default()
         })
     }
@@ -109,8 +109,8 @@ impl Express {
         report.read += self.moved;
         report.written += self.moved;
         report.elapsed += self.elapsed;
-        if self.moved > 0 && !report.path.contains(&PathName::Splice) {
-            report.path.insert(0, PathName::Splice);
+        if self.moved > 0 && !report.path.contains(&DataPath::Splice) {
+            report.path.insert(0, DataPath::Splice);
         }
         report
     }
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn all_at_once_and_in_two_parts_count_the_same() {
         let path = match splices() {
-            true => PathName::Splice,
-            false => PathName::ReadWrite,
+            true => DataPath::Splice,
+            false => DataPath::ReadWrite,
         };
         for (there, size, ended) in [
             (4096, 4096, Ended::Size),
@@ -164,11 +164,11 @@ mod tests {
         let (source, _feed) = filled(page_size());
         let file = tempfile::tempfile().unwrap();
         assert_eq!(
-            express(source.as_fd(), file.as_fd(), page_size() as u64).moved,
+            fast_path(source.as_fd(), file.as_fd(), page_size() as u64).moved,
             0
         );
         let (reader, sink) = pipe().unwrap();
-        assert_eq!(express(source.as_fd(), sink.as_fd(), MOST + 1).moved, 0);
+        assert_eq!(fast_path(source.as_fd(), sink.as_fd(), MOST + 1).moved, 0);
         drop(reader);
         let failure = splice(&source, &sink, Size::Bytes(page_size() as u64)).unwrap_err();
         assert_eq!(failure.report.failed, Some(Side::Sink));

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::name::{BadSwitch, PathName};
+use super::data_path::{BadSwitch, DataPath};
 use crate::sys::PerProcess;
 
 /// Which paths may be used.
@@ -28,7 +28,7 @@ impl Switches {
     }
 
     /// Only these.
-    pub fn only(paths: &[PathName]) -> Switches {
+    pub fn only(paths: &[DataPath]) -> Switches {
         Switches {
             allowed: paths.iter().fold(0, |bits, path| bits | path.bit()),
         }
@@ -36,21 +36,21 @@ impl Switches {
 
     /// The same without this one.
     #[must_use]
-    pub fn without(self, path: PathName) -> Switches {
+    pub fn without(self, path: DataPath) -> Switches {
         Switches {
             allowed: self.allowed & !path.bit(),
         }
     }
 
     /// Whether this path may be used.
-    pub fn allows(self, path: PathName) -> bool {
+    pub fn allows(self, path: DataPath) -> bool {
         self.allowed & path.bit() != 0
     }
 
     /// Whether only one path is left: what it cannot carry then fails instead
     /// of falling back.
-    pub fn forced(self) -> Option<PathName> {
-        let mut left = PathName::ALL.iter().copied().filter(|p| self.allows(*p));
+    pub fn forced(self) -> Option<DataPath> {
+        let mut left = DataPath::ALL.iter().copied().filter(|p| self.allows(*p));
         match (left.next(), left.next()) {
             (Some(path), None) => Some(path),
             _ => None,
@@ -64,7 +64,7 @@ impl Switches {
     ///
     /// A word that names no path.
     pub fn parse(only: &str, without: &str) -> Result<Switches, BadSwitch> {
-        let words = |list: &str| -> Result<Vec<PathName>, BadSwitch> {
+        let words = |list: &str| -> Result<Vec<DataPath>, BadSwitch> {
             list.split(',')
                 .filter(|word| !word.trim().is_empty())
                 .map(str::parse)
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn lists_allow_and_turn_off() {
         let s = Switches::parse("", "clone, splice").unwrap();
-        assert!(!s.allows(PathName::Clone) && !s.allows(PathName::Splice));
-        assert!(s.allows(PathName::ReadWrite));
+        assert!(!s.allows(DataPath::Clone) && !s.allows(DataPath::Splice));
+        assert!(s.allows(DataPath::ReadWrite));
         let s = Switches::parse("rw", "").unwrap();
-        assert_eq!(s.forced(), Some(PathName::ReadWrite));
+        assert_eq!(s.forced(), Some(DataPath::ReadWrite));
         assert_eq!(
             Switches::parse("teleport", "").unwrap_err().word,
             "teleport"

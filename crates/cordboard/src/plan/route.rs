@@ -3,27 +3,17 @@
 //! A pure function of facts: no descriptor is touched, so every pair of kinds
 //! under every set of capabilities can be tried in a test.
 
-mod backend;
-mod capabilities;
-mod name;
-mod switches;
-
-pub use backend::{Backend, BadBackend};
-pub use capabilities::Capabilities;
-pub(crate) use capabilities::forget_for_ever;
-pub use name::{BadSwitch, Declined, PathName, Why};
-pub use switches::Switches;
-
-use crate::endpoint::{CloneAbility, Facts, Kind, Relation};
+use crate::endpoint::{CloneAbility, Kind};
+use crate::pair::{Capabilities, Pair};
 use crate::path;
-use crate::transfer::{Direct, Request, Size};
+use crate::request::{DataPath, Declined, Direct, Request, Switches, Why};
 
 /// A path of a route, with the reason it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice {
     /// Which path.
-    pub path: PathName,
+    pub path: DataPath,
     /// Why it suits the pair.
     pub why: &'static str,
 }
@@ -37,14 +27,14 @@ pub struct Route {
     /// Not taken up, and why not; in the order in which they would have been
     /// tried.
     pub excluded: Vec<Declined>,
-    pub(crate) order: [PathName; 7],
+    pub(crate) order: [DataPath; 7],
 }
 
 impl Route {
     /// Leaves the path whose bytes stages can work on.
-    pub(crate) fn keep_to_user_space(&mut self) {
+    pub(super) fn keep_to_user_space(&mut self) {
         self.choices.retain(|choice| {
-            let kept = choice.path == PathName::ReadWrite;
+            let kept = choice.path == DataPath::ReadWrite;
             if !kept {
                 self.excluded.push(Declined {
                     path: choice.path,
@@ -58,64 +48,6 @@ impl Route {
     }
 }
 
-/// Everything the route depends on. Begin with [`Pair::new`], and change what
-/// differs.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct Pair<'a> {
-    /// Where the bytes come from.
-    pub source: &'a Facts,
-    /// Where they go.
-    pub sink: &'a Facts,
-    /// How the two are related.
-    pub relation: Relation,
-    /// The sink's range begins inside the source's: each block must be read in
-    /// full before any of it is written.
-    pub overlapping: bool,
-    /// What was asked for.
-    pub request: &'a Request,
-    /// Whether to go past the page cache, all told.
-    pub(crate) direct: Direct,
-}
-
-impl<'a> Pair<'a> {
-    /// Two strangers.
-    pub fn new(source: &'a Facts, sink: &'a Facts, request: &'a Request) -> Pair<'a> {
-        Pair {
-            source,
-            sink,
-            relation: Relation::Strangers,
-            overlapping: false,
-            request,
-            direct: request.direct,
-        }
-    }
-
-    /// Where the source is read from: where it can seek, the offset of the
-    /// request, or else its position.
-    pub(crate) fn from(&self) -> Option<u64> {
-        let position = self.source.position?;
-        Some(self.request.source_offset.unwrap_or(position))
-    }
-
-    /// Where the sink is written to.
-    pub(crate) fn to(&self) -> Option<u64> {
-        let position = self.sink.position?;
-        Some(self.request.sink_offset.unwrap_or(position))
-    }
-
-    /// Bytes there are to move, as far as is known.
-    pub(crate) fn known(&self) -> Option<u64> {
-        let here = self.from()?;
-        let there = self.source.size.map(|size| size.saturating_sub(here));
-        match (self.request.size, there) {
-            (Size::Bytes(n), Some(there)) => Some(n.min(there)),
-            (Size::Eof, there) => there,
-            (Size::Bytes(n), None) => Some(n),
-        }
-    }
-}
-
 /// Up to this size a file is read and written with fewer calls than any other
 /// path needs, and its bytes stay in the processor's cache.
 const TINY: u64 = 64 << 10;
@@ -124,9 +56,9 @@ const TINY: u64 = 64 << 10;
 const VERY_TINY: u64 = 16 << 10;
 
 /// What was asked for; forced by the switches, it is asked for too.
-pub(crate) fn direct(request: &Request, switches: Switches) -> Direct {
+pub(super) fn direct_mode(request: &Request, switches: Switches) -> Direct {
     match switches.forced() {
-        Some(PathName::Direct) => Direct::Always,
+        Some(DataPath::Direct) => Direct::Always,
         _ => request.direct,
     }
 }
@@ -134,7 +66,7 @@ pub(crate) fn direct(request: &Request, switches: Switches) -> Direct {
 /// Decides the route.
 pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
     let pair = &Pair {
-        direct: direct(pair.request, switches),
+        direct: direct_mode(pair.request, switches),
         ..*pair
     };
     let mut route = Route {
@@ -145,7 +77,7 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
     for path in route.order {
         let answer = if !switches.allows(path) {
             Err(Why::from("turned off"))
-        } else if pair.overlapping && path != PathName::ReadWrite {
+        } else if pair.overlapping && path != DataPath::ReadWrite {
             Err(Why::from("the ranges overlap"))
         } else {
             path::takes(path, pair, can)
@@ -159,8 +91,8 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
 }
 
 /// All paths: these first, the others as they suit most pairs.
-fn order(first: &[PathName]) -> [PathName; 7] {
-    use PathName::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
+fn order(first: &[DataPath]) -> [DataPath; 7] {
+    use DataPath::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
     let mut all = [
         Splice,
         Sendfile,
@@ -176,8 +108,8 @@ fn order(first: &[PathName]) -> [PathName; 7] {
 }
 
 /// All paths, the best first.
-fn preference(pair: &Pair<'_>) -> [PathName; 7] {
-    use PathName::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
+fn preference(pair: &Pair<'_>) -> [DataPath; 7] {
+    use DataPath::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
     let (source, sink) = (pair.source, pair.sink);
     if source.kind.is_datagram() || sink.kind.is_datagram() {
         return order(&[Datagram, ReadWrite]);
@@ -189,7 +121,7 @@ fn preference(pair: &Pair<'_>) -> [PathName; 7] {
         let fs = sink.filesystem;
         let helps = fs.is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
         let up_to = |n| pair.known().is_some_and(|known| known <= n);
-        return if pair.direct == crate::transfer::Direct::Always {
+        return if pair.direct == crate::request::Direct::Always {
             order(&[Direct, Clone, ReadWrite, CopyFileRange, Sendfile])
         } else if fs.is_some_and(|fs| fs.writes_small_files_faster()) && up_to(VERY_TINY) {
             order(&[ReadWrite, Clone, Direct, CopyFileRange, Sendfile])
@@ -224,7 +156,8 @@ fn preference(pair: &Pair<'_>) -> [PathName; 7] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transfer::Sparse;
+    use crate::endpoint::Facts;
+    use crate::request::{Size, Sparse};
 
     const ALL: [Capabilities; 4] = {
         let mut all = [Capabilities::none(); 4];
@@ -300,12 +233,12 @@ mod tests {
     fn every_route_ends_in_the_path_that_works_everywhere() {
         let count = every_pair(|pair, _, route| {
             assert!(
-                route.choices.iter().any(|c| c.path == PathName::ReadWrite),
+                route.choices.iter().any(|c| c.path == DataPath::ReadWrite),
                 "{pair:?}"
             );
             assert_eq!(
                 route.choices.len() + route.excluded.len(),
-                PathName::ALL.len()
+                DataPath::ALL.len()
             );
         });
         assert!(count > 1_000_000, "{count}");
@@ -318,16 +251,16 @@ mod tests {
             for choice in &route.choices {
                 let path = choice.path;
                 let messages = source.may_be_messages() || sink.may_be_messages();
-                assert!(path != PathName::Datagram || !messages, "{pair:?}");
-                let pages = matches!(path, PathName::Splice | PathName::Sendfile);
-                let files = matches!(path, PathName::Clone | PathName::CopyFileRange);
+                assert!(path != DataPath::Datagram || !messages, "{pair:?}");
+                let pages = matches!(path, DataPath::Splice | DataPath::Sendfile);
+                let files = matches!(path, DataPath::Clone | DataPath::CopyFileRange);
                 if files {
                     assert!(source.kind.is_file() && sink.kind.is_file() && !sink.append);
                 }
-                if path == PathName::CopyFileRange {
+                if path == DataPath::CopyFileRange {
                     assert!(can.copy_file_range && source.size != Some(0));
                 }
-                if path == PathName::Splice && !source.kind.is_pipe() && !sink.kind.is_pipe() {
+                if path == DataPath::Splice && !source.kind.is_pipe() && !sink.kind.is_pipe() {
                     assert!(can.private_pipe);
                 }
                 if pages {
@@ -342,7 +275,7 @@ mod tests {
                     assert!(!(pair.request.stable && aliases && lasting));
                 }
                 if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
-                    assert!(path == PathName::ReadWrite || path == PathName::Datagram);
+                    assert!(path == DataPath::ReadWrite || path == DataPath::Datagram);
                 }
             }
         });
@@ -358,7 +291,7 @@ mod tests {
         };
         let route = route(&pair, &ALL[3], Switches::all());
         let paths: Vec<_> = route.choices.iter().map(|c| c.path).collect();
-        assert_eq!(paths, [PathName::ReadWrite]);
+        assert_eq!(paths, [DataPath::ReadWrite]);
     }
 
     #[test]
@@ -367,13 +300,13 @@ mod tests {
             let mut staged = route.clone();
             staged.keep_to_user_space();
             let left: Vec<_> = staged.choices.iter().map(|c| c.path).collect();
-            assert_eq!(left, [PathName::ReadWrite]);
-            let all = PathName::ALL.len() - 1;
+            assert_eq!(left, [DataPath::ReadWrite]);
+            let all = DataPath::ALL.len() - 1;
             assert_eq!(staged.excluded.len(), all);
             for choice in &route.choices {
                 let why = staged.excluded.iter().find(|d| d.path == choice.path);
                 let told = why.is_some_and(|d| d.why.to_string().contains("in user space"));
-                assert!(told || choice.path == PathName::ReadWrite);
+                assert!(told || choice.path == DataPath::ReadWrite);
             }
         });
     }
@@ -383,7 +316,7 @@ mod tests {
         let file = Facts::plain(Kind::File);
         let request = Request::default();
         let pair = Pair::new(&file, &file, &request);
-        for path in PathName::ALL.iter().copied() {
+        for path in DataPath::ALL.iter().copied() {
             let off = route(&pair, &ALL[3], Switches::all().without(path));
             assert!(off.choices.iter().all(|c| c.path != path));
             let only = route(&pair, &ALL[3], Switches::only(&[path]));

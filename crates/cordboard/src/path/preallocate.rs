@@ -21,7 +21,7 @@ const WORTH_IT: u64 = 1 << 20;
 
 /// Keeps room reserved ahead of a transfer's writing.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(crate) struct Preallocation {
     /// Where in the sink the transfer began.
     start: u64,
     /// Reserved up to here in the sink.
@@ -32,16 +32,16 @@ pub(super) struct Ahead {
     refused: bool,
 }
 
-impl Ahead {
+impl Preallocation {
     /// For a transfer that writes `known` bytes past the sink's present end.
     /// `None` where that gains nothing.
-    pub(super) fn new(flow: &Flow<'_>, known: u64) -> Option<Ahead> {
+    pub(crate) fn new(flow: &Flow<'_>, known: u64) -> Option<Preallocation> {
         let sink = flow.sink.facts();
         let gains = sink.filesystem.is_some_and(|fs| fs.reserves_by_page());
         let here = flow.sink_offset()?;
         let new = sink.size.is_some_and(|size| size <= here);
         let plain = gains && new && !sink.append && !sink.direct && known >= WORTH_IT;
-        plain.then(|| Ahead {
+        plain.then(|| Preallocation {
             start: here,
             until: here,
             end: here.saturating_add(known),
@@ -51,7 +51,7 @@ impl Ahead {
 
     /// Reserves the next window when the writing comes near the end of the
     /// last.
-    pub(super) fn advance(&mut self, flow: &Flow<'_>) {
+    pub(crate) fn advance(&mut self, flow: &Flow<'_>) {
         let here = self.start + flow.written;
         let near = self.until.saturating_sub(here) < WINDOW / 2;
         if self.refused || self.until >= self.end || !near {
@@ -70,7 +70,7 @@ impl Ahead {
     /// Nothing more will be written: gives back what was not needed. Where that
     /// is not to be had (no procfs, no permission, a lease, a file that takes no
     /// direct I/O), it stays reserved.
-    pub(super) fn end(&self, flow: &Flow<'_>) {
+    pub(crate) fn end(&self, flow: &Flow<'_>) {
         if self.until > self.start + flow.written {
             let _ = give_back(flow.sink_fd());
         }

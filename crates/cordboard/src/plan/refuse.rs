@@ -2,9 +2,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::{Refusal, Request};
+use super::Route;
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
-use crate::route::{Declined, Route, Switches};
+use crate::report::Refusal;
+use crate::request::{Declined, Request, Switches};
 
 /// The end of any file (`loff_t`).
 const END_OF_ANY_FILE: u64 = i64::MAX as u64;

@@ -2,7 +2,7 @@
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::route::Declined;
+use crate::request::Declined;
 
 /// Why a request was refused before anything moved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -106,10 +106,10 @@ pub enum Refusal {
     },
     /// `CORDBOARD_ROUTE` or `CORDBOARD_WITHOUT` holds a word that is no path.
     #[error("{0}")]
-    BadSwitch(#[from] crate::route::BadSwitch),
+    BadSwitch(#[from] crate::request::BadSwitch),
     /// `CORDBOARD_ENGINE` holds a word that is no engine.
     #[error("{0}")]
-    BadBackend(#[from] crate::route::BadBackend),
+    BadBackend(#[from] crate::request::BadBackend),
     /// An engine keeps descriptors of its own, and none was free.
     #[error(
         "no descriptor is left for the transfer: {errno}; \

@@ -6,12 +6,13 @@ use std::time::Duration;
 use super::step::note_use;
 use super::turn::Turn;
 use super::wait::{Interest, Waiter};
-use super::{Control, Ended, Outcome, Report, Stranded, Transfer};
+use super::{Control, Transfer};
 use crate::endpoint::{Side, resets};
 use crate::errno::Errno;
 use crate::path::{self, Cursor};
 use crate::pipe::Kept;
-use crate::route::{Declined, PathName, Why};
+use crate::report::{Ended, Outcome, Report, Stranded};
+use crate::request::{DataPath, Declined, Why};
 
 /// So many calls in a row may be interrupted while what is in hand is passed on,
 /// or synced: more are a file system's way to refuse.
@@ -97,7 +98,7 @@ impl Transfer<'_> {
         if let Err(errno) = self.flow.trim() {
             verdict.fail(Side::Sink, errno);
         }
-        if let Some(ahead) = &self.ahead {
+        if let Some(ahead) = &self.preallocation {
             ahead.end(&self.flow);
         }
         self.flow.unclaim();
@@ -311,11 +312,11 @@ impl Transfer<'_> {
         all
     }
 
-    fn ranked_before_use(&self, path: PathName) -> bool {
+    fn ranked_before_use(&self, path: DataPath) -> bool {
         let Some(used) = self.used.last() else {
             return true;
         };
-        let rank = |p: PathName| self.route.order.iter().position(|o| *o == p);
+        let rank = |p: DataPath| self.route.order.iter().position(|o| *o == p);
         rank(path) < rank(*used)
     }
 }

@@ -8,16 +8,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The hashes of such names of one directory; most often there are none.
 #[derive(Debug, Default)]
-pub struct Twins(BTreeSet<u64>);
+pub struct CaseCollisions(BTreeSet<u64>);
 
-impl Twins {
+impl CaseCollisions {
     /// Finds them. Two other names with the same hash do no harm: they only
     /// cost a needless check.
-    pub fn among<'a>(names: impl Iterator<Item = &'a CStr>) -> Twins {
+    pub fn among<'a>(names: impl Iterator<Item = &'a CStr>) -> CaseCollisions {
         let mut hashes: Vec<u64> = names.map(hash).collect();
         hashes.sort_unstable();
         let twice = hashes.windows(2).filter(|pair| pair[0] == pair[1]);
-        Twins(twice.map(|pair| pair[0]).collect())
+        CaseCollisions(twice.map(|pair| pair[0]).collect())
     }
 
     /// Whether this is one of them.
@@ -59,13 +59,13 @@ mod tests {
             c"a",
             c"K",
         ];
-        let twins = Twins::among(names.into_iter());
+        let twins = CaseCollisions::among(names.into_iter());
         let found: Vec<_> = names.into_iter().filter(|name| twins.has(name)).collect();
         assert_eq!(found, [c"README", c"readme", c"Ä", c"ä"]);
         // The sign of the kelvin is a K in lower case.
-        let kelvin = Twins::among([c"K", c"\u{212a}", c"σ", c"ς"].into_iter());
+        let kelvin = CaseCollisions::among([c"K", c"\u{212a}", c"σ", c"ς"].into_iter());
         assert!(kelvin.has(c"k") && kelvin.has(c"Σ"));
-        assert!(!Twins::among([c"a", c"b"].into_iter()).has(c"a"));
-        assert!(!Twins::default().has(c"a"));
+        assert!(!CaseCollisions::among([c"a", c"b"].into_iter()).has(c"a"));
+        assert!(!CaseCollisions::default().has(c"a"));
     }
 }

@@ -1,10 +1,17 @@
-//! What the caller asks for.
+//! What the caller asks for, and the names of the data paths.
+
+mod backend;
+mod data_path;
+mod switches;
+mod watermarks;
+
+pub use backend::{Backend, BadBackend};
+pub use data_path::{BadSwitch, DataPath, Declined, Why};
+pub use switches::Switches;
+pub use watermarks::Watermarks;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
-
-use super::Watermarks;
-use crate::route::Switches;
 
 /// How far to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

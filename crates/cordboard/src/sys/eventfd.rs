@@ -28,9 +28,9 @@ pub(crate) fn identity(fd: impl AsFd) -> Option<Identity> {
 /// a bell is not written to, not read, and not closed. An eventfd can only be
 /// told from files with an inode of their own, since all anonymous files
 /// (eventfds, epoll instances, timers) share one; a pipe can be told from any
-/// other file. So what a host may close and reuse is a [`Bell::distinct`].
+/// other file. So what a host may close and reuse is a [`EventFd::distinct`].
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct EventFd {
     ends: ManuallyDrop<Ends>,
     id: Identity,
     /// The process that made it.
@@ -43,7 +43,7 @@ enum Ends {
     Pipe { reader: OwnedFd, writer: OwnedFd },
 }
 
-impl Bell {
+impl EventFd {
     /// One descriptor; two if a filter refuses `eventfd2(2)`.
     ///
     /// # Errors
@@ -51,9 +51,9 @@ impl Bell {
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
     /// `EPERM`, `ENOSYS`, or another errno: a filter refuses to make it, to write
     /// to it or to read it.
-    pub(crate) fn new() -> Result<Bell, Errno> {
-        match Bell::event() {
-            Err(errno) if errno.is_refusal() => Bell::pipe(),
+    pub(crate) fn new() -> Result<EventFd, Errno> {
+        match EventFd::event() {
+            Err(errno) if errno.is_refusal() => EventFd::pipe(),
             made => made,
         }
     }
@@ -62,33 +62,33 @@ impl Bell {
     ///
     /// # Errors
     ///
-    /// As [`Bell::new`].
-    pub(crate) fn event() -> Result<Bell, Errno> {
+    /// As [`EventFd::new`].
+    pub(crate) fn event() -> Result<EventFd, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Bell::of(Ends::Event(beyond(eventfd(0, flags)?)?))
+        EventFd::of(Ends::Event(beyond(eventfd(0, flags)?)?))
     }
 
-    /// One that can be told from any other, of two descriptors; as [`Bell::new`]
+    /// One that can be told from any other, of two descriptors; as [`EventFd::new`]
     /// if no pipe is available.
     ///
     /// # Errors
     ///
-    /// As [`Bell::new`].
-    pub(crate) fn distinct() -> Result<Bell, Errno> {
-        Bell::pipe().or_else(|_| Bell::new())
+    /// As [`EventFd::new`].
+    pub(crate) fn distinct() -> Result<EventFd, Errno> {
+        EventFd::pipe().or_else(|_| EventFd::new())
     }
 
-    fn pipe() -> Result<Bell, Errno> {
+    fn pipe() -> Result<EventFd, Errno> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let (reader, writer) = (beyond(reader)?, beyond(writer)?);
         // A byte or two: of the user's share of pages it takes one.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, 4096);
-        Bell::of(Ends::Pipe { reader, writer })
+        EventFd::of(Ends::Pipe { reader, writer })
     }
 
-    fn of(ends: Ends) -> Result<Bell, Errno> {
+    fn of(ends: Ends) -> Result<EventFd, Errno> {
         let id = identity(ends.reader()).ok_or(Errno::EBADF)?;
-        let bell = Bell {
+        let bell = EventFd {
             ends: ManuallyDrop::new(ends),
             id,
             home: Stamp::here(),
@@ -112,7 +112,7 @@ impl Bell {
         identity(self.ends.writer()) == Some(self.id)
     }
 
-    /// Rings it if it [is there](Bell::is_there). `false`: it wakes no thread.
+    /// Rings it if it [is there](EventFd::is_there). `false`: it wakes no thread.
     pub(crate) fn strike(&self) -> bool {
         match strike(self.ends.writer()) {
             // A counter that is already at its maximum is readable just as
@@ -155,7 +155,7 @@ impl Bell {
         [self.ends.reader(), self.ends.writer()]
     }
 
-    /// So is [`Bell::is_here`] proven.
+    /// So is [`EventFd::is_here`] proven.
     pub(crate) fn is_distinct(&self) -> bool {
         matches!(*self.ends, Ends::Pipe { .. })
     }
@@ -199,7 +199,7 @@ impl Ends {
     }
 }
 
-impl Drop for Bell {
+impl Drop for EventFd {
     fn drop(&mut self) {
         // Closed by number, it could be any eventfd of a child's.
         let proven = self.is_distinct() || self.home.is_here();
@@ -210,7 +210,7 @@ impl Drop for Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ends.reader()
     }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use testkit::child;
 
-    fn is_rung(bell: &Bell) -> bool {
+    fn is_rung(bell: &EventFd) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut fds = [PollFd::new(bell, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())) == Ok(1)
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn rings_are_heard_until_they_are_cleared() {
-        for make in [Bell::new, Bell::distinct] {
+        for make in [EventFd::new, EventFd::distinct] {
             let bell = make().unwrap();
             assert!(!is_rung(&bell) && bell.is_here());
             assert!((0..5000).all(|_| bell.ring()));
@@ -246,7 +246,7 @@ mod tests {
         for errno in [libc::EPERM, libc::ENOSYS] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_eventfd2], errno);
-                let bell = Bell::new().unwrap();
+                let bell = EventFd::new().unwrap();
                 assert!(bell.ring() && bell.is_distinct() && is_rung(&bell));
             });
         }
@@ -257,11 +257,11 @@ mod tests {
         for errno in [libc::EPERM, libc::ENOSYS] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_write], errno);
-                let bell = Bell::new().unwrap();
+                let bell = EventFd::new().unwrap();
                 assert!(bell.ring() && is_rung(&bell));
                 testkit::refuse::refuse(&[libc::SYS_writev], errno);
                 assert!(!bell.ring(), "nobody hears it");
-                for make in [Bell::new, Bell::distinct] {
+                for make in [EventFd::new, EventFd::distinct] {
                     assert_eq!(make().err(), Some(Errno::from_raw(errno)));
                 }
             });
@@ -273,7 +273,7 @@ mod tests {
         for errno in [libc::EPERM, libc::ENOSYS] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_read], errno);
-                let bell = Bell::new().unwrap();
+                let bell = EventFd::new().unwrap();
                 assert!(bell.ring() && is_rung(&bell));
                 assert!(bell.clear().is_ok() && !is_rung(&bell));
                 testkit::refuse::refuse(&[libc::SYS_readv], errno);
@@ -282,7 +282,7 @@ mod tests {
                     bell.clear().map_err(Errno::from),
                     Err(Errno::from_raw(errno))
                 );
-                for make in [Bell::new, Bell::distinct] {
+                for make in [EventFd::new, EventFd::distinct] {
                     assert_eq!(make().err(), Some(Errno::from_raw(errno)));
                 }
             });
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn what_has_its_number_is_left_alone() {
         assert!(child::in_a_child(|| {
-            [Bell::new, Bell::distinct].into_iter().all(|make| {
+            [EventFd::new, EventFd::distinct].into_iter().all(|make| {
                 let bell = make().unwrap();
                 let file = tempfile::tempfile().unwrap();
                 rustix::io::write(&file, b"host's").unwrap();

@@ -64,7 +64,7 @@ impl Fate {
 }
 
 /// Carries blocks out, several at a time and in any order.
-pub(super) trait Ring: Send {
+pub(super) trait BlockEngine: Send {
     /// Takes a block on. It may begin only with the next [`Ring::reap`].
     /// `Err`: not now.
     fn submit(&mut self, block: Block) -> Result<(), ()>;

@@ -9,7 +9,7 @@ use crate::errno::Errno;
 /// One in-kernel way to carry bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum PathName {
+pub enum DataPath {
     /// Share the blocks: `FICLONE`, `FICLONERANGE`.
     Clone,
     /// Past the page cache: `O_DIRECT`, several blocks in flight.
@@ -27,28 +27,28 @@ pub enum PathName {
     ReadWrite,
 }
 
-impl PathName {
+impl DataPath {
     /// Every path there is.
-    pub const ALL: &'static [PathName] = &[
-        PathName::Clone,
-        PathName::Direct,
-        PathName::CopyFileRange,
-        PathName::Sendfile,
-        PathName::Splice,
-        PathName::Datagram,
-        PathName::ReadWrite,
+    pub const ALL: &'static [DataPath] = &[
+        DataPath::Clone,
+        DataPath::Direct,
+        DataPath::CopyFileRange,
+        DataPath::Sendfile,
+        DataPath::Splice,
+        DataPath::Datagram,
+        DataPath::ReadWrite,
     ];
 
     /// As reports and switches have it: `copy_file_range`, `read/write`.
     pub fn name(self) -> &'static str {
         match self {
-            PathName::Clone => "clone",
-            PathName::Direct => "direct",
-            PathName::CopyFileRange => "copy_file_range",
-            PathName::Sendfile => "sendfile",
-            PathName::Splice => "splice",
-            PathName::Datagram => "datagram",
-            PathName::ReadWrite => "read/write",
+            DataPath::Clone => "clone",
+            DataPath::Direct => "direct",
+            DataPath::CopyFileRange => "copy_file_range",
+            DataPath::Sendfile => "sendfile",
+            DataPath::Splice => "splice",
+            DataPath::Datagram => "datagram",
+            DataPath::ReadWrite => "read/write",
         }
     }
 
@@ -57,7 +57,7 @@ impl PathName {
     }
 }
 
-impl fmt::Display for PathName {
+impl fmt::Display for DataPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -76,19 +76,19 @@ pub struct BadSwitch {
     pub origin: &'static str,
 }
 
-impl FromStr for PathName {
+impl FromStr for DataPath {
     type Err = BadSwitch;
 
-    fn from_str(word: &str) -> Result<PathName, BadSwitch> {
+    fn from_str(word: &str) -> Result<DataPath, BadSwitch> {
         match word.trim().to_ascii_lowercase().as_str() {
-            "clone" | "reflink" => Ok(PathName::Clone),
-            "direct" | "o_direct" => Ok(PathName::Direct),
-            "copy_file_range" | "copy-file-range" | "cfr" => Ok(PathName::CopyFileRange),
-            "sendfile" => Ok(PathName::Sendfile),
-            "splice" => Ok(PathName::Splice),
-            "datagram" => Ok(PathName::Datagram),
+            "clone" | "reflink" => Ok(DataPath::Clone),
+            "direct" | "o_direct" => Ok(DataPath::Direct),
+            "copy_file_range" | "copy-file-range" | "cfr" => Ok(DataPath::CopyFileRange),
+            "sendfile" => Ok(DataPath::Sendfile),
+            "splice" => Ok(DataPath::Splice),
+            "datagram" => Ok(DataPath::Datagram),
             "read/write" | "read-write" | "read_write" | "readwrite" | "rw" => {
-                Ok(PathName::ReadWrite)
+                Ok(DataPath::ReadWrite)
             }
             _ => Err(BadSwitch {
                 word: word.to_owned(),
@@ -142,7 +142,7 @@ impl From<&'static str> for Why {
 #[non_exhaustive]
 pub struct Declined {
     /// Which.
-    pub path: PathName,
+    pub path: DataPath,
     /// Why.
     pub why: Why,
 }

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use crate::endpoint::{Alignment, Endpoint, Filesystem, reopen};
 use crate::errno::Errno;
 use crate::path::Flow;
-use crate::route::Why;
+use crate::request::Why;
 
 /// Both files, past the page cache.
 pub(super) fn direct(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {

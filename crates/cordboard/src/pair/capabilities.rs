@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::PathName;
+use crate::request::DataPath;
 use crate::sys::{self, Known};
 
 /// What this kernel and this process can do at all.
@@ -20,7 +20,7 @@ pub struct Capabilities {
 static MISSING: AtomicU32 = AtomicU32::new(0);
 
 /// Remembers that there is no such call.
-pub(crate) fn forget_for_ever(path: PathName) {
+pub(crate) fn forget_for_ever(path: DataPath) {
     MISSING.fetch_or(path.bit(), Ordering::Relaxed);
 }
 
@@ -42,7 +42,7 @@ impl Capabilities {
         });
         let missing = MISSING.load(Ordering::Relaxed);
         Capabilities {
-            copy_file_range: trusted == 1 && missing & PathName::CopyFileRange.bit() == 0,
+            copy_file_range: trusted == 1 && missing & DataPath::CopyFileRange.bit() == 0,
             private_pipe: true,
         }
     }

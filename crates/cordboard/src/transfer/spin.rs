@@ -20,12 +20,12 @@ const TRY_AGAIN: u32 = 64;
 
 /// Whether looking has paid so far.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct Spin {
     in_vain: u32,
     pauses: u32,
 }
 
-impl Patience {
+impl Spin {
     /// From a file, which is always ready, to a pipe, whose reader runs on a
     /// processor of its own.
     pub(crate) fn worth_it(&mut self, flow: &Flow<'_>) -> bool {
@@ -66,17 +66,17 @@ mod tests {
             ..Request::default()
         };
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
-        let mut patience = Patience::default();
-        if !patience.worth_it(&transfer.flow) {
+        let mut spin = Spin::default();
+        if !spin.worth_it(&transfer.flow) {
             assert!(!several_processors());
             return;
         }
         for _ in 0..IN_VAIN {
-            patience.learn(false);
+            spin.learn(false);
         }
-        let tries = (0..TRY_AGAIN).filter(|_| patience.worth_it(&transfer.flow));
+        let tries = (0..TRY_AGAIN).filter(|_| spin.worth_it(&transfer.flow));
         assert_eq!(tries.count(), 1);
-        patience.learn(true);
-        assert!(patience.worth_it(&transfer.flow));
+        spin.learn(true);
+        assert!(spin.worth_it(&transfer.flow));
     }
 }

@@ -1,0 +1,115 @@
+//! The decisions before anything moves: may these two be paired, and by which
+//! route?
+
+mod overlap;
+mod refuse;
+mod route;
+mod staged;
+
+pub use route::{Choice, Route, route};
+pub(crate) use staged::admit;
+
+use std::os::fd::BorrowedFd;
+
+use crate::endpoint::Endpoint;
+use crate::pair::{self, Capabilities, Pair, Relation};
+use crate::path;
+use crate::report::{Failure, Refusal};
+use crate::request::{DataPath, Request, Switches};
+
+/// The route that a transfer between these two would take, without one. Only
+/// facts are asked, so that an endpoint may be a descriptor that merely stands
+/// for something (`O_PATH`), with [facts of the caller's](Endpoint::with_facts).
+///
+/// # Errors
+///
+/// A [`Refusal`], as [`Transfer::new`](super::Transfer::new) gives it.
+pub fn plan(
+    source: &Endpoint<'_>,
+    sink: &Endpoint<'_>,
+    request: &Request,
+) -> Result<Route, Failure> {
+    let decided = decide_between(*source, *sink, request).map_err(Failure::refused)?;
+    Ok(decided.route)
+}
+
+/// What is decided of two descriptors and a request.
+pub(crate) struct Decided<'a> {
+    pub(crate) source: Endpoint<'a>,
+    pub(crate) sink: Endpoint<'a>,
+    pub(crate) route: Route,
+    /// Bytes there are to move from a file or a block device.
+    pub(crate) known: Option<u64>,
+}
+
+/// Probes both descriptors, checks whether they can be paired, finds how they
+/// are related, and decides the route: each once.
+pub(crate) fn decide<'a>(
+    source: BorrowedFd<'a>,
+    sink: BorrowedFd<'a>,
+    request: &Request,
+) -> Result<Decided<'a>, Refusal> {
+    let (source, sink) = refuse::probe(source, sink, request)?;
+    decide_between(source, sink, request)
+}
+
+/// The same for endpoints that are known already. They learn what only direct
+/// I/O depends on, if that may be the way.
+fn decide_between<'a>(
+    mut source: Endpoint<'a>,
+    mut sink: Endpoint<'a>,
+    request: &Request,
+) -> Result<Decided<'a>, Refusal> {
+    refuse::unfit(source.facts(), sink.facts(), request)?;
+    refuse::without_operation(&source, &sink)?;
+    let switches = switches(request)?;
+    let relation = pair::relation(&source, &sink);
+    let within = overlap::within(&source, &sink, relation, request)?;
+    let overlapping = within == overlap::Within::Downwards;
+    look_closer(&mut source, &mut sink, relation, request, switches);
+    let pair = Pair {
+        relation,
+        overlapping,
+        ..Pair::new(source.facts(), sink.facts(), request)
+    };
+    let route = route::route(&pair, &Capabilities::current(), switches);
+    if route.choices.is_empty() {
+        return Err(refuse::no_path(&route, switches));
+    }
+    let known = pair.known().filter(|_| source.kind().is_cached());
+    Ok(Decided {
+        source,
+        sink,
+        route,
+        known,
+    })
+}
+
+/// Which paths are allowed: as the request says, or else the environment.
+fn switches(request: &Request) -> Result<Switches, Refusal> {
+    match request.switches {
+        Some(switches) => Ok(switches),
+        None => Ok(Switches::from_env()?),
+    }
+}
+
+/// Asks the kernel what only direct I/O depends on, where that may be the way.
+fn look_closer(
+    source: &mut Endpoint<'_>,
+    sink: &mut Endpoint<'_>,
+    relation: Relation,
+    request: &Request,
+    switches: Switches,
+) {
+    let pair = Pair {
+        relation,
+        direct: route::direct_mode(request, switches),
+        ..Pair::new(source.facts(), sink.facts(), request)
+    };
+    if !switches.allows(DataPath::Direct) || path::direct::worth_asking(&pair).is_err() {
+        return;
+    }
+    let range = pair.from().zip(pair.known());
+    source.look_closer(range);
+    sink.look_closer(None);
+}
