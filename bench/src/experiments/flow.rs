@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::Experiment;
-use super::paper_tables::devices::{Device, Place};
+use super::paper_tables::devices::{Device, Setup};
 use crate::baselines::flow::RATE;
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::interleave::{Setting, Turn};
@@ -54,7 +54,7 @@ fn start(bench: &Bench) -> u64 {
     bench.size(START, 4 << 20)
 }
 
-fn on(bench: &mut Bench, device: Device, place: &Place) -> Result<()> {
+fn on(bench: &mut Bench, device: Device, place: &Setup) -> Result<()> {
     let size = device.size(bench);
     let expected = files::make(&place.source, size).context(device.name())?;
     let contestants = contestants(bench);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::devices::Place;
+use super::devices::Setup;
 use crate::experiments::present;
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::interleave::Turn;
@@ -87,7 +87,7 @@ fn synced(tools: &Tools, contestant: Contestant) -> Contestant {
 }
 
 /// A cold source, no copy, and nothing left to write; but the programs are there.
-pub fn prepare(place: &Place, turn: &Turn<'_>, quick: bool) -> Result<()> {
+pub fn prepare(place: &Setup, turn: &Turn<'_>, quick: bool) -> Result<()> {
     files::remove(&place.sink);
     if !quick {
         files::settle(place.sink_directory())?;

@@ -63,10 +63,10 @@ impl Device {
     /// # Errors
     ///
     /// Why that is not possible here.
-    pub fn make(self, bench: &Bench) -> Result<Place> {
+    pub fn make(self, bench: &Bench) -> Result<Setup> {
         if self == Device::Disk {
             let directory = bench.directory.path();
-            return Ok(Place {
+            return Ok(Setup {
                 source: directory.join("source"),
                 sink: directory.join("sink"),
                 filesystem: env::filesystem(directory),
@@ -84,7 +84,7 @@ impl Device {
                 throttles.push(Throttle::new(mount, rate)?);
             }
         }
-        Ok(Place {
+        Ok(Setup {
             source: mounts[0].path().join("source"),
             sink: mounts[1].path().join("sink"),
             filesystem: "xfs".to_owned(),
@@ -96,7 +96,7 @@ impl Device {
 
 /// A device that is there, as long as this is.
 #[derive(Debug)]
-pub struct Place {
+pub struct Setup {
     /// The file to copy.
     pub source: PathBuf,
     /// Its copy.
@@ -108,7 +108,7 @@ pub struct Place {
     _mounts: Vec<LoopFs>,
 }
 
-impl Place {
+impl Setup {
     /// The directory of the copy.
     pub fn sink_directory(&self) -> &Path {
         self.sink.parent().unwrap_or(Path::new("/"))

@@ -15,7 +15,7 @@ use crate::harness::interleave::{Setting, Turn};
 use crate::harness::launch::{Job, Running};
 use crate::harness::series::Sample;
 use crate::harness::{Bench, files};
-use devices::{Device, Place};
+use devices::{Device, Setup};
 
 const ROUNDS: usize = 5;
 /// A copy takes seconds there, and always the same.
@@ -24,7 +24,7 @@ const ROUNDS_THROTTLED: usize = 3;
 /// Goes through the devices; `once` measures one copy.
 fn on_every_device(
     bench: &mut Bench,
-    mut once: impl FnMut(&Place, &Turn<'_>) -> Result<Sample>,
+    mut once: impl FnMut(&Setup, &Turn<'_>) -> Result<Sample>,
 ) -> Result<()> {
     for device in Device::ALL {
         if !bench.wants(device.name()) {
@@ -69,7 +69,7 @@ fn on_every_device(
 }
 
 /// Starts the copy.
-fn start(place: &Place, turn: &Turn<'_>) -> Result<Running> {
+fn start(place: &Setup, turn: &Turn<'_>) -> Result<Running> {
     let (src, dst) = (place.source.clone().into(), place.sink.clone().into());
     Job::new(&turn.words(&[("src", src), ("dst", dst)]))?.start()
 }
@@ -86,7 +86,7 @@ fn finish(running: Running, started: Instant) -> Result<Sample> {
 }
 
 /// With what is in the copy.
-fn arrived(place: &Place, turn: &Turn<'_>, sample: Sample) -> Result<Sample> {
+fn arrived(place: &Setup, turn: &Turn<'_>, sample: Sample) -> Result<Sample> {
     let digest = match turn.verifies() {
         true => Some(files::content(&place.sink)?.digest),
         false => None,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::copiers::{CP, LIBRARY, OURS};
-use super::devices::{Device, Place};
+use super::devices::{Device, Setup};
 use super::side_by_side;
 use crate::experiments::Experiment;
 use crate::harness::Bench;
@@ -98,7 +98,7 @@ fn add_improvements(result: &mut SettingResult) {
 }
 
 /// One copy beside the test program.
-fn once(place: &Place, turn: &Turn<'_>, load: &Load, alone: Duration) -> Result<Sample> {
+fn once(place: &Setup, turn: &Turn<'_>, load: &Load, alone: Duration) -> Result<Sample> {
     let idle_before = load.during(alone).rate();
     let busy = Busy::now()?;
     let mark = load.mark();

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::copiers::{CP, LIBRARY, OTHERS, OURS};
-use super::devices::{Device, Place};
+use super::devices::{Device, Setup};
 use super::side_by_side;
 use crate::experiments::Experiment;
 use crate::harness::Bench;
@@ -35,7 +35,7 @@ const NOTE: &str = "The source is cold, and every contestant ends with fsync. cp
     contestant's own; machine is what all cores together were busy, so with the kernel's own \
     threads too (writeback, loop devices, io_uring's workers).";
 
-fn once(place: &Place, turn: &Turn<'_>) -> Result<Sample> {
+fn once(place: &Setup, turn: &Turn<'_>) -> Result<Sample> {
     let busy = Busy::now()?;
     let started = Instant::now();
     let sample = super::finish(super::start(place, turn)?, started)?;

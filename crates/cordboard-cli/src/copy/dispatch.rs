@@ -1,4 +1,4 @@
-//! The walk's side of the [`Pool`]: what goes in, and what is told.
+//! The walk's side of the [`Workers`]: what goes in, and what is told.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use super::flights::At;
 use super::messages::{Ledger, Said, Told};
 use super::one::{Hitch, Manner};
 use super::over::ends_all;
-use super::pool::{Pool, State, guarded};
+use super::pool::{State, Workers, guarded};
 use crate::problem::Problem;
 use crate::session::Session;
 use crate::signals::stop;
@@ -31,7 +31,7 @@ const EVERY: Duration = Duration::from_millis(20);
 /// Hands files over, and takes what is to be told of them.
 pub struct Dispatch<'s> {
     session: &'s mut Session,
-    pool: Arc<Pool>,
+    pool: Arc<Workers>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that there may be, with this one.
     slots: usize,
@@ -52,7 +52,7 @@ impl<'s> Dispatch<'s> {
     pub fn new(session: &'s mut Session, job: Job, slots: usize, only: bool) -> Dispatch<'s> {
         Dispatch {
             session,
-            pool: Pool::new(job, slots),
+            pool: Workers::new(job, slots),
             threads: Vec::new(),
             slots,
             ledger: Ledger::default(),

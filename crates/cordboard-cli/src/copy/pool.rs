@@ -35,7 +35,7 @@ const STACK: usize = 512 << 10;
 
 /// What the threads share.
 #[derive(Debug)]
-pub struct Pool {
+pub struct Workers {
     /// What all files have in common.
     pub job: Job,
     /// Files under way, at most.
@@ -68,7 +68,7 @@ pub struct State {
 }
 
 /// Something to do.
-pub enum Work {
+pub enum Task {
     /// To go on with a batch, in a slot.
     Batch(At),
     /// To settle a large file, in the slot it has.
@@ -114,16 +114,16 @@ pub fn guarded<T>(at: &At, told: &mut Told, work: impl FnOnce(&mut Told) -> T) -
 
 impl State {
     /// The next thing to do. What has landed comes first: it frees a slot.
-    pub fn next(&mut self) -> Option<Work> {
+    pub fn next(&mut self) -> Option<Task> {
         if let Some((flight, report)) = self.landed.pop_front() {
-            return Some(Work::Landed(Box::new(flight), report));
+            return Some(Task::Landed(Box::new(flight), report));
         }
         if self.free == 0 || !self.later.is_empty() {
             return None;
         }
         let at = self.queue.pop_front()?;
         self.free -= 1;
-        Some(Work::Batch(at))
+        Some(Task::Batch(at))
     }
 
     /// Takes the first of those that are for later, in the order of the walk.
@@ -144,11 +144,11 @@ impl State {
     }
 }
 
-impl Pool {
+impl Workers {
     /// One that has no threads yet.
-    pub fn new(job: Job, slots: usize) -> Arc<Pool> {
+    pub fn new(job: Job, slots: usize) -> Arc<Workers> {
         let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
-        Arc::new(Pool {
+        Arc::new(Workers {
             job,
             slots,
             flights: Flights::default(),
@@ -236,10 +236,10 @@ impl Pool {
     }
 
     /// Does it; `watch` hears of files that are copied here.
-    pub fn work(self: &Arc<Self>, work: Work, watch: &mut (dyn Observer + Send)) {
+    pub fn work(self: &Arc<Self>, work: Task, watch: &mut (dyn Observer + Send)) {
         match work {
-            Work::Batch(at) => self.batch(at, watch),
-            Work::Landed(flight, report) => self.land(*flight, report),
+            Task::Batch(at) => self.batch(at, watch),
+            Task::Landed(flight, report) => self.land(*flight, report),
         }
     }
 

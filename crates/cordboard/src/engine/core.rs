@@ -11,12 +11,12 @@ use super::message::Message;
 use super::reactor::Reactor;
 use super::seat::Left;
 use super::station::Station;
-use super::workers::Work;
+use super::workers::Task;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::sys::{Event, Lock, Spawned, Stamp, Thread};
-use crate::threads::{self, Pool, Work as _};
-use crate::transfer::{Next, Place, Poll, Turn};
+use crate::threads::{self, ThreadPool, Work as _};
+use crate::transfer::{Home, Next, Poll, Turn};
 
 /// How long a step of the main thread's may take, and twice that, before
 /// another one takes over.
@@ -39,7 +39,7 @@ pub(super) struct Core {
     /// For transfers whose steps must all be taken on one thread, and wait now
     /// and then for a disk.
     disk: Mutex<Disk>,
-    pool: Arc<Pool<Work>>,
+    pool: Arc<ThreadPool<Task>>,
     ends: Ends,
     start: Instant,
     ids: AtomicU64,
@@ -57,12 +57,12 @@ impl Core {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Ok(Core {
             number,
-            main: Station::new(Place::Reactor)?,
+            main: Station::new(Home::Reactor)?,
             thread: Lock::default(),
             begun: Event::new(),
             watches: Mutex::new(Vec::new()),
             disk: Mutex::new(None),
-            pool: Pool::new(number, workers),
+            pool: ThreadPool::new(number, workers),
             ends: Ends::default(),
             start: Instant::now(),
             ids: AtomicU64::new(0),
@@ -148,7 +148,7 @@ impl Core {
     pub(super) fn open_disk_station(self: &Arc<Self>) -> Option<Arc<Station>> {
         let mut disk = self.disk();
         if disk.is_none() {
-            let station = Station::new(Place::Disk).ok()?;
+            let station = Station::new(Home::Disk).ok()?;
             let reactor = Reactor::new(Arc::clone(self), Arc::clone(&station)).ok()?;
             let thread =
                 threads::start(c"cordboard-disk", self.number, move || reactor.run()).ok()?;
@@ -354,7 +354,7 @@ impl Core {
             job.transfer.quiesce();
         }
         if job.transfer.waits_at_the_end() {
-            self.submit(Work::Settle(job));
+            self.submit(Task::Settle(job));
         } else {
             job.finish();
         }
@@ -381,9 +381,9 @@ impl Core {
     }
 
     /// Has the workers do it. Where no thread is to be had, here and now.
-    pub(super) fn submit(self: &Arc<Self>, work: Work) {
+    pub(super) fn submit(self: &Arc<Self>, work: Task) {
         for work in self.pool.submit(work) {
-            if let Some(Work::Piece(job)) = work.work() {
+            if let Some(Task::Piece(job)) = work.work() {
                 // Not before the others have had their turn.
                 if let Err(Message::Run(job)) = self.inbox().push(Message::Run(job)) {
                     job.finish();

@@ -23,12 +23,12 @@ use super::job::{Job, Role};
 use super::message::Message;
 use super::station::{BELL, Station};
 use super::timers::Timers;
-use super::workers::{Work, at_once};
+use super::workers::{Task, at_once};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::sys;
-use crate::transfer::{Awake, Clock, Need, Next, Place, Turn, What};
+use crate::transfer::{Awake, Clock, Home, Need, Next, Turn, What};
 
 /// How long a thread that sleeps with transfers under way goes without checking
 /// that its descriptors are still its own.
@@ -67,14 +67,14 @@ impl Reactor {
     /// Until the engine has shut down, or another thread has taken over.
     pub(super) fn run(self) {
         let core = Arc::clone(&self.core);
-        if self.station.place == Place::Reactor {
+        if self.station.place == Home::Reactor {
             core.has_it_watched();
         }
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let mut this = Box::new(self);
         while !core.is_done() {
             let nothing_new = this.read_messages();
-            if this.station.place == Place::Disk {
+            if this.station.place == Home::Disk {
                 sys::keep_an_arena(!this.jobs.is_empty());
             }
             this.ring_alarms();
@@ -95,7 +95,7 @@ impl Reactor {
             } else {
                 let alarm = this.timers.next().map(|at| at.saturating_sub(now));
                 // Where the host closes the bell nothing else may wake it.
-                let disk = this.station.place == Place::Disk && !this.jobs.is_empty();
+                let disk = this.station.place == Home::Disk && !this.jobs.is_empty();
                 let most = if disk { DISK } else { LONGEST };
                 let look = core.is_active().then_some(most);
                 alarm.into_iter().chain(look).min()
@@ -117,7 +117,7 @@ impl Reactor {
         stays: bool,
         what: impl FnOnce() -> T,
     ) -> Result<Charge<T>, T> {
-        if stays || self.station.place == Place::Disk {
+        if stays || self.station.place == Home::Disk {
             return Ok((self, what()));
         }
         let seat = core.main().seat();
@@ -151,7 +151,7 @@ impl Reactor {
     fn look(&mut self, id: u64) {
         if self.jobs.contains_key(&id) {
             self.wake(id);
-        } else if self.station.place == Place::Reactor
+        } else if self.station.place == Home::Reactor
             && let Some(disk) = self.core.disk_station()
         {
             let _ = disk.inbox().push(Message::Look(id));
@@ -159,7 +159,7 @@ impl Reactor {
     }
 
     fn admit(&mut self, mut job: Box<Job>) {
-        job.transfer.place = self.station.place;
+        job.transfer.runs_on = self.station.place;
         job.settle_at(&self.station);
         // It may have rung without effect, while a step was blocked.
         self.timers.forget(job.id(), &mut job.alarm);
@@ -225,10 +225,10 @@ impl Reactor {
             // What the kernel does for a transfer is told to one thread only.
             let movable = job.transfer.completions().is_none();
             if steps && movable {
-                if matches!(home, Place::Worker | Place::Anywhere) {
+                if matches!(home, Home::Worker | Home::Anywhere) {
                     this.timers.forget(id, &mut job.alarm);
                     // If no worker is available, it is done here.
-                    let done = this.aside(core, false, || core.submit(Work::Piece(job)));
+                    let done = this.aside(core, false, || core.submit(Task::Piece(job)));
                     return done.ok().map(|(this, ())| this);
                 }
                 match this.send_home(job, home) {
@@ -236,7 +236,7 @@ impl Reactor {
                     None => return Some(this),
                 }
             }
-            let stays = home == Place::Disk;
+            let stays = home == Home::Disk;
             let next = match this.aside(core, stays, || core.advance(&mut job)) {
                 Ok((back, next)) => {
                     this = back;
@@ -262,14 +262,14 @@ impl Reactor {
 
     /// To the one of these threads that takes its steps. Comes back where that
     /// is this one, or no other can be had.
-    fn send_home(&mut self, mut job: Box<Job>, home: Place) -> Option<Box<Job>> {
+    fn send_home(&mut self, mut job: Box<Job>, home: Home) -> Option<Box<Job>> {
         let other = match home {
             _ if home == self.station.place => None,
-            Place::Disk => self.core.open_disk_station(),
+            Home::Disk => self.core.open_disk_station(),
             _ => Some(Arc::clone(self.core.main())),
         };
         let Some(station) = other else {
-            job.transfer.place = home;
+            job.transfer.runs_on = home;
             return Some(job);
         };
         self.timers.forget(job.id(), &mut job.alarm);
@@ -294,7 +294,7 @@ impl Reactor {
             self.enqueue(job);
             return Some(self);
         }
-        let stays = job.transfer.home() == Place::Disk;
+        let stays = job.transfer.home() == Home::Disk;
         match self.aside(core, stays, || core.rest(&mut job)) {
             Ok((mut this, ())) => {
                 this.sleep(job, need);
@@ -432,7 +432,7 @@ impl Reactor {
     fn is_here(&self) -> bool {
         match self.station.place {
             // Others ask too.
-            Place::Reactor => !self.core.is_lost(),
+            Home::Reactor => !self.core.is_lost(),
             _ => self.station.was_here(self.core.clock().now()),
         }
     }
@@ -464,7 +464,7 @@ impl Reactor {
     pub(super) fn give_up(mut self, errno: Errno) {
         if !self.station.is_intact() {
             self.core.lose();
-        } else if self.station.place == Place::Reactor {
+        } else if self.station.place == Home::Reactor {
             self.core.stop();
         }
         let mut all: Vec<Box<Job>> = self.jobs.drain().map(|(_, job)| job).collect();

@@ -14,7 +14,7 @@ use super::reactor::Reactor;
 use super::seat::Seat;
 use crate::errno::Errno;
 use crate::sys::beyond;
-use crate::transfer::{self, Place};
+use crate::transfer::{self, Home};
 
 /// The token of the inbox's bell: transfers' numbers do not reach it.
 pub(super) const BELL: EventData = EventData::new_u64(u64::MAX);
@@ -30,13 +30,13 @@ pub(super) struct Station {
     /// Its thread's state, while the thread is in a step or sleeps.
     seat: Arc<Seat<Box<Reactor>>>,
     /// Whose home it is.
-    pub(super) place: Place,
+    pub(super) place: Home,
     /// The time of the last check of the bell, in milliseconds.
     looked: AtomicU64,
 }
 
 impl Station {
-    pub(super) fn new(place: Place) -> Result<Arc<Station>, Errno> {
+    pub(super) fn new(place: Home) -> Result<Arc<Station>, Errno> {
         let epoll = beyond(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let inbox = Arc::new(Inbox::new()?);
         epoll::add(&epoll, inbox.bell(), BELL, EventFlags::IN)?;

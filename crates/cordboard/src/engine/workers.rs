@@ -11,7 +11,7 @@ use super::job::Job;
 use super::message::Message;
 use crate::endpoint::Side;
 use crate::threads;
-use crate::transfer::{Awake, Need, Next, Place, SPELL, Waiter, What};
+use crate::transfer::{Awake, Home, Need, Next, SPELL, Waiter, What};
 
 /// Bytes after which others have their turn.
 const PIECE: u64 = 4 << 20;
@@ -19,18 +19,18 @@ const PIECE: u64 = 4 << 20;
 const STEPS: u32 = 64;
 
 /// Something for a worker to do.
-pub(super) enum Work {
+pub(super) enum Task {
     /// Some steps of a transfer.
     Piece(Box<Job>),
     /// The end of one.
     Settle(Box<Job>),
 }
 
-impl threads::Work for Work {
-    fn work(self) -> Option<Work> {
+impl threads::Work for Task {
+    fn work(self) -> Option<Task> {
         match self {
-            Work::Piece(job) => piece(job),
-            Work::Settle(job) => {
+            Task::Piece(job) => piece(job),
+            Task::Settle(job) => {
                 job.finish();
                 None
             }
@@ -39,8 +39,8 @@ impl threads::Work for Work {
 }
 
 /// Some steps of a transfer: until it waits, has ended, or has had its share.
-fn piece(mut job: Box<Job>) -> Option<Work> {
-    job.transfer.place = Place::Worker;
+fn piece(mut job: Box<Job>) -> Option<Task> {
+    job.transfer.runs_on = Home::Worker;
     let core = Arc::clone(&job.ticket.core);
     let moved = |job: &Job| job.transfer.counts().0 + job.transfer.counts().1;
     let enough = moved(&job).saturating_add(2 * PIECE);
@@ -71,11 +71,11 @@ fn piece(mut job: Box<Job>) -> Option<Work> {
             }
         }
     }
-    Some(Work::Piece(job))
+    Some(Task::Piece(job))
 }
 
 /// To the reactor, which waits for it or goes on with it.
-fn back(job: Box<Job>) -> Option<Work> {
+fn back(job: Box<Job>) -> Option<Task> {
     let inbox = Arc::clone(job.ticket.core.inbox());
     // It reads until the last transfer has ended, this one included, or has
     // given up.
@@ -102,7 +102,7 @@ fn glance(job: &mut Job, need: &Need) -> Option<Awake> {
     };
     let mut clock = job.ticket.core.clock();
     let transfer = &mut job.transfer;
-    let patient = transfer.place == Place::Worker
+    let patient = transfer.runs_on == Home::Worker
         && side == Side::Sink
         && transfer.spin.worth_it(&transfer.flow);
     let awake = if patient {

@@ -24,7 +24,7 @@ const KEPT: usize = 8;
 /// The pipes of one process. A child after `fork(2)` has a pool of its own: it
 /// must not share a pipe with its parent, it never learns what the parent gives
 /// back, and another thread may have held the lock.
-pub(super) struct Pool {
+pub(super) struct PipePool {
     idle: Shelf<OwnedPipe>,
     pairs: Shelf<SocketPair>,
     /// Bytes of capacity above the default, over all pipes in use and kept.
@@ -35,20 +35,20 @@ pub(super) struct Pool {
     pub(super) left: Left,
 }
 
-pub(super) fn pool() -> &'static Pool {
-    static POOL: PerProcess<Pool> = PerProcess::new();
-    let Ok(pool) = POOL.get(|parents| Ok::<_, Infallible>(Pool::after(parents)));
+pub(super) fn pool() -> &'static PipePool {
+    static POOL: PerProcess<PipePool> = PerProcess::new();
+    let Ok(pool) = POOL.get(|parents| Ok::<_, Infallible>(PipePool::after(parents)));
     pool
 }
 
-impl Pool {
+impl PipePool {
     /// A new one, in a child with its parent's pipes closed.
-    fn after(parents: Option<&'static Pool>) -> Pool {
+    fn after(parents: Option<&'static PipePool>) -> PipePool {
         if let Some(parents) = parents {
             parents.idle.clear();
             parents.pairs.clear();
         }
-        Pool {
+        PipePool {
             idle: Shelf::default(),
             pairs: Shelf::default(),
             granted: AtomicUsize::new(0),
@@ -175,7 +175,7 @@ pub(super) fn fair() -> usize {
 }
 
 /// One pipe in use.
-pub(super) struct User(&'static Pool);
+pub(super) struct User(&'static PipePool);
 
 impl User {
     pub(super) fn new() -> User {
@@ -195,7 +195,7 @@ impl Drop for User {
 /// back to where it was taken from.
 pub(super) struct Share {
     bytes: usize,
-    pool: &'static Pool,
+    pool: &'static PipePool,
 }
 
 impl Share {

@@ -184,9 +184,9 @@ pub struct Fault {
 }
 
 /// One module in the path of a transfer.
-pub struct Stage(pub(crate) Work);
+pub struct Stage(pub(crate) Nature);
 
-pub(crate) enum Work {
+pub(crate) enum Nature {
     Inspect(Box<dyn Inspect>),
     Transform(Box<dyn Transform>),
 }
@@ -194,12 +194,12 @@ pub(crate) enum Work {
 impl Stage {
     /// One that looks.
     pub fn inspecting(stage: impl Inspect + 'static) -> Stage {
-        Stage(Work::Inspect(Box::new(stage)))
+        Stage(Nature::Inspect(Box::new(stage)))
     }
 
     /// One that changes the bytes.
     pub fn transforming(stage: impl Transform + 'static) -> Stage {
-        Stage(Work::Transform(Box::new(stage)))
+        Stage(Nature::Transform(Box::new(stage)))
     }
 
     /// Counts the bytes that pass.
@@ -252,14 +252,14 @@ impl Stage {
     /// What the report calls it.
     pub fn name(&self) -> &'static str {
         match &self.0 {
-            Work::Inspect(stage) => stage.name(),
-            Work::Transform(stage) => stage.name(),
+            Nature::Inspect(stage) => stage.name(),
+            Nature::Transform(stage) => stage.name(),
         }
     }
 
     /// Whether it changes the bytes.
     pub fn transforms(&self) -> bool {
-        matches!(self.0, Work::Transform(_))
+        matches!(self.0, Nature::Transform(_))
     }
 }
 

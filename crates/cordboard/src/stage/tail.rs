@@ -1,7 +1,7 @@
 //! The stages of one transfer, and those among them that see what the sink
 //! accepts.
 
-use super::{Chain, Inspect, Stage, StageReport, Work};
+use super::{Chain, Inspect, Nature, Stage, StageReport};
 
 /// One that looks, and how much it has seen.
 pub(crate) struct Seen {
@@ -48,8 +48,8 @@ pub(crate) struct Stages {
 impl Stages {
     pub(crate) fn push(&mut self, stage: Stage) {
         match stage.0 {
-            Work::Inspect(stage) => self.tail.push(Seen::by(stage)),
-            Work::Transform(stage) => {
+            Nature::Inspect(stage) => self.tail.push(Seen::by(stage)),
+            Nature::Transform(stage) => {
                 self.transforms = true;
                 let before = std::mem::take(&mut self.tail);
                 self.chain.get_or_insert_default().push(before, stage);

@@ -46,7 +46,7 @@ impl Work for Call {
 pub(crate) const NOBODY: usize = 0;
 
 /// A few threads.
-pub(crate) struct Pool<W> {
+pub(crate) struct ThreadPool<W> {
     queue: Queue<W>,
     threads: Mutex<Vec<Spawned>>,
     owner: usize,
@@ -81,11 +81,11 @@ pub(crate) fn rename(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-impl<W: Work> Pool<W> {
+impl<W: Work> ThreadPool<W> {
     /// With so many threads at most, not counting those that are blocked in the
     /// kernel.
-    pub(crate) fn new(owner: usize, threads: usize) -> Arc<Pool<W>> {
-        Arc::new(Pool {
+    pub(crate) fn new(owner: usize, threads: usize) -> Arc<ThreadPool<W>> {
+        Arc::new(ThreadPool {
             queue: Queue::new(threads),
             threads: Mutex::new(Vec::new()),
             owner,
@@ -181,8 +181,9 @@ impl<W: Work> Pool<W> {
 pub(crate) fn spawn(call: Call) -> Result<(), Call> {
     /// As many reads and writes as a transfer may have on their way.
     const THREADS: usize = 8;
-    static POOL: PerProcess<Arc<Pool<Call>>> = PerProcess::new();
-    let Ok(pool) = POOL.get(|_| Ok::<_, std::convert::Infallible>(Pool::new(NOBODY, THREADS)));
+    static POOL: PerProcess<Arc<ThreadPool<Call>>> = PerProcess::new();
+    let Ok(pool) =
+        POOL.get(|_| Ok::<_, std::convert::Infallible>(ThreadPool::new(NOBODY, THREADS)));
     let own = address(&call);
     settle(pool.submit(call), own)
 }

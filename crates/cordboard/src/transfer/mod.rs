@@ -24,7 +24,7 @@ mod writeback;
 pub use control::{Control, Observer, Progress};
 pub(crate) use edges::fetch;
 pub(crate) use spin::SPELL;
-pub(crate) use step::Place;
+pub(crate) use step::Home;
 pub(crate) use turn::{Course, Need, Next, Turn, What};
 pub(crate) use wait::{Awake, Clock, Interest, Poll, Waiter};
 
@@ -71,7 +71,7 @@ pub struct Transfer<'a> {
     preallocation: Option<Preallocation>,
     pub(crate) spin: spin::Spin,
     writeback: Option<writeback::Writeback>,
-    pub(crate) place: Place,
+    pub(crate) runs_on: Home,
     /// A step on an engine's reactor has waited inside the kernel.
     pub(crate) was_held_up: bool,
     /// The source was asked whether it is a FIFO without a writer.
@@ -162,7 +162,7 @@ impl<'a> Transfer<'a> {
             preallocation,
             spin: spin::Spin::default(),
             writeback,
-            place: Place::Anywhere,
+            runs_on: Home::Anywhere,
             was_held_up: false,
             asked: false,
             doubts: 0,

@@ -19,13 +19,13 @@ use crate::request::{DataPath, Declined, Why};
 const INTERRUPTIONS: u32 = 32;
 
 /// How the transfer ended, as the report will have it.
-struct Verdict {
+struct Ending {
     ended: Ended,
     failed: Option<Side>,
     errno: Option<Errno>,
 }
 
-impl Verdict {
+impl Ending {
     fn fail(&mut self, side: impl Into<Option<Side>>, errno: Errno) {
         // The first failure is the one that matters.
         if self.ended != Ended::Error {
@@ -51,18 +51,18 @@ impl Transfer<'_> {
         start: Duration,
     ) -> (Outcome, Self) {
         let mut verdict = match turn {
-            Turn::Done(ended) => Verdict {
+            Turn::Done(ended) => Ending {
                 ended,
                 failed: None,
                 errno: None,
             },
-            Turn::Failed(failed, errno) => Verdict {
+            Turn::Failed(failed, errno) => Ending {
                 ended: Ended::Error,
                 failed,
                 errno,
             },
             // Only ends are settled.
-            Turn::Moved(_) | Turn::Blocked(_) | Turn::Pending | Turn::Elsewhere => Verdict {
+            Turn::Moved(_) | Turn::Blocked(_) | Turn::Pending | Turn::Elsewhere => Ending {
                 ended: Ended::Cancelled,
                 failed: None,
                 errno: None,
@@ -136,7 +136,7 @@ impl Transfer<'_> {
     /// A caller's signal is no failure of the device, unless that was to end it:
     /// a sync may take longer than the idle limit before one comes. But some file
     /// systems in user space answer with `EINTR` each time.
-    fn sync(&self, waiter: &mut dyn Waiter, verdict: &mut Verdict) {
+    fn sync(&self, waiter: &mut dyn Waiter, verdict: &mut Ending) {
         let control = self.control.as_ref();
         let start = waiter.now();
         let mut interruptions = 0_u32;
@@ -201,7 +201,7 @@ impl Transfer<'_> {
     /// Passes on what is in hand as long as the sink takes it at once. Nothing
     /// more is read, so that there is an end to it: one buffer, or what the
     /// stages make of what is inside them.
-    fn drain(&mut self, waiter: &mut dyn Waiter, verdict: &mut Verdict) {
+    fn drain(&mut self, waiter: &mut dyn Waiter, verdict: &mut Ending) {
         let left = std::mem::take(&mut self.flow.left);
         self.flow.cut_short = true;
         self.flow.let_sleep(false);

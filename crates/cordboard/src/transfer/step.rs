@@ -14,7 +14,7 @@ use crate::request::{DataPath, Declined, Why};
 
 /// The thread that takes a transfer's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Home {
     /// The caller's: it takes all of them.
     Anywhere,
     /// An engine's one thread that waits for all its transfers, and must never
@@ -190,12 +190,12 @@ impl Transfer<'_> {
     }
 
     /// Where its next step is to be taken, if an engine runs it.
-    pub(crate) fn home(&self) -> Place {
+    pub(crate) fn home(&self) -> Home {
         let next = self.route.choices.get(self.next).map(|choice| choice.path);
         match self.current.as_ref().map(|(name, _)| *name).or(next) {
-            Some(path) if path::keeps_to_one_thread(path) => Place::Disk,
-            _ if self.never_waits() => Place::Reactor,
-            _ => Place::Worker,
+            Some(path) if path::keeps_to_one_thread(path) => Home::Disk,
+            _ if self.never_waits() => Home::Reactor,
+            _ => Home::Worker,
         }
     }
 
@@ -217,7 +217,7 @@ impl Transfer<'_> {
             let Some(choice) = self.route.choices.get(self.next).copied() else {
                 return Ok(None);
             };
-            if self.place != Place::Anywhere && self.place != self.home() {
+            if self.runs_on != Home::Anywhere && self.runs_on != self.home() {
                 return Err(NotHere);
             }
             self.next += 1;

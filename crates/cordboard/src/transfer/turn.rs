@@ -20,7 +20,7 @@ pub(crate) enum Turn {
     /// Wait for [`Transfer::completions`].
     Pending,
     /// The next path is for another of the engine's threads: see
-    /// [`Place`](super::Place).
+    /// [`Home`](super::Home).
     Elsewhere,
     Done(Ended),
     Failed(Option<Side>, Option<Errno>),

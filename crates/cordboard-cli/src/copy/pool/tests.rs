@@ -7,7 +7,7 @@ use cordboard::{Control, Errno};
 use super::super::batch::{Batch, Item};
 use super::super::dispatch::Dispatch;
 use super::super::{Job, Moment};
-use super::Pool;
+use super::Workers;
 use crate::flags::{Common, Paths, Stages, When};
 use crate::session::Session;
 
@@ -61,7 +61,7 @@ fn a_panic_gives_the_slot_back_and_ends_the_file() {
         ("4-settling", LARGE),
         ("5", 4096),
     ];
-    let pool = Pool::new(faulty(control), 2);
+    let pool = Workers::new(faulty(control), 2);
     pool.push(Batch::new(7, None, items(dir.path(), &files)));
     let thread = pool.thread().unwrap();
     let done = loop {

@@ -33,7 +33,7 @@ pub(crate) struct Setting {
 }
 
 /// Indices into `BLOCKS` and `DEPTHS`.
-type Place = (usize, usize);
+type Cell = (usize, usize);
 
 /// Climbs from a setting that does well on most disks to the best one among
 /// its neighbours, as long as there is a better one.
@@ -43,8 +43,8 @@ pub(crate) struct Adaptive {
     /// The caller's block, which is not to be changed.
     block: Option<usize>,
     /// The best place so far, and the one that is being measured.
-    home: Place,
-    trial: Place,
+    home: Cell,
+    trial: Cell,
     /// Bytes a second, where measured.
     rates: [[Option<f64>; DEPTHS.len()]; BLOCKS.len()],
     /// Bytes of the setting before that are still to arrive.
@@ -114,23 +114,23 @@ impl Adaptive {
         }
     }
 
-    fn at(&self, (block, depth): Place) -> Setting {
+    fn at(&self, (block, depth): Cell) -> Setting {
         Setting {
             block: self.block.unwrap_or(BLOCKS[block]),
             depth: DEPTHS[depth],
         }
     }
 
-    fn in_flight(&self, place: Place) -> u64 {
+    fn in_flight(&self, place: Cell) -> u64 {
         let Setting { block, depth } = self.at(place);
         block as u64 * u64::from(depth)
     }
 
-    fn fits(&self, place: Place) -> bool {
+    fn fits(&self, place: Cell) -> bool {
         self.in_flight(place) <= self.memory as u64
     }
 
-    fn rate(&self, (block, depth): Place) -> Option<f64> {
+    fn rate(&self, (block, depth): Cell) -> Option<f64> {
         self.rates[block][depth]
     }
 
@@ -206,12 +206,12 @@ impl Adaptive {
 
     /// Few enough bytes that a device of this rate is done with them in a
     /// second: as long as that takes whoever cancels.
-    fn is_soon_done(&self, place: Place, rate: f64) -> bool {
+    fn is_soon_done(&self, place: Cell, rate: f64) -> bool {
         self.in_flight(place) as f64 <= rate || self.shrink(place) == place
     }
 
     /// Half of it in flight; the same where there is no less.
-    fn shrink(&self, (block, depth): Place) -> Place {
+    fn shrink(&self, (block, depth): Cell) -> Cell {
         if depth > 0 {
             (block, depth - 1)
         } else {
@@ -221,7 +221,7 @@ impl Adaptive {
 
     /// What to measure next: a neighbour that has not been, or has done better
     /// than home does now; or home.
-    fn next(&mut self) -> Place {
+    fn next(&mut self) -> Cell {
         self.windows += 1;
         if self.windows < 2 {
             // Only two in a row tell how much to believe of one.
@@ -243,8 +243,8 @@ impl Adaptive {
         if self.rested > REST {
             self.rested = 0;
             self.turn += 1;
-            let soon = |place: &Place| self.is_soon_done(*place, rate);
-            let all: Vec<Place> = self.neighbours().filter(soon).collect();
+            let soon = |place: &Cell| self.is_soon_done(*place, rate);
+            let all: Vec<Cell> = self.neighbours().filter(soon).collect();
             if let Some(place) = all.get(self.turn % all.len().max(1)) {
                 return *place;
             }
@@ -252,7 +252,7 @@ impl Adaptive {
         self.home
     }
 
-    fn go(&mut self, place: Place) {
+    fn go(&mut self, place: Cell) {
         if place != self.trial {
             // What was begun before must not be counted for the new setting,
             // nor the time in which the device gets used to it.
@@ -269,7 +269,7 @@ impl Adaptive {
     }
 
     /// One step in block, in depth, or in both against each other.
-    fn neighbours(&self) -> impl Iterator<Item = Place> + use<> {
+    fn neighbours(&self) -> impl Iterator<Item = Cell> + use<> {
         const STEPS: [(isize, isize); 6] = [(0, 1), (0, -1), (-1, 0), (1, 0), (-1, 1), (1, -1)];
         let (block, depth) = self.home;
         let blocks = if self.block.is_some() {
