@@ -22,6 +22,8 @@ pub enum Action {
     List,
     /// Run some and print their summaries
     Run(Run),
+    /// Remove the raw data of all recorded runs but the newest of each experiment
+    Prune,
 }
 
 /// `run`

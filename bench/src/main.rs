@@ -19,7 +19,7 @@ use cli::{Action, Cli, Run};
 use experiments::Experiment;
 use harness::env::Environment;
 use harness::tools::Tools;
-use harness::{Bench, record, summary, sys};
+use harness::{Bench, prune, record, summary, sys};
 
 fn main() -> ExitCode {
     act().unwrap_or_else(|error| {
@@ -43,6 +43,12 @@ fn act() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Action::Run(run) => run_all(&run),
+        Action::Prune => {
+            for file in prune::prune(&record::runs())? {
+                println!("removed {}", file.display());
+            }
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod launch;
 pub mod load;
 pub mod loopfs;
 pub mod profile;
+pub mod prune;
 pub mod record;
 pub mod ring;
 pub mod series;

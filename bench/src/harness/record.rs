@@ -8,7 +8,11 @@ use anyhow::{Context, Result};
 
 use super::Bench;
 use super::env::Environment;
+use super::prune;
 use super::series::Sample;
+
+/// The file with a line for each measurement.
+pub const RAW: &str = "raw.csv";
 
 /// Writes `raw.csv`, `env.json` and `summary.md` of a run; says where.
 pub fn keep(
@@ -20,18 +24,11 @@ pub fn keep(
 ) -> Result<PathBuf> {
     let day = runs.join(env.tag());
     let place = (1..)
-        .map(|n| {
-            if n == 1 {
-                name.to_owned()
-            } else {
-                format!("{name}-{n}")
-            }
-        })
-        .map(|name| day.join(name))
+        .map(|number| day.join(prune::name(name, number)))
         .find(|place| !place.exists())
         .context("no name is free")?;
     fs::create_dir_all(&place)?;
-    fs::write(place.join("raw.csv"), raw(name, bench))?;
+    fs::write(place.join(RAW), raw(name, bench))?;
     fs::write(
         place.join("env.json"),
         serde_json::to_string_pretty(env)? + "\n",

@@ -1,0 +1,140 @@
+//! Which recorded runs keep their raw data: the newest of each experiment.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::record::RAW;
+
+/// Removes the raw data of all runs but the newest of each experiment; says
+/// which files those were.
+pub fn prune(runs: &Path) -> Result<Vec<PathBuf>> {
+    let files = outdated(runs)?;
+    for file in &files {
+        fs::remove_file(file).with_context(|| file.display().to_string())?;
+    }
+    Ok(files)
+}
+
+/// The raw data of all runs but the newest of each experiment.
+fn outdated(runs: &Path) -> Result<Vec<PathBuf>> {
+    let mut experiments: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
+    for day in directories(runs)? {
+        for run in directories(&runs.join(&day))? {
+            let (experiment, number) = parts(&run);
+            let of_it = experiments.entry(experiment.to_owned()).or_default();
+            of_it.push((day.clone(), number));
+        }
+    }
+    let mut files = Vec::new();
+    for (experiment, mut of_it) in experiments {
+        // A day begins with its date.
+        of_it.sort();
+        of_it.pop();
+        for (day, number) in of_it {
+            files.push(runs.join(day).join(name(&experiment, number)).join(RAW));
+        }
+    }
+    files.retain(|file| file.exists());
+    Ok(files)
+}
+
+/// The name of an experiment's run: the first of a day has no number.
+pub fn name(experiment: &str, number: u32) -> String {
+    if number == 1 {
+        experiment.to_owned()
+    } else {
+        format!("{experiment}-{number}")
+    }
+}
+
+/// The experiment and the number of a run of this name.
+fn parts(name: &str) -> (&str, u32) {
+    let split = name.rsplit_once('-');
+    let numbered = split.and_then(|(experiment, n)| Some((experiment, n.parse().ok()?)));
+    numbered.unwrap_or((name, 1))
+}
+
+fn directories(place: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(place).with_context(|| place.display().to_string())? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::record;
+
+    #[test]
+    fn names_and_their_parts() {
+        for (experiment, number, run) in [
+            ("cat", 1, "cat"),
+            ("copy-file", 1, "copy-file"),
+            ("small-files", 12, "small-files-12"),
+            ("table1", 2, "table1-2"),
+        ] {
+            assert_eq!(name(experiment, number), run);
+            assert_eq!(parts(run), (experiment, number));
+        }
+    }
+
+    #[test]
+    fn the_newest_run_of_each_experiment_keeps_its_raw_data() {
+        let runs = tempfile::tempdir().unwrap();
+        let all = [
+            "2026-11-21-2core-6.18.44/cat-2",
+            "2026-11-21-2core-6.18.44/relay",
+            "2026-11-22-2core-6.18.44/cat",
+            "2026-11-22-2core-6.18.44/cat-9",
+            "2026-11-22-2core-6.18.44/cat-10",
+            "2026-11-22-2core-6.18.44/copy-file",
+        ];
+        for run in all {
+            let place = runs.path().join(run);
+            fs::create_dir_all(&place).unwrap();
+            for file in [RAW, "summary.md"] {
+                fs::write(place.join(file), "").unwrap();
+            }
+        }
+        fs::write(runs.path().join("README.md"), "").unwrap();
+
+        let removed = prune(runs.path()).unwrap();
+        assert_eq!(
+            removed,
+            [all[0], all[2], all[3]].map(|run| runs.path().join(run).join(RAW))
+        );
+        for run in all {
+            let place = runs.path().join(run);
+            let newest = [all[1], all[4], all[5]].contains(&run);
+            assert_eq!(place.join(RAW).exists(), newest, "{run}");
+            assert!(place.join("summary.md").exists(), "{run}");
+        }
+        assert!(prune(runs.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_recorded_runs_are_pruned() {
+        let files = outdated(&record::runs()).unwrap();
+        assert!(files.is_empty(), "`bench prune` removes {files:?}");
+    }
+
+    #[test]
+    fn the_index_links_to_files_that_are_there() {
+        let index = fs::read_to_string(record::runs().join("README.md")).unwrap();
+        let links = index.split("](").skip(1);
+        let links: Vec<&str> = links.filter_map(|rest| rest.split(')').next()).collect();
+        assert!(!links.is_empty());
+        for link in links {
+            let file = link.split('#').next().unwrap_or(link);
+            assert!(record::runs().join(file).exists(), "{link}");
+        }
+    }
+}
