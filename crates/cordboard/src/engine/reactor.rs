@@ -38,6 +38,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 const DISK: Duration = Duration::from_secs(1);
 /// Events that are fetched at a time.
 const EVENTS: usize = 256;
+/// Messages that a reactor keeps room for while there are none.
+const MESSAGES: usize = 256;
 
 /// The reactor's own state, which nobody else sees.
 pub(super) struct Reactor {
@@ -144,6 +146,8 @@ impl Reactor {
                 }
             }
         }
+        // Many that have come at once leave no memory behind.
+        messages.shrink_to(MESSAGES);
         self.messages = messages;
         none
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair,
 };
+use rustix::pipe::{SpliceFlags, splice};
 
 use super::turn::LOOK;
 use super::wait::{Awake, Clock, Interest, Poll, Waiter};
@@ -296,6 +297,16 @@ fn full(kind: SocketType, nonblocking: bool) -> (OwnedFd, OwnedFd) {
     let flags = SocketFlags::CLOEXEC;
     let (sink, peer) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
     while rustix::net::send(&sink, &[1; 4096], SendFlags::DONTWAIT).is_ok() {}
+    if kind == SocketType::STREAM {
+        // Before Linux 6.5, splice(2) adds to the last message of a full socket
+        // (`unix_stream_sendpage`, net/unix/af_unix.c) until that has no room.
+        let (rest, mut feed) = pipe().unwrap();
+        feed.write_all(&[1; 4096]).unwrap();
+        rustix::io::ioctl_fionbio(&sink, true).unwrap();
+        while splice(&rest, None, &sink, None, 4096, SpliceFlags::NONBLOCK).is_ok() {
+            feed.write_all(&[1; 4096]).unwrap();
+        }
+    }
     rustix::io::ioctl_fionbio(&sink, nonblocking).unwrap();
     (sink, peer)
 }
