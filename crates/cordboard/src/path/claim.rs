@@ -1,8 +1,8 @@
 //! Claims: ranges of a file that are one transfer's alone, though others use the
 //! same open description, for calls that take an offset and lock no position.
 
-use super::Flow;
-use super::cursor::Cursor;
+use crate::path::cursor::Cursor;
+use crate::path::flow::Flow;
 
 /// How much of the source there is, and its size.
 #[derive(Debug, Clone, Copy)]
@@ -22,14 +22,16 @@ impl Flow<'_> {
 
     fn claim_of_source(&mut self, length: usize, there: Option<There>) -> usize {
         if self.claims_source()
-            && self.from == Cursor::Position
+            && self.source.cursor == Cursor::Position
             && let Some(There { bytes, size }) = there
         {
-            self.from.claim(self.source.fd(), bytes.min(length as u64));
+            self.source
+                .cursor
+                .claim(self.source.fd(), bytes.min(length as u64));
             // If others have taken some of it, the claim goes past the end.
-            self.from.end_at(self.source.fd(), size);
+            self.source.cursor.end_at(self.source.fd(), size);
         }
-        within(self.from, length)
+        within(self.source.cursor, length)
     }
 
     /// What the source says that it has from here on: at the end of what it had
@@ -42,7 +44,7 @@ impl Flow<'_> {
         };
         let claims = self.claims_source() || self.claims_sink();
         if claims && here >= size {
-            let now = rustix::fs::fstat(self.source_fd());
+            let now = rustix::fs::fstat(self.source.fd());
             return Some(up_to(now.map_or(size, |now| now.st_size as u64)));
         }
         Some(up_to(size))
@@ -50,29 +52,32 @@ impl Flow<'_> {
 
     /// The source's position is one to be claimed.
     fn claims_source(&self) -> bool {
-        let at_position = matches!(self.from, Cursor::Position | Cursor::Claimed { .. });
-        at_position && !self.source_unshared && self.source.kind().is_cached()
+        let at_position = matches!(
+            self.source.cursor,
+            Cursor::Position | Cursor::Claimed { .. }
+        );
+        at_position && !self.source.is_unshared() && self.source.kind().is_cached()
     }
 
     /// The offset for a call that reads the source. Also where nothing is left to be
     /// claimed it is one: `splice(2)` sets the position that it began with even if it
     /// has read nothing (`do_splice`, fs/splice.c), and others may have moved it.
     pub(crate) fn offset_to_read(&self) -> Option<u64> {
-        match self.from {
-            Cursor::Position if self.claims_source() => self.source_offset(),
+        match self.source.cursor {
+            Cursor::Position if self.claims_source() => self.source.offset(),
             cursor => cursor.place(),
         }
     }
 
     /// A call has read so many bytes at this offset.
     pub(crate) fn was_read(&mut self, offset: Option<u64>, bytes: u64) {
-        self.from.used(self.source.fd(), offset, bytes);
+        self.source.cursor.used(self.source.fd(), offset, bytes);
     }
 
     /// Others have moved the source's position since it was moved here: moved back
     /// by what this transfer has read, it would have them read their own bytes again.
     pub(crate) fn source_is_astray(&self) -> bool {
-        let left_at = match self.from {
+        let left_at = match self.source.cursor {
             Cursor::Claimed { end, .. } => Some(end),
             _ => self.counted_place(),
         };
@@ -82,21 +87,21 @@ impl Flow<'_> {
     /// The sink's position is one to be claimed.
     pub(crate) fn claims_sink(&self) -> bool {
         let facts = self.sink.facts();
-        let at_position = matches!(self.to, Cursor::Position | Cursor::Claimed { .. });
-        at_position && !self.sink_unshared && facts.kind.is_cached() && !facts.append
+        let at_position = matches!(self.sink.cursor, Cursor::Position | Cursor::Claimed { .. });
+        at_position && !self.sink.is_unshared() && facts.kind.is_cached() && !facts.append
     }
 
     /// As [`Flow::was_read`], of the sink.
     pub(crate) fn was_written(&mut self, offset: Option<u64>, bytes: u64) {
-        self.to.used(self.sink.fd(), offset, bytes);
+        self.sink.cursor.used(self.sink.fd(), offset, bytes);
     }
 
     /// The same for the sink, where as many bytes are at hand.
     pub(crate) fn claim_sink(&mut self, length: usize) -> usize {
         if self.claims_sink() {
-            self.to.claim(self.sink.fd(), length as u64);
+            self.sink.cursor.claim(self.sink.fd(), length as u64);
         }
-        within(self.to, length)
+        within(self.sink.cursor, length)
     }
 
     /// The same for a call that moves bytes from one to the other.
@@ -105,7 +110,7 @@ impl Flow<'_> {
         let length = self.claim_of_source(length, there);
         match there {
             // The call is to find the end.
-            Some(There { bytes: 0, .. }) => within(self.to, length),
+            Some(There { bytes: 0, .. }) => within(self.sink.cursor, length),
             Some(There { bytes, .. }) => {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 self.claim_sink(length.min(bytes))
@@ -118,29 +123,29 @@ impl Flow<'_> {
     /// to have by now.
     pub(crate) fn claim_found(&mut self, bytes: u64, size: u64) -> u64 {
         if self.claims_source() {
-            self.from.claim(self.source.fd(), bytes);
-            self.from.end_at(self.source.fd(), size);
+            self.source.cursor.claim(self.source.fd(), bytes);
+            self.source.cursor.end_at(self.source.fd(), size);
         }
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        self.claim_sink(within(self.from, length)) as u64
+        self.claim_sink(within(self.source.cursor, length)) as u64
     }
 
     /// No more bytes than were claimed of the sink.
     pub(crate) fn claimed<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        &bytes[..within(self.to, bytes.len())]
+        &bytes[..within(self.sink.cursor, bytes.len())]
     }
 
     /// Nothing more is moved: both positions are where the bytes end.
     pub(crate) fn unclaim(&mut self) {
-        self.from.unclaim(self.source.fd());
+        self.source.cursor.unclaim(self.source.fd());
         self.unclaim_sink();
     }
 
     /// Both claims are given back before another path begins, which may take less at a
     /// time; where others have gone on behind one, it is for what comes next.
     pub(crate) fn lend_back(&mut self) {
-        if self.from.is_last(self.source.fd()) {
-            self.from.unclaim(self.source.fd());
+        if self.source.cursor.is_last(self.source.fd()) {
+            self.source.cursor.unclaim(self.source.fd());
         }
         self.lend_sink_back();
     }
@@ -148,7 +153,7 @@ impl Flow<'_> {
     /// The sink's claim is given back before a wait; where others have gone on behind
     /// it, it is for what comes next.
     pub(crate) fn lend_sink_back(&mut self) {
-        if self.to.is_last(self.sink.fd()) {
+        if self.sink.cursor.is_last(self.sink.fd()) {
             self.unclaim_sink();
         }
     }
@@ -156,7 +161,7 @@ impl Flow<'_> {
     /// Nothing more is moved into what was claimed of the sink, for a call that writes at
     /// the sink's own position.
     pub(crate) fn unclaim_sink(&mut self) {
-        self.to.unclaim(self.sink.fd());
+        self.sink.cursor.unclaim(self.sink.fd());
     }
 }
 

@@ -6,10 +6,12 @@
 //!
 //! References: `ioctl_ficlonerange(2)`.
 
-use super::{Flow, Step, Takes, Verdict, both_files};
 use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
 use crate::pair::Pair;
+use crate::path::common::both_files;
+use crate::path::flow::Flow;
+use crate::path::step::{Step, Takes, Verdict};
 use crate::request::Sparse;
 use crate::sys;
 
@@ -62,13 +64,13 @@ pub(crate) struct Clone {
 
 impl Step for Clone {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let stat = match rustix::fs::fstat(flow.source_fd()) {
+        let stat = match rustix::fs::fstat(flow.source.fd()) {
             Ok(stat) => stat,
             Err(errno) => return Verdict::Declined(Errno::from(errno).into()),
         };
         let size = stat.st_size as u64;
-        let length = match flow.source_place() {
-            Ok(from) => size.saturating_sub(from).min(flow.left),
+        let length = match flow.source.place() {
+            Ok(from) => size.saturating_sub(from).min(flow.allowance.remaining()),
             Err(errno) => return Verdict::Declined(errno.into()),
         };
         if length == 0 && (self.cloned || flow.source.facts().has_true_size()) {
@@ -78,7 +80,7 @@ impl Step for Clone {
             return Verdict::Declined("the source has no size to go by".into());
         }
         flow.claim_found(length, size);
-        let (from, to) = match (flow.source_place(), flow.sink_place()) {
+        let (from, to) = match (flow.source.place(), flow.sink.place()) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(errno), _) | (_, Err(errno)) => return Verdict::Declined(errno.into()),
         };
@@ -87,11 +89,11 @@ impl Step for Clone {
         if from + length > size {
             return Verdict::Declined("another process reads the source too".into());
         }
-        let empty = rustix::fs::fstat(flow.sink_fd()).is_ok_and(|sink| sink.st_size == 0);
+        let empty = rustix::fs::fstat(flow.sink.fd()).is_ok_and(|sink| sink.st_size == 0);
         // An exact length gives an exact count: a file that grows meanwhile
         // makes a length that ends off a block boundary EINVAL.
-        let ranged = sys::clone_range(flow.source_fd(), from, length, flow.sink_fd(), to);
-        let whole_file = from == 0 && to == 0 && length == size && flow.left == u64::MAX;
+        let ranged = sys::clone_range(flow.source.fd(), from, length, flow.sink.fd(), to);
+        let whole_file = from == 0 && to == 0 && length == size && flow.allowance.is_endless();
         let cloned = match ranged {
             Ok(()) => Ok(length),
             // OpenZFS has refused FICLONERANGE where it took FICLONE, and the
@@ -106,12 +108,12 @@ impl Step for Clone {
             Err(errno) => return Verdict::Declined(errno.into()),
         };
         // A clone moves neither position.
-        if let Err(errno) = flow.move_source(length as i64) {
+        if let Err(errno) = flow.source.move_by(length as i64) {
             return Verdict::Failed(Side::Source, errno);
         }
-        if let Err(errno) = flow.move_sink(length as i64) {
+        if let Err(errno) = flow.sink.move_by(length as i64) {
             // Nothing is counted, so nothing may be skipped.
-            let _ = flow.move_source(-(length as i64));
+            let _ = flow.source.move_by(-(length as i64));
             return Verdict::Failed(Side::Sink, errno);
         }
         self.cloned = true;
@@ -124,6 +126,6 @@ impl Step for Clone {
 /// `FICLONE` into an empty sink: how many bytes that was. The source may have
 /// another length by then than before, and xfs says 0 for a part (out of room).
 fn whole(flow: &Flow<'_>, size: u64) -> Result<u64, Errno> {
-    sys::clone_file(flow.source_fd(), flow.sink_fd())?;
-    Ok(rustix::fs::fstat(flow.sink_fd()).map_or(size, |made| made.st_size as u64))
+    sys::clone_file(flow.source.fd(), flow.sink.fd())?;
+    Ok(rustix::fs::fstat(flow.sink.fd()).map_or(size, |made| made.st_size as u64))
 }

@@ -2,10 +2,12 @@
 //! system, or lets the file system or its server do it. Used since Linux 5.3;
 //! before, it could give wrong results (its man page, BUGS).
 
-use super::{Flow, Step, Takes, UNPAGED, Verdict, blame, both_files, needs_room};
 use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
 use crate::pair::{Capabilities, Pair, forget_for_ever};
+use crate::path::common::{UNPAGED, blame, both_files, needs_room};
+use crate::path::flow::Flow;
+use crate::path::step::{Step, Takes, Verdict};
 use crate::request::Sparse;
 use crate::request::{DataPath, Why};
 
@@ -87,12 +89,16 @@ pub(crate) struct CopyFileRange {
 
 impl Step for CopyFileRange {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let largest = if flow.shares_thread { FIRST } else { LARGEST };
+        let largest = if flow.mode.shares_thread() {
+            FIRST
+        } else {
+            LARGEST
+        };
         self.piece = (self.piece * 2).clamp(FIRST, largest);
         let length = flow.claim_both(flow.want(self.piece));
-        let (source, sink) = (flow.source_fd(), flow.sink_fd());
+        let (source, sink) = (flow.source.fd(), flow.sink.fd());
         let offset = flow.offset_to_read();
-        let (mut from, mut to) = (offset, flow.to.place());
+        let (mut from, mut to) = (offset, flow.sink.cursor.place());
         let done = rustix::fs::copy_file_range(source, from.as_mut(), sink, to.as_mut(), length);
         match done.map_err(Errno::from) {
             // The end, or a file whose size lies: the transfer finds out.
@@ -100,7 +106,7 @@ impl Step for CopyFileRange {
             Ok(n) => {
                 self.moved = true;
                 flow.was_read(offset, n as u64);
-                flow.to.advance(n as u64);
+                flow.sink.cursor.advance(n as u64);
                 flow.carried(n as u64)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),

@@ -6,7 +6,9 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::endpoint::{Side, reopen};
 use crate::errno::Errno;
-use crate::path::{Cursor, Flow, lengthen};
+use crate::path::cursor::Cursor;
+use crate::path::flow::Flow;
+use crate::path::lengthen::lengthen;
 use crate::sys::again;
 
 /// Bytes of a hole in one step where a stage looks at its zeros: few enough
@@ -26,7 +28,7 @@ pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
 /// The same, and what is known of the sink then. No call that makes a hole locks
 /// the position.
 fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
-    let before = flow.to;
+    let before = flow.sink.cursor;
     flow.claim_sink(usize::try_from(length).unwrap_or(usize::MAX));
     let made = made_here(flow, length);
     if before == Cursor::Position && !matches!(made, Ok(Some(_))) {
@@ -36,10 +38,10 @@ fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
 }
 
 fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
-    let Some(offset) = flow.sink_offset() else {
+    let Some(offset) = flow.sink.offset() else {
         return Ok(None);
     };
-    let sink = flow.sink_fd();
+    let sink = flow.sink.fd();
     let size = rustix::fs::fstat(sink)?.st_size as u64;
     let end = offset.saturating_add(length);
     let mut no_append = false;
@@ -64,7 +66,7 @@ fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     if punch(sink, offset, end).is_err() && offset < size {
         return Ok(None);
     }
-    flow.move_sink(length as i64)?;
+    flow.sink.move_by(length as i64)?;
     Ok(Some(Made {
         no_append,
         behind_all: size <= offset,
@@ -153,7 +155,7 @@ impl Walk {
             self.over = true;
         }
         if self.over {
-            flow.span = u64::MAX;
+            flow.allowance.set_extent(u64::MAX);
         }
         Ok(())
     }
@@ -164,17 +166,20 @@ impl Walk {
             return Ok(false);
         };
         if offset < self.data_until {
-            flow.span = self.data_until - offset;
+            flow.allowance.set_extent(self.data_until - offset);
             return Ok(true);
         }
         let Some((data, end)) = self.extent(flow, offset) else {
             self.go_to(flow, offset, offset)?;
             return Ok(false);
         };
-        let hole = data.saturating_sub(offset).min(flow.left);
+        let hole = data.saturating_sub(offset).min(flow.allowance.remaining());
         let looked = flow.stages.look().then_some(LOOKED_AT);
         // Behind what is claimed of the sink others may have written.
-        let most = [looked, flow.to.claimed()].into_iter().flatten().min();
+        let most = [looked, flow.sink.cursor.claimed()]
+            .into_iter()
+            .flatten()
+            .min();
         let whole = most.is_none_or(|most| hole <= most);
         let hole = most.map_or(hole, |most| hole.min(most));
         // The source first: a hole that the sink has cannot be taken back.
@@ -191,21 +196,21 @@ impl Walk {
             }
             flow.skipped(hole);
         }
-        self.known = Some((offset + hole, flow.read));
+        self.known = Some((offset + hole, flow.read()));
         if !whole {
-            flow.span = 0;
+            flow.allowance.set_extent(0);
             return Ok(true);
         }
         self.data_until = end;
-        flow.span = end - data;
+        flow.allowance.set_extent(end - data);
         Ok(true)
     }
 
     /// Where the source is read next, without asking each time.
     fn offset(&self, flow: &Flow<'_>) -> Option<u64> {
-        match (flow.from, self.known) {
-            (Cursor::Position, Some((offset, read))) => Some(offset + (flow.read - read)),
-            _ => flow.source_offset(),
+        match (flow.source.cursor, self.known) {
+            (Cursor::Position, Some((offset, read))) => Some(offset + (flow.read() - read)),
+            _ => flow.source.offset(),
         }
     }
 
@@ -213,13 +218,13 @@ impl Walk {
     fn skip(&mut self, flow: &mut Flow<'_>, hole: u64, by_write: bool) -> Result<bool, Errno> {
         let lazily = flow.in_place && by_write && !flow.stages.look();
         // A place that no file can have is for the call that says so.
-        if lazily && let Ok(end) = flow.move_sink(hole as i64) {
+        if lazily && let Ok(end) = flow.sink.move_by(hole as i64) {
             self.owed_to = end;
-            if flow.written > self.owed_at {
+            if flow.written() > self.owed_at {
                 self.owed = 0;
             }
             self.owed += hole;
-            self.owed_at = flow.written + hole;
+            self.owed_at = flow.written() + hole;
             return Ok(true);
         }
         self.end_hole(flow)?;
@@ -234,9 +239,9 @@ impl Walk {
 
     /// The sink has all of the last hole.
     fn end_hole(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
-        if self.owed > 0 && flow.written == self.owed_at {
+        if self.owed > 0 && flow.written() == self.owed_at {
             // Not the position, from which others may have sought back since.
-            let (sink, place) = (flow.sink_fd(), self.owed_to);
+            let (sink, place) = (flow.sink.fd(), self.owed_to);
             let size = rustix::fs::fstat(sink)?.st_size as u64;
             if size < place {
                 lengthen(sink, place)?;
@@ -254,23 +259,22 @@ impl Walk {
         let owed = self.owed;
         self.end_hole(flow).inspect_err(|_| {
             let back = -(owed as i64);
-            let _ = flow.move_source(back);
-            let _ = flow.move_sink(back);
-            flow.read -= owed;
-            flow.written -= owed;
+            let _ = flow.source.move_by(back);
+            let _ = flow.sink.move_by(back);
+            flow.uncount_hole(owed);
         })
     }
 
     /// What comes next, seen from a position that is the transfer's to move. There
     /// is no other than the source's where it cannot be opened again.
     fn extent(&mut self, flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
-        let at_position = flow.from == Cursor::Position;
-        if self.own.is_none() && !(at_position && flow.source_unshared) {
-            self.own = reopen(flow.source_fd(), OFlags::RDONLY).ok();
+        let at_position = flow.source.cursor == Cursor::Position;
+        if self.own.is_none() && !(at_position && flow.source.is_unshared()) {
+            self.own = reopen(flow.source.fd(), OFlags::RDONLY).ok();
         }
         match &self.own {
             Some(own) => find(own.as_fd(), offset),
-            None if at_position => find(flow.source_fd(), offset),
+            None if at_position => find(flow.source.fd(), offset),
             None => None,
         }
     }
@@ -280,20 +284,20 @@ impl Walk {
     fn go_to(&self, flow: &mut Flow<'_>, here: u64, there: u64) -> Result<bool, (Side, Errno)> {
         let failed = |errno: rustix::io::Errno| (Side::Source, errno.into());
         let step = there.wrapping_sub(here) as i64;
-        match flow.from {
+        match flow.source.cursor {
             // Looking has moved it anywhere.
             Cursor::Position if self.own.is_none() => {
-                rustix::fs::seek(flow.source_fd(), SeekFrom::Start(there)).map_err(failed)?;
+                rustix::fs::seek(flow.source.fd(), SeekFrom::Start(there)).map_err(failed)?;
             }
             Cursor::Position if step != 0 => {
-                let by = |step| rustix::fs::seek(flow.source_fd(), SeekFrom::Current(step));
+                let by = |step| rustix::fs::seek(flow.source.fd(), SeekFrom::Current(step));
                 if by(step).map_err(failed)? != there {
                     by(-step).map_err(failed)?;
                     return Ok(false);
                 }
             }
             Cursor::At(_) | Cursor::Claimed { .. } => {
-                (flow.move_source(step)).map_err(|errno| (Side::Source, errno))?;
+                (flow.source.move_by(step)).map_err(|errno| (Side::Source, errno))?;
             }
             Cursor::Position | Cursor::Stream => {}
         }

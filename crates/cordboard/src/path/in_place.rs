@@ -7,8 +7,8 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::Flow;
 use super::lengthen::{NO_APPEND, lengthen};
+use crate::path::flow::Flow;
 use crate::sys;
 
 /// The position, which moves along: -1 in `pwritev2(2)`.
@@ -16,13 +16,13 @@ const HERE: u64 = u64::MAX;
 
 /// Writes where the sink is written next, and moves that place along.
 pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
-    let (sink, place) = (flow.sink_fd(), flow.to.place());
+    let (sink, place) = (flow.sink.fd(), flow.sink.cursor.place());
     let n = match place {
         _ if flow.in_place => write_by(flow, sink, bytes, place)?,
         Some(offset) => sys::pwrite(sink, bytes, offset)?,
         None => rustix::io::write(sink, bytes)?,
     };
-    flow.to.advance(n as u64);
+    flow.sink.cursor.advance(n as u64);
     Ok(n)
 }
 
@@ -38,7 +38,7 @@ pub(super) fn write_by(
     if let Some(done) = call(sink, bytes, offset.unwrap_or(HERE)) {
         return done;
     }
-    if let Some(place) = flow.sink_offset() {
+    if let Some(place) = flow.sink.offset() {
         // Where that fails, so does the write.
         let _ = lengthen(sink, place);
     }

@@ -1,7 +1,7 @@
 //! The caller's pipes, which may be larger for the length of the transfer.
 
-use super::Flow;
 use crate::endpoint::{Endpoint, Side};
+use crate::path::flow::Flow;
 use crate::pipe::{self, Lent};
 use crate::sys::{page_size, unsent};
 
@@ -42,9 +42,9 @@ impl Flow<'_> {
         if !at_once {
             return;
         }
-        let (source, sink) = (self.source_fd(), self.sink_fd());
-        for (side, endpoint) in [(Side::Source, &self.source), (Side::Sink, &self.sink)] {
-            if let Some(lent) = self.lent.of(side, endpoint) {
+        let (source, sink) = (self.source.fd(), self.sink.fd());
+        for (side, end) in [(Side::Source, &self.source), (Side::Sink, &self.sink)] {
+            if let Some(lent) = self.lent.of(side, end.endpoint()) {
                 lent.grow(source, sink);
             }
         }
@@ -52,29 +52,29 @@ impl Flow<'_> {
 
     /// So many bytes went through the pipe on this side in one step.
     pub(super) fn lent_moved(&mut self, side: Side, bytes: usize) {
-        let (source, sink) = (self.source_fd(), self.sink_fd());
+        let (source, sink) = (self.source.fd(), self.sink.fd());
         if !self.lent.worth_it || bytes < page_size() {
             return;
         }
-        let endpoint = match side {
+        let end = match side {
             Side::Source => &self.source,
             Side::Sink => &self.sink,
         };
-        if let Some(lent) = self.lent.of(side, endpoint) {
+        if let Some(lent) = self.lent.of(side, end.endpoint()) {
             lent.moved(bytes, source, sink);
         }
     }
 
     /// Gives the sink's pipe twice the slots. `false` if it has no more then.
     pub(super) fn widen_sink(&mut self) -> bool {
-        let (source, sink) = (self.source_fd(), self.sink_fd());
-        let lent = self.lent.of(Side::Sink, &self.sink);
+        let (source, sink) = (self.source.fd(), self.sink.fd());
+        let lent = self.lent.of(Side::Sink, self.sink.endpoint());
         lent.is_some_and(|lent| lent.widen(source, sink))
     }
 
     /// The transfer is at its end: the pipes get the size that they had.
     pub(crate) fn give_pipes_back(&mut self) {
-        let (source, sink) = (self.source_fd(), self.sink_fd());
+        let (source, sink) = (self.source.fd(), self.sink.fd());
         for lent in self.lent.ends.iter_mut().filter_map(Option::take) {
             lent.give_back(source, sink);
         }
@@ -86,7 +86,7 @@ impl Flow<'_> {
 /// goes on in the last page (`pipe_write`, fs/pipe.c). So many bytes are in it, of so
 /// many; `None` if it has room, or is full, or a filter refuses to tell.
 pub(super) fn sparsely_filled(flow: &Flow<'_>) -> Option<(usize, usize)> {
-    let sink = flow.sink_fd();
+    let sink = flow.sink.fd();
     let there = usize::try_from(unsent(sink).ok()?).ok()?;
     // Before anything was lent: so much it is to hold.
     let capacity = match &flow.lent.ends[1] {

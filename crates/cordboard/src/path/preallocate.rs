@@ -11,7 +11,8 @@
 
 use rustix::fs::FallocateFlags;
 
-use crate::path::{Flow, give_back};
+use crate::path::flow::Flow;
+use crate::path::surplus::give_back;
 use crate::sys::again;
 
 /// Bytes that are reserved at a time.
@@ -38,7 +39,7 @@ impl Preallocation {
     pub(crate) fn new(flow: &Flow<'_>, known: u64) -> Option<Preallocation> {
         let sink = flow.sink.facts();
         let gains = sink.filesystem.is_some_and(|fs| fs.reserves_by_page());
-        let here = flow.sink_offset()?;
+        let here = flow.sink.offset()?;
         let new = sink.size.is_some_and(|size| size <= here);
         let plain = gains && new && !sink.append && !sink.direct && known >= WORTH_IT;
         plain.then(|| Preallocation {
@@ -52,7 +53,7 @@ impl Preallocation {
     /// Reserves the next window when the writing comes near the end of the
     /// last.
     pub(crate) fn advance(&mut self, flow: &Flow<'_>) {
-        let here = self.start + flow.written;
+        let here = self.start + flow.written();
         let near = self.until.saturating_sub(here) < WINDOW / 2;
         if self.refused || self.until >= self.end || !near {
             return;
@@ -61,7 +62,7 @@ impl Preallocation {
         let keep = FallocateFlags::KEEP_SIZE;
         // A full disk is for the writing to find, at the right byte. It may have
         // given a part.
-        let sink = flow.sink_fd();
+        let sink = flow.sink.fd();
         let done = again(|| rustix::fs::fallocate(sink, keep, self.until, length));
         self.until += length;
         self.refused = done.is_err();
@@ -71,8 +72,8 @@ impl Preallocation {
     /// is not to be had (no procfs, no permission, a lease, a file that takes no
     /// direct I/O), it stays reserved.
     pub(crate) fn end(&self, flow: &Flow<'_>) {
-        if self.until > self.start + flow.written {
-            let _ = give_back(flow.sink_fd());
+        if self.until > self.start + flow.written() {
+            let _ = give_back(flow.sink.fd());
         }
     }
 }

@@ -6,10 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{OFlags, SeekFrom};
 
-use super::{COULD_WAIT, Cursor, Flow, Step, Takes, UNPAGED, Verdict, blame, needs_room};
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::pair::Pair;
+use crate::path::common::{COULD_WAIT, UNPAGED, blame, needs_room};
+use crate::path::cursor::Cursor;
+use crate::path::flow::Flow;
+use crate::path::step::{Step, Takes, Verdict};
 use crate::request::Sparse;
 use crate::request::Why;
 
@@ -79,12 +82,12 @@ impl Sendfile {
     pub(super) fn start(flow: &mut Flow<'_>) -> Result<Sendfile, Why> {
         let own = match flow.claims_sink() {
             false => None,
-            true => match reopen(flow.sink_fd(), OFlags::WRONLY) {
+            true => match reopen(flow.sink.fd(), OFlags::WRONLY) {
                 Ok(own) => Some(own),
-                Err(_) if !flow.has_next => {
+                Err(_) if !flow.has_next() => {
                     // An earlier path may have claimed what this one writes.
                     flow.unclaim_sink();
-                    if flow.to.claimed().is_some() {
+                    if flow.sink.cursor.claimed().is_some() {
                         return Err("what was claimed of the sink cannot be given back".into());
                     }
                     None
@@ -102,9 +105,9 @@ impl Sendfile {
     /// that is, if the position is not the caller's.
     fn sink<'a>(&'a self, flow: &Flow<'a>) -> Result<(BorrowedFd<'a>, Option<u64>), Errno> {
         let Some(own) = &self.own else {
-            return Ok((flow.sink_fd(), None));
+            return Ok((flow.sink.fd(), None));
         };
-        let place = flow.sink_place()?;
+        let place = flow.sink.place()?;
         rustix::fs::seek(own, SeekFrom::Start(place))?;
         Ok((own.as_fd(), Some(place)))
     }
@@ -115,15 +118,15 @@ impl Step for Sendfile {
         if flow.sink_could_wait() {
             return Verdict::Declined(COULD_WAIT.into());
         }
-        let polled = flow.sink_ready.marked || !flow.sink.kind().is_socket();
-        if !flow.may_write(false) {
+        let polled = flow.sink.ready.marked || !flow.sink.kind().is_socket();
+        if !flow.sink.may_use(false) {
             return Verdict::Blocked(Side::Sink);
         }
         let mut length = match self.own.is_some() {
             true => flow.claim_both(asked(flow)),
             false => flow.claim_source(asked(flow)),
         };
-        if self.own.is_some() && flow.to == Cursor::Position {
+        if self.own.is_some() && flow.sink.cursor == Cursor::Position {
             // Nothing is claimed, and nothing may be written: it has ended, or goes on
             // by now.
             match flow.source_goes_on() {
@@ -135,7 +138,7 @@ impl Step for Sendfile {
             Ok(sink) => sink,
             Err(errno) => return Verdict::Declined(errno.into()),
         };
-        let (source, offset) = (flow.source_fd(), flow.offset_to_read());
+        let (source, offset) = (flow.source.fd(), flow.offset_to_read());
         let mut from = offset;
         let done = flow.write_by(Some(length), || {
             Ok(rustix::fs::sendfile(sink, source, from.as_mut(), length)?)
@@ -207,14 +210,14 @@ mod tests {
             let mut transfer =
                 Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
             let flow = &mut transfer.flow;
-            flow.has_next = false;
+            flow.set_has_next(false);
             assert_eq!(flow.claim_sink(100), 100);
-            assert!(flow.to.claimed().is_some());
+            assert!(flow.sink.cursor.claimed().is_some());
             apart(|| {
                 refuse(OPEN, libc::EPERM);
                 refuse(refused, libc::EPERM);
                 let starts = Sendfile::start(&mut transfer.flow).is_ok();
-                (starts, transfer.flow.to.claimed().is_some())
+                (starts, transfer.flow.sink.cursor.claimed().is_some())
             })
         };
         assert_eq!(starts(&[libc::SYS_sendfile]), (true, false));

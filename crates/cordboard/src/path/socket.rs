@@ -7,9 +7,9 @@ use rustix::event::PollFlags;
 use rustix::io::{ReadWriteFlags, pwritev2};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::Flow;
 use crate::endpoint::Kind;
 use crate::errno::Errno;
+use crate::path::flow::Flow;
 use crate::pipe::{NoWait, is_ready, lacks_nowait};
 use crate::sys;
 
@@ -44,7 +44,7 @@ pub(super) fn receive(
     flags: RecvFlags,
     wait: bool,
 ) -> Result<usize, Errno> {
-    let source = flow.source_fd();
+    let source = flow.source.fd();
     match sys::recv(source, into, flags | receiving(wait)) {
         Err(errno) if errno.is_refusal() && (wait || flow.source.facts().nonblocking) => {
             Ok(rustix::io::read(source, into)?)
@@ -56,7 +56,7 @@ pub(super) fn receive(
 
 /// How long the source's next message is, which stays where it is.
 pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
-    let source = flow.source_fd();
+    let source = flow.source.fd();
     match sys::peek(source, RecvFlags::TRUNC | receiving(wait)) {
         // 0 where none is there: one that comes is not cut. Of sequenced packets, all
         // that wait.
@@ -74,7 +74,7 @@ pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
 /// without it then, as `write(2)` is: the thread that runs a transfer has the signal
 /// held back.
 pub(super) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
-    let sink = flow.sink_fd();
+    let sink = flow.sink.fd();
     let flags = sending(wait);
     match sys::send(sink, bytes, flags) {
         Err(Errno::EINVAL) if flow.sink.kind() == Kind::DatagramSocket => {
@@ -88,7 +88,7 @@ pub(super) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, E
 /// `write(2)`, which has no flag against waiting; `RWF_NOWAIT` is one, where sockets
 /// take it.
 fn write(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
-    let sink = flow.sink_fd();
+    let sink = flow.sink.fd();
     if wait || flow.sink.facts().nonblocking {
         return Ok(rustix::io::write(sink, bytes)?);
     }
@@ -124,7 +124,7 @@ impl Flow<'_> {
             Ok(n) => Ok(n > 0),
             Err(Errno::EAGAIN | Errno::EINTR | Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(false),
             // It may: another path steps over it.
-            Err(errno) if errno.is_refusal() => Ok(self.has_next),
+            Err(errno) if errno.is_refusal() => Ok(self.has_next()),
             Err(errno) => Err(errno),
         }
     }
@@ -164,6 +164,6 @@ impl Flow<'_> {
 
     /// Bytes of a socket that could be read now, of one; they stay in it.
     pub(super) fn peek(&self) -> Result<usize, Errno> {
-        sys::peek(self.source_fd(), RecvFlags::DONTWAIT)
+        sys::peek(self.source.fd(), RecvFlags::DONTWAIT)
     }
 }

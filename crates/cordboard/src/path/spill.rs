@@ -4,9 +4,11 @@
 
 use rustix::buffer::spare_capacity;
 
-use super::{Flow, Verdict, in_place, socket};
+use super::{in_place, socket};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::path::flow::Flow;
+use crate::path::step::Verdict;
 use crate::pipe::Kept;
 
 /// What a blocking pipe or terminal that polls writable takes without blocking.
@@ -52,7 +54,7 @@ impl Spill {
         let rest = self.rest();
         let done = match flow.sink.kind().is_socket() {
             true => flow.write_by(Some(rest.len()), || {
-                socket::send(flow, rest, flow.may_sleep)
+                socket::send(flow, rest, flow.mode.may_sleep())
             }),
             false => {
                 let bytes = flow.claimed(&rest[..rest.len().min(PIECE)]);

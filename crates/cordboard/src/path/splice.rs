@@ -26,10 +26,12 @@ use self::apart::apart;
 use self::ask::{could_wait, others_take, probe, refuses_pages, what_is_there, which_is_not_ready};
 use self::between::{Between, end_of};
 pub(crate) use self::takes::takes;
-use super::spill::Spill;
-use super::{COULD_WAIT, Flow, Step, Verdict, needs_room};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::path::common::{COULD_WAIT, needs_room};
+use crate::path::flow::Flow;
+use crate::path::spill::Spill;
+use crate::path::step::{Step, Verdict};
 use crate::pipe::{self, Kept, OwnedPipe};
 use crate::report::Stranded;
 use crate::request::Why;
@@ -87,15 +89,15 @@ pub(crate) struct Splice {
 impl Splice {
     /// Takes a private pipe where one is needed or worth it.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Splice, Why> {
-        if could_wait(flow) && flow.has_next {
+        if could_wait(flow) && flow.has_next() {
             return Err(COULD_WAIT.into());
         }
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
         let known = match source.size {
-            Some(size) => size.min(flow.left),
-            None => flow.left,
+            Some(size) => size.min(flow.allowance.remaining()),
+            None => flow.allowance.remaining(),
         };
-        if known < page_size() as u64 && sink.kind.is_pipe() && flow.has_next {
+        if known < page_size() as u64 && sink.kind.is_pipe() && flow.has_next() {
             return Err(LITTLE.into());
         }
         let mut splice = Splice {
@@ -127,7 +129,7 @@ impl Splice {
             if from_file && known > WORTH_A_PIPE {
                 // As much as the reader's pipe takes at once, so that filling
                 // the one and emptying the other take turns evenly.
-                splice.step = pipe::capacity(flow.sink_fd()).max(FILE_STEP);
+                splice.step = pipe::capacity(flow.sink.fd()).max(FILE_STEP);
                 // EMFILE here only means to do without.
                 splice.private = pipe::acquire(splice.step).ok();
                 splice.through = splice.private.is_some();
@@ -158,8 +160,8 @@ impl Splice {
     /// Source to private pipe. Only into an empty one, so that `EAGAIN` can
     /// only mean the source.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        let polled = flow.source_ready.marked;
-        if !flow.may_read(self.needs_no_poll(flow)) {
+        let polled = flow.source.ready.marked;
+        if !flow.source.may_use(self.needs_no_poll(flow)) {
             self.waits_for_poll(flow)?;
         }
         if self.private.is_none() {
@@ -176,7 +178,7 @@ impl Splice {
             false => self.step,
         });
         let length = flow.claim_source(length);
-        let (source, offset) = (flow.source_fd(), flow.offset_to_read());
+        let (source, offset) = (flow.source.fd(), flow.offset_to_read());
         let mut from = offset;
         let done = rustix::pipe::splice(
             source,
@@ -235,7 +237,7 @@ impl Splice {
         let copies = flow.sink_could_wait();
         // What goes by copying has no flag against waiting, but to a socket.
         let covered = copies || flow.sink.kind().is_pipe() && self.refused.is_none();
-        if !flow.may_write(covered) {
+        if !flow.sink.may_use(covered) {
             return Verdict::Blocked(Side::Sink);
         }
         if self.refused.is_some() || copies || !self.spill.rest().is_empty() {
@@ -253,8 +255,8 @@ impl Splice {
             flags |= SpliceFlags::MORE;
         }
         let length = flow.claim_sink(length);
-        let sink = flow.sink_fd();
-        let (reader, mut to) = (pipe.reader(), flow.to.place());
+        let sink = flow.sink.fd();
+        let (reader, mut to) = (pipe.reader(), flow.sink.cursor.place());
         let done = flow.write_by(Some(length), || {
             let to = to.as_mut();
             Ok(rustix::pipe::splice(reader, None, sink, to, length, flags)?)
@@ -278,7 +280,7 @@ impl Splice {
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
             Ok(n) => {
                 self.moved = true;
-                flow.to.advance(n as u64);
+                flow.sink.cursor.advance(n as u64);
                 flow.gave(n as u64);
                 flow.lent_moved(Side::Sink, n);
                 Verdict::Moved(n as u64)
@@ -295,17 +297,17 @@ impl Splice {
         if self.between.held() > 0 || !self.spill.rest().is_empty() {
             return self.leave_pair(flow);
         }
-        let polled = flow.source_ready.marked;
+        let polled = flow.source.ready.marked;
         // A socket that makes us wait would do so with the sink's pipe locked.
         let readable = if to_pipe && !from_pipe {
-            flow.source_ready.take_polled()
+            flow.source.ready.take_polled()
         } else {
-            flow.may_read(from_pipe)
+            flow.source.may_use(from_pipe)
         };
         if !readable && let Err(verdict) = self.waits_for_poll(flow) {
             return verdict;
         }
-        if !flow.may_write(to_pipe) {
+        if !flow.sink.may_use(to_pipe) {
             return Verdict::Blocked(Side::Sink);
         }
         if from_pipe && to_pipe {
@@ -327,10 +329,10 @@ impl Splice {
             Ok(length) => length,
             Err(verdict) => return verdict,
         };
-        let (source, sink) = (flow.source_fd(), flow.sink_fd());
+        let (source, sink) = (flow.source.fd(), flow.sink.fd());
         // Not through the private-pipe type: neither pipe is ours.
         let offset = flow.offset_to_read();
-        let (mut from, mut to) = (offset, flow.to.place());
+        let (mut from, mut to) = (offset, flow.sink.cursor.place());
         let done = flow.write_by(None, || {
             let (from, to, flags) = (from.as_mut(), to.as_mut(), SpliceFlags::NONBLOCK);
             Ok(rustix::pipe::splice(source, from, sink, to, length, flags)?)
@@ -342,7 +344,7 @@ impl Splice {
             Ok(0) => end_of(flow),
             Ok(n) => {
                 flow.was_read(offset, n as u64);
-                flow.to.advance(n as u64);
+                flow.sink.cursor.advance(n as u64);
                 self.moved = true;
                 self.doubts = 0;
                 self.between.moved(n);
@@ -370,7 +372,7 @@ impl Splice {
             // Of the sink, or of a page in the pipe that is not valid any more
             // (`page_cache_pipe_buf_confirm`, fs/splice.c): a buffer tells.
             // From pipe to pipe it is neither's (`splice_pipe_to_pipe`).
-            Err(errno) if from_pipe && flow.has_next && (to_pipe || errno == Errno::EIO) => {
+            Err(errno) if from_pipe && flow.has_next() && (to_pipe || errno == Errno::EIO) => {
                 Verdict::Declined(errno.into())
             }
             Err(errno) if from_pipe => self.refused_or_failed(Side::Sink, errno),
@@ -403,10 +405,10 @@ impl Splice {
 impl Step for Splice {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let holds = self.held() > 0;
-        if could_wait(flow) && flow.has_next && !holds {
+        if could_wait(flow) && flow.has_next() && !holds {
             return Verdict::Declined(COULD_WAIT.into());
         }
-        if self.crowded && flow.has_next && !holds {
+        if self.crowded && flow.has_next() && !holds {
             return Verdict::Declined(LITTLE.into());
         }
         match self.turn(flow) {

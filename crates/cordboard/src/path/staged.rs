@@ -8,9 +8,10 @@
 //! it, and one behind each stage.
 
 use super::read_write::{Intake, Outlet};
-use super::{Flow, Step, Verdict};
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::path::flow::Flow;
+use crate::path::step::{Step, Verdict};
 use crate::report::Stranded;
 use crate::request::Why;
 use crate::stage::{Behind, Chain, Held};
@@ -78,7 +79,7 @@ impl Staged {
             outlet: Outlet::new(),
             unit,
             ended: false,
-            nothing: flow.left == 0 && flow.read == 0,
+            nothing: flow.allowance.remaining() == 0 && flow.read() == 0,
             failed: None,
         })
     }
@@ -91,9 +92,9 @@ impl Staged {
     }
 
     fn behind(&self, flow: &Flow<'_>) -> Behind {
-        match self.ended || flow.left == 0 {
+        match self.ended || flow.allowance.remaining() == 0 {
             true if self.failed.is_some() || self.nothing => Behind::Cut,
-            true if flow.cut_short && !self.ended => Behind::Cut,
+            true if flow.allowance.is_cut_short() && !self.ended => Behind::Cut,
             true => Behind::End,
             false => Behind::More,
         }
@@ -101,7 +102,7 @@ impl Staged {
 
     /// One read, now that the chain has taken everything.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        if !flow.may_read(flow.source.kind().is_socket()) {
+        if !flow.source.may_use(flow.source.kind().is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
         self.raw.clear();
@@ -143,18 +144,18 @@ impl Staged {
 
 impl Step for Staged {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let before = flow.read;
+        let before = flow.read();
         if self.short() {
             self.pump(self.behind(flow));
         }
-        if self.short() && !self.ended && flow.left > 0 {
+        if self.short() && !self.ended && flow.allowance.remaining() > 0 {
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
             }
             self.pump(self.behind(flow));
         }
         if self.short() {
-            return Verdict::Moved(flow.read - before);
+            return Verdict::Moved(flow.read() - before);
         }
         if !self.made.is_empty() {
             return self.write(flow);
@@ -163,7 +164,7 @@ impl Step for Staged {
             (None, Some(Errno::ENOMEM)) => Verdict::StageFailed(Errno::ENOMEM),
             (Some(errno), _) | (None, Some(errno)) => Verdict::Failed(Side::Source, errno),
             // The size is reached, and the stages have nothing more to make.
-            (None, None) if flow.left == 0 => Verdict::Moved(flow.read - before),
+            (None, None) if flow.allowance.remaining() == 0 => Verdict::Moved(flow.read() - before),
             (None, None) => Verdict::Ended,
         }
     }

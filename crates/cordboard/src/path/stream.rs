@@ -4,10 +4,11 @@ use std::os::fd::BorrowedFd;
 
 use rustix::net::RecvFlags;
 
-use super::{Flow, socket};
+use super::socket;
 use crate::endpoint::{Kind, has_hung_up, is_pty_master};
 use crate::errno::Errno;
-use crate::pipe::{Aside, Kept, Way};
+use crate::path::flow::Flow;
+use crate::pipe::{Aside, Way};
 use crate::sys::{self, poll_now};
 
 /// Bytes of a made-up file that go on in one write …
@@ -56,26 +57,24 @@ pub(super) fn read(
     into: &mut [u8],
     aside: &mut Aside,
 ) -> Result<usize, Errno> {
-    let fd = flow.source_fd();
+    let fd = flow.source.fd();
     if flow.source.kind().is_socket() {
-        return socket::receive(flow, into, RecvFlags::empty(), flow.source_ready.may_sleep);
+        return socket::receive(flow, into, RecvFlags::empty(), flow.source.ready.may_sleep);
     }
     if flow.source.kind().is_pipe() {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
         let way = Way {
-            may_wait: flow.may_sleep || source.nonblocking,
+            may_wait: flow.mode.may_sleep() || source.nonblocking,
             is_whole: sink.kind.is_datagram() || sink.is_packet_pipe(),
-            is_unasked: flow.source_ready.is_unasked(),
+            is_unasked: flow.source.ready.is_unasked(),
             is_named: source.kind == Kind::Fifo,
         };
         if let Some(unreadable) = &flow.unreadable {
             return Err(unreadable.errno);
         }
         let done = aside.read(fd, into, way);
-        flow.unreadable = aside.unreadable();
-        if let Some(unreadable) = &flow.unreadable {
-            // Of what is left of the size, nothing: it is not reached by these.
-            flow.read += unreadable.pipe.held();
+        if let Some(unreadable) = aside.unreadable() {
+            flow.took_unreadable(unreadable);
         }
         return done;
     }
@@ -100,7 +99,7 @@ pub(super) fn read(
 /// is an error. Where `select(2)` shows a hang-up or bytes, and not which, a second
 /// `EIO` is the end.
 pub(super) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
-    let fd = flow.source_fd();
+    let fd = flow.source.fd();
     if !is_pty_master(fd) {
         return Err(Errno::EIO);
     }
@@ -123,12 +122,12 @@ fn is_hung_up(fd: BorrowedFd<'_>) -> Option<bool> {
 
 /// Reads where the source is read next, and moves that place along.
 pub(super) fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
-    let fd = flow.source_fd();
-    let n = match flow.from.place() {
+    let fd = flow.source.fd();
+    let n = match flow.source.cursor.place() {
         Some(offset) => sys::pread(fd, into, offset)?,
         None => rustix::io::read(fd, into)?,
     };
-    flow.from.advance(n as u64);
+    flow.source.cursor.advance(n as u64);
     Ok(n)
 }
 

@@ -1,7 +1,7 @@
 //! A blocking terminal or device as the sink of a thread that must not block.
 
-use super::Flow;
 use crate::endpoint::{Kind, is_pty_master};
+use crate::path::flow::Flow;
 use crate::sys::poll_now;
 
 /// The most that is written at a time.
@@ -25,13 +25,13 @@ impl Terminal {
     pub(super) fn is_open(&mut self, flow: &mut Flow<'_>, covered: bool) -> bool {
         // A hang-up says only that no slave is open: what is written waits for
         // the next one that is, as long as there is room.
-        flow.may_write(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
+        flow.sink.may_use(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
     }
 
     /// These bytes, or as many of them as are written without blocking.
     pub(super) fn piece<'b>(&mut self, flow: &Flow<'_>, bytes: &'b [u8]) -> &'b [u8] {
         let facts = flow.sink.facts();
-        if facts.nonblocking || flow.may_sleep || !facts.can_block() {
+        if facts.nonblocking || flow.mode.may_sleep() || !facts.can_block() {
             return bytes;
         }
         let piece = match self.is_a_master_that_waits(flow) {
@@ -43,8 +43,8 @@ impl Terminal {
 
     fn is_a_master_that_waits(&mut self, flow: &Flow<'_>) -> bool {
         let facts = flow.sink.facts();
-        let waits = facts.kind == Kind::Tty && !facts.nonblocking && !flow.may_sleep;
-        let ask = || is_pty_master(flow.sink_fd());
+        let waits = facts.kind == Kind::Tty && !facts.nonblocking && !flow.mode.may_sleep();
+        let ask = || is_pty_master(flow.sink.fd());
         waits && *self.is_master.get_or_insert_with(ask)
     }
 }
@@ -52,6 +52,6 @@ impl Terminal {
 fn takes_more(flow: &Flow<'_>) -> bool {
     use rustix::event::PollFlags;
     // Where it can't be asked, the first answer counts.
-    poll_now(flow.sink_fd(), PollFlags::OUT)
+    poll_now(flow.sink.fd(), PollFlags::OUT)
         .map_or(true, |shown| shown.shows(PollFlags::OUT) != Some(false))
 }

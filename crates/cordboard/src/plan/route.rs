@@ -80,7 +80,7 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
         } else if pair.overlapping && path != DataPath::ReadWrite {
             Err(Why::from("the ranges overlap"))
         } else {
-            path::takes(path, pair, can)
+            (path::row(path).takes)(pair, can)
         };
         match answer {
             Ok(why) => route.choices.push(Choice { path, why }),

@@ -63,7 +63,8 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
     let may_sleep = transfer.may_sleep();
     transfer.flow.let_sleep(may_sleep);
     transfer.reopen_terminals();
-    transfer.flow.watched = transfer.observer.is_some() || transfer.control.is_some();
+    let watched = transfer.observer.is_some() || transfer.control.is_some();
+    transfer.flow.mode.set_watched(watched);
     let turn = turns(&mut transfer, &mut course, waiter);
     let outcome = transfer.settle(turn, waiter, course.start);
     drop(hold);
@@ -150,11 +151,11 @@ impl Transfer<'_> {
             let rest = need.timeout.map_or(REST, |timeout| timeout.min(REST));
             let _ = Timespec::try_from(rest).map(|rest| nanosleep(&rest));
         }
-        if self.flow.may_sleep {
+        if self.flow.mode.may_sleep() {
             // No call tells whether the sink dies meanwhile, either.
-            self.flow.source_ready.may_sleep = true;
+            self.flow.source.ready.may_sleep = true;
         }
-        (asks_itself || self.flow.may_sleep).then_some(Awake {
+        (asks_itself || self.flow.mode.may_sleep()).then_some(Awake {
             ready: true,
             open: true,
             ..Awake::default()

@@ -30,14 +30,13 @@ pub(crate) use wait::{Awake, Clock, Interest, Poll, Waiter};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::endpoint::resets::{self, Writer};
-use crate::endpoint::{Endpoint, Facts, Kind, is_pty_master};
+use crate::endpoint::resets;
+use crate::endpoint::{Endpoint, Kind, Side};
 use crate::errno::Errno;
-use crate::path::{Cursor, Flow, Preallocation, Ready, Step, holes};
+use crate::path::{Flow, Preallocation, Step, holes};
 use crate::plan::{self, Decided, Route};
 use crate::report::{Failure, Outcome, Refusal, Report};
 use crate::request::{Backend, DataPath, Declined, Request, Size, Sparse};
-use crate::stage::Stages;
 use crate::sys::{duplicate, lend};
 
 /// All the state of one transfer.
@@ -139,14 +138,13 @@ impl<'a> Transfer<'a> {
         } = plan::decide(source, sink, &request)?;
         resets::begin(&source);
         resets::begin(&sink);
-        let mut flow = flow(source, sink, &request);
-        flow.backend = Backend::from_env()?;
+        let flow = Flow::new(source, sink, &request, Backend::from_env()?);
         let keeps_holes = request.sparse != Sparse::Never
             && source.facts().may_have_holes()
             && sink.kind().is_file()
             && !sink.facts().append;
         let end = sink.facts().size.filter(|_| sink.facts().append);
-        let writeback = match end.or(flow.sink_offset()) {
+        let writeback = match end.or(flow.sink.offset()) {
             Some(start) if request.sync && sink.kind() == Kind::File => {
                 Some(writeback::Writeback::from(start))
             }
@@ -154,7 +152,9 @@ impl<'a> Transfer<'a> {
         };
         let preallocation = match known {
             // Holes are not to be filled.
-            Some(known) if !keeps_holes && !flow.seek_zeros => Preallocation::new(&flow, known),
+            Some(known) if !keeps_holes && !flow.options.seek_zeros => {
+                Preallocation::new(&flow, known)
+            }
             _ => None,
         };
         Ok(Transfer {
@@ -193,35 +193,39 @@ impl<'a> Transfer<'a> {
         }
         // No path has begun that could have kept those it has now.
         let owned = [
-            duplicate(self.flow.source_fd())?,
-            duplicate(self.flow.sink_fd())?,
+            duplicate(self.flow.source.fd())?,
+            duplicate(self.flow.sink.fd())?,
         ];
         let [from, to] = lend_both(&owned);
-        self.flow.source = self.flow.source.on(from);
-        self.flow.sink = self.flow.sink.on(to);
+        for (side, fd) in [(Side::Source, from), (Side::Sink, to)] {
+            let end = self.flow.end_mut(side);
+            end.set_endpoint(end.endpoint().on(fd));
+        }
         self.owned = Some(owned);
         Ok(())
     }
 
     /// Its caller knows the descriptors by these numbers.
     pub(crate) fn known_as(mut self, [source, sink]: [RawFd; 2]) -> Transfer<'a> {
-        self.flow.source = self.flow.source.known_as(source);
-        self.flow.sink = self.flow.sink.known_as(sink);
+        for (side, number) in [(Side::Source, source), (Side::Sink, sink)] {
+            let end = self.flow.end_mut(side);
+            end.set_endpoint(end.endpoint().known_as(number));
+        }
         self
     }
 
     /// For an engine: its threads never sleep inside a call that somebody else
     /// ends.
     pub(crate) fn set_up(&mut self, backend: Backend) {
-        self.flow.backend = backend;
-        self.flow.shares_thread = true;
+        self.flow.options.backend = backend;
+        self.flow.mode.share_thread();
         self.flow.let_sleep(false);
         self.reopen_terminals();
     }
 
     /// Bytes read and written so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.flow.read, self.flow.written)
+        (self.flow.read(), self.flow.written())
     }
 
     /// Ends early when this handle says so.
@@ -246,12 +250,12 @@ impl<'a> Transfer<'a> {
 
     /// The source and what is known of it.
     pub fn source(&self) -> &Endpoint<'_> {
-        &self.flow.source
+        self.flow.source.endpoint()
     }
 
     /// The sink and what is known of it.
     pub fn sink(&self) -> &Endpoint<'_> {
-        &self.flow.sink
+        self.flow.sink.endpoint()
     }
 
     /// What was asked for.
@@ -291,72 +295,6 @@ fn lend_own(fd: &OwnedFd) -> BorrowedFd<'static> {
     // accessors lend them for as long as it is borrowed, and nothing else of it
     // gives them away.
     unsafe { lend(fd) }
-}
-
-/// Whether `poll(2)` shows that a sink will never be read any more. It shows that of
-/// no datagram socket but one with a connection. A master of a pseudoterminal shows a
-/// hang-up while no slave is open, and the next one reads what is written meanwhile.
-fn shows_its_end(sink: &Endpoint<'_>) -> bool {
-    match sink.kind() {
-        Kind::UnixSeqpacket => true,
-        Kind::Tty => !is_pty_master(sink.fd()),
-        kind => kind.is_pipe() || kind.is_stream_socket(),
-    }
-}
-
-/// Where both sides stand, and what is left to do.
-fn flow<'a>(source: Endpoint<'a>, sink: Endpoint<'a>, request: &Request) -> Flow<'a> {
-    let cursor = |facts: &Facts, offset: Option<u64>| match (offset, facts.position) {
-        (Some(offset), _) => Cursor::At(offset),
-        (None, Some(_)) => Cursor::Position,
-        (None, None) => Cursor::Stream,
-    };
-    let ready = |facts: &Facts, waits: bool| Ready {
-        never_waits: facts.nonblocking || !waits,
-        ..Ready::default()
-    };
-    let source_ready = ready(source.facts(), source.facts().reading_waits());
-    let sink_ready = ready(sink.facts(), sink.facts().can_block());
-    let sink_is_watched = shows_its_end(&sink);
-    Flow {
-        source,
-        sink,
-        from: cursor(source.facts(), request.source_offset),
-        to: cursor(sink.facts(), request.sink_offset),
-        left: match request.size {
-            Size::Eof => u64::MAX,
-            Size::Bytes(n) => n,
-        },
-        cut_short: false,
-        span: u64::MAX,
-        read: 0,
-        written: 0,
-        truncated: 0,
-        interrupted: None,
-        unreadable: None,
-        opened_again: false,
-        source_ready,
-        sink_ready,
-        sink_is_watched,
-        may_sleep: false,
-        has_next: false,
-        shares_thread: false,
-        watched: true,
-        source_unshared: request.source_unshared,
-        sink_unshared: request.sink_unshared,
-        block: request.block.map(usize::from),
-        watermarks: request.watermarks,
-        seek_zeros: request.sparse == Sparse::Always
-            && sink.kind().is_file()
-            && sink.facts().is_seekable()
-            && !sink.facts().append,
-        in_place: false,
-        room: None,
-        lent: Default::default(),
-        backend: Backend::default(),
-        stages: Stages::default(),
-        writer: Writer::of(&sink),
-    }
 }
 
 /// Moves `size` bytes, or all there are, from `source` to `sink`; returns when

@@ -73,23 +73,20 @@ impl Transfer<'_> {
     /// against that but `O_NONBLOCK`, which is not set on a descriptor that was
     /// lent.
     pub(crate) fn reopen_terminals(&mut self) {
-        let flow = &mut self.flow;
-        let sides = [
-            (Side::Source, &mut flow.source, &mut flow.source_ready),
-            (Side::Sink, &mut flow.sink, &mut flow.sink_ready),
-        ];
-        for (side, end, ready) in sides {
-            if ready.may_sleep {
+        for side in [Side::Source, Side::Sink] {
+            let end = self.flow.end_mut(side);
+            if end.ready.may_sleep {
                 continue;
             }
-            let Some(fd) = end.without_waiting(side) else {
+            let Some(fd) = end.endpoint().without_waiting(side) else {
                 continue;
             };
-            *end = end.on(lend_own(&fd)).with_facts(Facts {
+            let reopened = end.endpoint().on(lend_own(&fd));
+            end.set_endpoint(reopened.with_facts(Facts {
                 nonblocking: true,
                 ..*end.facts()
-            });
-            ready.never_waits = true;
+            }));
+            end.ready.never_waits = true;
             let id = identity(&fd);
             self.reopened.push(Reopened { fd, id });
         }

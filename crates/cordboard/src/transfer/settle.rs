@@ -9,7 +9,7 @@ use super::wait::{Interest, Waiter};
 use super::{Control, Transfer};
 use crate::endpoint::{Side, resets};
 use crate::errno::Errno;
-use crate::path::{self, Cursor};
+use crate::path;
 use crate::pipe::Kept;
 use crate::report::{Ended, Outcome, Report, Stranded};
 use crate::request::{DataPath, Declined, Why};
@@ -74,7 +74,7 @@ impl Transfer<'_> {
         }
         if let (Some(Side::Source), Some(errno)) = (verdict.failed, verdict.errno) {
             // Somebody else may read it too.
-            resets::note(&self.flow.source, errno);
+            resets::note(self.flow.source.endpoint(), errno);
         }
         if matches!(verdict.ended, Ended::Cancelled | Ended::Idle) {
             if self.transforms() {
@@ -115,18 +115,18 @@ impl Transfer<'_> {
             Some(Stranded::Buffer(bytes)) if self.flow.stages.transforms() => bytes.len() as u64,
             Some(Stranded::Pipe(_)) if self.flow.stages.transforms() => unreadable,
             _ if self.flow.stages.transforms() => 0,
-            _ => self.flow.read - self.flow.written,
+            _ => self.flow.read() - self.flow.written(),
         };
         let report = Report {
-            read: self.flow.read,
-            written: self.flow.written,
+            read: self.flow.read(),
+            written: self.flow.written(),
             stranded: handed_back,
             ended: verdict.ended,
             failed: verdict.failed,
             errno: verdict.errno,
             path: std::mem::take(&mut self.used),
             declined,
-            truncated: self.flow.truncated,
+            truncated: self.flow.truncated(),
             stages: self.flow.stages.report(),
             elapsed: waiter.now().saturating_sub(start),
         };
@@ -141,7 +141,7 @@ impl Transfer<'_> {
         let start = waiter.now();
         let mut interruptions = 0_u32;
         loop {
-            let Err(errno) = rustix::fs::fsync(self.flow.sink_fd()) else {
+            let Err(errno) = rustix::fs::fsync(self.flow.sink.fd()) else {
                 return;
             };
             let interrupted = errno == rustix::io::Errno::INTR;
@@ -166,9 +166,9 @@ impl Transfer<'_> {
         if self.quiesced.is_none()
             && let Some((name, path)) = &mut self.current
         {
-            let before = self.flow.read;
+            let before = self.flow.read();
             self.quiesced = Some(path.quiesce(&mut self.flow));
-            note_use(&mut self.used, *name, self.flow.read > before);
+            note_use(&mut self.used, *name, self.flow.read() > before);
         }
     }
 
@@ -178,9 +178,9 @@ impl Transfer<'_> {
         let Some((name, path)) = &mut self.current else {
             return false;
         };
-        let before = self.flow.read;
+        let before = self.flow.read();
         let more = path.wind_down(&mut self.flow) == path::Verdict::Pending;
-        note_use(&mut self.used, *name, self.flow.read > before);
+        note_use(&mut self.used, *name, self.flow.read() > before);
         more
     }
 
@@ -202,13 +202,12 @@ impl Transfer<'_> {
     /// more is read, so that there is an end to it: one buffer, or what the
     /// stages make of what is inside them.
     fn drain(&mut self, waiter: &mut dyn Waiter, verdict: &mut Ending) {
-        let left = std::mem::take(&mut self.flow.left);
-        self.flow.cut_short = true;
+        self.flow.allowance.cut_short();
         self.flow.let_sleep(false);
         let mut interruptions = 0;
         while self.holds() {
             let interest = Interest {
-                ready: Some((self.flow.sink_fd(), true)),
+                ready: Some((self.flow.sink.fd(), true)),
                 watch: None,
                 wake: None,
                 doubted: [false; 2],
@@ -220,9 +219,9 @@ impl Transfer<'_> {
                 }
                 _ => break,
             }
-            self.flow.interrupted = None;
+            self.flow.clear_interrupted();
             match self.step() {
-                Turn::Moved(0) if self.flow.interrupted.is_some() => {
+                Turn::Moved(0) if self.flow.interrupted().is_some() => {
                     interruptions += 1;
                     if interruptions > INTERRUPTIONS {
                         break;
@@ -238,7 +237,6 @@ impl Transfer<'_> {
                 _ => break,
             }
         }
-        self.flow.left = left;
     }
 
     /// What was read and not written: back to the source, or to the caller.
@@ -267,9 +265,9 @@ impl Transfer<'_> {
         let cached = path.holds() && self.flow.source.kind().is_cached();
         // What stages would make of a little could fill all memory.
         let rewinds = cached && (self.flow.stages.transforms() || !self.flow.source_is_astray());
-        if rewinds && self.flow.move_source(-(held as i64)).is_ok() {
+        if rewinds && self.flow.source.move_by(-(held as i64)).is_ok() {
             path.forget();
-            self.flow.read -= held;
+            self.flow.put_back(held);
         }
     }
 
@@ -286,14 +284,14 @@ impl Transfer<'_> {
             (None, Some(position)) => position,
             (None, None) => return false,
         };
-        if start + self.flow.read >= size {
+        if start + self.flow.read() >= size {
             return false;
         }
-        let now = rustix::fs::fstat(self.flow.source_fd()).map(|s| s.st_size as u64);
-        let here = match self.flow.from {
-            // Somebody else who shares the position may have read the rest.
-            Cursor::Position | Cursor::Claimed { .. } => self.flow.source_offset(),
-            _ => Some(start + self.flow.read),
+        let now = rustix::fs::fstat(self.flow.source.fd()).map(|s| s.st_size as u64);
+        // Another process that shares the position may have read the rest.
+        let here = match self.flow.source.is_at_position() {
+            true => self.flow.source.offset(),
+            false => Some(start + self.flow.read()),
         };
         matches!((now, here), (Ok(now), Some(here)) if now < size && here < size)
     }

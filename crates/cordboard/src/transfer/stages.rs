@@ -1,7 +1,6 @@
 //! Stages in a transfer's path.
 
 use super::Transfer;
-use crate::path::Flow;
 use crate::plan;
 use crate::report::Failure;
 use crate::stage::Stage;
@@ -19,7 +18,7 @@ impl<'a> Transfer<'a> {
     /// boundaries would be lost, and [`StagedOntoItself`](crate::Refusal::StagedOntoItself) within one
     /// file, because what is overwritten when would be undefined.
     pub fn stage(mut self, stage: Stage) -> Result<Transfer<'a>, Failure> {
-        let Flow { source, sink, .. } = &self.flow;
+        let (source, sink) = (self.flow.source.endpoint(), self.flow.sink.endpoint());
         plan::admit(&stage, source, sink, &self.request, &mut self.route)
             .map_err(Failure::refused)?;
         if stage.transforms() {

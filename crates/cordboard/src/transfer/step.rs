@@ -8,7 +8,7 @@ use super::turn::{Need, Turn, What};
 use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::path::{self, Verdict};
+use crate::path::{self, Holes, Verdict};
 use crate::report::Ended;
 use crate::request::{DataPath, Declined, Why};
 
@@ -46,17 +46,17 @@ impl Transfer<'_> {
     pub(crate) fn step(&mut self) -> Turn {
         self.flow.look_again();
         loop {
-            if self.flow.left == 0 && !self.holds() {
+            if self.flow.allowance.remaining() == 0 && !self.holds() {
                 return Turn::Done(Ended::Size);
             }
-            let before = self.flow.read;
+            let before = self.flow.read();
             if let Err((side, errno)) = self.walk_holes() {
                 return Turn::Failed(Some(side), Some(errno));
             }
-            if self.flow.span == 0 && self.flow.read > before {
-                return Turn::Moved(self.flow.read - before);
+            if self.flow.allowance.extent() == 0 && self.flow.read() > before {
+                return Turn::Moved(self.flow.read() - before);
             }
-            if self.flow.left == 0 && !self.holds() {
+            if self.flow.allowance.remaining() == 0 && !self.holds() {
                 continue;
             }
             let name = match self.current_path() {
@@ -67,14 +67,14 @@ impl Transfer<'_> {
             let Some((_, path)) = &mut self.current else {
                 return self.out_of_paths();
             };
-            let before = self.flow.read;
-            if !matches!(name, DataPath::Clone | DataPath::Direct)
-                && let Some(ahead) = &mut self.preallocation
+            let before = self.flow.read();
+            if path::row(name).reserves
+                && let Some(preallocation) = &mut self.preallocation
             {
-                ahead.advance(&self.flow);
+                preallocation.advance(&self.flow);
             }
             let verdict = path.step(&mut self.flow);
-            note_use(&mut self.used, name, self.flow.read > before);
+            note_use(&mut self.used, name, self.flow.read() > before);
             match verdict {
                 Verdict::Moved(n) => return Turn::Moved(n),
                 Verdict::Blocked(side) => {
@@ -126,7 +126,7 @@ impl Transfer<'_> {
     }
 
     fn end(&mut self, name: DataPath) -> Turn {
-        match resets::end_of(&self.flow.source) {
+        match resets::end_of(self.flow.source.endpoint()) {
             End::Clean => {}
             End::Died(errno) => return Turn::Failed(Some(Side::Source), Some(errno)),
             // It is asked again at once, and then after a rest each time.
@@ -144,7 +144,7 @@ impl Transfer<'_> {
 
     /// Nothing more is read: the source has ended, and no call has told.
     pub(super) fn end_here(&mut self) {
-        self.flow.left = 0;
+        self.flow.allowance.close();
         if self.used.is_empty()
             && let Some((name, _)) = &self.current
         {
@@ -178,14 +178,13 @@ impl Transfer<'_> {
         let Some(walk) = &mut self.walk else {
             return Ok(());
         };
-        // A clone keeps holes by itself, and wants the file whole.
-        let clone_next = self.current.is_none()
-            && (self.route.choices.get(self.next)).is_some_and(|c| c.path == DataPath::Clone);
-        if clone_next || matches!(self.current, Some((DataPath::Clone, _))) {
+        let current = self.current.as_ref().map(|(name, _)| *name);
+        let next = self.route.choices.get(self.next).map(|choice| choice.path);
+        let holes = |path| path::row(path).holes;
+        if current.or(next).map(holes) == Some(Holes::Kept) {
             return Ok(());
         }
-        // Direct blocks begin anywhere in what the sink has.
-        let by_write = !matches!(self.current, None | Some((DataPath::Direct, _)));
+        let by_write = current.map(holes) == Some(Holes::Skipped);
         walk.advance(&mut self.flow, by_write)
     }
 
@@ -193,7 +192,7 @@ impl Transfer<'_> {
     pub(crate) fn home(&self) -> Home {
         let next = self.route.choices.get(self.next).map(|choice| choice.path);
         match self.current.as_ref().map(|(name, _)| *name).or(next) {
-            Some(path) if path::keeps_to_one_thread(path) => Home::Disk,
+            Some(path) if path::row(path).one_thread => Home::Disk,
             _ if self.never_waits() => Home::Reactor,
             _ => Home::Worker,
         }
@@ -221,8 +220,8 @@ impl Transfer<'_> {
                 return Err(NotHere);
             }
             self.next += 1;
-            self.flow.has_next = self.next < self.route.choices.len();
-            match path::start(choice.path, &mut self.flow) {
+            self.flow.set_has_next(self.next < self.route.choices.len());
+            match (path::row(choice.path).start)(&mut self.flow) {
                 Ok(path) => self.current = Some((choice.path, path)),
                 Err(why) => self.declined.push(Declined {
                     path: choice.path,
@@ -259,15 +258,9 @@ impl Transfer<'_> {
 
     /// The side without room, where no path is left whose write would tell.
     fn without_room(&self, path: DataPath, errno: Errno) -> Option<Side> {
-        let source = self.flow.source.facts();
-        let in_memory = source.filesystem.is_none_or(|fs| fs.is_in_memory());
-        let takes_room = in_memory && source.may_have_holes();
-        match path {
-            _ if !path::needs_room(errno) => None,
-            // It declines for the source alone.
-            DataPath::Splice => Some(Side::Source),
-            DataPath::Sendfile | DataPath::CopyFileRange if !takes_room => Some(Side::Sink),
-            _ => None,
+        match path::needs_room(errno) {
+            true => (path::row(path).without_room)(self.flow.source.facts()),
+            false => None,
         }
     }
 
@@ -289,9 +282,8 @@ impl Transfer<'_> {
     /// Whether a step that was blocked has asked the descriptor itself: a
     /// blocking one is not asked, as long as `poll(2)` has not found it ready.
     pub(crate) fn tells_by_itself(&self, need: &Need) -> bool {
-        let (end, ready) = match need.what {
-            What::Side(Side::Source) => (&self.flow.source, &self.flow.source_ready),
-            What::Side(Side::Sink) => (&self.flow.sink, &self.flow.sink_ready),
+        let end = match need.what {
+            What::Side(side) => self.flow.end(side),
             What::Rest(_) | What::Completions => return true,
         };
         // Of one that shows an error all the time, a change may have been told
@@ -299,8 +291,12 @@ impl Transfer<'_> {
         if need.interest(self).doubted != [false; 2] {
             return false;
         }
-        let spliced = matches!(self.current, Some((DataPath::Splice, _)));
-        ready.never_waits || (end.kind().is_pipe() && spliced)
+        end.ready.never_waits || (end.kind().is_pipe() && self.is_spliced())
+    }
+
+    /// The path at work splices.
+    pub(super) fn is_spliced(&self) -> bool {
+        (self.current.as_ref()).is_some_and(|(name, _)| path::row(*name).splices)
     }
 
     /// The next step starts a path.

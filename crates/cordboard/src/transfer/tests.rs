@@ -146,7 +146,7 @@ fn what_may_wait_is_polled_before() {
         let sink = std::fs::File::options().write(true).open(sink).unwrap();
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
         let flow = &transfer.flow;
-        (flow.source_ready.never_waits, flow.sink_ready.never_waits)
+        (flow.source.ready.never_waits, flow.sink.ready.never_waits)
     };
     assert_eq!(never_waits("/proc/self/status", "/dev/null"), (false, true));
     assert_eq!(never_waits("/dev/zero", "/dev/full"), (true, true));
@@ -164,10 +164,10 @@ fn what_waits_since_is_polled_since() {
         .unwrap();
     let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
     transfer.flow.let_sleep(false);
-    assert!(transfer.flow.source_ready.never_waits);
+    assert!(transfer.flow.source.ready.never_waits);
     source.set_nonblocking(false).unwrap();
     assert!(matches!(transfer.step(), Turn::Blocked(Side::Source)));
-    assert!(!transfer.flow.source_ready.never_waits);
+    assert!(!transfer.flow.source.ready.never_waits);
     assert!(!transfer.flow.source.facts().nonblocking);
 }
 
@@ -216,7 +216,7 @@ fn a_terminal_that_waits_since_the_last_look_is_not_waited_for() {
         crate::path::Verdict::Blocked(Side::Source),
         "{name}"
     );
-    assert!(nonblocking(transfer.flow.source_fd()) && !nonblocking(&terminal));
+    assert!(nonblocking(transfer.flow.source.fd()) && !nonblocking(&terminal));
 }
 
 /// The same of one that is written to. The master of a pseudoterminal cannot be
@@ -229,13 +229,13 @@ fn a_terminal_that_does_not_wait_is_opened_again_too() {
         let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
         transfer.flow.let_sleep(false);
         transfer.reopen_terminals();
-        let own = transfer.flow.sink_fd().as_raw_fd() != sink.as_raw_fd();
+        let own = transfer.flow.sink.fd().as_raw_fd() != sink.as_raw_fd();
         assert_eq!((own, transfer.reopened.len()), (again, usize::from(again)));
-        assert!(transfer.flow.sink_ready.never_waits);
+        assert!(transfer.flow.sink.ready.never_waits);
         rustix::fs::fcntl_setfl(sink, rustix::fs::OFlags::RDWR).unwrap();
         assert_eq!(transfer.step(), Turn::Blocked(Side::Source));
-        assert_eq!(nonblocking(transfer.flow.sink_fd()), again);
-        assert_eq!(transfer.flow.sink_ready.never_waits, again);
+        assert_eq!(nonblocking(transfer.flow.sink.fd()), again);
+        assert_eq!(transfer.flow.sink.ready.never_waits, again);
     }
 }
 
@@ -258,7 +258,7 @@ fn only_an_error_that_shows_is_doubted() {
                 ..Awake::default()
             };
             transfer.is_ready(Side::Source, awake).unwrap();
-            let ready = transfer.flow.source_ready;
+            let ready = transfer.flow.source.ready;
             (ready.marked, ready.doubted)
         };
         assert_eq!(shows(false), (false, !unclear));
@@ -341,7 +341,7 @@ fn what_was_opened_again_is_looked_at_before_it_is_closed() {
         let mut transfer =
             Transfer::new(terminal.as_fd(), pipe.as_fd(), Request::default()).unwrap();
         transfer.reopen_terminals();
-        let number = transfer.flow.source_fd().as_raw_fd();
+        let number = transfer.flow.source.fd().as_raw_fd();
         assert_ne!(number, terminal.as_raw_fd());
         of_others(transfer, number, &host)
     }));
@@ -365,7 +365,7 @@ fn what_was_opened_again_is_looked_at_before_it_is_closed() {
         let mut transfer =
             Transfer::new(terminal.as_fd(), pipe.as_fd(), Request::default()).unwrap();
         transfer.reopen_terminals();
-        let number = transfer.flow.source_fd().as_raw_fd();
+        let number = transfer.flow.source.fd().as_raw_fd();
         transfer.let_go();
         at(number).is_some()
     }));

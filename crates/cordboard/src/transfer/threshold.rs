@@ -39,7 +39,7 @@ impl Threshold {
             // Of others, `poll(2)` does not go by the mark (`tcp_poll`, net/ipv4/tcp.c;
             // `unix_poll`, net/unix/af_unix.c). It is an `int`.
             Kind::Tcp | Kind::StreamSocket if wanted < i32::MAX as u64 => {
-                sys::receive_mark(flow.source_fd())?
+                sys::receive_mark(flow.source.fd())?
             }
             _ => return None,
         };
@@ -50,7 +50,7 @@ impl Threshold {
     pub(super) fn is_reached(self, flow: &Flow<'_>, silent: Duration) -> bool {
         match self {
             Threshold::Silence(limit) => silent >= limit,
-            Threshold::Bytes(wanted) => sys::unsent(flow.source_fd()).is_ok_and(|n| n >= wanted),
+            Threshold::Bytes(wanted) => sys::unsent(flow.source.fd()).is_ok_and(|n| n >= wanted),
         }
     }
 
@@ -66,7 +66,7 @@ impl Threshold {
 /// VMIN and VTIME of a terminal that gives bytes, not lines. The master of a
 /// pseudoterminal tells those of its slave.
 fn terminal(flow: &Flow<'_>) -> Option<(u8, Duration)> {
-    let fd = flow.source_fd();
+    let fd = flow.source.fd();
     let modes = tcgetattr(fd).ok()?;
     if modes.local_modes.contains(LocalModes::ICANON) || is_pty_master(fd) {
         return None;

@@ -10,7 +10,6 @@ use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe;
 use crate::report::Ended;
-use crate::request::DataPath;
 
 /// A step as the transfer's runner sees it: hand-overs between paths are over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,20 +70,20 @@ impl Need {
     pub(crate) fn interest<'a>(&self, transfer: &'a Transfer<'_>) -> Interest<'a> {
         let flow = &transfer.flow;
         let (ready, watch) = match self.what {
-            What::Side(Side::Sink) => (Some((flow.sink_fd(), true)), false),
+            What::Side(Side::Sink) => (Some((flow.sink.fd(), true)), false),
             // While the source is silent, a sink that dies must not go unnoticed.
-            What::Side(Side::Source) => (Some((flow.source_fd(), false)), flow.sink_is_watched),
+            What::Side(Side::Source) => (Some((flow.source.fd(), false)), flow.sink_is_watched()),
             What::Rest(_) => (None, false),
             What::Completions => (transfer.completions().map(|fd| (fd, false)), false),
         };
         Interest {
             ready,
-            watch: watch.then_some(flow.sink_fd()),
+            watch: watch.then_some(flow.sink.fd()),
             wake: transfer.control.as_ref().and_then(Control::wake_fd),
             doubted: match self.what {
-                What::Side(Side::Sink) => [flow.sink_ready.doubted, false],
+                What::Side(Side::Sink) => [flow.sink.ready.doubted, false],
                 What::Side(Side::Source) => {
-                    [flow.source_ready.doubted, watch && flow.sink_ready.doubted]
+                    [flow.source.ready.doubted, watch && flow.sink.ready.doubted]
                 }
                 What::Rest(_) | What::Completions => [false; 2],
             },
@@ -144,13 +143,13 @@ impl Course {
         if cancelled || transfer.control.as_ref().is_some_and(Control::is_cancelled) {
             return Next::End(Turn::Done(Ended::Cancelled));
         }
-        let before = transfer.flow.read + transfer.flow.written;
+        let before = transfer.flow.read() + transfer.flow.written();
         let tries = [Side::Source, Side::Sink].map(|side| transfer.calls_at_once(side));
-        transfer.flow.interrupted = None;
+        transfer.flow.clear_interrupted();
         match transfer.step() {
             Turn::Moved(_) => {
                 // Bytes that are only gathered so far are progress too.
-                if transfer.flow.read + transfer.flow.written > before {
+                if transfer.flow.read() + transfer.flow.written() > before {
                     self.spurious = 0;
                     self.silent_since = None;
                     if let Err(errno) = transfer.start_writeback() {
@@ -159,7 +158,7 @@ impl Course {
                     if transfer.is_timed() {
                         self.last_progress = waiter.now();
                     }
-                } else if let Some(side) = transfer.flow.interrupted
+                } else if let Some(side) = transfer.flow.interrupted()
                     && transfer.is_timed()
                     && self.idle_left(transfer, waiter).is_zero()
                     && let Next::End(end) = self.blocked(transfer, side, waiter)
@@ -195,7 +194,7 @@ impl Course {
             return None;
         }
         let source = Interest {
-            ready: Some((transfer.flow.source_fd(), false)),
+            ready: Some((transfer.flow.source.fd(), false)),
             watch: None,
             wake: None,
             doubted: [false; 2],
@@ -226,7 +225,7 @@ impl Course {
             {
                 self.winds_up = true;
                 self.last_progress = waiter.now();
-                transfer.flow.left = 0;
+                transfer.flow.allowance.close();
                 Next::Step
             }
             next => next,
@@ -291,7 +290,7 @@ impl Course {
                 self.is_over = true;
                 transfer.end_here();
             }
-            Some(Threshold::Bytes(_)) => transfer.flow.readiness(Side::Source).marked = true,
+            Some(Threshold::Bytes(_)) => transfer.flow.source.ready.marked = true,
             None => {}
         }
     }
@@ -331,7 +330,7 @@ impl Course {
                     if let Some(errno) = death(transfer, awake.hang_up) {
                         return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
                     }
-                    transfer.flow.sink_ready.doubted = true;
+                    transfer.flow.sink.ready.doubted = true;
                 }
                 if awake.ready
                     && let Err(errno) = transfer.is_ready(side, awake)
@@ -364,22 +363,18 @@ impl Transfer<'_> {
     ///
     /// The source's own error, which a call would have told of.
     pub(super) fn is_ready(&mut self, side: Side, awake: Awake) -> Result<(), Errno> {
-        let kind = match side {
-            Side::Source => self.flow.source.kind(),
-            Side::Sink => self.flow.sink.kind(),
-        };
+        let kind = self.flow.end(side).kind();
         // Of anything but a socket an error is told by the next call.
         let mut open = awake.open || !kind.is_socket();
         if !open {
-            self.flow.readiness(side).doubted |= !awake.unclear;
+            self.flow.end_mut(side).ready.doubted |= !awake.unclear;
             // All other calls on sockets have a flag against waiting, and tell.
-            let spliced = matches!(self.current, Some((DataPath::Splice, _)));
-            if side == Side::Source && spliced && !self.flow.source_ready.never_waits {
+            if side == Side::Source && self.is_spliced() && !self.flow.source.ready.never_waits {
                 open = self.flow.answers()?;
             }
         }
         if open {
-            self.flow.readiness(side).marked = true;
+            self.flow.end_mut(side).ready.marked = true;
         }
         Ok(())
     }
@@ -387,14 +382,12 @@ impl Transfer<'_> {
     /// A file whose next call may wait, and is not polled before: `EAGAIN` of it
     /// is an error, as of a FUSE server or a sysfs attribute, and `poll(2)`
     /// always finds the file ready. The error may last for a moment only.
-    fn calls_at_once(&mut self, side: Side) -> bool {
-        let facts = match side {
-            Side::Source => self.flow.source.facts(),
-            Side::Sink => self.flow.sink.facts(),
-        };
+    fn calls_at_once(&self, side: Side) -> bool {
+        let end = self.flow.end(side);
+        let facts = end.facts();
         let always_ready = facts.kind.is_cached() || facts.kind == Kind::Pseudo;
         let ready = always_ready && !facts.nonblocking;
-        let known = self.flow.readiness(side);
+        let known = &end.ready;
         ready && (known.marked || known.never_waits || known.may_sleep)
     }
 
@@ -415,7 +408,10 @@ impl Transfer<'_> {
     /// takes no lock, and a pipe that it finds empty need not be touched.
     pub(super) fn source_may_be_locked(&self) -> bool {
         let cancelled = self.control.as_ref().is_some_and(Control::is_cancelled);
-        self.flow.source.kind().is_pipe() && self.flow.left > 0 && !self.holds() && !cancelled
+        self.flow.source.kind().is_pipe()
+            && self.flow.allowance.remaining() > 0
+            && !self.holds()
+            && !cancelled
     }
 
     /// The source is a FIFO without a writer, which `poll(2)` need not show: the next
@@ -436,7 +432,7 @@ impl Transfer<'_> {
         if self.completions().is_some() {
             return Ok(());
         }
-        let (sink, written) = (self.flow.sink_fd(), self.flow.written);
+        let (sink, written) = (self.flow.sink.fd(), self.flow.written());
         if let Some(writeback) = &mut self.writeback
             && !writeback.advance(sink, written)?
         {
@@ -450,8 +446,8 @@ impl Transfer<'_> {
         Progress {
             pending_reads,
             pending_writes,
-            read: self.flow.read,
-            written: self.flow.written,
+            read: self.flow.read(),
+            written: self.flow.written(),
             path: self.path(),
             elapsed,
         }

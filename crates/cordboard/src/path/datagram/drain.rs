@@ -4,11 +4,13 @@ use std::io::IoSlice;
 
 use rustix::net::SendAncillaryBuffer;
 
-use super::super::terminal::Terminal;
-use super::super::{Flow, Verdict, socket};
+use super::super::socket;
 use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::path::flow::Flow;
+use crate::path::step::Verdict;
+use crate::path::terminal::Terminal;
 use crate::pipe::NoWait;
 use crate::sys::{self, Batch};
 
@@ -45,8 +47,8 @@ impl Datagram {
     }
 
     fn send(&mut self, flow: &mut Flow<'_>, buffer: &[u8], whole: usize) -> Result<u64, Verdict> {
-        let wait = flow.may_sleep && !flow.sink.facts().nonblocking;
-        let fd = flow.sink_fd();
+        let wait = flow.mode.may_sleep() && !flow.sink.facts().nonblocking;
+        let fd = flow.sink.fd();
         let first = self.message(buffer, self.next);
         let singly = || socket::send(flow, first, wait).map(|_| 1);
         let sent = if whole == 1 {
@@ -93,7 +95,7 @@ impl Datagram {
             Ok(0) => Err(Verdict::Failed(Side::Sink, Errno::EIO)),
             Ok(n) => {
                 self.advance(n);
-                flow.to.advance(n as u64);
+                flow.sink.cursor.advance(n as u64);
                 Ok(n as u64)
             }
             Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Sink)),
@@ -125,15 +127,17 @@ fn write_stream(
     parts: &[IoSlice<'_>],
     (nowait, terminal): (&mut NoWait, &mut Terminal),
 ) -> Result<usize, Errno> {
-    let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
+    let (fd, facts) = (flow.sink.fd(), *flow.sink.facts());
     if facts.kind.is_socket() {
-        let flags = socket::sending(flow.may_sleep);
+        let flags = socket::sending(flow.mode.may_sleep());
         let mut none = SendAncillaryBuffer::default();
         let bytes = parts.iter().map(|part| part.len()).sum();
         return flow.write_by(Some(bytes), || {
             let sent = rustix::net::sendmsg(fd, parts, &mut none, flags);
             match sent.map_err(Errno::from) {
-                Err(errno) if errno.is_refusal() => socket::send(flow, &parts[0], flow.may_sleep),
+                Err(errno) if errno.is_refusal() => {
+                    socket::send(flow, &parts[0], flow.mode.may_sleep())
+                }
                 done => done,
             }
         });
@@ -141,10 +145,10 @@ fn write_stream(
     if flow.sink_is_a_pipe_that_waits() {
         return nowait.write(fd, parts, facts.is_packet_pipe());
     }
-    if facts.can_block() && !facts.nonblocking && !flow.may_sleep {
+    if facts.can_block() && !facts.nonblocking && !flow.mode.may_sleep() {
         return Ok(rustix::io::write(fd, terminal.piece(flow, &parts[0]))?);
     }
-    Ok(match flow.to.place() {
+    Ok(match flow.sink.cursor.place() {
         Some(offset) => sys::pwritev(fd, parts, offset)?,
         None => rustix::io::writev(fd, parts)?,
     })

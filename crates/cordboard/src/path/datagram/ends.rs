@@ -3,8 +3,8 @@
 use rustix::event::PollFlags;
 use rustix::net::RecvFlags;
 
-use super::super::Flow;
 use crate::endpoint::Kind;
+use crate::path::flow::Flow;
 use crate::sys::{self, Received};
 
 /// `SO_PASSCRED` on a sequenced-packet source: credentials come with every
@@ -19,14 +19,14 @@ impl Credentials {
     /// Asks for them where they tell something.
     pub(in crate::path) fn ask(flow: &Flow<'_>) -> Credentials {
         let set = flow.source.kind() == Kind::UnixSeqpacket
-            && sys::pass_credentials(flow.source_fd(), true) == Ok(false);
+            && sys::pass_credentials(flow.source.fd(), true) == Ok(false);
         Credentials { set }
     }
 
     /// Leaves the source as it was found.
     pub(in crate::path) fn give_back(&mut self, flow: &Flow<'_>) {
         if std::mem::take(&mut self.set) {
-            let _ = sys::pass_credentials(flow.source_fd(), false);
+            let _ = sys::pass_credentials(flow.source.fd(), false);
         }
     }
 }
@@ -61,7 +61,7 @@ pub(in crate::path) fn has_ended(flow: &Flow<'_>) -> bool {
 /// all, and gives 0 for its end to a look as well. Where a filter refuses
 /// `FIONREAD`, the look tells of a next message that is not empty.
 fn is_empty(flow: &Flow<'_>) -> bool {
-    let (fd, packets) = (flow.source_fd(), flow.source.kind() == Kind::UnixSeqpacket);
+    let (fd, packets) = (flow.source.fd(), flow.source.kind() == Kind::UnixSeqpacket);
     match sys::unsent(fd) {
         Ok(1..) => false,
         Ok(0) if packets => true,
@@ -75,6 +75,6 @@ fn is_empty(flow: &Flow<'_>) -> bool {
 
 /// `None`: no call tells.
 fn reading_was_shut_down(flow: &Flow<'_>) -> Option<bool> {
-    let shown = sys::poll_now(flow.source_fd(), PollFlags::RDHUP).ok()?;
+    let shown = sys::poll_now(flow.source.fd(), PollFlags::RDHUP).ok()?;
     shown.shows(PollFlags::RDHUP | PollFlags::HUP)
 }

@@ -1,10 +1,12 @@
 //! Taking datagrams, or what is to become datagrams, from the source.
 
-use super::super::{Flow, Step, Verdict, socket, stream};
+use super::super::{socket, stream};
 use super::one::{how, receive_one};
 use super::{Datagram, Message, One, is_end};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
+use crate::path::flow::Flow;
+use crate::path::step::{Step, Verdict};
 use crate::sys::{self, Batch, Received};
 
 /// Bytes that are joined for a stream before they are written, and datagrams.
@@ -29,7 +31,7 @@ impl Datagram {
     /// that takes: the longest datagram there can be has room in each slot, and
     /// where less is left than that, the length of each is asked for first.
     pub(super) fn receive(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
-        let wait = flow.source_ready.may_sleep && !flow.source.facts().nonblocking;
+        let wait = flow.source.ready.may_sleep && !flow.source.facts().nonblocking;
         let mut buffer = self.buffer()?;
         self.forget();
         let mut filled = 0;
@@ -61,7 +63,7 @@ impl Datagram {
                     break Ok(());
                 }
                 Ok(Batched::TooLong) if first => {
-                    flow.left = 0;
+                    flow.allowance.close();
                     break Err(Verdict::Moved(0));
                 }
                 // It will say so again.
@@ -72,7 +74,7 @@ impl Datagram {
                 self.singly -= 1;
                 break Ok(());
             }
-            if filled == self.slots || flow.left == 0 {
+            if filled == self.slots || flow.allowance.remaining() == 0 {
                 break Ok(());
             }
         };
@@ -89,11 +91,12 @@ impl Datagram {
         wait: bool,
     ) -> Result<Batched, Errno> {
         // A datagram goes whole or not at all, however long it is.
-        let whole = usize::try_from(flow.left / self.slot as u64).unwrap_or(usize::MAX);
+        let whole =
+            usize::try_from(flow.allowance.remaining() / self.slot as u64).unwrap_or(usize::MAX);
         let mut at_most = whole.min(self.slots - filled);
         if at_most == 0 {
             if !self.counts_next(flow, filled)?
-                && socket::next_length(flow, wait)? as u64 > flow.left
+                && socket::next_length(flow, wait)? as u64 > flow.allowance.remaining()
             {
                 return Ok(Batched::TooLong);
             }
@@ -101,7 +104,7 @@ impl Datagram {
         }
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
         let slots = &mut buffer[filled * self.slot..];
-        let (fd, received) = (flow.source_fd(), &mut self.received);
+        let (fd, received) = (flow.source.fd(), &mut self.received);
         let how = how(flow, wait);
         let count = batch.receive(fd, slots, self.slot, at_most, how, received)?;
         let last = self.received.iter().rposition(|r| r.length > 0);
@@ -114,7 +117,7 @@ impl Datagram {
             }
             flow.took(received.length as u64);
             self.counted = self.counted.saturating_sub(received.length as u64);
-            flow.truncated += u64::from(received.truncated);
+            flow.cut(u64::from(received.truncated));
             push_apart(&mut self.queue, (filled + index) * self.slot, received);
         }
         Ok(match count < at_most {
@@ -132,13 +135,13 @@ impl Datagram {
     /// `EAGAIN`: none waits behind those that were received, or an empty one.
     fn counts_next(&mut self, flow: &Flow<'_>, filled: usize) -> Result<bool, Errno> {
         if self.counted == 0 && filled > 0 && flow.source.kind() == Kind::UnixSeqpacket {
-            self.counted = match sys::unsent(flow.source_fd()) {
+            self.counted = match sys::unsent(flow.source.fd()) {
                 Ok(0) => return Err(Errno::EAGAIN),
                 Ok(bytes) => bytes,
                 Err(_) => 0,
             };
         }
-        Ok((1..=flow.left).contains(&self.counted))
+        Ok((1..=flow.allowance.remaining()).contains(&self.counted))
     }
 
     /// Datagrams one behind the other, as long as more are there, for a stream
@@ -150,7 +153,7 @@ impl Datagram {
         self.forget();
         let mut verdict = None;
         let mut end = 0;
-        let wait = flow.source_ready.may_sleep && !flow.source.facts().nonblocking;
+        let wait = flow.source.ready.may_sleep && !flow.source.facts().nonblocking;
         // Its reader is to be at work while the next ones are received.
         let enough = match flow.sink.kind() {
             Kind::Tty => 1,
@@ -182,7 +185,7 @@ impl Datagram {
                 // It will say so again.
                 Ok(One::TooLong) | Err(Errno::EAGAIN | Errno::EINTR) if !first => break,
                 Ok(One::TooLong) => {
-                    flow.left = 0;
+                    flow.allowance.close();
                     verdict = Some(Verdict::Moved(0));
                 }
                 Err(Errno::EAGAIN) => verdict = Some(Verdict::Blocked(Side::Source)),
@@ -203,7 +206,7 @@ impl Datagram {
     /// datagram may be shorter; otherwise what is there goes out.
     pub(super) fn cut(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
-        if flow.left > 0 && !flow.may_read(kind.is_socket()) {
+        if flow.allowance.remaining() > 0 && !flow.source.may_use(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
         let mut buffer = self.buffer()?;
@@ -213,7 +216,7 @@ impl Datagram {
         self.tail = (0, held);
         // Less than a whole datagram was kept, so there is room.
         let room = buffer.len() / self.slot * self.slot - held;
-        let room = usize::try_from(flow.left.min(flow.span)).map_or(room, |left| left.min(room));
+        let room = usize::try_from(flow.allowance.now()).map_or(room, |left| left.min(room));
         let done = self.take(flow, &mut buffer[held..held + room]);
         self.buffer = Some(buffer);
         let (n, end) = match done {
@@ -222,15 +225,17 @@ impl Datagram {
             Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
             // The next packet of a pipe is longer than what is left of the size,
             // and stays (`Aside`).
-            Err(Errno::EMSGSIZE) if room as u64 == flow.left && flow.read > 0 => {
-                flow.left = 0;
+            Err(Errno::EMSGSIZE)
+                if room as u64 == flow.allowance.remaining() && flow.read() > 0 =>
+            {
+                flow.allowance.close();
                 (0, false)
             }
             Err(errno) => return Err(Verdict::Failed(Side::Source, errno)),
         };
         self.ended = end;
         let bytes = held + n;
-        let exact = flow.block.is_some() && !self.ended && flow.left > 0;
+        let exact = flow.options.block.is_some() && !self.ended && flow.allowance.remaining() > 0;
         let goes = if exact {
             bytes / self.slot * self.slot
         } else {

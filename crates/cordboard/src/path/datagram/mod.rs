@@ -20,11 +20,12 @@ pub(super) use size::{largest, longest, size_for};
 use fill::JOINED;
 use size::LOCAL;
 
-use super::terminal::Terminal;
-use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pair::Pair;
+use crate::path::flow::Flow;
+use crate::path::step::{Step, Takes, Verdict};
+use crate::path::terminal::Terminal;
 use crate::pipe::{Aside, NoWait};
 use crate::report::Stranded;
 use crate::request::Why;
@@ -180,7 +181,7 @@ impl Datagram {
             return self.cut(flow);
         }
         // Its calls can be told not to wait, but use up the readiness too.
-        flow.may_read(true);
+        flow.source.may_use(true);
         if flow.sink.kind().is_datagram() {
             self.receive(flow)
         } else {
@@ -203,7 +204,7 @@ impl Step for Datagram {
             if let Some(errno) = self.failed.take() {
                 return Verdict::Failed(Side::Source, errno);
             }
-            let polled = flow.source_ready.marked;
+            let polled = flow.source.ready.marked;
             match self.fill(flow) {
                 Ok(()) => {}
                 Err(Verdict::Blocked(Side::Source)) if polled && has_ended(flow) => {

@@ -2,11 +2,11 @@
 
 use rustix::net::RecvFlags;
 
-use super::super::Flow;
 use super::super::socket;
 use super::size::longest;
 use crate::endpoint::Kind;
 use crate::errno::Errno;
+use crate::path::flow::Flow;
 use crate::sys::{self, How, Received};
 
 /// What came of receiving one datagram.
@@ -26,11 +26,11 @@ pub(in crate::path) fn receive_one(
     annotated: bool,
 ) -> Result<One, Errno> {
     let mut into = into;
-    if flow.left < longest(flow.source.kind()) as u64 {
-        if socket::next_length(flow, wait)? as u64 > flow.left {
+    if flow.allowance.remaining() < longest(flow.source.kind()) as u64 {
+        if socket::next_length(flow, wait)? as u64 > flow.allowance.remaining() {
             return Ok(One::TooLong);
         }
-    } else if let Ok(left) = usize::try_from(flow.left) {
+    } else if let Ok(left) = usize::try_from(flow.allowance.remaining()) {
         let room = left.min(into.len());
         into = &mut into[..room];
     }
@@ -38,7 +38,7 @@ pub(in crate::path) fn receive_one(
         true => receive_annotated(flow, into, wait)?,
         false => receive_plain(flow, into, wait)?,
     };
-    flow.truncated += u64::from(received.truncated);
+    flow.cut(u64::from(received.truncated));
     Ok(One::Here(received))
 }
 
@@ -55,9 +55,9 @@ pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
 /// the kernel has joined (`UDP_GRO`), nothing tells where one ends, which a stream
 /// alone can do without.
 fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
-    match sys::receive_one(flow.source_fd(), into, how(flow, wait)) {
+    match sys::receive_one(flow.source.fd(), into, how(flow, wait)) {
         Err(errno) if errno.is_refusal() => match flow.source.kind() {
-            Kind::Udp if flow.keeps_apart() && sys::is_said_to_join(flow.source_fd()) => Err(errno),
+            Kind::Udp if flow.keeps_apart() && sys::is_said_to_join(flow.source.fd()) => Err(errno),
             _ => receive_plain(flow, into, wait),
         },
         done => done,

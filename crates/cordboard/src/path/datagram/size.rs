@@ -1,7 +1,7 @@
 //! How long datagrams are, and how long they can be.
 
-use super::super::Flow;
 use crate::endpoint::Kind;
+use crate::path::flow::Flow;
 use crate::sys::{self, Known};
 
 /// The largest UDP datagram with room to spare, and the least that a buffer
@@ -50,7 +50,7 @@ pub(in crate::path) fn largest(kind: Kind) -> usize {
 /// The size of the datagrams that a stream is cut into: the caller's block, or
 /// what the sink's way takes without fragments.
 pub(in crate::path) fn size_for(flow: &Flow<'_>) -> usize {
-    if let Some(block) = flow.block {
+    if let Some(block) = flow.options.block {
         // No more memory than what any such socket could send: the datagram
         // is then still too long for it, and EMSGSIZE the answer.
         let most = match flow.sink.kind() {
@@ -59,7 +59,7 @@ pub(in crate::path) fn size_for(flow: &Flow<'_>) -> usize {
         };
         return block.min(most);
     }
-    let fd = flow.sink_fd();
+    let fd = flow.sink.fd();
     match flow.sink.kind() {
         Kind::Udp => sys::path_mtu(fd).map_or(UDP_PAYLOAD, |mtu| mtu.clamp(548, 65_507)),
         // What a loop with the usual buffer would send, where the send buffer

@@ -38,9 +38,11 @@ use self::pace::Pace;
 use self::places::{account, congruent, offsets};
 use self::reopened::Cached;
 use self::window::Window;
-use super::{Flow, Step, Verdict, in_place};
+use super::in_place;
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
+use crate::path::flow::Flow;
+use crate::path::step::{Step, Verdict};
 use crate::request::Why;
 use crate::sys::{Arena, LARGEST_ARENA, again};
 
@@ -103,7 +105,10 @@ impl Direct {
         let files = reopened::direct(flow)?;
         let none = "the file system has no direct I/O for it";
         let alignment = |side: &crate::Endpoint<'_>| side.direct_alignment().ok_or(none);
-        let unit = reopened::unit(alignment(&flow.source)?, alignment(&flow.sink)?)?;
+        let unit = reopened::unit(
+            alignment(flow.source.endpoint())?,
+            alignment(flow.sink.endpoint())?,
+        )?;
         congruent(places, unit)?;
         let facts = flow.source.facts();
         let there = facts
@@ -111,30 +116,30 @@ impl Direct {
             .map_or(u64::MAX, |size| size.saturating_sub(places.0));
         // A part of it, so that much is in flight for most of the time; and
         // others have memory too.
-        let wanted = (there.min(flow.left) / 4).min(LARGEST_ARENA as u64);
+        let wanted = (there.min(flow.allowance.remaining()) / 4).min(LARGEST_ARENA as u64);
         let share = Share::take(wanted.next_power_of_two())
             .ok_or("other transfers have the memory for blocks")?;
         let arena = Arena::with_capacity(share.bytes())?;
         let pace = Pace::new(flow, unit as usize, arena.len())
             .ok_or("blocks smaller than direct I/O takes")?;
         let room = match flow.sink.kind() {
-            Kind::File => Some(Room::new(flow.sink_fd(), flow.sink.facts())?),
+            Kind::File => Some(Room::new(flow.sink.fd(), flow.sink.facts())?),
             _ => None,
         };
         // Until the end, blocks go to offsets.
-        let all = there.min(flow.left);
+        let all = there.min(flow.allowance.remaining());
         flow.claim_both(usize::try_from(all).unwrap_or(usize::MAX));
         congruent(offsets(flow)?, unit)?;
         Ok(Direct {
-            ring: backend::start(flow.backend, files, reopened::by_fuse(flow), &arena)?,
+            ring: backend::start(flow.options.backend, files, reopened::by_fuse(flow), &arena)?,
             arena,
             _share: share,
             pace,
             window: Window::default(),
             uncounted: 0,
             room,
-            source: Cached::new(&flow.source, OFlags::RDONLY)?,
-            sink: Cached::new(&flow.sink, OFlags::WRONLY)?,
+            source: Cached::new(flow.source.endpoint(), OFlags::RDONLY)?,
+            sink: Cached::new(flow.sink.endpoint(), OFlags::WRONLY)?,
             unit,
             next: (0, 0),
             counted: 0,
@@ -190,16 +195,19 @@ impl Direct {
     /// With nothing in flight: what the source has, where both sides stand.
     /// `false` if what comes next is not to be had directly.
     fn look_ahead(&mut self, flow: &mut Flow<'_>) -> Result<bool, Why> {
-        let from = flow.source_place()?;
+        let from = flow.source.place()?;
         let end = match flow.source.kind() {
             Kind::File => {
-                rustix::fs::fstat(flow.source_fd())
+                rustix::fs::fstat(flow.source.fd())
                     .map_err(Errno::from)?
                     .st_size as u64
             }
             _ => flow.source.facts().size.unwrap_or(0),
         };
-        let ahead = end.saturating_sub(from).min(flow.left).min(flow.span);
+        let ahead = end
+            .saturating_sub(from)
+            .min(flow.allowance.remaining())
+            .min(flow.allowance.extent());
         // Of what it has grown by, nothing is claimed yet.
         let mut ahead = flow.claim_found(ahead, end).min(GROWTH);
         let (from, to) = offsets(flow)?;
@@ -209,7 +217,7 @@ impl Direct {
         }
         if let Some(room) = &mut self.room {
             let there = room
-                .grow(flow.sink_fd(), to, to + ahead)?
+                .grow(flow.sink.fd(), to, to + ahead)?
                 .saturating_sub(to);
             if there < ahead {
                 // No room for all: not to be asked for again with each piece.
@@ -306,7 +314,7 @@ impl Direct {
             Err(errno) => return Verdict::Declined(errno.into()),
         };
         // Set on the sink since.
-        if in_place::appends(flow.sink_fd()) {
+        if in_place::appends(flow.sink.fd()) {
             return Verdict::Declined(Errno::EBADF.into());
         }
         let boundary = self.unit - from % self.unit;
@@ -319,7 +327,7 @@ impl Direct {
         let Some(mut memory) = self.arena.take(length.min(self.arena.len())) else {
             return Verdict::Declined("no memory for blocks".into());
         };
-        let source = self.source.fd(flow.source_fd());
+        let source = self.source.fd(flow.source.fd());
         let mut read = rustix::io::pread(source, &mut memory[..], from);
         if careful && read.is_err() {
             // A cached page may be of megabytes, and is read as a whole.
@@ -333,7 +341,7 @@ impl Direct {
             Err(_) if careful && self.halves(length) => return Verdict::Moved(0),
             Err(errno) => return Verdict::Failed(Side::Source, errno),
         };
-        let sink = self.sink.fd(flow.sink_fd());
+        let sink = self.sink.fd(flow.sink.fd());
         // The source may have grown past what is claimed.
         let bytes = flow.claimed(&memory[..n]);
         let mut written = in_place::write_at(sink, bytes, to).map_err(Errno::from);
@@ -360,7 +368,7 @@ impl Direct {
     /// Puts what the page cache has of the sink on the device. The first error
     /// is kept. `EINTR`: it is to be made again.
     fn sync(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
-        let sink = self.sink.fd(flow.sink_fd());
+        let sink = self.sink.fd(flow.sink.fd());
         let synced = again(|| rustix::fs::fdatasync(sink)).map_err(Errno::from);
         if let Err(errno) = synced
             && errno != Errno::EINTR
@@ -373,7 +381,7 @@ impl Direct {
     /// The error of a sync, once the place up to which the sink is written has
     /// been found.
     fn lost_before(&self, flow: &Flow<'_>) -> Option<Errno> {
-        let found = || flow.source_offset().is_none_or(|from| from >= self.by_hand);
+        let found = || flow.source.offset().is_none_or(|from| from >= self.by_hand);
         self.lost.filter(|_| found())
     }
 
@@ -395,7 +403,7 @@ impl Direct {
             if let Some(errno) = self.lost_before(flow) {
                 return Err(Verdict::Failed(Side::Sink, errno));
             }
-            if moved > 0 && flow.left.min(flow.span) == 0 {
+            if moved > 0 && flow.allowance.now() == 0 {
                 // The size, or a hole, which the transfer sees to.
                 return Ok(moved);
             }
@@ -418,8 +426,8 @@ impl Direct {
                 .ok_or(Verdict::Declined(why.into()));
         }
         // With something to tell of there is no need to wait.
-        moved += self.reap(flow, flow.may_sleep && moved == 0)?;
-        if moved == 0 && !flow.may_sleep && !self.window.is_idle() {
+        moved += self.reap(flow, flow.mode.may_sleep() && moved == 0)?;
+        if moved == 0 && !flow.mode.may_sleep() && !self.window.is_idle() {
             return Err(Verdict::Pending);
         }
         Ok(moved)
@@ -482,7 +490,7 @@ impl Step for Direct {
         let _ = self.window.give_up();
         self.ring.retire();
         let trimmed = match (&mut self.room, offsets(flow)) {
-            (Some(room), Ok((_, to))) => room.trim(flow.sink_fd(), to),
+            (Some(room), Ok((_, to))) => room.trim(flow.sink.fd(), to),
             // What was made and not filled stays.
             (Some(_), Err(errno)) => Err(errno),
             (None, _) => Ok(()),

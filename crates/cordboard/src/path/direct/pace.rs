@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::adaptive::Adaptive;
-use crate::path::Flow;
+use crate::path::flow::Flow;
 use crate::request::Watermarks;
 
 /// Where a fixed setting is asked for without a size of its own.
@@ -24,14 +24,14 @@ impl Pace {
     /// `unit`. `None`: the caller's block is less than one.
     pub(super) fn new(flow: &Flow<'_>, unit: usize, memory: usize) -> Option<Pace> {
         let largest = (memory / 2).max(unit);
-        let block = match flow.block {
+        let block = match flow.options.block {
             Some(block) => block.min(largest) / unit * unit,
             None => BLOCK.min(largest),
         };
         if block == 0 {
             return None;
         }
-        Some(match (flow.watermarks, flow.block) {
+        Some(match (flow.options.watermarks, flow.options.block) {
             (None, fixed) => Pace::Adaptive {
                 clock: Instant::now(),
                 adaptive: Box::new(Adaptive::new(memory, fixed.map(|_| block))),

@@ -3,12 +3,13 @@
 use super::takes::INCONGRUENT;
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::path::{Flow, Verdict};
+use crate::path::flow::Flow;
+use crate::path::step::Verdict;
 use crate::request::Why;
 
 /// Where both sides stand.
 pub(super) fn offsets(flow: &Flow<'_>) -> Result<(u64, u64), Errno> {
-    Ok((flow.source_place()?, flow.sink_place()?))
+    Ok((flow.source.place()?, flow.sink.place()?))
 }
 
 /// Both sides are at the same place within a block.
@@ -25,11 +26,12 @@ pub(super) fn account(flow: &mut Flow<'_>, bytes: u64) -> Result<(), Verdict> {
         return Ok(());
     }
     let failed = |side| move |errno| Verdict::Failed(side, errno);
-    flow.move_source(bytes as i64)
+    flow.source
+        .move_by(bytes as i64)
         .map_err(failed(Side::Source))?;
-    if let Err(errno) = flow.move_sink(bytes as i64) {
+    if let Err(errno) = flow.sink.move_by(bytes as i64) {
         // Nothing is counted, so the source goes back.
-        let _ = flow.move_source(-(bytes as i64));
+        let _ = flow.source.move_by(-(bytes as i64));
         return Err(Verdict::Failed(Side::Sink, errno));
     }
     flow.carried(bytes);

@@ -7,14 +7,14 @@ use rustix::fs::OFlags;
 
 use crate::endpoint::{Alignment, Endpoint, Filesystem, reopen};
 use crate::errno::Errno;
-use crate::path::Flow;
+use crate::path::flow::Flow;
 use crate::request::Why;
 
 /// Both files, past the page cache.
 pub(super) fn direct(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
     Ok([
-        reopen(flow.source_fd(), OFlags::RDONLY | OFlags::DIRECT)?,
-        reopen(flow.sink_fd(), OFlags::WRONLY | OFlags::DIRECT)?,
+        reopen(flow.source.fd(), OFlags::RDONLY | OFlags::DIRECT)?,
+        reopen(flow.sink.fd(), OFlags::WRONLY | OFlags::DIRECT)?,
     ])
 }
 

@@ -11,7 +11,8 @@ use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
 
 use crate::endpoint::Facts;
 use crate::errno::Errno;
-use crate::path::{give_back, lengthen};
+use crate::path::lengthen::lengthen;
+use crate::path::surplus::give_back;
 use crate::sys::again;
 
 /// How long the sink was and how long it was made.

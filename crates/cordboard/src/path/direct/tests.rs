@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
-use crate::path::Step;
+use crate::path::step::Step;
 use crate::sys::EventFd;
 use crate::{DataPath, Request, Switches, Transfer, Watermarks};
 use testkit::refuse::{SEEK, apart, refuse};
@@ -122,7 +122,10 @@ fn blocks_are_waited_for_though_they_cannot_be_counted() {
         // One before the failure, and one that it has met.
         let counted = if again { 2 + under_way } else { 1 } * BLOCK;
         assert_eq!(ended, if again { Verdict::Ended } else { failed });
-        assert_eq!((flow.read, flow.written), (counted as u64, counted as u64));
+        assert_eq!(
+            (flow.read(), flow.written()),
+            (counted as u64, counted as u64)
+        );
         let there = rustix::io::pread(&sink, &mut got, 0).unwrap();
         assert!(there >= counted && got[..counted] == data[..counted]);
         assert_eq!(rustix::fs::tell(&sink), Ok(counted as u64));

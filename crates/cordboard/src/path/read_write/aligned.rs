@@ -6,9 +6,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use super::super::{Flow, in_place, stream};
+use super::super::{in_place, stream};
 use crate::endpoint::{Facts, reopen};
 use crate::errno::Errno;
+use crate::path::flow::Flow;
 use crate::sys;
 
 /// Bytes that a write must be a multiple of; 1 for anything but direct I/O.
@@ -29,8 +30,8 @@ pub(super) fn read(
     twin: &mut Option<OwnedFd>,
     into: &mut [u8],
 ) -> Result<usize, Errno> {
-    let (fd, facts) = (flow.source_fd(), *flow.source.facts());
-    let offset = flow.source_place()?;
+    let (fd, facts) = (flow.source.fd(), *flow.source.facts());
+    let offset = flow.source.place()?;
     let unit = unit(&facts);
     let whole = into.len() / unit * unit;
     if whole > 0
@@ -45,7 +46,7 @@ pub(super) fn read(
     }
     // By an offset, for a call that does not lock the position.
     let length = flow.claim_source(into.len());
-    let offset = flow.source_place()?;
+    let offset = flow.source.place()?;
     let n = cached(fd, OFlags::RDONLY, twin, |fd| {
         Ok(sys::pread(fd, &mut into[..length], offset)?)
     })?;
@@ -61,8 +62,8 @@ pub(super) fn write(
     twin: &mut Option<OwnedFd>,
     bytes: &[u8],
 ) -> Result<usize, Errno> {
-    let (fd, facts) = (flow.sink_fd(), *flow.sink.facts());
-    let offset = flow.sink_place()?;
+    let (fd, facts) = (flow.sink.fd(), *flow.sink.facts());
+    let offset = flow.sink.place()?;
     let offset = if facts.appends() {
         rustix::fs::fstat(fd)?.st_size as u64
     } else {
@@ -88,7 +89,7 @@ pub(super) fn write(
     let part = &part[..flow.claim_sink(part.len())];
     let offset = match facts.appends() {
         true => offset,
-        false => flow.sink_place()?,
+        false => flow.sink.place()?,
     };
     let n = cached(fd, flags, twin, |fd| match flow.in_place {
         true => Ok(in_place::write_by(flow, fd, part, Some(offset))?),

@@ -6,7 +6,9 @@ use super::aligned;
 use super::numbers::More;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::path::{Flow, Verdict, stream};
+use crate::path::flow::Flow;
+use crate::path::step::Verdict;
+use crate::path::stream;
 use crate::pipe::Aside;
 
 /// What a read gave.
@@ -41,7 +43,8 @@ impl Intake {
         let record = flow.source.kind().is_record();
         let length = if record {
             // There is no half a record, whatever the block.
-            usize::try_from(flow.left).map_or(room.len(), |left| left.min(room.len()))
+            usize::try_from(flow.allowance.remaining())
+                .map_or(room.len(), |left| left.min(room.len()))
         } else {
             flow.want(room.len())
         };
@@ -69,14 +72,16 @@ impl Intake {
             // The next record is longer than what is left of the size: it
             // stays, as a datagram would. Where no record fits at all, nothing
             // is done, and that is no success.
-            Err(Errno::EINVAL) if record && length < room.len() && flow.read > 0 => {
-                flow.left = 0;
+            Err(Errno::EINVAL) if record && length < room.len() && flow.read() > 0 => {
+                flow.allowance.close();
                 Err(Verdict::Moved(0))
             }
             // So does a packet of a pipe, where it cannot be taken in part
             // (`Aside`).
-            Err(Errno::EMSGSIZE) if length as u64 == flow.left && flow.read > 0 => {
-                flow.left = 0;
+            Err(Errno::EMSGSIZE)
+                if length as u64 == flow.allowance.remaining() && flow.read() > 0 =>
+            {
+                flow.allowance.close();
                 Err(Verdict::Moved(0))
             }
             Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
@@ -92,8 +97,9 @@ impl Intake {
         if flow.source.kind() != Kind::Eventfd {
             return stream::pages(flow, first, room);
         }
-        let most = usize::try_from(flow.left).map_or(room.len(), |n| n.min(room.len()));
-        let n = self.more.read(flow.source_fd(), &mut room[..most]);
+        let most =
+            usize::try_from(flow.allowance.remaining()).map_or(room.len(), |n| n.min(room.len()));
+        let n = self.more.read(flow.source.fd(), &mut room[..most]);
         flow.took(n as u64);
         (n, false)
     }

@@ -13,10 +13,11 @@ pub(super) use intake::Intake;
 pub(super) use outlet::Outlet;
 
 use super::datagram::{self, Credentials, One};
-use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pair::Pair;
+use crate::path::flow::Flow;
+use crate::path::step::{Step, Takes, Verdict};
 use crate::report::Stranded;
 use crate::request::Why;
 use crate::sys::{self, Buffer};
@@ -103,11 +104,11 @@ impl ReadWrite {
         let known = match (source.size, source.kind.is_cached()) {
             // One more than there is, so that the end is seen in one read less
             // where the size is true.
-            (Some(size), true) => size.min(flow.left).saturating_add(1),
-            _ => flow.left,
+            (Some(size), true) => size.min(flow.allowance.remaining()).saturating_add(1),
+            _ => flow.allowance.remaining(),
         };
         let mut length = usize::try_from(known).unwrap_or(largest).min(largest);
-        if let Some(block) = flow.block {
+        if let Some(block) = flow.options.block {
             length = length.max(block.min(LARGEST_BLOCK));
         }
         let joins = Outlet::unit(sink);
@@ -120,7 +121,7 @@ impl ReadWrite {
         let mut least = aligned::unit(source).max(joins);
         if source.kind.is_datagram() {
             least = least.max(datagram::largest(source.kind) + joins - 1);
-        } else if flow.block.is_some() && sink.kind.is_datagram() {
+        } else if flow.options.block.is_some() && sink.kind.is_datagram() {
             least = least.max(message);
         }
         length = length.max(least);
@@ -142,7 +143,7 @@ impl ReadWrite {
             segment: None,
             cut: false,
             annotated: match source.kind {
-                Kind::Udp => sys::joins_datagrams(flow.source_fd()),
+                Kind::Udp => sys::joins_datagrams(flow.source.fd()),
                 kind => kind == Kind::UnixSeqpacket,
             },
             credentials: Credentials::ask(flow),
@@ -166,7 +167,8 @@ impl ReadWrite {
             return self.pending() < unit;
         }
         // A message that came whole goes on whole.
-        let exact = flow.block.is_some() && flow.sink.kind().is_datagram() && !self.messages;
+        let exact =
+            flow.options.block.is_some() && flow.sink.kind().is_datagram() && !self.messages;
         let least = if exact { self.message } else { 1 };
         self.pending() < least
     }
@@ -176,7 +178,7 @@ impl ReadWrite {
         // At the end, at the size or before a hole, what is held goes out as
         // it is; otherwise it is filled up to what the sink wants at once.
         let dry = |this: &ReadWrite, flow: &Flow<'_>| {
-            this.ended || this.empty_message || this.cut || flow.left.min(flow.span) == 0
+            this.ended || this.empty_message || this.cut || flow.allowance.now() == 0
         };
         if self.short(flow) && !dry(self, flow) {
             if let Err(verdict) = self.fill(flow) {
@@ -203,8 +205,8 @@ impl ReadWrite {
     /// One read, behind what is held.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
-        let polled = flow.source_ready.marked;
-        if !flow.may_read(kind.is_socket()) {
+        let polled = flow.source.ready.marked;
+        if !flow.source.may_use(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
         let mut buffer = match self.buffer.take() {
@@ -258,11 +260,11 @@ impl ReadWrite {
 
     /// One message: a short read would lose the rest of it.
     fn receive(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
-        let wait = flow.source_ready.may_sleep;
+        let wait = flow.source.ready.may_sleep;
         let received = match datagram::receive_one(flow, room, wait, self.annotated) {
             Ok(One::Here(received)) => received,
             Ok(One::TooLong) => {
-                flow.left = 0;
+                flow.allowance.close();
                 return Err(Verdict::Moved(0));
             }
             Err(Errno::EINTR) => return Err(flow.was_interrupted(Side::Source)),
@@ -317,11 +319,11 @@ impl Step for ReadWrite {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let source = flow.source.facts();
         // Another read could sleep, with something moved that nobody is told of.
-        let may_sleep = flow.watched && flow.source_ready.may_sleep;
+        let may_sleep = flow.mode.is_watched() && flow.source.ready.may_sleep;
         let sleeps = may_sleep && source.reading_waits() && !source.nonblocking;
         let mut moved = 0;
         // Where nobody waits to hear of it, going round here is what costs least.
-        let (rounds, enough) = if flow.watched {
+        let (rounds, enough) = if flow.mode.is_watched() {
             (ROUNDS, ENOUGH)
         } else {
             (ROUNDS * 4, ENOUGH * 16)
@@ -337,7 +339,7 @@ impl Step for ReadWrite {
                 Verdict::Ended => break,
                 verdict => return verdict,
             }
-            if moved >= enough || flow.left.min(flow.span) == 0 || sleeps {
+            if moved >= enough || flow.allowance.now() == 0 || sleeps {
                 break;
             }
         }

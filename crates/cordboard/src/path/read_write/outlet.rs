@@ -6,8 +6,10 @@ use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
+use crate::path::flow::Flow;
+use crate::path::step::Verdict;
 use crate::path::terminal::Terminal;
-use crate::path::{Flow, Verdict, in_place, socket};
+use crate::path::{in_place, socket};
 use crate::pipe::NoWait;
 
 /// Writes to a sink, by the call that it takes.
@@ -50,7 +52,7 @@ impl Outlet {
         bytes: &[u8],
     ) -> Result<usize, Verdict> {
         let bytes = flow.claimed(bytes);
-        let done = if flow.seek_zeros {
+        let done = if flow.options.seek_zeros {
             zeros::write(flow, &mut self.twin, bytes)
         } else {
             self.call(flow, bytes)
@@ -72,11 +74,11 @@ impl Outlet {
     }
 
     fn call(&mut self, flow: &mut Flow<'_>, bytes: &[u8]) -> Result<usize, Errno> {
-        let sink = flow.sink_fd();
+        let sink = flow.sink.fd();
         let facts = flow.sink.facts();
         if facts.kind.is_socket() {
             return flow.write_by(Some(bytes.len()), || {
-                socket::send(flow, bytes, flow.may_sleep)
+                socket::send(flow, bytes, flow.mode.may_sleep())
             });
         }
         if aligned::unit(facts) > 1 {
@@ -86,7 +88,7 @@ impl Outlet {
             let parts = [std::io::IoSlice::new(bytes)];
             return (self.nowait).write(sink, &parts, facts.is_packet_pipe());
         }
-        let waits = !facts.nonblocking && !flow.may_sleep && facts.can_block();
+        let waits = !facts.nonblocking && !flow.mode.may_sleep() && facts.can_block();
         let bytes = match flow.keeps_messages() {
             true => bytes,
             false => self.terminal.piece(flow, bytes),

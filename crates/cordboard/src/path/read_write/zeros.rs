@@ -2,9 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use super::super::{Flow, in_place};
+use super::super::in_place;
 use super::aligned;
 use crate::errno::Errno;
+use crate::path::flow::Flow;
 use crate::path::holes;
 
 /// The smallest run of zeros that is worth a hole: a page, which is the block
@@ -18,7 +19,7 @@ pub(super) fn write(
     twin: &mut Option<OwnedFd>,
     bytes: &[u8],
 ) -> Result<usize, Errno> {
-    let offset = flow.sink_place()?;
+    let offset = flow.sink.place()?;
     let head = (offset.next_multiple_of(BLOCK as u64) - offset) as usize;
     if head == 0 {
         let zeros = bytes

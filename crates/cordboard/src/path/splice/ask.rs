@@ -2,11 +2,13 @@
 
 use rustix::pipe::SpliceFlags;
 
-use super::super::lent::sparsely_filled;
-use super::super::{Flow, Verdict, stream};
+use super::super::stream;
 use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
+use crate::path::flow::Flow;
+use crate::path::lent::sparsely_filled;
+use crate::path::step::Verdict;
 use crate::pipe::{self, Kept, OwnedPipe};
 use crate::request::Why;
 use crate::sys;
@@ -18,13 +20,13 @@ pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
     // Without an offset the call sets the position that it began with (`do_splice`,
     // fs/splice.c), and others may have moved it.
     let mut to = match flow.claims_sink() {
-        true => flow.sink_offset(),
-        false => flow.to.place(),
+        true => flow.sink.offset(),
+        false => flow.sink.cursor.place(),
     };
     let done = rustix::pipe::splice(
         pipe.reader(),
         None,
-        flow.sink_fd(),
+        flow.sink.fd(),
         to.as_mut(),
         1,
         SpliceFlags::NONBLOCK,
@@ -53,8 +55,8 @@ impl Splice {
         match flow.source.kind() {
             kind if kind.is_pipe() => true,
             // By `SPLICE_F_NONBLOCK` (`unix_stream_splice_read`, net/unix/af_unix.c).
-            Kind::UnixStream => flow.may_sleep,
-            _ => flow.may_sleep && self.busy,
+            Kind::UnixStream => flow.mode.may_sleep(),
+            _ => flow.mode.may_sleep() && self.busy,
         }
     }
 
@@ -147,9 +149,9 @@ pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, V
     if !flow.claims_sink() {
         return Ok(step);
     }
-    match sys::unsent(flow.source_fd()) {
+    match sys::unsent(flow.source.fd()) {
         // Its end need not show to `poll(2)` (`fifo_open`, fs/pipe.c).
-        Ok(0) if flow.source.kind() == Kind::Fifo => match sys::is_over(flow.source_fd()) {
+        Ok(0) if flow.source.kind() == Kind::Fifo => match sys::is_over(flow.source.fd()) {
             Some(true) => Err(Verdict::Ended),
             // What is claimed for nothing stays a hole, if others write meanwhile.
             Some(false) => Err(Verdict::Blocked(Side::Source)),
@@ -176,13 +178,15 @@ pub(super) fn others_take(flow: &Flow<'_>, length: usize, done: Result<usize, Er
         Err(Errno::EAGAIN) => length,
         _ => 0,
     };
-    let there = || sys::unsent(flow.source_fd());
-    rest > 0 && flow.to.claimed().is_some() && there().is_ok_and(|there| there < rest as u64)
+    let there = || sys::unsent(flow.source.fd());
+    rest > 0
+        && flow.sink.cursor.claimed().is_some()
+        && there().is_ok_and(|there| there < rest as u64)
 }
 
 /// After `EAGAIN` of one call on two descriptors: which one is not ready.
 pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
-    let source = flow.source_fd();
+    let source = flow.source.fd();
     let from_pipe = flow.source.kind().is_pipe();
     if from_pipe && flow.sink.kind().is_cached() {
         // A file is always writable. Another reader has taken the bytes, and the
@@ -195,7 +199,7 @@ pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
             Ok(_) => Side::Sink,
         };
     }
-    match pipe::has_room(flow.sink_fd()) {
+    match pipe::has_room(flow.sink.fd()) {
         true => Side::Source,
         false => Side::Sink,
     }

@@ -9,10 +9,11 @@
 
 use rustix::event::PollFlags;
 
-use super::super::{Flow, Verdict};
 use super::{DOUBTS, Splice};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
+use crate::path::flow::Flow;
+use crate::path::step::Verdict;
 use crate::pipe::packets::{self, Front};
 use crate::pipe::{self, Kept, SocketPair};
 use crate::sys;
@@ -67,7 +68,7 @@ impl Between {
     /// before it had a writer.
     pub(super) fn finds_nothing(&self, flow: &Flow<'_>) -> bool {
         let named = || flow.source.kind() == Kind::Fifo;
-        self.inspected == 0 && sys::unsent(flow.source_fd()) == Ok(0) && !named()
+        self.inspected == 0 && sys::unsent(flow.source.fd()) == Ok(0) && !named()
     }
 }
 
@@ -92,7 +93,7 @@ impl Splice {
             return None;
         };
         let length = flow.want(self.step.min(room));
-        match pair.fill(flow.source_fd(), length) {
+        match pair.fill(flow.source.fd(), length) {
             Ok(0) if !holds_bytes(flow) => Some(Err(Verdict::Ended)),
             Ok(n @ 1..) => {
                 self.doubts = 0;
@@ -123,7 +124,7 @@ impl Splice {
     /// From the pair into the sink.
     pub(super) fn leave_pair(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let copies = !self.spill.rest().is_empty();
-        if !flow.may_write(!copies) {
+        if !flow.sink.may_use(!copies) {
             return Verdict::Blocked(Side::Sink);
         }
         if copies {
@@ -132,7 +133,7 @@ impl Splice {
         let Some(pair) = &mut self.between.pair else {
             return Verdict::Moved(0);
         };
-        let (sink, held) = (flow.sink_fd(), usize::try_from(pair.held()).ok());
+        let (sink, held) = (flow.sink.fd(), usize::try_from(pair.held()).ok());
         let done = flow.write_by(held, || pair.drain(sink));
         match done {
             Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR | Errno::EPIPE) => {
@@ -156,7 +157,7 @@ impl Splice {
         if self.between.inspected > 0 {
             return Ok(step.min(self.between.inspected));
         }
-        Err(match packets::front(flow.source_fd(), step) {
+        Err(match packets::front(flow.source.fd(), step) {
             Ok(Front::Stream(bytes)) => {
                 self.between.inspected = bytes;
                 return Ok(bytes);
@@ -176,7 +177,7 @@ impl Splice {
 /// bytes it is a page that is gone (`ENODATA` in `splice_from_pipe_feed`,
 /// fs/splice.c), of which a buffer tells.
 pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
-    match flow.source.kind().is_pipe() && flow.has_next && holds_bytes(flow) {
+    match flow.source.kind().is_pipe() && flow.has_next() && holds_bytes(flow) {
         true => Verdict::Declined(Errno::ENODATA.into()),
         false => Verdict::Ended,
     }
@@ -184,8 +185,8 @@ pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
 
 /// Where a filter refuses to count them, `poll(2)` shows that there are some.
 fn holds_bytes(flow: &Flow<'_>) -> bool {
-    let shown = || sys::poll_now(flow.source_fd(), PollFlags::IN);
-    match sys::unsent(flow.source_fd()) {
+    let shown = || sys::poll_now(flow.source.fd(), PollFlags::IN);
+    match sys::unsent(flow.source.fd()) {
         Ok(there) => there > 0,
         Err(_) => shown().is_ok_and(|shown| shown.shows(PollFlags::IN) == Some(true)),
     }
@@ -198,7 +199,7 @@ fn holds_bytes(flow: &Flow<'_>) -> bool {
 /// `EPIPE`: it has no reader, or may have none. Any other errno: a filter refuses to
 /// tell.
 fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
-    let sink = flow.sink_fd();
+    let sink = flow.sink.fd();
     let shown = sys::poll_now(sink, PollFlags::OUT)?;
     if shown.shows(PollFlags::ERR) != Some(false) {
         return Err(Errno::EPIPE);

@@ -1,10 +1,11 @@
 //! Which pairs are spliced.
 
-use super::super::{Takes, UNPAGED};
 use super::apart::apart;
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::pair::{Capabilities, Pair};
+use crate::path::common::UNPAGED;
+use crate::path::step::Takes;
 use crate::request::Sparse;
 use crate::request::Why;
 

@@ -1,0 +1,99 @@
+//! One end of a transfer.
+
+use std::os::fd::BorrowedFd;
+
+use super::Ready;
+use crate::endpoint::{Endpoint, Facts, Kind};
+use crate::errno::Errno;
+use crate::path::cursor::{Cursor, move_cursor, place_of};
+
+/// An endpoint, where it is used next, and whether it is ready.
+pub(crate) struct End<'fd> {
+    endpoint: Endpoint<'fd>,
+    pub(in crate::path) cursor: Cursor,
+    pub(crate) ready: Ready,
+    unshared: bool,
+}
+
+impl<'fd> End<'fd> {
+    /// `offset`: where it is used, and not at its position. `waits`: a call on it
+    /// can wait. `unshared`: no other process uses its position.
+    pub(crate) fn new(
+        endpoint: Endpoint<'fd>,
+        offset: Option<u64>,
+        waits: bool,
+        unshared: bool,
+    ) -> End<'fd> {
+        let facts = endpoint.facts();
+        End {
+            cursor: match (offset, facts.position) {
+                (Some(offset), _) => Cursor::At(offset),
+                (None, Some(_)) => Cursor::Position,
+                (None, None) => Cursor::Stream,
+            },
+            ready: Ready {
+                never_waits: facts.nonblocking || !waits,
+                ..Ready::default()
+            },
+            unshared,
+            endpoint,
+        }
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint<'fd> {
+        &self.endpoint
+    }
+
+    /// The same endpoint by another descriptor, or with other facts.
+    pub(crate) fn set_endpoint(&mut self, endpoint: Endpoint<'fd>) {
+        self.endpoint = endpoint;
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'fd> {
+        self.endpoint.fd()
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        self.endpoint.facts()
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.endpoint.kind()
+    }
+
+    /// No other process uses its position.
+    pub(crate) fn is_unshared(&self) -> bool {
+        self.unshared
+    }
+
+    /// Its position is its own descriptor's, and not an offset.
+    pub(crate) fn is_at_position(&self) -> bool {
+        matches!(self.cursor, Cursor::Position | Cursor::Claimed { .. })
+    }
+
+    /// Where it is used next.
+    ///
+    /// # Errors
+    ///
+    /// `ESPIPE`: it has no positions. Otherwise as `lseek(2)`.
+    pub(crate) fn place(&self) -> Result<u64, Errno> {
+        place_of(self.cursor, self.fd())
+    }
+
+    /// The same, if it can seek.
+    pub(crate) fn offset(&self) -> Option<u64> {
+        self.place().ok()
+    }
+
+    /// Moves its place by so many bytes without reading or writing. Returns where
+    /// that is.
+    pub(crate) fn move_by(&mut self, bytes: i64) -> Result<u64, Errno> {
+        move_cursor(&mut self.cursor, self.endpoint.fd(), bytes)
+    }
+
+    /// Whether it may be used without `poll(2)` first. `covered`: the call has a
+    /// flag of its own against waiting.
+    pub(crate) fn may_use(&mut self, covered: bool) -> bool {
+        self.ready.take(covered)
+    }
+}

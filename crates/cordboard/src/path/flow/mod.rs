@@ -1,0 +1,15 @@
+//! What a step works on: both ends, what may still be taken, the account.
+
+mod account;
+mod allowance;
+mod end;
+#[expect(clippy::module_inception, reason = "the structure of that name")]
+mod flow;
+mod mode;
+mod ready;
+
+pub(crate) use allowance::Allowance;
+pub(crate) use end::End;
+pub(crate) use flow::Flow;
+pub(crate) use mode::Mode;
+pub(crate) use ready::Ready;
