@@ -353,7 +353,7 @@ impl Reactor {
             What::Side(Side::Source) => Role::Source,
             What::Side(Side::Sink) => Role::Sink,
             What::Completions => Role::Completions,
-            What::Rest(_) => Role::Wake,
+            What::Rest(_) | What::Resume => Role::Wake,
         };
         if ready {
             match job.watch(main) {

@@ -148,7 +148,7 @@ impl Step for Staged {
         if self.short() {
             self.pump(self.behind(flow));
         }
-        if self.short() && !self.ended && flow.allowance.remaining() > 0 {
+        if self.short() && !self.ended && flow.allowance.now() > 0 {
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
             }
@@ -164,7 +164,7 @@ impl Step for Staged {
             (None, Some(Errno::ENOMEM)) => Verdict::StageFailed(Errno::ENOMEM),
             (Some(errno), _) | (None, Some(errno)) => Verdict::Failed(Side::Source, errno),
             // The size is reached, and the stages have nothing more to make.
-            (None, None) if flow.allowance.remaining() == 0 => Verdict::Moved(flow.read() - before),
+            (None, None) if flow.allowance.is_over() => Verdict::Moved(flow.read() - before),
             (None, None) => Verdict::Ended,
         }
     }

@@ -1,15 +1,16 @@
-//! Ending a transfer from elsewhere, and watching it.
+//! Ending or pausing a transfer from elsewhere, and watching it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::errno::Errno;
 use crate::request::DataPath;
 use crate::sys::EventFd;
 
-/// The handle by which another thread, or a signal handler, ends a transfer.
+/// The handle by which another thread, or a signal handler, ends, pauses or
+/// resumes a transfer.
 ///
 /// Clones share one state. A transfer that waits is woken at once; one that
 /// is inside a system call on a file ends when that bounded piece is done.
@@ -30,7 +31,10 @@ pub struct Control {
 #[derive(Debug)]
 struct Shared {
     cancelled: AtomicBool,
-    /// `None`: whoever waits looks every so often.
+    paused: AtomicBool,
+    /// Transfers that have begun to listen.
+    listeners: AtomicU32,
+    /// `None`: a transfer that waits checks every so often.
     wake: Option<EventFd>,
 }
 
@@ -71,6 +75,8 @@ impl Control {
         Control {
             shared: Arc::new(Shared {
                 cancelled: AtomicBool::new(false),
+                paused: AtomicBool::new(false),
+                listeners: AtomicU32::new(0),
                 wake,
             }),
             interrupting: false,
@@ -108,6 +114,32 @@ impl Control {
         self.shared.cancelled.load(Ordering::Acquire)
     }
 
+    /// Pauses the transfer: it takes nothing more from its source until it is
+    /// [resumed](Control::resume). What it has taken goes to the sink, and blocks
+    /// that are in flight on the direct path come home. A system call that is in
+    /// progress ends first. The idle limit does not run while the transfer is
+    /// paused, and begins anew when it is resumed. A paused transfer can be
+    /// cancelled.
+    ///
+    /// Async-signal-safe: one atomic store and one `write(2)`.
+    pub fn pause(&self) {
+        self.shared.paused.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Lets a paused transfer go on. Transfers that share this handle with another
+    /// one may notice up to 20 ms later. Async-signal-safe, as
+    /// [`Control::pause`].
+    pub fn resume(&self) {
+        self.shared.paused.store(false, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether [`Control::pause`] was called, and not [`Control::resume`] since.
+    pub fn is_paused(&self) -> bool {
+        self.shared.paused.load(Ordering::Acquire)
+    }
+
     /// Makes a waiting transfer call its observer now. Of several that share
     /// this handle it wakes one, whichever is first to notice; give each its
     /// own where all are to be woken. Async-signal-safe.
@@ -119,6 +151,7 @@ impl Control {
 
     /// A transfer begins, on a thread with these descriptors.
     pub(crate) fn listen(&mut self) {
+        self.shared.listeners.fetch_add(1, Ordering::Relaxed);
         self.deaf = !self.shared.wake.as_ref().is_some_and(EventFd::is_here);
     }
 
@@ -131,6 +164,13 @@ impl Control {
     pub(crate) fn interval(&self) -> Option<Duration> {
         let hears = self.shared.wake.is_some() && !self.deaf;
         (!hears && !self.interrupting).then_some(LOOK)
+    }
+
+    /// How often a paused transfer checks whether it was resumed: the wake-up may
+    /// reach only one of several that share this handle.
+    pub(crate) fn pause_interval(&self) -> Option<Duration> {
+        let shared = self.shared.listeners.load(Ordering::Relaxed) > 1;
+        if shared { Some(LOOK) } else { self.interval() }
     }
 
     pub(crate) fn clear_wake(&mut self) {

@@ -8,6 +8,8 @@ mod fast_path;
 #[cfg(test)]
 mod idle_tests;
 mod own;
+#[cfg(test)]
+mod pause_tests;
 mod settle;
 mod spin;
 mod stages;

@@ -62,11 +62,13 @@ impl Transfer<'_> {
                 errno,
             },
             // Only ends are settled.
-            Turn::Moved(_) | Turn::Blocked(_) | Turn::Pending | Turn::Elsewhere => Ending {
-                ended: Ended::Cancelled,
-                failed: None,
-                errno: None,
-            },
+            Turn::Moved(_) | Turn::Blocked(_) | Turn::Paused | Turn::Pending | Turn::Elsewhere => {
+                Ending {
+                    ended: Ended::Cancelled,
+                    failed: None,
+                    errno: None,
+                }
+            }
         };
         self.quiesce();
         if let Some(path::Verdict::Failed(side, errno)) = self.quiesced {

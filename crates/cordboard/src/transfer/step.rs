@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::Transfer;
 use super::turn::{Need, Turn, What};
+use super::{Control, Transfer};
 use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
@@ -45,6 +45,24 @@ impl Transfer<'_> {
     /// One step of the current path; of the next one, where it declines.
     pub(crate) fn step(&mut self) -> Turn {
         self.flow.look_again();
+        let paused = self.is_paused();
+        self.flow.allowance.set_paused(paused);
+        // What was taken goes to the sink, and what is in flight comes home.
+        if paused && self.pending() == (0, 0) && !self.flow.allowance.is_over() {
+            return Turn::Paused;
+        }
+        let moved = self.flow.read() + self.flow.written();
+        match self.step_of_a_path() {
+            Turn::Moved(_) | Turn::Blocked(Side::Source)
+                if paused && self.flow.read() + self.flow.written() == moved =>
+            {
+                Turn::Paused
+            }
+            turn => turn,
+        }
+    }
+
+    fn step_of_a_path(&mut self) -> Turn {
         loop {
             if self.flow.allowance.remaining() == 0 && !self.holds() {
                 return Turn::Done(Ended::Size);
@@ -161,6 +179,11 @@ impl Transfer<'_> {
         }
     }
 
+    /// Its control has paused it.
+    pub(super) fn is_paused(&self) -> bool {
+        self.control.as_ref().is_some_and(Control::is_paused)
+    }
+
     /// Readable when what the kernel does for the path at work is done.
     pub(crate) fn completions(&self) -> Option<BorrowedFd<'_>> {
         (self.current.as_ref()).and_then(|(_, path)| path.completions())
@@ -172,7 +195,7 @@ impl Transfer<'_> {
 
     /// Skips a hole on both sides, where the sink shall have it too.
     fn walk_holes(&mut self) -> Result<(), (Side, Errno)> {
-        if self.holds() {
+        if self.holds() || self.flow.allowance.is_paused() {
             return Ok(());
         }
         let Some(walk) = &mut self.walk else {
@@ -284,7 +307,7 @@ impl Transfer<'_> {
     pub(crate) fn tells_by_itself(&self, need: &Need) -> bool {
         let end = match need.what {
             What::Side(side) => self.flow.end(side),
-            What::Rest(_) | What::Completions => return true,
+            What::Rest(_) | What::Completions | What::Resume => return true,
         };
         // Of one that shows an error all the time, a change may have been told
         // while nobody waited for it.

@@ -16,6 +16,8 @@ use crate::report::Ended;
 pub(crate) enum Turn {
     Moved(u64),
     Blocked(Side),
+    /// It is paused, and nothing is in flight.
+    Paused,
     /// Wait for [`Transfer::completions`].
     Pending,
     /// The next path is for another of the engine's threads: see
@@ -47,6 +49,8 @@ pub(crate) enum What {
     Rest(Side),
     /// The kernel, which is at work on the transfer's behalf.
     Completions,
+    /// Being resumed.
+    Resume,
 }
 
 /// One wait of a transfer.
@@ -73,7 +77,7 @@ impl Need {
             What::Side(Side::Sink) => (Some((flow.sink.fd(), true)), false),
             // While the source is silent, a sink that dies must not go unnoticed.
             What::Side(Side::Source) => (Some((flow.source.fd(), false)), flow.sink_is_watched()),
-            What::Rest(_) => (None, false),
+            What::Rest(_) | What::Resume => (None, false),
             What::Completions => (transfer.completions().map(|fd| (fd, false)), false),
         };
         Interest {
@@ -85,7 +89,7 @@ impl Need {
                 What::Side(Side::Source) => {
                     [flow.source.ready.doubted, watch && flow.sink.ready.doubted]
                 }
-                What::Rest(_) | What::Completions => [false; 2],
+                What::Rest(_) | What::Completions | What::Resume => [false; 2],
             },
         }
     }
@@ -94,7 +98,7 @@ impl Need {
     pub(crate) fn side(&self) -> Option<Side> {
         match self.what {
             What::Side(side) | What::Rest(side) => Some(side),
-            What::Completions => None,
+            What::Completions | What::Resume => None,
         }
     }
 }
@@ -175,6 +179,7 @@ impl Course {
             Turn::Blocked(side) => self.blocked(transfer, side, waiter),
             Turn::Pending => self.unless_idle(transfer, What::Completions, waiter),
             Turn::Elsewhere => Next::Elsewhere,
+            Turn::Paused => Next::Wait(self.ask(transfer, What::Resume, waiter)),
             Turn::Done(_) if self.is_over => Next::End(Turn::Done(Ended::Eof)),
             Turn::Done(_) if self.winds_up => Next::End(Turn::Done(Ended::Idle)),
             end => Next::End(end),
@@ -239,6 +244,9 @@ impl Course {
         what: What,
         waiter: &mut dyn Waiter,
     ) -> Next {
+        if what == What::Side(Side::Source) && transfer.is_paused() {
+            return Next::Step;
+        }
         let need = self.ask(transfer, what, waiter);
         if transfer.request.idle.is_none() || !self.idle_left(transfer, waiter).is_zero() {
             return Next::Wait(need);
@@ -260,6 +268,12 @@ impl Course {
         what: What,
         clock: &mut dyn Clock,
     ) -> Need {
+        if what == What::Resume {
+            return Need {
+                what,
+                timeout: transfer.pause_interval(),
+            };
+        }
         let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
         let silent =
             what == What::Side(Side::Sink) && shuts_down_in_silence(transfer.flow.sink.kind());
@@ -319,6 +333,11 @@ impl Course {
                 return Next::Wait(self.ask(transfer, What::Side(side), clock));
             }
             What::Rest(_) | What::Completions => {}
+            What::Resume => {
+                self.spurious = 0;
+                self.silent_since = None;
+                self.last_progress = clock.now();
+            }
             What::Side(Side::Source) if awake == Awake::default() => {
                 self.spurious = 0;
                 self.look_below(transfer, clock);
@@ -403,15 +422,22 @@ impl Transfer<'_> {
         told.into_iter().chain(looks).min()
     }
 
+    /// The same for one that is paused.
+    fn pause_interval(&self) -> Option<Duration> {
+        let told = self.observer.as_ref().and_then(|o| o.interval());
+        let looks = self.control.as_ref().and_then(Control::pause_interval);
+        told.into_iter().chain(looks).min()
+    }
+
     /// A step may wait for the lock of a source that is a pipe: whoever splices
     /// a silent socket into it holds that, and no signal ends the wait. `poll(2)`
     /// takes no lock, and a pipe that it finds empty need not be touched.
     pub(super) fn source_may_be_locked(&self) -> bool {
-        let cancelled = self.control.as_ref().is_some_and(Control::is_cancelled);
+        let wanted = |control: &Control| !control.is_cancelled() && !control.is_paused();
         self.flow.source.kind().is_pipe()
             && self.flow.allowance.remaining() > 0
             && !self.holds()
-            && !cancelled
+            && self.control.as_ref().is_none_or(wanted)
     }
 
     /// The source is a FIFO without a writer, which `poll(2)` need not show: the next

@@ -206,6 +206,9 @@ impl Datagram {
     /// datagram may be shorter; otherwise what is there goes out.
     pub(super) fn cut(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
+        if flow.allowance.is_paused() {
+            return Err(Verdict::Moved(0));
+        }
         if flow.allowance.remaining() > 0 && !flow.source.may_use(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }

@@ -237,15 +237,18 @@ impl Direct {
         Ok(true)
     }
 
-    /// Begins as many blocks as the flow control allows.
-    fn fill(&mut self) {
+    /// Begins as many blocks as the flow control and the allowance permit.
+    fn fill(&mut self, flow: &Flow<'_>) {
         if self.window.is_broken() {
             return;
         }
         let (count, block) = self.pace.allows(self.window.pending());
         for _ in 0..count {
             let (from, to) = self.next;
-            let length = (self.until - from).min(block as u64);
+            // What is in flight counts as taken once it is in the sink.
+            let allowed = flow.allowance.now().saturating_sub(to - self.counted);
+            let allowed = allowed / self.unit * self.unit;
+            let length = (self.until - from).min(block as u64).min(allowed);
             if length == 0 {
                 return;
             }
@@ -403,8 +406,8 @@ impl Direct {
             if let Some(errno) = self.lost_before(flow) {
                 return Err(Verdict::Failed(Side::Sink, errno));
             }
-            if moved > 0 && flow.allowance.now() == 0 {
-                // The size, or a hole, which the transfer sees to.
+            if flow.allowance.now() == 0 {
+                // The size, a hole or a pause, which the transfer sees to.
                 return Ok(moved);
             }
             let direct =
@@ -418,7 +421,7 @@ impl Direct {
                 };
             }
         }
-        self.fill();
+        self.fill(flow);
         if self.window.is_idle() {
             let why = "the kernel takes no blocks on";
             return (moved > 0)

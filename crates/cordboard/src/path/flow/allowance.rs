@@ -4,7 +4,7 @@
 /// What may still be taken.
 ///
 /// Three things end it: the size of the request, a [close](Allowance::close), which
-/// is final, and a [pause](Allowance::pause), which is not. What was taken before is
+/// is final, and a [pause](Allowance::set_paused), which is not. What was taken before is
 /// still given to the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allowance {
@@ -46,6 +46,16 @@ impl Allowance {
         }
     }
 
+    /// Nothing more of the request is to be taken.
+    pub(crate) fn is_over(&self) -> bool {
+        self.remaining() == 0
+    }
+
+    /// Nothing comes before the size, or before the next hole is dealt with.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.remaining().min(self.extent) == 0
+    }
+
     /// There is no size: the source is taken to its end.
     pub(crate) fn is_endless(&self) -> bool {
         !self.closed && self.request == u64::MAX
@@ -82,8 +92,8 @@ impl Allowance {
         self.cut_short
     }
 
-    /// Nothing is taken until it is resumed.
-    pub(crate) fn pause(&mut self, paused: bool) {
+    /// Nothing is taken while it is paused.
+    pub(crate) fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
     }
 
@@ -112,12 +122,12 @@ mod tests {
     #[test]
     fn a_pause_is_taken_back_and_a_close_is_not() {
         let mut allowance = Allowance::new(None);
-        allowance.pause(true);
+        allowance.set_paused(true);
         assert_eq!((allowance.now(), allowance.remaining()), (0, u64::MAX));
-        allowance.pause(false);
+        allowance.set_paused(false);
         assert_eq!(allowance.now(), u64::MAX);
         allowance.close();
-        allowance.pause(false);
+        allowance.set_paused(false);
         assert_eq!((allowance.now(), allowance.remaining()), (0, 0));
         assert!(!allowance.is_cut_short());
     }

@@ -178,9 +178,12 @@ impl ReadWrite {
         // At the end, at the size or before a hole, what is held goes out as
         // it is; otherwise it is filled up to what the sink wants at once.
         let dry = |this: &ReadWrite, flow: &Flow<'_>| {
-            this.ended || this.empty_message || this.cut || flow.allowance.now() == 0
+            this.ended || this.empty_message || this.cut || flow.allowance.is_spent()
         };
         if self.short(flow) && !dry(self, flow) {
+            if flow.allowance.now() == 0 {
+                return Verdict::Moved(0);
+            }
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
             }

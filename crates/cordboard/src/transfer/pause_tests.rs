@@ -1,0 +1,247 @@
+//! A pause: nothing more is taken, what was taken is given on, and nothing is lost.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::wait::{Awake, Clock, Interest, Poll, Waiter};
+use super::{Control, Observer, Progress, Request, Transfer, drive};
+use crate::errno::Errno;
+use crate::report::{Ended, Report};
+use crate::request::{DataPath, Size, Switches};
+use testkit::pattern::noise;
+
+/// Bytes read and written as of the last call of the observer.
+#[derive(Default)]
+struct Counts {
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+/// Pauses the transfer as soon as it has moved anything.
+struct Pauses {
+    control: Control,
+    counts: Arc<Counts>,
+    once: bool,
+}
+
+impl Observer for Pauses {
+    fn progress(&mut self, progress: &Progress) {
+        self.counts.read.store(progress.read, Relaxed);
+        self.counts.written.store(progress.written, Relaxed);
+        if progress.read > 0 && !std::mem::replace(&mut self.once, true) {
+            self.control.pause();
+        }
+    }
+}
+
+/// The real `poll(2)`. The first wait of a paused transfer is repeated as if it had
+/// been woken without a cause; the second one resumes it.
+struct Resumes {
+    control: Control,
+    counts: Arc<Counts>,
+    poll: Poll,
+    now: Duration,
+    /// What was written at each wait of a paused transfer.
+    paused_at: Vec<u64>,
+    /// At least so much time passes in each of them.
+    passes: Duration,
+}
+
+impl Clock for Resumes {
+    fn now(&mut self) -> Duration {
+        self.now
+    }
+}
+
+impl Waiter for Resumes {
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+        if interest.ready.is_some() || !self.control.is_paused() {
+            return self.poll.wait(interest, timeout);
+        }
+        assert!(interest.wake.is_some(), "nothing would wake it");
+        self.paused_at.push(self.counts.written.load(Relaxed));
+        self.now += self.passes;
+        if self.paused_at.len() >= 2 {
+            self.control.resume();
+        }
+        Ok(Awake {
+            woken: true,
+            ..Awake::default()
+        })
+    }
+}
+
+/// Runs a transfer by this path alone, paused after its first step. Returns its
+/// report, and how much was written while it was paused.
+fn paused(source: impl AsFd, sink: impl AsFd, path: DataPath, size: Size) -> (Report, u64) {
+    let control = Control::new().unwrap();
+    let counts = Arc::new(Counts::default());
+    let request = Request {
+        size,
+        idle: Some(Duration::from_secs(7)),
+        switches: Some(Switches::only(&[path])),
+        ..Request::default()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let transfer = transfer.control(&control).observe(Pauses {
+        control: control.clone(),
+        counts: Arc::clone(&counts),
+        once: false,
+    });
+    let mut waiter = Resumes {
+        control,
+        counts,
+        poll: Poll::new(),
+        now: Duration::ZERO,
+        paused_at: Vec::new(),
+        // A pause is no idleness.
+        passes: Duration::from_secs(60),
+    };
+    let report = drive::run(transfer, &mut waiter).report;
+    let [first, second] = waiter.paused_at[..] else {
+        panic!("{path}: paused at {:?}", waiter.paused_at);
+    };
+    assert_eq!(first, second, "{path} went on while it was paused");
+    (report, first)
+}
+
+fn file_with(bytes: &[u8]) -> std::fs::File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    std::io::Seek::rewind(&mut file).unwrap();
+    file
+}
+
+/// From file to file by each path that moves a file in pieces. Direct blocks in
+/// flight come home: no more than the 8 MiB that a transfer has there.
+#[test]
+fn a_file_is_paused_on_each_path() {
+    let data = noise(48 << 20);
+    for path in [
+        DataPath::ReadWrite,
+        DataPath::Sendfile,
+        DataPath::CopyFileRange,
+        DataPath::Splice,
+        DataPath::Direct,
+    ] {
+        let (source, mut sink) = (file_with(&data), file_with(b""));
+        let probe = Transfer::new(
+            source.as_fd(),
+            sink.as_fd(),
+            Request {
+                switches: Some(Switches::only(&[path])),
+                ..Request::default()
+            },
+        );
+        if probe.is_err() {
+            eprintln!("SKIPPED: a_file_is_paused_on_each_path: no {path} here");
+            continue;
+        }
+        drop(probe);
+        let (report, written) = paused(&source, &sink, path, Size::Eof);
+        assert_eq!(report.ended, Ended::Eof, "{path}: {report:?}");
+        assert_eq!(report.written, data.len() as u64, "{path}: {report:?}");
+        assert_eq!(report.path, [path]);
+        assert!(
+            (1..data.len() as u64).contains(&written),
+            "{path}: {written}"
+        );
+        let mut copy = Vec::new();
+        std::io::Seek::rewind(&mut sink).unwrap();
+        sink.read_to_end(&mut copy).unwrap();
+        assert!(copy == data, "{path}");
+    }
+}
+
+/// The size is reached exactly, although it was paused within it.
+#[test]
+fn a_stream_is_paused_within_its_size() {
+    for path in [DataPath::Splice, DataPath::ReadWrite] {
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (mut end, sink) = std::io::pipe().unwrap();
+        feed.write_all(&noise(10_000)).unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            end.read_to_end(&mut all).map(|_| all)
+        });
+        let more = std::thread::spawn(move || feed.write_all(&noise(200_000)));
+        let (report, _) = paused(&source, &sink, path, Size::Bytes(150_000));
+        assert_eq!((report.ended, report.written), (Ended::Size, 150_000));
+        drop((source, sink));
+        let _ = more.join().unwrap();
+        assert_eq!(reader.join().unwrap().unwrap().len(), 150_000);
+    }
+}
+
+/// Datagrams stay whole, and none is lost.
+#[test]
+fn datagrams_are_paused_between_two() {
+    let (feed, source) = UnixDatagram::pair().unwrap();
+    let (sink, end) = UnixDatagram::pair().unwrap();
+    let sender = std::thread::spawn(move || {
+        // More than one batch, and more than the size.
+        (0..250u8).try_for_each(|n| feed.send(&[n; 100]).map(|_| ()))
+    });
+    let reader = std::thread::spawn(move || {
+        for n in 0..200 {
+            let mut datagram = [0; 200];
+            assert_eq!(end.recv(&mut datagram).unwrap(), 100);
+            assert_eq!(datagram[..100], [n; 100]);
+        }
+    });
+    let (report, _) = paused(&source, &sink, DataPath::Datagram, Size::Bytes(20_000));
+    assert_eq!((report.ended, report.written), (Ended::Size, 20_000));
+    reader.join().unwrap();
+    drop(source);
+    // It may have sent all by then, to a queue without a reader.
+    let _ = sender.join().unwrap();
+}
+
+/// What ends a paused transfer: a cancellation, which loses nothing.
+#[test]
+fn a_paused_transfer_is_cancelled() {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    feed.write_all(b"hello").unwrap();
+    let control = Control::new().unwrap();
+    control.pause();
+    assert!(control.is_paused());
+    let source: OwnedFd = source.into();
+    let copy = source.try_clone().unwrap();
+    let transfer = Transfer::owning(source, sink.into(), Request::default()).unwrap();
+    let running = transfer.control(&control).start().unwrap();
+    control.cancel();
+    let report = running.wait().report;
+    assert_eq!((report.ended, report.read), (Ended::Cancelled, 0));
+    let mut left = [0; 5];
+    std::fs::File::from(copy).read_exact(&mut left).unwrap();
+    assert_eq!(&left, b"hello");
+}
+
+/// On an engine, several that share one control.
+#[test]
+fn an_engine_resumes_all_that_share_a_control() {
+    let control = Control::new().unwrap();
+    control.pause();
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (end, sink) = std::io::pipe().unwrap();
+        feed.write_all(b"hello").unwrap();
+        let transfer = Transfer::owning(source.into(), sink.into(), Request::default()).unwrap();
+        all.push((transfer.control(&control).start().unwrap(), end));
+    }
+    for (running, _) in &all {
+        assert_eq!(running.status().read, 0);
+    }
+    control.resume();
+    for (running, mut end) in all {
+        let mut bytes = [0; 5];
+        end.read_exact(&mut bytes).unwrap();
+        assert_eq!(running.wait().report.written, 5);
+    }
+}
