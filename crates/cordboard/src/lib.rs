@@ -70,6 +70,8 @@
 pub mod endpoint;
 pub mod engine;
 pub mod errno;
+#[cfg(test)]
+mod floors;
 mod guarded;
 mod map;
 pub mod pair;

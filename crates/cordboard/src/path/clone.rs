@@ -11,7 +11,8 @@ use crate::errno::Errno;
 use crate::pair::Pair;
 use crate::path::common::both_files;
 use crate::path::flow::Flow;
-use crate::path::step::{Step, Takes, Verdict};
+use crate::path::step::Step;
+use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
 use crate::sys;
 

@@ -1,7 +1,7 @@
 //! What several paths ask.
 
 use super::flow::Flow;
-use super::step::Verdict;
+use super::verdict::Verdict;
 use crate::endpoint::{Facts, Side};
 use crate::errno::Errno;
 use crate::request::Why;

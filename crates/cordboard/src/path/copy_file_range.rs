@@ -7,7 +7,8 @@ use crate::errno::Errno;
 use crate::pair::{Capabilities, Pair, forget_for_ever};
 use crate::path::common::{UNPAGED, blame, both_files, needs_room};
 use crate::path::flow::Flow;
-use crate::path::step::{Step, Takes, Verdict};
+use crate::path::step::Step;
+use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
 use crate::request::{DataPath, Why};
 

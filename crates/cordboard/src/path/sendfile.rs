@@ -12,7 +12,8 @@ use crate::pair::Pair;
 use crate::path::common::{COULD_WAIT, UNPAGED, blame, needs_room};
 use crate::path::cursor::Cursor;
 use crate::path::flow::Flow;
-use crate::path::step::{Step, Takes, Verdict};
+use crate::path::step::Step;
+use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
 use crate::request::Why;
 

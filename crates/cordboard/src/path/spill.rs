@@ -8,7 +8,7 @@ use super::{in_place, socket};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::path::step::Verdict;
+use crate::path::verdict::Verdict;
 use crate::pipe::Kept;
 
 /// What a blocking pipe or terminal that polls writable takes without blocking.

@@ -2,7 +2,8 @@
 //! name none.
 
 use super::flow::Flow;
-use super::step::{Step, Takes};
+use super::step::Step;
+use super::verdict::Takes;
 use super::{clone, copy_file_range, datagram, direct, read_write, sendfile, splice, staged};
 use crate::endpoint::{Facts, Side};
 use crate::pair::{Capabilities, Pair};

@@ -11,11 +11,13 @@ use rustix::net::{
 };
 use rustix::pipe::{SpliceFlags, splice};
 
+use super::poll::Poll;
 use super::turn::LOOK;
-use super::wait::{Awake, Clock, Interest, Poll, Waiter};
-use super::{Request, Transfer, drive};
+use super::wait::{Awake, Clock, Interest, Waiter};
+use super::{Transfer, drive};
 use crate::errno::Errno;
 use crate::report::Ended;
+use crate::request::Request;
 use crate::{DataPath, Side};
 #[cfg(feature = "zstd")]
 use crate::{Stage, Stranded};

@@ -1,15 +1,19 @@
 //! One running splice: the paper's splice descriptor. All its state is in one
 //! value, so that whoever runs it needs nobody's context.
 
+mod call;
 mod control;
 mod drive;
 mod edges;
 mod fast_path;
+mod home;
 #[cfg(test)]
 mod idle_tests;
 mod own;
 #[cfg(test)]
 mod pause_tests;
+mod poll;
+mod reopened;
 mod settle;
 mod spin;
 mod stages;
@@ -19,312 +23,19 @@ mod sync_tests;
 #[cfg(test)]
 mod tests;
 mod threshold;
+#[expect(clippy::module_inception, reason = "the structure of that name")]
+mod transfer;
 mod turn;
 mod wait;
 mod writeback;
 
+pub use call::splice;
 pub use control::{Control, Observer, Progress};
 pub(crate) use edges::fetch;
+pub(crate) use home::Home;
+pub(crate) use poll::Poll;
 pub(crate) use spin::SPELL;
-pub(crate) use step::Home;
+
+pub use transfer::Transfer;
 pub(crate) use turn::{Course, Need, Next, Turn, What};
-pub(crate) use wait::{Awake, Clock, Interest, Poll, Waiter};
-
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-
-use crate::endpoint::resets;
-use crate::endpoint::{Endpoint, Kind, Side};
-use crate::errno::Errno;
-use crate::path::{Flow, Preallocation, Step, holes};
-use crate::plan::{self, Decided, Route};
-use crate::report::{Failure, Outcome, Refusal, Report};
-use crate::request::{Backend, DataPath, Declined, Request, Size, Sparse};
-use crate::sys::{duplicate, lend};
-
-/// All the state of one transfer.
-///
-/// [`Transfer::new`] looks and decides, [`Transfer::run`] moves.
-///
-/// ```
-/// use cordboard::{Request, Size, Transfer};
-/// use std::os::fd::AsFd;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let source = std::fs::File::open("/dev/zero")?;
-/// let sink = std::fs::File::options().write(true).open("/dev/null")?;
-/// let request = Request { size: Size::Bytes(1 << 20), ..Request::default() };
-/// let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request)?;
-/// for choice in &transfer.route().choices {
-///     println!("{}: {}", choice.path, choice.why);
-/// }
-/// let outcome = transfer.run();
-/// assert_eq!(outcome.report.written, 1 << 20);
-/// # Ok(())
-/// # }
-/// ```
-pub struct Transfer<'a> {
-    pub(crate) flow: Flow<'a>,
-    request: Request,
-    route: Route,
-    /// The next of the route to try.
-    next: usize,
-    current: Option<(DataPath, Box<dyn Step + Send>)>,
-    walk: Option<holes::Walk>,
-    preallocation: Option<Preallocation>,
-    pub(crate) spin: spin::Spin,
-    writeback: Option<writeback::Writeback>,
-    pub(crate) runs_on: Home,
-    /// A step on an engine's reactor has waited inside the kernel.
-    pub(crate) was_held_up: bool,
-    /// The source was asked whether it is a FIFO without a writer.
-    asked: bool,
-    /// How often an end was not believed.
-    doubts: u32,
-    /// What became of [`Step::quiesce`], once it was called.
-    quiesced: Option<crate::path::Verdict>,
-    /// The paths that carried something.
-    used: Vec<DataPath>,
-    declined: Vec<Declined>,
-    pub(crate) control: Option<Control>,
-    observer: Option<Box<dyn Observer + Send + 'a>>,
-    /// The descriptors, where the transfer owns them; after what borrows them,
-    /// since fields are dropped in their order.
-    #[allow(dead_code, reason = "kept open, never looked at")]
-    owned: Option<[OwnedFd; 2]>,
-    /// Terminals that were opened again, so as not to wait.
-    reopened: Vec<own::Reopened>,
-}
-
-impl<'a> Transfer<'a> {
-    /// Looks at both descriptors, refuses what cannot end well, and decides
-    /// the route. Nothing moves yet.
-    ///
-    /// # Errors
-    ///
-    /// A [`Refusal`], in a [`Failure`] whose report says that nothing moved.
-    pub fn new(
-        source: BorrowedFd<'a>,
-        sink: BorrowedFd<'a>,
-        request: Request,
-    ) -> Result<Transfer<'a>, Failure> {
-        Transfer::prepare(source, sink, request).map_err(Failure::refused)
-    }
-
-    /// The same of descriptors that the transfer owns, and closes at its end:
-    /// one that may outlive its caller's.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transfer::new`].
-    pub fn owning(
-        source: OwnedFd,
-        sink: OwnedFd,
-        request: Request,
-    ) -> Result<Transfer<'static>, Failure> {
-        let owned = [source, sink];
-        let [from, to] = lend_both(&owned);
-        let mut transfer = Transfer::new(from, to, request)?;
-        transfer.owned = Some(owned);
-        Ok(transfer)
-    }
-
-    fn prepare(
-        source: BorrowedFd<'a>,
-        sink: BorrowedFd<'a>,
-        request: Request,
-    ) -> Result<Transfer<'a>, Refusal> {
-        let Decided {
-            source,
-            sink,
-            route,
-            known,
-        } = plan::decide(source, sink, &request)?;
-        resets::begin(&source);
-        resets::begin(&sink);
-        let flow = Flow::new(source, sink, &request, Backend::from_env()?);
-        let keeps_holes = request.sparse != Sparse::Never
-            && source.facts().may_have_holes()
-            && sink.kind().is_file()
-            && !sink.facts().append;
-        let end = sink.facts().size.filter(|_| sink.facts().append);
-        let writeback = match end.or(flow.sink.offset()) {
-            Some(start) if request.sync && sink.kind() == Kind::File => {
-                Some(writeback::Writeback::from(start))
-            }
-            _ => None,
-        };
-        let preallocation = match known {
-            // Holes are not to be filled.
-            Some(known) if !keeps_holes && !flow.options.seek_zeros => {
-                Preallocation::new(&flow, known)
-            }
-            _ => None,
-        };
-        Ok(Transfer {
-            flow,
-            preallocation,
-            spin: spin::Spin::default(),
-            writeback,
-            runs_on: Home::Anywhere,
-            was_held_up: false,
-            asked: false,
-            doubts: 0,
-            quiesced: None,
-            walk: keeps_holes.then(holes::Walk::new),
-            request,
-            route,
-            next: 0,
-            current: None,
-            used: Vec::new(),
-            declined: Vec::new(),
-            control: None,
-            observer: None,
-            owned: None,
-            reopened: Vec::new(),
-        })
-    }
-
-    /// The same on descriptors of its own, where it has only borrowed them: an
-    /// engine keeps both for itself.
-    ///
-    /// # Errors
-    ///
-    /// `EMFILE`, `ENFILE`: the limit of open files.
-    pub(crate) fn own(&mut self) -> Result<(), Errno> {
-        if self.owned.is_some() {
-            return Ok(());
-        }
-        // No path has begun that could have kept those it has now.
-        let owned = [
-            duplicate(self.flow.source.fd())?,
-            duplicate(self.flow.sink.fd())?,
-        ];
-        let [from, to] = lend_both(&owned);
-        for (side, fd) in [(Side::Source, from), (Side::Sink, to)] {
-            let end = self.flow.end_mut(side);
-            end.set_endpoint(end.endpoint().on(fd));
-        }
-        self.owned = Some(owned);
-        Ok(())
-    }
-
-    /// Its caller knows the descriptors by these numbers.
-    pub(crate) fn known_as(mut self, [source, sink]: [RawFd; 2]) -> Transfer<'a> {
-        for (side, number) in [(Side::Source, source), (Side::Sink, sink)] {
-            let end = self.flow.end_mut(side);
-            end.set_endpoint(end.endpoint().known_as(number));
-        }
-        self
-    }
-
-    /// For an engine: its threads never sleep inside a call that somebody else
-    /// ends.
-    pub(crate) fn set_up(&mut self, backend: Backend) {
-        self.flow.options.backend = backend;
-        self.flow.mode.share_thread();
-        self.flow.let_sleep(false);
-        self.reopen_terminals();
-    }
-
-    /// Bytes read and written so far.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.flow.read(), self.flow.written())
-    }
-
-    /// Ends early when this handle says so.
-    #[must_use]
-    pub fn control(mut self, control: &Control) -> Transfer<'a> {
-        self.control = Some(control.clone());
-        self
-    }
-
-    /// Tells this observer of progress. It may be called on another thread, if
-    /// the transfer is sent to one.
-    #[must_use]
-    pub fn observe(mut self, observer: impl Observer + Send + 'a) -> Transfer<'a> {
-        self.observer = Some(Box::new(observer));
-        self
-    }
-
-    /// The route it will take.
-    pub fn route(&self) -> &Route {
-        &self.route
-    }
-
-    /// The source and what is known of it.
-    pub fn source(&self) -> &Endpoint<'_> {
-        self.flow.source.endpoint()
-    }
-
-    /// The sink and what is known of it.
-    pub fn sink(&self) -> &Endpoint<'_> {
-        self.flow.sink.endpoint()
-    }
-
-    /// What was asked for.
-    pub fn request(&self) -> &Request {
-        &self.request
-    }
-
-    /// Moves the bytes on the caller's thread, and says how it went.
-    ///
-    /// A signal handled by the caller's own handler does not end it; see
-    /// [`Control`] for what does.
-    ///
-    /// The transfer sleeps inside its system calls if it has no
-    /// [`Request::idle`], no [`Control`] and no observer with an interval, or
-    /// if its `Control` [interrupts](Control::interrupting) it. While it sleeps in
-    /// a call on its source, it does not notice that its sink is dead. So if
-    /// `poll(2)` shows that of the sink, it polls a source that is a pipe, a socket
-    /// or a terminal instead; but it sleeps in `splice(2)` from a blocking TCP
-    /// connection that has just given a full step, which is 1 MiB.
-    ///
-    /// [`Control::cancel`] and [`Request::idle`] take effect only after a
-    /// system call that blocks and cannot be interrupted has returned; see
-    /// [`Running::cancel`](crate::Running::cancel) for which calls do.
-    pub fn run(self) -> Outcome {
-        drive::run(self, &mut wait::Poll::new())
-    }
-}
-
-/// Descriptors that go into the transfer they are lent to.
-fn lend_both(owned: &[OwnedFd; 2]) -> [BorrowedFd<'static>; 2] {
-    owned.each_ref().map(lend_own)
-}
-
-#[allow(unsafe_code)]
-fn lend_own(fd: &OwnedFd) -> BorrowedFd<'static> {
-    // SAFETY: a transfer closes them after all else it has is gone; its own
-    // accessors lend them for as long as it is borrowed, and nothing else of it
-    // gives them away.
-    unsafe { lend(fd) }
-}
-
-/// Moves `size` bytes, or all there are, from `source` to `sink`; returns when
-/// it is done.
-///
-/// # Errors
-///
-/// [`Failure`]: which side failed, with which errno, what had been moved, and
-/// the bytes that were read and could not be written.
-pub fn splice(
-    source: impl AsFd,
-    sink: impl AsFd,
-    size: impl Into<Size>,
-) -> Result<Report, Failure> {
-    let (source, sink, size) = (source.as_fd(), sink.as_fd(), size.into());
-    let first = match size {
-        Size::Bytes(size) => fast_path::fast_path(source, sink, size),
-        Size::Eof => fast_path::FastPath::default(),
-    };
-    let size = match size {
-        Size::Bytes(size) if first.moved == size && size > 0 => return Ok(first.report()),
-        Size::Bytes(size) => Size::Bytes(size - first.moved),
-        Size::Eof => Size::Eof,
-    };
-    let request = Request {
-        size,
-        ..Request::default()
-    };
-    let rest = Transfer::new(source, sink, request).and_then(|rest| rest.run().into_result());
-    first.before(rest)
-}
+pub(crate) use wait::{Awake, Clock, Interest, Waiter};

@@ -3,22 +3,12 @@
 
 use std::os::fd::OwnedFd;
 
-use super::{Transfer, holes, lend_own};
+use super::reopened::Reopened;
+use super::transfer::{Transfer, lend_own};
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
+use crate::path::holes;
 use crate::pipe::Kept;
-use crate::sys::{Identity, identity};
-
-/// A terminal that was opened again, and which file that was.
-pub(super) struct Reopened {
-    fd: OwnedFd,
-    id: Option<Identity>,
-}
-
-impl Reopened {
-    fn is_still(&self) -> bool {
-        self.id.is_some() && identity(&self.fd) == self.id
-    }
-}
+use crate::sys::identity;
 
 impl Transfer<'_> {
     /// The descriptors that it owns are still what they were, as far as that can

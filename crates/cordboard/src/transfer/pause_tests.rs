@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::wait::{Awake, Clock, Interest, Poll, Waiter};
-use super::{Control, Observer, Progress, Request, Transfer, drive};
+use super::poll::Poll;
+use super::wait::{Awake, Clock, Interest, Waiter};
+use super::{Control, Observer, Progress, Transfer, drive};
 use crate::errno::Errno;
 use crate::report::{Ended, Report};
-use crate::request::{DataPath, Size, Switches};
+use crate::request::{DataPath, Request, Size, Switches};
 use testkit::pattern::noise;
 
 /// Bytes read and written as of the last call of the observer.

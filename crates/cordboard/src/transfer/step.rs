@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use super::home::Home;
 use super::turn::{Need, Turn, What};
 use super::{Control, Transfer};
 use crate::endpoint::resets::{self, End};
@@ -11,21 +12,6 @@ use crate::errno::Errno;
 use crate::path::{self, Holes, Verdict};
 use crate::report::Ended;
 use crate::request::{DataPath, Declined, Why};
-
-/// The thread that takes a transfer's steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Home {
-    /// The caller's: it takes all of them.
-    Anywhere,
-    /// An engine's one thread that waits for all its transfers, and must never
-    /// wait for one of them.
-    Reactor,
-    /// An engine's one thread for transfers past the page cache, which all take
-    /// their steps there.
-    Disk,
-    /// One of those that may wait inside the kernel.
-    Worker,
-}
 
 /// The next path is for another thread.
 struct NotHere;

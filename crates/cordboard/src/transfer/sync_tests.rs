@@ -4,10 +4,11 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::wait::{Awake, Clock, Interest, Waiter};
-use super::{Report, Request, Transfer, Turn};
+use super::{Transfer, Turn};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::report::Ended;
+use crate::report::{Ended, Report};
+use crate::request::Request;
 
 /// A minute passes whenever it is asked.
 #[derive(Default)]

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::wait::{Awake, Clock, Interest, Waiter};
-use super::{Observer, Progress, Request, Transfer, Turn, drive};
+use super::{Observer, Progress, Transfer, Turn, drive};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
+use crate::request::Request;
 
 /// Says of everything that it is ready, or of nothing.
 struct Fake {

@@ -1,13 +1,9 @@
 //! Waiting and the time, behind a trait so that tests can make time pass.
 
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-
-use super::edges::Edges;
 use crate::errno::Errno;
-use crate::sys;
 
 /// How often something is asked that cannot be waited for.
 pub(super) const REST: Duration = Duration::from_millis(5);
@@ -70,136 +66,10 @@ pub(crate) trait Waiter: Clock {
     fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno>;
 }
 
-/// The real one: `poll(2)` and the monotonic clock.
-pub(crate) struct Poll {
-    start: Instant,
-    edges: Option<Edges>,
-}
-
-impl Poll {
-    pub(crate) fn new() -> Poll {
-        Poll::since(Instant::now())
-    }
-
-    /// With its time counted from this moment.
-    pub(crate) fn since(start: Instant) -> Poll {
-        Poll { start, edges: None }
-    }
-}
-
-impl Clock for Poll {
-    fn now(&mut self) -> Duration {
-        self.start.elapsed()
-    }
-}
-
-impl Waiter for Poll {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
-        if interest.doubted == [false; 2] {
-            return ask(interest, timeout);
-        }
-        let awake = ask(interest, Some(Duration::ZERO))?;
-        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
-            return Ok(awake);
-        }
-        match self.wait_for_change(interest, timeout) {
-            // Without a descriptor for it, or room for more watches, it is asked
-            // every so often.
-            Err(_) => {
-                let wake = Interest {
-                    ready: None,
-                    watch: None,
-                    ..*interest
-                };
-                ask(&wake, Some(timeout.map_or(REST, |t| t.min(REST))))
-            }
-            done => done,
-        }
-    }
-}
-
-impl Poll {
-    fn wait_for_change(
-        &mut self,
-        interest: &Interest<'_>,
-        timeout: Option<Duration>,
-    ) -> Result<Awake, Errno> {
-        let edges = match &mut self.edges {
-            Some(edges) => edges,
-            none => none.insert(Edges::new()?),
-        };
-        edges.wait(interest, timeout)
-    }
-}
-
-/// `poll(2)`.
-fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
-    let ready = interest.ready.map(|(fd, write)| {
-        let flags = if write { PollFlags::OUT } else { PollFlags::IN };
-        PollFd::from_borrowed_fd(fd, flags)
-    });
-    // Errors and hang-ups are always told, asked for or not.
-    let watch = interest
-        .watch
-        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
-    let wake = interest
-        .wake
-        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    let (ready_at, watch_at) = (0, usize::from(ready.is_some()));
-    let wake_at = watch_at + usize::from(watch.is_some());
-    let has = (ready.is_some(), watch.is_some(), wake.is_some());
-    let mut fds: Vec<PollFd<'_>> = [ready, watch, wake].into_iter().flatten().collect();
-    let timeout = timeout.map(|t| Timespec {
-        tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX) as _,
-        tv_nsec: t.subsec_nanos() as _,
-    });
-    match sys::poll_for(&mut fds, timeout.as_ref()) {
-        Ok(_) => {}
-        Err(rustix::io::Errno::INTR) => return Ok(interrupted()),
-        // More descriptors than there may be now, RLIMIT_NOFILE: sandboxes
-        // have 0 of it (`do_sys_poll` in fs/select.c).
-        Err(rustix::io::Errno::INVAL) => return select(interest, timeout.as_ref()),
-        Err(errno) if Errno::from(errno).is_refusal() => {
-            return select(interest, timeout.as_ref()).map_err(|_| errno.into());
-        }
-        Err(errno) => return Err(errno.into()),
-    }
-    let shows = |there: bool, index: usize, flags: PollFlags| {
-        there && fds[index].revents().intersects(flags)
-    };
-    let open = shows(has.0, ready_at, PollFlags::all() - PollFlags::ERR);
-    let [ready_doubted, watch_doubted] = interest.doubted;
-    Ok(Awake {
-        ready: open || !ready_doubted && shows(has.0, ready_at, PollFlags::ERR),
-        open,
-        unclear: false,
-        error: !watch_doubted && shows(has.1, watch_at, PollFlags::ERR),
-        hang_up: shows(has.1, watch_at, PollFlags::HUP | PollFlags::NVAL),
-        woken: shows(has.2, wake_at, PollFlags::all()),
-    })
-}
-
+/// A signal has ended the wait.
 pub(super) fn interrupted() -> Awake {
     Awake {
         woken: true,
         ..Awake::default()
-    }
-}
-
-/// The same by `select(2)`, which tells no error from readiness, and cannot
-/// watch for an end alone: a sink that dies meanwhile is found out by the next
-/// write.
-fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Awake, Errno> {
-    let wake = interest.wake.map(|fd| (fd, false));
-    let fds: Vec<_> = [interest.ready, wake].into_iter().flatten().collect();
-    match sys::wait_for(&fds, timeout) {
-        Ok(seen) => Ok(Awake {
-            ready: interest.ready.is_some() && seen[0],
-            unclear: interest.ready.is_some() && seen[0],
-            woken: wake.is_some() && seen.last() == Some(&true),
-            ..Awake::default()
-        }),
-        Err(Errno::EINTR) => Ok(interrupted()),
-        Err(errno) => Err(errno),
     }
 }

@@ -9,8 +9,8 @@ use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::path::step::Verdict;
 use crate::path::terminal::Terminal;
+use crate::path::verdict::Verdict;
 use crate::pipe::NoWait;
 use crate::sys::{self, Batch};
 

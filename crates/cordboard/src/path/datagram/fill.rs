@@ -2,16 +2,14 @@
 
 use super::super::{socket, stream};
 use super::one::{how, receive_one};
+use super::size::{JOINED, MOST_JOINED};
 use super::{Datagram, Message, One, is_end};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::path::step::{Step, Verdict};
+use crate::path::step::Step;
+use crate::path::verdict::Verdict;
 use crate::sys::{self, Batch, Received};
-
-/// Bytes that are joined for a stream before they are written, and datagrams.
-pub(super) const JOINED: usize = 64 << 10;
-const MOST_JOINED: usize = 64;
 
 /// So many datagrams are taken one at a time after one that came alone.
 const SINGLY: u32 = 8;

@@ -17,15 +17,15 @@ pub(super) use ends::{Credentials, has_ended, is_end};
 pub(super) use one::{One, receive_one};
 pub(super) use size::{largest, longest, size_for};
 
-use fill::JOINED;
-use size::LOCAL;
+use size::{JOINED, LOCAL};
 
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pair::Pair;
 use crate::path::flow::Flow;
-use crate::path::step::{Step, Takes, Verdict};
+use crate::path::step::Step;
 use crate::path::terminal::Terminal;
+use crate::path::verdict::{Takes, Verdict};
 use crate::pipe::{Aside, NoWait};
 use crate::report::Stranded;
 use crate::request::Why;

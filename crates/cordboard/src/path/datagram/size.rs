@@ -4,6 +4,10 @@ use crate::endpoint::Kind;
 use crate::path::flow::Flow;
 use crate::sys::{self, Known};
 
+/// Bytes that are joined for a stream before they are written, and datagrams.
+pub(super) const JOINED: usize = 64 << 10;
+pub(super) const MOST_JOINED: usize = 64;
+
 /// The largest UDP datagram with room to spare, and the least that a buffer
 /// for one has.
 const LARGEST: usize = 64 << 10;

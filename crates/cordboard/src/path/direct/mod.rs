@@ -42,7 +42,8 @@ use super::in_place;
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::path::step::{Step, Verdict};
+use crate::path::step::Step;
+use crate::path::verdict::Verdict;
 use crate::request::Why;
 use crate::sys::{Arena, LARGEST_ARENA, again};
 

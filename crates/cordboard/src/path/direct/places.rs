@@ -4,7 +4,7 @@ use super::takes::INCONGRUENT;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::path::step::Verdict;
+use crate::path::verdict::Verdict;
 use crate::request::Why;
 
 /// Where both sides stand.

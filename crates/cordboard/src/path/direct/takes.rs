@@ -3,7 +3,7 @@
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::pair::Pair;
-use crate::path::step::Takes;
+use crate::path::verdict::Takes;
 use crate::request::Why;
 use crate::request::{Direct, Sparse};
 

@@ -12,7 +12,7 @@ use crate::errno::Errno;
 use crate::path::cursor::Cursor;
 use crate::path::direct::Room;
 use crate::path::lent::LentPipes;
-use crate::path::step::Verdict;
+use crate::path::verdict::Verdict;
 use crate::pipe::packets::{self, Front};
 use crate::pipe::{self, Kept, Unreadable};
 use crate::request::{Backend, Request, Size, Sparse, Watermarks};

@@ -7,8 +7,8 @@ use super::numbers::More;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::path::step::Verdict;
 use crate::path::stream;
+use crate::path::verdict::Verdict;
 use crate::pipe::Aside;
 
 /// What a read gave.

@@ -7,8 +7,8 @@ use super::{aligned, counter, zeros};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::path::step::Verdict;
 use crate::path::terminal::Terminal;
+use crate::path::verdict::Verdict;
 use crate::path::{in_place, socket};
 use crate::pipe::NoWait;
 

@@ -9,23 +9,21 @@
 
 use rustix::event::PollFlags;
 
-use super::{DOUBTS, Splice};
-use crate::endpoint::{Kind, Side};
+use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::path::step::Verdict;
-use crate::pipe::packets::{self, Front};
+use crate::path::verdict::Verdict;
 use crate::pipe::{self, Kept, SocketPair};
 use crate::sys;
 
 /// What is between two pipes.
 #[derive(Default)]
 pub(super) struct Between {
-    pair: Option<SocketPair>,
+    pub(super) pair: Option<SocketPair>,
     /// None can be made, or it refuses pages.
-    without: bool,
+    pub(super) without: bool,
     /// Bytes in the source that are known to be a stream.
-    inspected: usize,
+    pub(super) inspected: usize,
 }
 
 impl Between {
@@ -45,7 +43,7 @@ impl Between {
     }
 
     /// Closes the pair, which holds nothing, and has refused something.
-    fn do_without(&mut self) {
+    pub(super) fn do_without(&mut self) {
         if let Some(pair) = self.pair.take() {
             pair.close();
         }
@@ -72,107 +70,6 @@ impl Between {
     }
 }
 
-impl Splice {
-    /// From the source into the pair. `None`: not this way.
-    pub(super) fn enter_pair(&mut self, flow: &mut Flow<'_>) -> Option<Result<(), Verdict>> {
-        if self.between.without {
-            return None;
-        }
-        let room = match room(flow) {
-            Ok(0) => return Some(Err(Verdict::Blocked(Side::Sink))),
-            Ok(room) => room,
-            // Without a reader too, which the call says that takes nothing.
-            Err(_) => return None,
-        };
-        let between = &mut self.between;
-        if between.pair.is_none() {
-            between.pair = pipe::acquire_pair().ok();
-        }
-        let Some(pair) = &mut between.pair else {
-            between.without = true;
-            return None;
-        };
-        let length = flow.want(self.step.min(room));
-        match pair.fill(flow.source.fd(), length) {
-            Ok(0) if !holds_bytes(flow) => Some(Err(Verdict::Ended)),
-            Ok(n @ 1..) => {
-                self.doubts = 0;
-                flow.took(n as u64);
-                flow.lent_moved(Side::Source, n);
-                Some(Ok(()))
-            }
-            Err(Errno::EINTR) => Some(Err(flow.was_interrupted(Side::Source))),
-            Err(Errno::EAGAIN) if self.was_empty(flow) => Some(Err(Verdict::Blocked(Side::Source))),
-            // A filter refuses it, no memory is available, or the next page cannot be
-            // read, which a buffer tells.
-            Ok(_) | Err(_) => {
-                self.between.do_without();
-                None
-            }
-        }
-    }
-
-    /// The source has said that it is empty, and is, or is believed: what it holds
-    /// now may have come since the call.
-    fn was_empty(&mut self, flow: &Flow<'_>) -> bool {
-        let holds = holds_bytes(flow);
-        let believed = !holds || self.doubts < DOUBTS;
-        self.doubts += u32::from(holds && believed);
-        believed
-    }
-
-    /// From the pair into the sink.
-    pub(super) fn leave_pair(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let copies = !self.spill.rest().is_empty();
-        if !flow.sink.may_use(!copies) {
-            return Verdict::Blocked(Side::Sink);
-        }
-        if copies {
-            return self.spill.write(flow);
-        }
-        let Some(pair) = &mut self.between.pair else {
-            return Verdict::Moved(0);
-        };
-        let (sink, held) = (flow.sink.fd(), usize::try_from(pair.held()).ok());
-        let done = flow.write_by(held, || pair.drain(sink));
-        match done {
-            Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR | Errno::EPIPE) => {
-                self.sink_says(flow, done)
-            }
-            // A pipe as the sink gives no other error (`splice_file_to_pipe`,
-            // fs/splice.c): it is the pair's, whose bytes go by copying.
-            Ok(_) | Err(_) => match self.spill.take(pair) {
-                Ok(()) => {
-                    self.between.do_without();
-                    Verdict::Moved(0)
-                }
-                Err(errno) => Verdict::Failed(Side::Source, errno),
-            },
-        }
-    }
-
-    /// How many bytes the next step may move from pipe to pipe, or why none.
-    pub(super) fn step_of_a_stream(&mut self, flow: &Flow<'_>) -> Result<usize, Verdict> {
-        let step = flow.want(self.step);
-        if self.between.inspected > 0 {
-            return Ok(step.min(self.between.inspected));
-        }
-        Err(match packets::front(flow.source.fd(), step) {
-            Ok(Front::Stream(bytes)) => {
-                self.between.inspected = bytes;
-                return Ok(bytes);
-            }
-            Ok(Front::Packets) => {
-                Verdict::Declined("a reader of the sink would lose parts of packets".into())
-            }
-            Ok(Front::Nothing) => Verdict::Blocked(Side::Source),
-            Ok(Front::End) => Verdict::Ended,
-            // A buffer carries either.
-            Err(errno) => Verdict::Declined(errno.into()),
-        })
-    }
-}
-
 /// What 0 of a splice from the source says: its end; but from a pipe that holds
 /// bytes it is a page that is gone (`ENODATA` in `splice_from_pipe_feed`,
 /// fs/splice.c), of which a buffer tells.
@@ -184,7 +81,7 @@ pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
 }
 
 /// Where a filter refuses to count them, `poll(2)` shows that there are some.
-fn holds_bytes(flow: &Flow<'_>) -> bool {
+pub(super) fn holds_bytes(flow: &Flow<'_>) -> bool {
     let shown = || sys::poll_now(flow.source.fd(), PollFlags::IN);
     match sys::unsent(flow.source.fd()) {
         Ok(there) => there > 0,
@@ -198,7 +95,7 @@ fn holds_bytes(flow: &Flow<'_>) -> bool {
 ///
 /// `EPIPE`: it has no reader, or may have none. Any other errno: a filter refuses to
 /// tell.
-fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
+pub(super) fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
     let sink = flow.sink.fd();
     let shown = sys::poll_now(sink, PollFlags::OUT)?;
     if shown.shows(PollFlags::ERR) != Some(false) {

@@ -5,7 +5,7 @@ use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::pair::{Capabilities, Pair};
 use crate::path::common::UNPAGED;
-use crate::path::step::Takes;
+use crate::path::verdict::Takes;
 use crate::request::Sparse;
 use crate::request::Why;
 

@@ -17,9 +17,11 @@
 //! From pipe to pipe a buffer keeps its flags, also that of a packet (`between`).
 //! A sink in packet mode is left to read/write.
 
+mod answers;
 mod apart;
 mod ask;
 mod between;
+mod pair;
 mod takes;
 
 use self::apart::apart;
@@ -31,7 +33,8 @@ use crate::errno::Errno;
 use crate::path::common::{COULD_WAIT, needs_room};
 use crate::path::flow::Flow;
 use crate::path::spill::Spill;
-use crate::path::step::{Step, Verdict};
+use crate::path::step::Step;
+use crate::path::verdict::Verdict;
 use crate::pipe::{self, Kept, OwnedPipe};
 use crate::report::Stranded;
 use crate::request::Why;
