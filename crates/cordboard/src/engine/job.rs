@@ -15,7 +15,9 @@ use super::timers::Alarm;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::report::Outcome;
-use crate::transfer::{Awake, Clock, Course, Interest, Need, Poll, Transfer, Turn, Waiter, What};
+use crate::transfer::{
+    Awake, Clock, Course, Interest, Need, Poll, Settlement, Transfer, Turn, Waiter, What,
+};
 
 /// A transfer and all that its engine knows of it.
 pub(super) struct Job {
@@ -76,7 +78,7 @@ impl Job {
         let core = Arc::clone(&job.ticket.core);
         // A caller's observer or stage may panic; the thread is the others' too.
         let settled = guarded(|| {
-            let (outcome, open) = transfer.account(turn, &mut waiter, start);
+            let (outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
             // Not before: the account may take long, for a sync.
             drop(listed);
             match quick || !core.is_lost_by_now() {

@@ -90,7 +90,7 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
     let watched = transfer.observer.is_some() || transfer.control.is_some();
     transfer.flow.mode.set_watched(watched);
     let turn = turns(&mut transfer, &mut course, waiter);
-    let outcome = transfer.settle(turn, waiter, course.start);
+    let outcome = transfer.settle(&turn, waiter, course.start);
     drop(hold);
     outcome
 }

@@ -5,7 +5,9 @@ mod call;
 mod control;
 mod drive;
 mod edges;
+mod ending;
 mod fast_path;
+mod give_back;
 mod home;
 #[cfg(test)]
 mod idle_tests;
@@ -15,6 +17,8 @@ mod pause_tests;
 mod poll;
 mod reopened;
 mod settle;
+#[cfg(test)]
+mod settle_tests;
 mod spin;
 mod stages;
 mod step;
@@ -34,6 +38,9 @@ pub use control::{Control, Observer, Progress};
 pub(crate) use edges::fetch;
 pub(crate) use home::Home;
 pub(crate) use poll::Poll;
+#[cfg(test)]
+pub(crate) use settle::Settled;
+pub(crate) use settle::Settlement;
 pub(crate) use spin::SPELL;
 
 pub use transfer::Transfer;

@@ -1,166 +1,278 @@
 //! The end of a transfer: nothing that was read is lost, and the account is
 //! closed.
+//!
+//! A settlement is taken in turns, as the transfer itself is: blocks in flight come
+//! home, what is in hand goes to the sink, the rest goes back, the sink gets its
+//! length, it is synced. A runner may do something else between two turns.
 
 use std::time::Duration;
 
+use super::ending::Ending;
+use super::give_back::HandedBack;
 use super::step::note_use;
-use super::turn::Turn;
+use super::turn::{Need, Turn};
 use super::wait::{Interest, Waiter};
 use super::{Control, Transfer};
 use crate::endpoint::{Side, resets};
 use crate::errno::Errno;
 use crate::path;
-use crate::pipe::Kept;
-use crate::report::{Ended, Outcome, Report, Stranded};
+use crate::report::{Ended, Outcome, Report};
 use crate::request::{DataPath, Declined, Why};
 
 /// So many calls in a row may be interrupted while what is in hand is passed on,
 /// or synced: more are a file system's way to refuse.
 const INTERRUPTIONS: u32 = 32;
 
-/// How the transfer ended, as the report will have it.
-struct Ending {
-    ended: Ended,
-    failed: Option<Side>,
-    errno: Option<Errno>,
+/// What is left to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// What is in flight comes home.
+    Home,
+    /// What is in hand goes to the sink, as long as the sink takes it at once.
+    Drain { interruptions: u32 },
+    /// The rest goes back to the source or to the caller, and the sink gets its
+    /// length.
+    Close,
+    /// `fsync(2)`.
+    Sync {
+        since: Option<Duration>,
+        interruptions: u32,
+    },
+    /// The account.
+    Report,
 }
 
-impl Ending {
-    fn fail(&mut self, side: impl Into<Option<Side>>, errno: Errno) {
-        // The first failure is the one that matters.
-        if self.ended != Ended::Error {
-            (self.ended, self.failed, self.errno) = (Ended::Error, side.into(), Some(errno));
+/// What a turn of a settlement came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// Another turn is due.
+    Again,
+    /// Blocks are in flight: a turn is due once they have come home.
+    Wait(Need),
+    /// The account can be closed.
+    Done,
+}
+
+/// A transfer that has ended and is not settled yet.
+pub(crate) struct Settlement<'a> {
+    transfer: Transfer<'a>,
+    ending: Ending,
+    phase: Phase,
+    start: Duration,
+    back: HandedBack,
+}
+
+impl<'a> Settlement<'a> {
+    /// Of a transfer that was begun at `start` and has ended with this turn.
+    pub(crate) fn new(transfer: Transfer<'a>, turn: &Turn, start: Duration) -> Settlement<'a> {
+        Settlement {
+            transfer,
+            ending: Ending::of(turn),
+            phase: Phase::Home,
+            start,
+            back: HandedBack {
+                stranded: None,
+                bytes: 0,
+            },
         }
     }
-}
 
-impl Transfer<'_> {
-    /// Closes the account, and the descriptors.
-    pub(crate) fn settle(self, turn: Turn, waiter: &mut dyn Waiter, start: Duration) -> Outcome {
-        let (outcome, open) = self.account(turn, waiter, start);
-        open.close(false);
-        outcome
+    /// What is waited for is the transfer's.
+    pub(crate) fn transfer(&self) -> &Transfer<'a> {
+        &self.transfer
     }
 
-    /// Closes the account; what is returned with it is still to be
-    /// [closed](Transfer::close).
-    pub(crate) fn account(
-        mut self,
-        turn: Turn,
-        waiter: &mut dyn Waiter,
-        start: Duration,
-    ) -> (Outcome, Self) {
-        let mut verdict = match turn {
-            Turn::Done(ended) => Ending {
-                ended,
-                failed: None,
-                errno: None,
-            },
-            Turn::Failed(failed, errno) => Ending {
-                ended: Ended::Error,
-                failed,
-                errno,
-            },
-            // Only ends are settled.
-            Turn::Moved(_) | Turn::Blocked(_) | Turn::Paused | Turn::Pending | Turn::Elsewhere => {
-                Ending {
-                    ended: Ended::Cancelled,
-                    failed: None,
-                    errno: None,
+    /// One turn. `may_wait`: it may wait for blocks in flight instead of returning
+    /// [`Settled::Wait`]. Calls on files may wait inside the kernel all the same:
+    /// see [`Transfer::waits_at_the_end`].
+    pub(crate) fn turn(&mut self, waiter: &mut dyn Waiter, may_wait: bool) -> Settled {
+        self.phase = match self.phase {
+            Phase::Home => {
+                if !may_wait && self.transfer.winds_down() {
+                    return Settled::Wait(Need::completions(&self.transfer));
                 }
+                self.come_home()
             }
+            Phase::Drain { interruptions } => match self.drain(waiter, interruptions) {
+                Some(interruptions) => Phase::Drain { interruptions },
+                None => Phase::Close,
+            },
+            Phase::Close => self.close(),
+            Phase::Sync {
+                since,
+                interruptions,
+            } => self.sync(waiter, since, interruptions),
+            Phase::Report => return Settled::Done,
         };
-        self.quiesce();
-        if let Some(path::Verdict::Failed(side, errno)) = self.quiesced {
-            verdict.fail(side, errno);
+        match self.phase {
+            Phase::Report => Settled::Done,
+            _ => Settled::Again,
         }
-        if let (Some(Side::Source), Some(errno)) = (verdict.failed, verdict.errno) {
-            // Somebody else may read it too.
-            resets::note(self.flow.source.endpoint(), errno);
-        }
-        if matches!(verdict.ended, Ended::Cancelled | Ended::Idle) {
-            if self.transforms() {
-                // Once in the stages it cannot go back, and a few bytes that
-                // are unpacked can be gigabytes.
-                self.put_back();
-            }
-            self.drain(waiter, &mut verdict);
-        }
-        let unreadable = (self.flow.unreadable.as_ref()).map_or(0, |rest| rest.pipe.held());
-        let stranded = self.give_back();
-        if let Some(walk) = &mut self.walk
-            && let Err(errno) = walk.end(&mut self.flow)
-        {
-            verdict.fail(Side::Sink, errno);
-        }
-        if let Some((_, path)) = &mut self.current {
-            path.finish(&mut self.flow);
-        }
-        self.flow.give_pipes_back();
-        if let Err(errno) = self.flow.trim() {
-            verdict.fail(Side::Sink, errno);
-        }
-        if let Some(ahead) = &self.preallocation {
-            ahead.end(&self.flow);
-        }
-        self.flow.unclaim();
-        if verdict.ended == Ended::Eof && self.source_was_truncated() {
-            verdict.fail(Side::Source, Errno::ENODATA);
-        }
-        // A caller that cancels wants the thread back.
-        if self.request.sync && !matches!(verdict.ended, Ended::Error | Ended::Cancelled) {
-            self.sync(waiter, &mut verdict);
-        }
-        let declined = self.declined();
-        // Of other bytes than were read, where stages change them.
-        let handed_back = match &stranded {
-            Some(Stranded::Buffer(bytes)) if self.flow.stages.transforms() => bytes.len() as u64,
-            Some(Stranded::Pipe(_)) if self.flow.stages.transforms() => unreadable,
-            _ if self.flow.stages.transforms() => 0,
-            _ => self.flow.read() - self.flow.written(),
-        };
+    }
+
+    /// Closes the account; the transfer is still to be [closed](Transfer::close).
+    pub(crate) fn finish(mut self, waiter: &mut dyn Waiter) -> (Outcome, Transfer<'a>) {
+        while self.turn(waiter, true) != Settled::Done {}
+        let Settlement {
+            mut transfer,
+            ending,
+            start,
+            back,
+            ..
+        } = self;
+        let declined = transfer.declined();
         let report = Report {
-            read: self.flow.read(),
-            written: self.flow.written(),
-            stranded: handed_back,
-            ended: verdict.ended,
-            failed: verdict.failed,
-            errno: verdict.errno,
-            path: std::mem::take(&mut self.used),
+            read: transfer.flow.read(),
+            written: transfer.flow.written(),
+            stranded: back.bytes,
+            ended: ending.ended,
+            failed: ending.failed,
+            errno: ending.errno,
+            path: std::mem::take(&mut transfer.used),
             declined,
-            truncated: self.flow.truncated(),
-            stages: self.flow.stages.report(),
+            truncated: transfer.flow.truncated(),
+            stages: transfer.flow.stages.report(),
             elapsed: waiter.now().saturating_sub(start),
         };
-        (Outcome { report, stranded }, self)
+        let stranded = back.stranded;
+        (Outcome { report, stranded }, transfer)
     }
 
-    /// A caller's signal is no failure of the device, unless that was to end it:
-    /// a sync may take longer than the idle limit before one comes. But some file
-    /// systems in user space answer with `EINTR` each time.
-    fn sync(&self, waiter: &mut dyn Waiter, verdict: &mut Ending) {
-        let control = self.control.as_ref();
-        let start = waiter.now();
-        let mut interruptions = 0_u32;
-        loop {
-            let Err(errno) = rustix::fs::fsync(self.flow.sink.fd()) else {
-                return;
-            };
-            let interrupted = errno == rustix::io::Errno::INTR;
-            if interrupted && (waiter.is_cancelled() || control.is_some_and(Control::is_cancelled))
-            {
-                verdict.ended = Ended::Cancelled;
-                return;
-            }
-            interruptions = interruptions.saturating_add(1);
-            let mut idle = || {
-                let limit = self.request.idle;
-                limit.is_some_and(|limit| waiter.now().saturating_sub(start) >= limit)
-            };
-            if !interrupted || interruptions > INTERRUPTIONS && idle() {
-                return verdict.fail(Side::Sink, errno.into());
-            }
+    /// Nothing of it is in the kernel's hands any more.
+    fn come_home(&mut self) -> Phase {
+        let (transfer, ending) = (&mut self.transfer, &mut self.ending);
+        transfer.quiesce();
+        if let Some(path::Verdict::Failed(side, errno)) = transfer.quiesced {
+            ending.fail(side, errno);
         }
+        if let (Some(Side::Source), Some(errno)) = (ending.failed, ending.errno) {
+            // Another transfer may read from it too.
+            resets::note(transfer.flow.source.endpoint(), errno);
+        }
+        if !matches!(ending.ended, Ended::Cancelled | Ended::Idle) {
+            return Phase::Close;
+        }
+        if transfer.transforms() {
+            // Once in the stages it cannot go back, and a few bytes that are
+            // unpacked can be gigabytes.
+            transfer.put_back();
+        }
+        transfer.flow.allowance.cut_short();
+        transfer.flow.let_sleep(false);
+        Phase::Drain { interruptions: 0 }
+    }
+
+    /// One step of what is in hand. Nothing more is read, so that there is an end
+    /// to it: one buffer, or what the stages make of what is inside them. Returns
+    /// how many steps in a row were interrupted; `None`: the sink takes no more.
+    fn drain(&mut self, waiter: &mut dyn Waiter, interruptions: u32) -> Option<u32> {
+        let transfer = &mut self.transfer;
+        if !transfer.holds() {
+            return None;
+        }
+        let interest = Interest {
+            ready: Some((transfer.flow.sink.fd(), true)),
+            watch: None,
+            wake: None,
+            doubted: [false; 2],
+        };
+        match waiter.wait(&interest, Some(Duration::ZERO)) {
+            // Of a sink there is no error to be told before a step.
+            Ok(awake) if awake.ready => {
+                let _ = transfer.is_ready(Side::Sink, awake);
+            }
+            _ => return None,
+        }
+        transfer.flow.clear_interrupted();
+        match transfer.step() {
+            Turn::Moved(0) if transfer.flow.interrupted().is_some() => {
+                (interruptions < INTERRUPTIONS).then_some(interruptions + 1)
+            }
+            // Of no bytes too: a message may have none.
+            Turn::Moved(_) => Some(0),
+            // Not that no path is left, of which nothing came.
+            Turn::Failed(side, Some(errno)) if transfer.current.is_some() => {
+                self.ending.fail(side, errno);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn close(&mut self) -> Phase {
+        let (transfer, ending) = (&mut self.transfer, &mut self.ending);
+        self.back = transfer.hand_back();
+        if let Some(walk) = &mut transfer.walk
+            && let Err(errno) = walk.end(&mut transfer.flow)
+        {
+            // The hole that was not made does not count.
+            ending.fail(Side::Sink, errno);
+        }
+        if let Some((_, path)) = &mut transfer.current {
+            path.finish(&mut transfer.flow);
+        }
+        transfer.flow.give_pipes_back();
+        if let Err(errno) = transfer.flow.trim() {
+            ending.fail(Side::Sink, errno);
+        }
+        if let Some(preallocation) = &transfer.preallocation {
+            preallocation.end(&transfer.flow);
+        }
+        transfer.flow.unclaim();
+        if ending.ended == Ended::Eof && transfer.source_was_truncated() {
+            ending.fail(Side::Source, Errno::ENODATA);
+        }
+        // A caller that cancels wants the thread back.
+        match transfer.request.sync && !matches!(ending.ended, Ended::Error | Ended::Cancelled) {
+            true => Phase::Sync {
+                since: None,
+                interruptions: 0,
+            },
+            false => Phase::Report,
+        }
+    }
+
+    /// One `fsync(2)`. A caller's signal is no failure of the device, unless that
+    /// was to end it: a sync may take longer than the idle limit before one comes.
+    /// But some file systems in user space answer with `EINTR` each time.
+    fn sync(
+        &mut self,
+        waiter: &mut dyn Waiter,
+        since: Option<Duration>,
+        interruptions: u32,
+    ) -> Phase {
+        let since = since.unwrap_or_else(|| waiter.now());
+        let Err(errno) = rustix::fs::fsync(self.transfer.flow.sink.fd()) else {
+            return Phase::Report;
+        };
+        let interrupted = errno == rustix::io::Errno::INTR;
+        let control = self.transfer.control.as_ref();
+        if interrupted && (waiter.is_cancelled() || control.is_some_and(Control::is_cancelled)) {
+            self.ending.ended = Ended::Cancelled;
+            return Phase::Report;
+        }
+        let interruptions = interruptions.saturating_add(1);
+        let mut idle = || {
+            let limit = self.transfer.request.idle;
+            limit.is_some_and(|limit| waiter.now().saturating_sub(since) >= limit)
+        };
+        if !interrupted || interruptions > INTERRUPTIONS && idle() {
+            self.ending.fail(Side::Sink, errno.into());
+            return Phase::Report;
+        }
+        Phase::Sync {
+            since: Some(since),
+            interruptions,
+        }
+    }
+}
+
+impl<'a> Transfer<'a> {
+    /// Closes the account, and the descriptors.
+    pub(crate) fn settle(self, turn: &Turn, waiter: &mut dyn Waiter, start: Duration) -> Outcome {
+        let (outcome, open) = Settlement::new(self, turn, start).finish(waiter);
+        open.close(false);
+        outcome
     }
 
     /// Waits until nothing of it is in the kernel's hands any more.
@@ -198,79 +310,6 @@ impl Transfer<'_> {
     /// file, of which any call may.
     pub(crate) fn ends_at_once(&self) -> bool {
         self.never_waits() && !self.request.sync
-    }
-
-    /// Passes on what is in hand as long as the sink takes it at once. Nothing
-    /// more is read, so that there is an end to it: one buffer, or what the
-    /// stages make of what is inside them.
-    fn drain(&mut self, waiter: &mut dyn Waiter, verdict: &mut Ending) {
-        self.flow.allowance.cut_short();
-        self.flow.let_sleep(false);
-        let mut interruptions = 0;
-        while self.holds() {
-            let interest = Interest {
-                ready: Some((self.flow.sink.fd(), true)),
-                watch: None,
-                wake: None,
-                doubted: [false; 2],
-            };
-            match waiter.wait(&interest, Some(Duration::ZERO)) {
-                // Of a sink there is no error to be told before a step.
-                Ok(awake) if awake.ready => {
-                    let _ = self.is_ready(Side::Sink, awake);
-                }
-                _ => break,
-            }
-            self.flow.clear_interrupted();
-            match self.step() {
-                Turn::Moved(0) if self.flow.interrupted().is_some() => {
-                    interruptions += 1;
-                    if interruptions > INTERRUPTIONS {
-                        break;
-                    }
-                }
-                // Of no bytes too: a message may have none.
-                Turn::Moved(_) => interruptions = 0,
-                // Not that no path is left, of which nothing came.
-                Turn::Failed(side, Some(errno)) if self.current.is_some() => {
-                    verdict.fail(side, errno);
-                    break;
-                }
-                _ => break,
-            }
-        }
-    }
-
-    /// What was read and not written: back to the source, or to the caller.
-    fn give_back(&mut self) -> Option<Stranded> {
-        self.put_back();
-        let held = (self.current.as_mut())
-            .filter(|(_, path)| path.holds())
-            .and_then(|(_, path)| path.strand());
-        match self.flow.unreadable.take() {
-            // Not behind what the stages have made.
-            Some(unreadable) if held.is_none() || !self.flow.stages.transforms() => {
-                Some(Stranded::before(held, unreadable.pipe))
-            }
-            _ => held,
-        }
-    }
-
-    /// What can go back to the source, does.
-    fn put_back(&mut self) {
-        let Some((_, path)) = self.current.as_mut() else {
-            return;
-        };
-        let held = path.held();
-        // Not what is made up on the fly: reading some of it consumes it
-        // (/proc/kmsg), and some says something else the next time.
-        let cached = path.holds() && self.flow.source.kind().is_cached();
-        // What stages would make of a little could fill all memory.
-        let rewinds = cached && (self.flow.stages.transforms() || !self.flow.source_is_astray());
-        if rewinds && self.flow.source.move_by(-(held as i64)).is_ok() {
-            path.forget();
-            self.flow.put_back(held);
-        }
     }
 
     /// The source ended before the size it had when the transfer began, and

@@ -52,7 +52,7 @@ fn synced(interrupted: usize, cancelled: bool) -> Option<(Report, usize)> {
             ..Slow::default()
         };
         let turn = Turn::Done(Ended::Eof);
-        report = Some(transfer.settle(turn, &mut waiter, Duration::ZERO).report);
+        report = Some(transfer.settle(&turn, &mut waiter, Duration::ZERO).report);
     };
     let count = testkit::midst::refusing(&[libc::SYS_fsync], body, |count| {
         (count < interrupted).then_some(libc::EINTR)

@@ -1,0 +1,39 @@
+//! How a transfer ended, as its report will have it.
+
+use super::turn::Turn;
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::report::Ended;
+
+/// Why a transfer ended, and what failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ending {
+    pub(super) ended: Ended,
+    pub(super) failed: Option<Side>,
+    pub(super) errno: Option<Errno>,
+}
+
+impl Ending {
+    /// What the last turn came to. A turn that is no end counts as cancelled.
+    pub(super) fn of(turn: &Turn) -> Ending {
+        let (ended, failed, errno) = match *turn {
+            Turn::Done(ended) => (ended, None, None),
+            Turn::Failed(failed, errno) => (Ended::Error, failed, errno),
+            Turn::Moved(_) | Turn::Blocked(_) | Turn::Paused | Turn::Pending | Turn::Elsewhere => {
+                (Ended::Cancelled, None, None)
+            }
+        };
+        Ending {
+            ended,
+            failed,
+            errno,
+        }
+    }
+
+    /// The first failure is the one that is reported.
+    pub(super) fn fail(&mut self, side: impl Into<Option<Side>>, errno: Errno) {
+        if self.ended != Ended::Error {
+            (self.ended, self.failed, self.errno) = (Ended::Error, side.into(), Some(errno));
+        }
+    }
+}

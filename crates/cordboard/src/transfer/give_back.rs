@@ -1,0 +1,58 @@
+//! What was read and not written: back to the source, or to the caller.
+
+use super::Transfer;
+use crate::pipe::Kept;
+use crate::report::Stranded;
+
+/// What is handed back, and how many bytes of the account that is.
+pub(super) struct HandedBack {
+    pub(super) stranded: Option<Stranded>,
+    pub(super) bytes: u64,
+}
+
+impl Transfer<'_> {
+    /// Rewinds the source, and hands back what cannot return to it.
+    pub(super) fn hand_back(&mut self) -> HandedBack {
+        let unreadable = (self.flow.unreadable.as_ref()).map_or(0, |rest| rest.pipe.held());
+        let stranded = self.give_back();
+        // Of other bytes than were read, where stages change them.
+        let bytes = match &stranded {
+            Some(Stranded::Buffer(bytes)) if self.transforms() => bytes.len() as u64,
+            Some(Stranded::Pipe(_)) if self.transforms() => unreadable,
+            _ if self.transforms() => 0,
+            _ => self.flow.read() - self.flow.written(),
+        };
+        HandedBack { stranded, bytes }
+    }
+
+    fn give_back(&mut self) -> Option<Stranded> {
+        self.put_back();
+        let held = (self.current.as_mut())
+            .filter(|(_, path)| path.holds())
+            .and_then(|(_, path)| path.strand());
+        match self.flow.unreadable.take() {
+            // Not behind what the stages have made.
+            Some(unreadable) if held.is_none() || !self.flow.stages.transforms() => {
+                Some(Stranded::before(held, unreadable.pipe))
+            }
+            _ => held,
+        }
+    }
+
+    /// Rewinds a seekable source over the bytes that were not written.
+    pub(super) fn put_back(&mut self) {
+        let Some((_, path)) = self.current.as_mut() else {
+            return;
+        };
+        let held = path.held();
+        // Not what is made up on the fly: reading some of it consumes it
+        // (/proc/kmsg), and some says something else the next time.
+        let cached = path.holds() && self.flow.source.kind().is_cached();
+        // What stages would make of a little could fill all memory.
+        let rewinds = cached && (self.flow.stages.transforms() || !self.flow.source_is_astray());
+        if rewinds && self.flow.source.move_by(-(held as i64)).is_ok() {
+            path.forget();
+            self.flow.put_back(held);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A settlement that is taken in turns.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::poll::Poll;
+use super::wait::{Awake, Clock, Interest, Waiter};
+use super::{Settled, Settlement, Transfer, Turn};
+use crate::errno::Errno;
+use crate::report::Ended;
+use crate::request::{DataPath, Request, Switches};
+use testkit::pattern::noise;
+
+/// Asks and does not wait.
+struct NeverWaits(Poll);
+
+impl Clock for NeverWaits {
+    fn now(&mut self) -> Duration {
+        self.0.now()
+    }
+}
+
+impl Waiter for NeverWaits {
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+        assert_eq!(timeout, Some(Duration::ZERO), "it waits");
+        self.0.wait(interest, timeout)
+    }
+}
+
+/// Blocks that are in flight come home in turns, and the runner waits for them.
+#[test]
+fn blocks_come_home_while_the_runner_does_something_else() {
+    let data = noise(48 << 20);
+    let mut source = tempfile::tempfile().unwrap();
+    source.write_all(&data).unwrap();
+    source.sync_all().unwrap();
+    std::io::Seek::rewind(&mut source).unwrap();
+    let mut sink = tempfile::tempfile().unwrap();
+    let request = Request {
+        switches: Some(Switches::only(&[DataPath::Direct])),
+        sync: true,
+        ..Request::default()
+    };
+    let Ok(mut transfer) = Transfer::new(source.as_fd(), sink.as_fd(), request) else {
+        eprintln!("SKIPPED: blocks_come_home: no direct I/O here");
+        return;
+    };
+    transfer.flow.let_sleep(false);
+    loop {
+        match transfer.step() {
+            Turn::Moved(_) => {}
+            Turn::Pending => break,
+            turn => panic!("{turn:?}"),
+        }
+    }
+    assert_ne!(transfer.pending(), (0, 0));
+    let mut waiter = NeverWaits(Poll::new());
+    // Not cancelled, so that it is synced too.
+    let turn = Turn::Done(Ended::Idle);
+    let mut settlement = Settlement::new(transfer, &turn, Duration::ZERO);
+    let mut turns = 0;
+    loop {
+        turns += 1;
+        match settlement.turn(&mut waiter, false) {
+            Settled::Again => {}
+            Settled::Wait(need) => {
+                let interest = need.interest(settlement.transfer());
+                let timeout = need.timeout.or(Some(Duration::from_secs(60)));
+                Poll::new().wait(&interest, timeout).unwrap();
+            }
+            Settled::Done => break,
+        }
+    }
+    assert!(turns >= 4, "home, drain, close, sync: {turns}");
+    assert_eq!(settlement.turn(&mut waiter, false), Settled::Done);
+    let (outcome, open) = settlement.finish(&mut waiter);
+    open.close(false);
+    let report = outcome.report;
+    assert_eq!((report.ended, report.read), (Ended::Idle, report.written));
+    let mut copy = Vec::new();
+    std::io::Seek::rewind(&mut sink).unwrap();
+    sink.read_to_end(&mut copy).unwrap();
+    assert_eq!(copy.len() as u64, report.written);
+    assert!(copy[..] == data[..copy.len()]);
+}
