@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::Buffer;
+use super::buffer::Buffer;
 use crate::errno::Errno;
 
 /// Bytes of the smallest piece. A mapping has 32 of them at most, one for each

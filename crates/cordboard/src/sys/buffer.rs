@@ -8,7 +8,7 @@ use rustix::mm::{
     Advice, MapFlags, MlockFlags, MprotectFlags, ProtFlags, madvise, mlock_with, mprotect,
 };
 
-use super::Stamp;
+use super::process::Stamp;
 use crate::errno::Errno;
 
 /// Anonymous memory of its own: page-aligned, as direct I/O wants it, and

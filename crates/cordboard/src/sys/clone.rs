@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
 /// `FICLONE`: the whole of `source` becomes the content of `sink`. Since
@@ -30,6 +30,6 @@ pub(crate) fn clone_range(
     // SAFETY: FICLONERANGE reads one struct file_clone_range, which outlives the call.
     match unsafe { libc::ioctl(sink.as_raw_fd(), libc::FICLONERANGE, &raw const range) } {
         0 => Ok(()),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }

@@ -5,7 +5,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
 /// One received datagram.
@@ -146,7 +146,7 @@ impl Batch {
             )
         };
         if received < 0 {
-            return Err(last());
+            return Err(last_errno());
         }
         for message in &self.headers[..received as usize] {
             out.push(received_with(&message.msg_hdr, message.msg_len as usize));
@@ -193,7 +193,7 @@ impl Batch {
             )
         };
         if sent < 0 {
-            Err(last())
+            Err(last_errno())
         } else {
             Ok(sent as usize)
         }
@@ -225,7 +225,7 @@ pub(crate) fn receive_one(
     // SAFETY: the header points at a vector and buffers that outlive the call.
     let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
     if n < 0 {
-        return Err(last());
+        return Err(last_errno());
     }
     Ok(received_with(&header, n as usize))
 }

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
 /// Size of a block device in bytes. `ioctl(2)`, `BLKGETSIZE64`, since Linux 2.4.
@@ -16,7 +16,7 @@ pub(crate) fn block_device_size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     // SAFETY: BLKGETSIZE64 writes one u64 to the pointer, which is valid for it.
     match unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64, &raw mut size) } {
         0 => Ok(size),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Result<Option<(u32, u32)>,
         )
     };
     if done != 0 {
-        return Err(last());
+        return Err(last_errno());
     }
     // SAFETY: zeroed above and filled in by the kernel; every bit pattern is valid.
     let out = unsafe { out.assume_init() };
@@ -82,7 +82,7 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Resu
     };
     match done {
         0 => Ok(stat.cached),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{again, last};
+use super::again::again;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
 /// The buffer that all bytes go to, one after the other: it stays in the
@@ -31,7 +32,7 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, length: usize) -> Result<usize, Errno>
         // SAFETY: each vector names the buffer, which lives until the call returns
         // and is not read; the kernel writes to it in turn.
         let done = unsafe { libc::readv(fd.as_raw_fd(), all.as_ptr(), used as libc::c_int) };
-        usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last().raw()))
+        usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last_errno().raw()))
     })?)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::Stamp;
+use super::process::Stamp;
 use super::wiped::{self, WORDS};
 
 const NOT_YET: u32 = 0;

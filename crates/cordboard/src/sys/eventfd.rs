@@ -7,18 +7,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno as Refused, IoSlice, IoSliceMut};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{Stamp, again, beyond};
+use super::again::again;
+use super::high::beyond;
+use super::identity::{Identity, identity};
+use super::process::Stamp;
 use crate::errno::Errno;
-
-/// A file, by device and inode.
-pub(crate) type Identity = (u64, u64);
-
-/// Which file a number leads to by now; `None`: to none.
-pub(crate) fn identity(fd: impl AsFd) -> Option<Identity> {
-    let stat = rustix::fs::fstat(fd).ok()?;
-    #[allow(clippy::unnecessary_cast, reason = "their width is the architecture's")]
-    Some((stat.st_dev as u64, stat.st_ino as u64))
-}
 
 /// A descriptor that becomes readable when it is rung: `eventfd(2)`, since
 /// Linux 2.6.27, or a pipe.

@@ -4,7 +4,8 @@ use std::os::fd::RawFd;
 
 use rustix::io::FdFlags;
 
-use super::{Identity, at, identity};
+use super::identity::{Identity, identity};
+use super::lend::at;
 
 /// Closes a parent's descriptor, which is closed over `execve(2)`, if its number
 /// is still that file. `dup2(2)` would have taken the flag off.

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
 /// Bytes of a page of memory: `sysconf(3)`. `rustix` has it from the auxiliary
@@ -45,7 +45,7 @@ pub(crate) fn file_size_limit() -> Result<Option<u64>, Errno> {
     };
     match done {
         0 => Ok(Some(limit.current).filter(|limit| *limit != NONE)),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use super::Stamp;
+use super::process::Stamp;
 
 /// A lock that is held for a few instructions. A signal's handler may fork in a
 /// thread that is about to take it, or waits for it, while another thread holds it.

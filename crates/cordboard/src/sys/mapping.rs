@@ -3,7 +3,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use super::{last, page_size};
+use super::last_errno::last_errno;
+use super::limit::page_size;
 use crate::errno::Errno;
 
 /// Maps a file's first page as one that others see too, and takes it away
@@ -14,7 +15,7 @@ pub(crate) fn map_shared(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: a new mapping, where the kernel has room for one.
     let page = unsafe { libc::mmap(ptr::null_mut(), length, flags.0, flags.1, fd, 0) };
     if page == libc::MAP_FAILED {
-        return Err(last());
+        return Err(last_errno());
     }
     // SAFETY: the mapping is ours, and no pointer into it exists.
     unsafe { libc::munmap(page, length) };

@@ -8,7 +8,10 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno as Refused, Result};
 
-use super::{again, beyond, ready_now};
+use super::again::again;
+use super::high::beyond;
+use super::last_errno::last_errno;
+use super::select::ready_now;
 use crate::errno::Errno;
 
 /// `ppoll(2)`. Where a filter refuses it, `poll(2)`, which is a call of its own on
@@ -40,7 +43,7 @@ fn older_poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usiz
     // SAFETY: a PollFd is laid out as a pollfd, of which there are so many.
     match unsafe { libc::poll(first, count, timeout.map_or(-1, millis)) } {
         ready @ 0.. => Ok(ready as usize),
-        _ => Err(Refused::from_raw_os_error(super::last().raw())),
+        _ => Err(Refused::from_raw_os_error(last_errno().raw())),
     }
 }
 

@@ -12,8 +12,11 @@ use io_uring::{IoUring, opcode, types};
 
 pub(crate) use self::setup::try_io_uring;
 use self::setup::{again, errno, register_files, set_up};
+use super::arena::{Arena, Piece};
 use super::blocks::{Completion, Half, SLOTS};
-use super::{Arena, EventFd, Piece, Stamp};
+use super::eventfd::EventFd;
+use super::poll::poll_for;
+use super::process::Stamp;
 use crate::errno::Errno;
 
 mod setup;
@@ -189,7 +192,7 @@ impl Uring {
         };
         let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
         // Either way it is looked at again.
-        if super::poll_for(&mut bell, Some(&MOMENT)).is_err() {
+        if poll_for(&mut bell, Some(&MOMENT)).is_err() {
             let _ = rustix::thread::nanosleep(&MOMENT);
         }
         let _ = self.bell.clear();

@@ -3,7 +3,8 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use super::Thread;
+use super::procfs::hexadecimal;
+use super::table::Thread;
 
 /// While it lives, `SIGPIPE` (a closed reader) and `SIGXFSZ` (the file-size
 /// limit) do not reach this thread; what the transfer raised meanwhile is
@@ -148,7 +149,7 @@ fn for_this_thread(pending: [bool; 2]) -> Option<[bool; 2]> {
     }
     let thread = Thread::this().number();
     let status = format!("/proc/self/task/{thread}/status");
-    let mask = super::hexadecimal(&status, "SigPnd:")?;
+    let mask = hexadecimal(&status, "SigPnd:")?;
     Some(HELD.map(|signal| mask >> (signal - 1) & 1 == 1))
 }
 
@@ -238,7 +239,7 @@ mod tests {
             let _own = SignalGuard::start().unwrap();
             without_procfs();
             // Another thread than the first, with the same mask.
-            super::super::on_another(without_procfs).is_some()
+            crate::sys::on_another(without_procfs).is_some()
         });
         assert!(fine);
     }

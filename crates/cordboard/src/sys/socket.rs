@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{again, last};
+use super::again::again;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
 /// Whether a UDP socket may join datagrams of one sender's (`UDP_GRO`, since
@@ -149,7 +150,7 @@ fn option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> Result<l
     // SAFETY: `value` is valid for `length` bytes.
     match unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, at, &raw mut length) } {
         0 => Ok(value),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }
 
@@ -165,6 +166,6 @@ fn set_option(
     // SAFETY: `value` is valid for `length` bytes.
     match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, at, length) } {
         0 => Ok(()),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }

@@ -12,7 +12,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
-use super::{Event, Stamp};
+use super::event::Event;
+use super::process::Stamp;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use super::Stamp;
+use super::process::Stamp;
 
 /// From `enum kcmp_type`.
 const KCMP_VM: libc::c_int = 1;

@@ -5,7 +5,10 @@ use std::ptr;
 
 use rustix::fs::OFlags;
 
-use super::{again, last, unsent};
+use super::again::again;
+use super::last_errno::last_errno;
+use super::limit::page_size;
+use super::socket::unsent;
 use crate::errno::Errno;
 
 /// Takes up to so many bytes out of a pipe, 0 at its end, and never waits. Unlike
@@ -37,7 +40,7 @@ pub(crate) fn is_over(fd: BorrowedFd<'_>) -> Option<bool> {
         Ok(_) => return Some(false),
         Err(_) => return None,
     }
-    let length = super::page_size();
+    let length = page_size();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping, where the kernel has room for one.
     let none = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
@@ -72,7 +75,7 @@ unsafe fn take(
     };
     // SAFETY: the one vector names what the caller has said.
     let done = unsafe { libc::vmsplice(fd.as_raw_fd(), &room, 1, libc::SPLICE_F_NONBLOCK) };
-    usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last().raw()))
+    usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last_errno().raw()))
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use io_uring::IoUring;
 
-use super::super::high::is_beyond;
-use super::super::{EventFd, SLOTS, last};
 use crate::errno::Errno;
+use crate::sys::blocks::SLOTS;
+use crate::sys::eventfd::EventFd;
+use crate::sys::high::is_beyond;
+use crate::sys::last_errno::last_errno;
 
 pub(super) fn errno(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
@@ -87,7 +89,7 @@ pub(super) fn register_files(ring: &IoUring, files: [i32; 3], tags: [u64; 3]) ->
             size,
         )
     };
-    if done < 0 { Err(last()) } else { Ok(()) }
+    if done < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
 /// What cannot be given another number once it is made: it is made again while
