@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::event::PollFlags;
 use rustix::fs::{FileType, OFlags};
 
+use super::facts::{Alignment, Facts, FileId};
+use super::filesystem::Filesystem;
+use super::kind::{Kind, Side};
 use super::reopen::by_name;
-use super::{Alignment, Facts, FileId, Filesystem, Kind, Side, socket};
+use super::socket;
 use crate::errno::Errno;
 use crate::sys;
 

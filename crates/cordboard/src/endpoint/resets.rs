@@ -16,7 +16,9 @@ use std::sync::{Arc, MutexGuard, Weak};
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
-use super::{Endpoint, FileId, Kind};
+use super::borrowed::Endpoint;
+use super::facts::FileId;
+use super::kind::Kind;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::sys::{Lock, PerProcess, poll_now, tcp_is_closed};

@@ -5,7 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use super::{Facts, Kind};
+use super::facts::Facts;
+use super::kind::Kind;
 use crate::errno::Errno;
 
 /// Finds out the kind of a socket of this inode, and whether it listens.

@@ -53,7 +53,7 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(workers: usize) -> Result<Core, Errno> {
-        static NUMBERS: AtomicUsize = AtomicUsize::new(threads::NOBODY + 1);
+        static NUMBERS: AtomicUsize = AtomicUsize::new(threads::NO_OWNER + 1);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Ok(Core {
             number,

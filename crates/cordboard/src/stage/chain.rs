@@ -2,7 +2,9 @@
 //! it that look.
 
 use super::held::Held;
-use super::{Fault, Passed, Seen, StageReport, Transform};
+use super::inspector::Inspector;
+use super::report::StageReport;
+use super::transform::{Fault, Passed, Transform};
 use crate::errno::Errno;
 
 /// What one stage may hold for the next.
@@ -23,7 +25,7 @@ pub(crate) enum Behind {
 /// One stage that changes the bytes.
 struct Link {
     /// They see what it takes.
-    before: Vec<Seen>,
+    before: Vec<Inspector>,
     stage: Box<dyn Transform>,
     taken: u64,
     made: u64,
@@ -117,7 +119,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    pub(super) fn push(&mut self, before: Vec<Seen>, stage: Box<dyn Transform>) {
+    pub(super) fn push(&mut self, before: Vec<Inspector>, stage: Box<dyn Transform>) {
         self.links.push(Link {
             before,
             stage,
@@ -205,7 +207,7 @@ impl Chain {
     pub(super) fn report(&self) -> Vec<StageReport> {
         let mut all = Vec::new();
         for link in &self.links {
-            all.extend(link.before.iter().map(Seen::report));
+            all.extend(link.before.iter().map(Inspector::report));
             all.push(link.report());
         }
         all
@@ -214,7 +216,7 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Finished;
+    use super::super::transform::Finished;
     use super::*;
 
     /// Says each byte twice, one output byte at a time, and an end mark.

@@ -1,7 +1,7 @@
 //! Counting: the report counts what every stage has seen, and this one does
 //! nothing else.
 
-use super::Inspect;
+use super::inspect::Inspect;
 
 /// Sees the bytes pass.
 pub(super) struct Count;

@@ -5,7 +5,7 @@ use std::io;
 
 use zstd::stream::raw::{CParameter, Decoder, Encoder, Operation, OutBuffer};
 
-use super::{Fault, Finished, Passed, Transform};
+use super::transform::{Fault, Finished, Passed, Transform};
 use crate::errno::Errno;
 
 /// To one frame, with the checksum of its contents that `zstd(1)` adds too.

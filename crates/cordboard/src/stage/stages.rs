@@ -1,39 +1,10 @@
 //! The stages of one transfer, and those among them that see what the sink
 //! accepts.
 
-use super::{Chain, Inspect, Nature, Stage, StageReport};
-
-/// One that looks, and how much it has seen.
-pub(crate) struct Seen {
-    stage: Box<dyn Inspect>,
-    bytes: u64,
-}
-
-impl Seen {
-    pub(super) fn by(stage: Box<dyn Inspect>) -> Seen {
-        Seen { stage, bytes: 0 }
-    }
-
-    pub(super) fn inspect(&mut self, bytes: &[u8]) {
-        self.bytes += bytes.len() as u64;
-        self.stage.inspect(bytes);
-    }
-
-    fn inspect_zeros(&mut self, count: u64) {
-        self.bytes += count;
-        self.stage.inspect_zeros(count);
-    }
-
-    pub(super) fn report(&self) -> StageReport {
-        StageReport {
-            stage: self.stage.name(),
-            bytes_in: self.bytes,
-            bytes_out: self.bytes,
-            digest: self.stage.digest(),
-            fault: None,
-        }
-    }
-}
+use super::boxed::{Nature, Stage};
+use super::chain::Chain;
+use super::inspector::Inspector;
+use super::report::StageReport;
 
 /// All stages of one transfer: up to the last that changes the bytes, a chain
 /// that the path at work borrows; behind it, what looks at what the sink
@@ -41,14 +12,14 @@ impl Seen {
 #[derive(Default)]
 pub(crate) struct Stages {
     chain: Option<Chain>,
-    tail: Vec<Seen>,
+    tail: Vec<Inspector>,
     transforms: bool,
 }
 
 impl Stages {
     pub(crate) fn push(&mut self, stage: Stage) {
         match stage.0 {
-            Nature::Inspect(stage) => self.tail.push(Seen::by(stage)),
+            Nature::Inspect(stage) => self.tail.push(Inspector::by(stage)),
             Nature::Transform(stage) => {
                 self.transforms = true;
                 let before = std::mem::take(&mut self.tail);
@@ -90,23 +61,7 @@ impl Stages {
 
     pub(crate) fn report(&self) -> Vec<StageReport> {
         let mut all = self.chain.as_ref().map_or_else(Vec::new, Chain::report);
-        all.extend(self.tail.iter().map(Seen::report));
+        all.extend(self.tail.iter().map(Inspector::report));
         all
     }
-}
-
-/// A hash of known bytes, however they come in; and of zeros that are a hole.
-#[cfg(test)]
-#[allow(dead_code, reason = "for the hashes, each behind a feature")]
-pub(super) fn known<S: Inspect>(new: fn() -> S, bytes: &[u8], digest: &str) {
-    for split in 0..=bytes.len() {
-        let mut stage = new();
-        stage.inspect(&bytes[..split]);
-        stage.inspect(&bytes[split..]);
-        assert_eq!(stage.digest().as_deref(), Some(digest), "split at {split}");
-    }
-    let (mut hole, mut zeros) = (new(), new());
-    hole.inspect_zeros(100_001);
-    zeros.inspect(&vec![0; 100_001]);
-    assert_eq!(hole.digest(), zeros.digest());
 }
