@@ -2,13 +2,13 @@
 
 use super::Flow;
 use crate::endpoint::{Endpoint, Side};
-use crate::pipe::{self, Lent};
+use crate::pipe::{self, CallerPipe};
 use crate::sys::{page_size, unsent};
 
 /// Of the source and of the sink, if it is a pipe. An idle transfer has none.
 #[derive(Default)]
 pub(crate) struct LentPipes {
-    ends: [Option<Box<Lent>>; 2],
+    ends: [Option<Box<CallerPipe>>; 2],
     /// Much may go through them.
     worth_it: bool,
 }
@@ -23,13 +23,13 @@ impl LentPipes {
 
     /// The sink's capacity, where it is known without a call.
     pub(super) fn sink_capacity(&self) -> Option<usize> {
-        self.ends[1].as_deref().map(Lent::capacity)
+        self.ends[1].as_deref().map(CallerPipe::capacity)
     }
 
-    fn of(&mut self, side: Side, endpoint: &Endpoint<'_>) -> Option<&mut Lent> {
+    fn of(&mut self, side: Side, endpoint: &Endpoint<'_>) -> Option<&mut CallerPipe> {
         let lent = &mut self.ends[usize::from(side == Side::Sink)];
         if lent.is_none() && endpoint.kind().is_pipe() {
-            *lent = Lent::new(side, endpoint).map(Box::new);
+            *lent = CallerPipe::new(side, endpoint).map(Box::new);
         }
         lent.as_deref_mut()
     }

@@ -30,7 +30,7 @@ use super::spill::Spill;
 use super::{COULD_WAIT, Flow, Step, Verdict, needs_room};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::pipe::{self, Kept, OwnedPipe};
+use crate::pipe::{self, Channel, OwnedPipe};
 use crate::report::Stranded;
 use crate::request::Why;
 use crate::sys::page_size;
@@ -416,7 +416,7 @@ impl Step for Splice {
     }
 
     fn held(&self) -> u64 {
-        let private = self.private.as_ref().map_or(0, Kept::held);
+        let private = self.private.as_ref().map_or(0, Channel::held);
         private + self.between.held() + self.spill.rest().len() as u64
     }
 

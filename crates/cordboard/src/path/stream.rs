@@ -7,7 +7,7 @@ use rustix::net::RecvFlags;
 use super::{Flow, socket};
 use crate::endpoint::{Kind, has_hung_up, is_pty_master};
 use crate::errno::Errno;
-use crate::pipe::{Aside, Kept, Way};
+use crate::pipe::{Channel, PacketReader, ReadMode};
 use crate::sys::{self, poll_now};
 
 /// Bytes of a made-up file that go on in one write …
@@ -54,7 +54,7 @@ pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usiz
 pub(super) fn read(
     flow: &mut Flow<'_>,
     into: &mut [u8],
-    aside: &mut Aside,
+    aside: &mut PacketReader,
 ) -> Result<usize, Errno> {
     let fd = flow.source_fd();
     if flow.source.kind().is_socket() {
@@ -62,7 +62,7 @@ pub(super) fn read(
     }
     if flow.source.kind().is_pipe() {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
-        let way = Way {
+        let way = ReadMode {
             may_wait: flow.may_sleep || source.nonblocking,
             is_whole: sink.kind.is_datagram() || sink.is_packet_pipe(),
             is_unasked: flow.source_ready.is_unasked(),

@@ -25,7 +25,11 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::{SpliceFlags, tee};
 
-use super::{Kept, OwnedPipe, acquire, default_capacity, has_ended};
+use super::capacity::default_capacity;
+use super::channel::Channel;
+use super::owned::OwnedPipe;
+use super::pool::acquire;
+use super::state::has_ended;
 use crate::errno::Errno;
 use crate::sys::{self, Identity, again, discard, page_size};
 

@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::{Kept, LARGEST};
+use super::capacity::LARGEST;
+use super::channel::Channel;
 use crate::errno::Errno;
 use crate::sys::{Identity, beyond, identity};
 
@@ -78,7 +79,7 @@ impl SocketPair {
     }
 }
 
-impl Kept for SocketPair {
+impl Channel for SocketPair {
     fn ends(&self) -> [(BorrowedFd<'_>, Option<Identity>); 2] {
         [
             (self.reader.as_fd(), self.ids[0]),

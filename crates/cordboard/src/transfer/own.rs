@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use super::{Transfer, holes, lend_own};
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
-use crate::pipe::Kept;
+use crate::pipe::Channel;
 use crate::sys::{Identity, identity};
 
 /// A terminal that was opened again, and which file that was.

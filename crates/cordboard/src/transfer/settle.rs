@@ -10,7 +10,7 @@ use super::{Control, Transfer};
 use crate::endpoint::{Side, resets};
 use crate::errno::Errno;
 use crate::path::{self, Cursor};
-use crate::pipe::Kept;
+use crate::pipe::Channel;
 use crate::report::{Ended, Outcome, Report, Stranded};
 use crate::request::{DataPath, Declined, Why};
 

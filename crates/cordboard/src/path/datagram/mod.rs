@@ -25,7 +25,7 @@ use super::{Flow, Step, Takes, Verdict};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pair::Pair;
-use crate::pipe::{Aside, NoWait};
+use crate::pipe::{NoWait, PacketReader};
 use crate::report::Stranded;
 use crate::request::Why;
 use crate::sys::{Batch, Buffer, Received};
@@ -84,7 +84,7 @@ pub(crate) struct Datagram {
     /// datagram: where they start, and how many they are.
     tail: (usize, usize),
     /// For reading from a pipe …
-    aside: Aside,
+    aside: PacketReader,
     /// … and for writing to one.
     nowait: NoWait,
     /// For a blocking terminal.
@@ -115,7 +115,7 @@ impl Datagram {
             let size = size_for(flow);
             // No more than a local socket takes at once: what waits in a batch
             // for its reader could have been read meanwhile. For a network as
-            // much as a pipe holds, so that a read needs no inspection (`Aside`).
+            // much as a pipe holds, so that a read needs no inspection (`PacketReader`).
             (size, (LOCAL / size).clamp(1, 2 * SLOTS))
         } else if source == Kind::Udp {
             (largest(source), SLOTS)
@@ -141,7 +141,7 @@ impl Datagram {
             next: 0,
             sent: 0,
             tail: (0, 0),
-            aside: Aside::default(),
+            aside: PacketReader::default(),
             nowait: NoWait::default(),
             terminal: Terminal::default(),
             ended: false,

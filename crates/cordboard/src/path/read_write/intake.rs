@@ -7,7 +7,7 @@ use super::numbers::More;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::{Flow, Verdict, stream};
-use crate::pipe::Aside;
+use crate::pipe::PacketReader;
 
 /// What a read gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(in crate::path) struct Intake {
     /// What else an event counter has.
     more: More,
     /// For reading from a pipe.
-    aside: Aside,
+    aside: PacketReader,
     twin: Option<OwnedFd>,
 }
 
@@ -74,7 +74,7 @@ impl Intake {
                 Err(Verdict::Moved(0))
             }
             // So does a packet of a pipe, where it cannot be taken in part
-            // (`Aside`).
+            // (`PacketReader`).
             Err(Errno::EMSGSIZE) if length as u64 == flow.left && flow.read > 0 => {
                 flow.left = 0;
                 Err(Verdict::Moved(0))

@@ -7,7 +7,7 @@ use super::super::{Flow, Verdict, stream};
 use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::pipe::{self, Kept, OwnedPipe};
+use crate::pipe::{self, Channel, OwnedPipe};
 use crate::request::Why;
 use crate::sys;
 

@@ -14,7 +14,7 @@ use super::{DOUBTS, Splice};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::packets::{self, Front};
-use crate::pipe::{self, Kept, SocketPair};
+use crate::pipe::{self, Channel, SocketPair};
 use crate::sys;
 
 /// What is between two pipes.
@@ -29,7 +29,7 @@ pub(super) struct Between {
 
 impl Between {
     pub(super) fn held(&self) -> u64 {
-        self.pair.as_ref().map_or(0, Kept::held)
+        self.pair.as_ref().map_or(0, Channel::held)
     }
 
     /// So many bytes went from pipe to pipe by one call.

@@ -2,41 +2,16 @@
 
 use std::os::fd::{BorrowedFd, RawFd};
 
-use super::left::Large;
-use super::pool::{self, Share};
-use super::{LARGEST, capacity};
+use super::budget::{Share, User, fair};
+use super::capacity::{LARGEST, capacity};
+use super::enlarged::{Enlarged, shrink};
+use super::resize::resize;
 use crate::endpoint::{Endpoint, Side};
 use crate::sys::identity;
 
-/// Gives a pipe another capacity, if the budget and the kernel let us. `EPERM`:
-/// above `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
-/// holds.
-pub(super) fn resize(fd: BorrowedFd<'_>, now: &mut usize, capacity: usize, share: &mut Share) {
-    // Memory that is not released yet must not be granted to others.
-    if *now == capacity || *now < capacity && !share.set(capacity) {
-        return;
-    }
-    if let Ok(made) = rustix::pipe::fcntl_setpipe_size(fd, capacity) {
-        *now = made;
-    }
-    share.set(*now);
-}
-
-/// Makes a pipe as small as its contents allow, and no smaller than `least`.
-pub(super) fn shrink(fd: BorrowedFd<'_>, now: &mut usize, least: usize, share: &mut Share) {
-    let mut capacity = least;
-    while capacity < *now {
-        match rustix::pipe::fcntl_setpipe_size(fd, capacity) {
-            Ok(made) => *now = made,
-            Err(_) => capacity *= 2,
-        }
-    }
-    share.set(*now);
-}
-
 /// The caller's pipe, which may be larger for the length of a transfer; only
 /// its capacity changes.
-pub(crate) struct Lent {
+pub(crate) struct CallerPipe {
     side: Side,
     /// The owner's descriptor number.
     number: RawFd,
@@ -44,20 +19,20 @@ pub(crate) struct Lent {
     now: usize,
     share: Share,
     /// `None` while little goes through it.
-    user: Option<pool::User>,
+    user: Option<User>,
 }
 
-impl Lent {
+impl CallerPipe {
     /// `None` for one that is large already, unless an earlier transfer has
     /// made it so.
-    pub(crate) fn new(side: Side, endpoint: &Endpoint<'_>) -> Option<Lent> {
+    pub(crate) fn new(side: Side, endpoint: &Endpoint<'_>) -> Option<CallerPipe> {
         let (fd, number) = (endpoint.fd(), endpoint.number());
         let now = capacity(fd);
-        let (before, share) = match Large::take(fd) {
+        let (before, share) = match Enlarged::take(fd) {
             Some(large) if large.now == now => (large.before, large.share),
             _ => (now, Share::none()),
         };
-        (1..LARGEST).contains(&before).then_some(Lent {
+        (1..LARGEST).contains(&before).then_some(CallerPipe {
             side,
             number,
             before,
@@ -79,15 +54,15 @@ impl Lent {
     /// It shrinks if more pipes share the budget by now; a full pipe does not
     /// (`EBUSY`), so that is tried again.
     pub(crate) fn moved(&mut self, bytes: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
-        if bytes >= self.now / 2 || self.now > pool::fair() {
+        if bytes >= self.now / 2 || self.now > fair() {
             self.fit(2 * self.now, source, sink);
         }
     }
 
     fn fit(&mut self, most: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
-        self.user.get_or_insert_with(pool::User::new);
+        self.user.get_or_insert_with(User::new);
         let fd = self.of(source, sink);
-        let due = pool::fair().min(most).max(self.before);
+        let due = fair().min(most).max(self.before);
         // Unless its owner has changed it since.
         if due != self.now && capacity(fd) == self.now {
             resize(fd, &mut self.now, due, &mut self.share);
@@ -129,7 +104,7 @@ impl Lent {
         }
         shrink(fd, &mut self.now, self.before, &mut self.share);
         if let Some(id) = identity(fd) {
-            let large = Large {
+            let large = Enlarged {
                 id,
                 number: self.number,
                 before: self.before,

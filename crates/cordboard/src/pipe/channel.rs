@@ -8,7 +8,7 @@ use crate::sys::{Identity, identity};
 /// It is kept by its numbers. They may be something else's to a thread with a
 /// descriptor table of its own (`unshare(2)`), in a child of `fork(2)`, and where
 /// the host closes what it has not opened.
-pub(crate) trait Kept: Sized {
+pub(crate) trait Channel: Sized {
     /// The end that is read from, and the end that is written to, each with what
     /// it was when it was made; `None`: not known.
     fn ends(&self) -> [(BorrowedFd<'_>, Option<Identity>); 2];

@@ -12,14 +12,14 @@
 //! * a while after the owner's descriptor number refers to something else:
 //!   other descriptors of the pipe cannot be found.
 
+use std::convert::Infallible;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::lent::shrink;
-use super::pool::{Share, pool};
-use super::{capacity, default_capacity};
-use crate::sys::{Identity, Lock, Thread, at, identity};
+use super::budget::Share;
+use super::capacity::{capacity, default_capacity};
+use crate::sys::{Identity, Lock, PerProcess, Thread, at, identity};
 use crate::threads;
 
 /// How long a pipe counts that is no longer reachable.
@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_millis(10);
 
 /// A pipe that is larger than it was.
-pub(super) struct Large {
+pub(super) struct Enlarged {
     pub(super) id: Identity,
     /// The owner's descriptor number.
     pub(super) number: RawFd,
@@ -37,9 +37,9 @@ pub(super) struct Large {
     pub(super) share: Share,
 }
 
-/// Those of one process.
+/// Those of one process. A child of `fork(2)` starts with none.
 #[derive(Default)]
-pub(super) struct Left {
+struct Table {
     all: Lock<All>,
     /// How many there are.
     count: AtomicUsize,
@@ -47,29 +47,41 @@ pub(super) struct Left {
     trying: AtomicBool,
 }
 
+fn table() -> &'static Table {
+    static TABLE: PerProcess<Table> = PerProcess::new();
+    let Ok(table) = TABLE.get(|_| Ok::<_, Infallible>(Table::default()));
+    table
+}
+
+/// Makes room in the budget: stops counting pipes that their owners have closed,
+/// and has a thread try to shrink the others.
+pub(super) fn make_room(now: Instant) {
+    table().make_room(now);
+}
+
 #[derive(Default)]
 struct All {
     /// Each with the moment at which it was found unreachable.
-    pipes: Vec<(Large, Option<Instant>)>,
+    pipes: Vec<(Enlarged, Option<Instant>)>,
     looked: Option<Instant>,
 }
 
-impl Large {
+impl Enlarged {
     /// Remembers it, if it counts against the budget.
     pub(super) fn leave(self) {
         if self.now > self.before.max(default_capacity()) {
-            pool().left.insert(self);
+            table().insert(self);
         }
     }
 
     /// Takes the record of this pipe; the caller is responsible for it then.
-    pub(super) fn take(fd: BorrowedFd<'_>) -> Option<Large> {
-        let left = &pool().left;
-        if left.count.load(Ordering::Relaxed) == 0 {
+    pub(super) fn take(fd: BorrowedFd<'_>) -> Option<Enlarged> {
+        let table = table();
+        if table.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let id = identity(fd)?;
-        left.remove(|large| large.id == id)
+        table.remove(|large| large.id == id)
     }
 
     /// The pipe, by the owner's number.
@@ -78,7 +90,7 @@ impl Large {
     }
 
     /// Tries to make it small again. `None`: nothing of it counts any more.
-    fn again(mut self) -> Option<Large> {
+    fn again(mut self) -> Option<Enlarged> {
         if let Some(fd) = self.fd() {
             if capacity(fd) != self.now {
                 return None;
@@ -89,8 +101,20 @@ impl Large {
     }
 }
 
-impl Left {
-    fn insert(&self, large: Large) {
+/// Makes a pipe as small as its contents allow, and no smaller than `least`.
+pub(super) fn shrink(fd: BorrowedFd<'_>, now: &mut usize, least: usize, share: &mut Share) {
+    let mut capacity = least;
+    while capacity < *now {
+        match rustix::pipe::fcntl_setpipe_size(fd, capacity) {
+            Ok(made) => *now = made,
+            Err(_) => capacity *= 2,
+        }
+    }
+    share.set(*now);
+}
+
+impl Table {
+    fn insert(&self, large: Enlarged) {
         // In a child these are the parent's, which it does not count.
         let Some(mut all) = self.all.lock() else {
             return;
@@ -104,7 +128,7 @@ impl Left {
         self.count.store(pipes.len(), Ordering::Relaxed);
     }
 
-    fn remove(&self, which: impl Fn(&Large) -> bool) -> Option<Large> {
+    fn remove(&self, which: impl Fn(&Enlarged) -> bool) -> Option<Enlarged> {
         let pipes = &mut self.all.lock()?.pipes;
         let at = pipes.iter().position(|(large, _)| which(large))?;
         let (large, _) = pipes.swap_remove(at);
@@ -114,7 +138,7 @@ impl Left {
 
     /// A transfer needs more than is left: closed pipes stop counting, and a
     /// thread tries to shrink the others.
-    pub(super) fn make_room(&'static self, now: Instant) {
+    fn make_room(&'static self, now: Instant) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -145,7 +169,7 @@ impl Left {
             for id in ids {
                 // Without the lock, since the call may block.
                 let large = self.remove(|large| large.id == id);
-                if let Some(large) = large.and_then(Large::again) {
+                if let Some(large) = large.and_then(Enlarged::again) {
                     self.insert(large);
                 }
             }
@@ -167,9 +191,9 @@ mod tests {
     /// Closed by its owner, it counts for a while and no longer.
     #[test]
     fn what_is_out_of_reach_is_let_go_of() {
-        let left: &'static Left = Box::leak(Box::default());
+        let table: &'static Table = Box::leak(Box::default());
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        left.insert(Large {
+        table.insert(Enlarged {
             id: identity(writer.as_fd()).unwrap(),
             number: writer.as_raw_fd(),
             before: default_capacity(),
@@ -177,17 +201,17 @@ mod tests {
             share: Share::none(),
         });
         // Nobody is to try: it is large in this list alone.
-        left.trying.store(true, Ordering::Relaxed);
-        let count = || left.count.load(Ordering::Relaxed);
+        table.trying.store(true, Ordering::Relaxed);
+        let count = || table.count.load(Ordering::Relaxed);
         let start = Instant::now();
-        left.make_room(start);
-        left.make_room(start + 2 * GRACE);
+        table.make_room(start);
+        table.make_room(start + 2 * GRACE);
         assert_eq!(count(), 1, "it is there");
         drop((reader, writer));
-        left.make_room(start + 4 * GRACE);
-        left.make_room(start + 4 * GRACE + EVERY);
+        table.make_room(start + 4 * GRACE);
+        table.make_room(start + 4 * GRACE + EVERY);
         assert_eq!(count(), 1, "somebody else may have it yet");
-        left.make_room(start + 5 * GRACE);
+        table.make_room(start + 5 * GRACE);
         assert_eq!(count(), 0);
     }
 }

@@ -3,8 +3,10 @@
 
 use std::os::fd::BorrowedFd;
 
+use super::channel::Channel;
+use super::owned::OwnedPipe;
 use super::packets::{Front, duplicate, largest};
-use super::{Kept, OwnedPipe, acquire};
+use super::pool::acquire;
 use crate::errno::Errno;
 use crate::sys::{discard, unsent};
 
@@ -17,7 +19,7 @@ const MOST: usize = 1 << 20;
 /// # Errors
 ///
 /// As [`duplicate`]: there are none, or a filter refuses to tell.
-pub(super) fn one_read(
+pub(super) fn length_to_packet_end(
     own: OwnedPipe,
     source: BorrowedFd<'_>,
     at_most: usize,
@@ -35,7 +37,10 @@ pub(super) fn one_read(
 ///
 /// `EAGAIN`: the pipe is empty. Whatever comes next, a read that waits for it
 /// may be too short. `EMSGSIZE`: the first packet is longer.
-pub(super) fn uncut(source: BorrowedFd<'_>, at_most: usize) -> Result<Option<usize>, Errno> {
+pub(super) fn lossless_length(
+    source: BorrowedFd<'_>,
+    at_most: usize,
+) -> Result<Option<usize>, Errno> {
     let mut length = at_most.min(MOST);
     loop {
         match drops_nothing(source, length)? {
@@ -148,17 +153,21 @@ mod tests {
                     true => Err(Errno::EMSGSIZE),
                     false => Ok(Some(length)),
                 };
-                assert_eq!(uncut(source.as_fd(), room), expected, "{length} {room}");
+                assert_eq!(
+                    lossless_length(source.as_fd(), room),
+                    expected,
+                    "{length} {room}"
+                );
             }
             for length in [length, 4096] {
                 assert_eq!(rustix::io::read(&source, &mut [0; 4096]), Ok(length));
             }
         }
-        assert_eq!(uncut(source.as_fd(), 1), Err(Errno::EAGAIN));
+        assert_eq!(lossless_length(source.as_fd(), 1), Err(Errno::EAGAIN));
         drop(feed);
-        assert_eq!(uncut(source.as_fd(), 1), Ok(Some(0)));
+        assert_eq!(lossless_length(source.as_fd(), 1), Ok(Some(0)));
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(uncut(file.as_fd(), 1), Ok(None));
+        assert_eq!(lossless_length(file.as_fd(), 1), Ok(None));
     }
 
     /// A stream, and a packet behind it that does not fit into its last page: what
@@ -170,15 +179,19 @@ mod tests {
         for stream in [100, 500, page, 2 * page + 808] {
             let (source, feed) = pipe().unwrap();
             rustix::io::write(&feed, &vec![7; stream]).unwrap();
-            assert_eq!(uncut(source.as_fd(), 1 << 16), Ok(Some(stream)));
+            assert_eq!(lossless_length(source.as_fd(), 1 << 16), Ok(Some(stream)));
             fcntl_setfl(&feed, OFlags::DIRECT).unwrap();
             rustix::io::write(&feed, &vec![8; packet]).unwrap();
             for length in [1, stream.div_ceil(2), stream, stream + packet, 1 << 16] {
                 let all = length.min(stream + packet);
-                assert_eq!(uncut(source.as_fd(), length), Ok(Some(all)), "{stream}");
+                assert_eq!(
+                    lossless_length(source.as_fd(), length),
+                    Ok(Some(all)),
+                    "{stream}"
+                );
             }
             for length in [stream + 1, stream + packet - 1] {
-                let found = uncut(source.as_fd(), length).unwrap().unwrap();
+                let found = lossless_length(source.as_fd(), length).unwrap().unwrap();
                 assert!((1..=stream).contains(&found), "{stream} {length}: {found}");
             }
             let there = rustix::io::ioctl_fionread(&source);
@@ -188,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_read_ends_with_a_packet() {
-        let one = |source, at_most| one_read(acquire(1 << 16).unwrap(), source, at_most);
+        let one =
+            |source, at_most| length_to_packet_end(acquire(1 << 16).unwrap(), source, at_most);
         let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
         rustix::io::write(&feed, &[7; 500]).unwrap();
         rustix::io::write(&feed, &[8; 10]).unwrap();

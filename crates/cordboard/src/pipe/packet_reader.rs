@@ -5,10 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno as Refused;
 
-use super::packets::Front;
-use super::{
-    Kept, NoWait, OwnedPipe, acquire, capacity, default_capacity, has_ended, packets, shows, uncut,
-};
+use super::capacity::{capacity, default_capacity};
+use super::channel::Channel;
+use super::nonblocking::NoWait;
+use super::owned::OwnedPipe;
+use super::packets::{self, Front};
+use super::pool::acquire;
+use super::state::{has_ended, shows};
+use super::trial_read::{length_to_packet_end, lossless_length};
 use crate::endpoint::reopen;
 use crate::errno::Errno;
 use crate::sys::{Shown, again, is_over, read_across, unsent};
@@ -33,7 +37,7 @@ use crate::sys::{Shown, again, is_over, read_across, unsent};
 /// that is longer stays in the pipe as a whole. Without an inspection either,
 /// packets are known by reads that have ended with them.
 #[derive(Default)]
-pub(crate) struct Aside {
+pub(crate) struct PacketReader {
     /// The pipe that it is spliced into, kept for the next time.
     pipe: Option<OwnedPipe>,
     nowait: NoWait,
@@ -51,7 +55,7 @@ pub(crate) struct Unreadable {
 
 /// How the caller's pipe is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct ReadMode {
     /// The call may wait, or the descriptor does not: otherwise a pipe whose bytes
     /// another reader has taken since is `EAGAIN` even if it is blocking.
     pub(crate) may_wait: bool,
@@ -65,12 +69,12 @@ pub(crate) struct Way {
     pub(crate) is_named: bool,
 }
 
-impl Aside {
+impl PacketReader {
     #[cfg(test)]
-    pub(super) fn by(nowait: NoWait) -> Aside {
-        Aside {
+    pub(super) fn by(nowait: NoWait) -> PacketReader {
+        PacketReader {
             nowait,
-            ..Aside::default()
+            ..PacketReader::default()
         }
     }
 
@@ -85,33 +89,33 @@ impl Aside {
     /// # Errors
     ///
     /// `EMSGSIZE`: the next packet is longer, and cannot be taken in part.
-    /// Of `read(2)`, also with bytes that are [unreadable](Aside::unreadable).
+    /// Of `read(2)`, also with bytes that are [unreadable](PacketReader::unreadable).
     pub(crate) fn read(
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
-        way: Way,
+        mode: ReadMode,
     ) -> Result<usize, Errno> {
         let length = into.len();
         let there = unsent(fd).ok();
-        let is_empty = way.is_unasked && there.unwrap_or(0) == 0;
-        if is_empty && !way.is_named {
+        let is_empty = mode.is_unasked && there.unwrap_or(0) == 0;
+        if is_empty && !mode.is_named {
             return Err(Errno::EAGAIN);
         }
         let fits = there.is_some_and(|there| there <= length as u64);
         if !is_empty
             && fits
-            && let Some(done) = self.whole(fd, into, way)
+            && let Some(done) = self.whole(fd, into, mode)
         {
             return done;
         }
-        let most = match way.is_whole {
+        let most = match mode.is_whole {
             true => {
                 // The inspection takes it, where there is no other.
                 self.give_back();
                 let inspected = acquire(default_capacity())
                     .ok()
-                    .map(|own| uncut::one_read(own, fd, length));
+                    .map(|own| length_to_packet_end(own, fd, length));
                 match inspected {
                     None => None,
                     Some(Ok(most)) => Some(most),
@@ -123,7 +127,7 @@ impl Aside {
                         // Nothing tells where a packet ends, but a read of all there is.
                         if there.is_none()
                             && told.is_err()
-                            && let Some(done) = self.whole(fd, into, way)
+                            && let Some(done) = self.whole(fd, into, mode)
                         {
                             return done;
                         }
@@ -134,7 +138,7 @@ impl Aside {
             false => Some(length),
         };
         let spliced = most.and_then(|most| self.splice(fd, &mut into[..most]));
-        spliced.unwrap_or_else(|| self.without_splice(fd, into, way))
+        spliced.unwrap_or_else(|| self.without_splice(fd, into, mode))
     }
 
     /// With as much room as the pipe has. `None`: there is less, or the read might wait.
@@ -142,12 +146,12 @@ impl Aside {
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
-        way: Way,
+        mode: ReadMode,
     ) -> Option<Result<usize, Errno>> {
         if !(1..=into.len()).contains(&capacity(fd)) {
             return None;
         }
-        match way.may_wait {
+        match mode.may_wait {
             true => Some(read_what_is_there(fd, into)),
             false => self.nowait.unless_it_waits(fd, into),
         }
@@ -158,38 +162,38 @@ impl Aside {
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
-        way: Way,
+        mode: ReadMode,
     ) -> Result<usize, Errno> {
         if has_ended(fd) == Some(true) {
             return Ok(0);
         }
-        if !way.is_named && shows(fd).is_ok_and(Shown::is_empty) {
+        if !mode.is_named && shows(fd).is_ok_and(Shown::is_empty) {
             return Err(Errno::EAGAIN);
         }
-        if !way.is_whole
+        if !mode.is_whole
             && let Some(done) = across(fd, into)
         {
             return done;
         }
-        let most = match uncut::uncut(fd, into.len()) {
+        let most = match lossless_length(fd, into.len()) {
             // It has ended, for all that is known.
             Ok(Some(0)) => return self.nowait.read(fd, into),
             Ok(Some(bytes)) => bytes,
             // Without a writer a FIFO need not show its end.
-            Err(Errno::EAGAIN) if way.is_named && into.len() >= packets::largest() => {
+            Err(Errno::EAGAIN) if mode.is_named && into.len() >= packets::largest() => {
                 return self.nowait.read(fd, into);
             }
             // All of this is of the first packet.
-            Err(Errno::EMSGSIZE) if way.is_whole => {
+            Err(Errno::EMSGSIZE) if mode.is_whole => {
                 return across(fd, into).unwrap_or(Err(Errno::EMSGSIZE));
             }
             Err(errno) => return Err(errno),
             Ok(None) => match unsent(fd) {
                 Ok(0) => return self.nowait.read(fd, into),
-                there => return self.unseen(fd, into, there.ok(), way),
+                there => return self.unseen(fd, into, there.ok(), mode),
             },
         };
-        self.plain(fd, &mut into[..most], way)
+        self.plain(fd, &mut into[..most], mode)
     }
 
     /// Reads a pipe that holds so many bytes, if that is known, and cannot be
@@ -200,7 +204,7 @@ impl Aside {
         fd: BorrowedFd<'_>,
         into: &mut [u8],
         there: Option<u64>,
-        way: Way,
+        mode: ReadMode,
     ) -> Result<usize, Errno> {
         let fits = there.is_some_and(|there| there <= into.len() as u64);
         if !fits && into.len() < packets::largest() {
@@ -213,13 +217,18 @@ impl Aside {
             }
         }
         let most = there.map_or(into.len(), |there| into.len().min(there as usize));
-        let got = self.plain(fd, &mut into[..most], way)?;
+        let got = self.plain(fd, &mut into[..most], mode)?;
         self.has_packets |= there.is_some() && got < most;
         Ok(got)
     }
 
-    fn plain(&mut self, fd: BorrowedFd<'_>, into: &mut [u8], way: Way) -> Result<usize, Errno> {
-        match way.may_wait {
+    fn plain(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        into: &mut [u8],
+        mode: ReadMode,
+    ) -> Result<usize, Errno> {
+        match mode.may_wait {
             true => read_what_is_there(fd, into),
             false => self.nowait.read(fd, into),
         }

@@ -38,7 +38,7 @@ enum Means {
     Look,
 }
 
-/// One side's way to use a pipe without blocking on it.
+/// One side's mode to use a pipe without blocking on it.
 #[derive(Debug, Default)]
 pub(crate) struct NoWait {
     means: Means,
@@ -168,7 +168,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::pipe::{Aside, Way, default_capacity};
+    use crate::pipe::{PacketReader, ReadMode, default_capacity};
 
     /// Filled, emptied by somebody else, filled up; with each means.
     #[test]
@@ -197,15 +197,15 @@ mod tests {
             for means in [Means::Flag, Means::Twin, Means::Look] {
                 let nowait = || NoWait { means, twin: None };
                 for length in [1, 4095, 4096, 65536] {
-                    let mut aside = Aside::by(nowait());
+                    let mut packets = PacketReader::by(nowait());
                     let into = &mut vec![0; length];
-                    let way = Way {
+                    let mode = ReadMode {
                         may_wait: false,
                         is_whole: false,
                         is_unasked: false,
                         is_named: true,
                     };
-                    let got = aside.read(reader.as_fd(), into, way);
+                    let got = packets.read(reader.as_fd(), into, mode);
                     assert_eq!(got, Err(Errno::EAGAIN), "{means:?} {length}");
                     let got = nowait().read(reader.as_fd(), into);
                     assert_eq!(got, Err(Errno::EAGAIN), "{means:?} {length}");
