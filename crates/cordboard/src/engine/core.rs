@@ -100,7 +100,7 @@ impl Core {
         let core = Arc::clone(self);
         let body = move || {
             let held_up = || core.thread().is_some_and(|thread| thread.waits());
-            let gone = || !core.main.inbox().bell().is_there();
+            let gone = || !core.main.inbox().bell().is_still_open();
             match core.main.seat().watch(HELD_UP, held_up, gone) {
                 Some(Left::HeldUp(reactor)) => {
                     threads::rename(c"cordboard");

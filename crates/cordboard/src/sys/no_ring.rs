@@ -9,7 +9,7 @@ use super::arena::{Arena, Piece};
 use super::blocks::Completion;
 use crate::errno::Errno;
 
-/// There is none.
+/// Never made.
 pub(crate) struct Uring(Infallible);
 
 /// # Errors
