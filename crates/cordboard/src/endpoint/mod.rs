@@ -1,4 +1,4 @@
-//! A descriptor and what is behind it.
+//! Descriptors and what they refer to.
 //!
 //! [`Facts`] is plain data, so that the route can be decided, and tested,
 //! without a descriptor; [`Endpoint`] is the descriptor with its facts.
