@@ -1,4 +1,4 @@
-//! The caller's pipes, which are larger for the length of a transfer.
+//! The caller's pipes, which are enlarged for the length of a transfer.
 
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -9,8 +9,8 @@ use super::resize::resize;
 use crate::endpoint::{Endpoint, Side};
 use crate::sys::identity;
 
-/// The caller's pipe, which may be larger for the length of a transfer; only
-/// its capacity changes.
+/// The caller's pipe, which may be enlarged for the length of a transfer; only its
+/// capacity changes.
 pub(crate) struct CallerPipe {
     side: Side,
     /// The owner's descriptor number.
@@ -18,13 +18,12 @@ pub(crate) struct CallerPipe {
     before: usize,
     now: usize,
     share: Share,
-    /// `None` while little goes through it.
+    /// `None` while little is moved through it.
     user: Option<User>,
 }
 
 impl CallerPipe {
-    /// `None` for one that is large already, unless an earlier transfer has
-    /// made it so.
+    /// `None` if it is already large, unless an earlier transfer has enlarged it.
     pub(crate) fn new(side: Side, endpoint: &Endpoint<'_>) -> Option<CallerPipe> {
         let (fd, number) = (endpoint.fd(), endpoint.number());
         let now = capacity(fd);
@@ -42,17 +41,16 @@ impl CallerPipe {
         })
     }
 
-    /// Much is to come: it is made as large as the budget allows.
+    /// Makes it as large as the budget allows, because much is to be moved.
     pub(crate) fn grow(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         self.fit(LARGEST, source, sink);
     }
 
-    /// After a step that has moved so many bytes. The pipe grows if its
-    /// capacity limited the step, so that one for a few bytes now and then
-    /// stays as it is. It at most doubles, so that of many transfers that begin
-    /// together none gets the whole budget before the others have had a turn.
-    /// It shrinks if more pipes share the budget by now; a full pipe does not
-    /// (`EBUSY`), so that is tried again.
+    /// Adapts the capacity after a step that moved `bytes`. The pipe grows if its
+    /// capacity limited the step, so that a pipe for occasional messages stays as it
+    /// is. It at most doubles, so that of many transfers that start together none gets
+    /// the whole budget before the others have had a turn. It shrinks if more pipes
+    /// share the budget by now; a full pipe does not (`EBUSY`), so that is tried again.
     pub(crate) fn moved(&mut self, bytes: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         if bytes >= self.now / 2 || self.now > fair() {
             self.fit(2 * self.now, source, sink);
@@ -69,8 +67,8 @@ impl CallerPipe {
         }
     }
 
-    /// Twice as large, whatever others have: its slots are used up by little. `false`
-    /// if it is no larger then.
+    /// Doubles it, whatever others have: its slots are used up by few bytes. `false` if
+    /// it does not grow.
     pub(crate) fn widen(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> bool {
         let (fd, now) = (self.of(source, sink), self.now);
         if now < LARGEST && capacity(fd) == now {
@@ -79,24 +77,24 @@ impl CallerPipe {
         self.now > now
     }
 
-    /// The capacity that its owner has given it.
+    /// Returns the capacity that its owner has set.
     pub(crate) fn before(&self) -> usize {
         self.before
     }
 
-    /// The capacity, as far as is known without a call.
+    /// Returns its capacity, as far as is known without a call.
     pub(crate) fn capacity(&self) -> usize {
         self.now
     }
 
-    /// It is idle: its share of the budget is released to others.
+    /// Releases its share of the budget while it is idle.
     pub(crate) fn rest(&mut self) {
         self.user = None;
     }
 
-    /// Gives the pipe its old size, unless its owner has changed it meanwhile.
-    /// If it holds more than that (`EBUSY`), it gets as close as it can, and
-    /// counts against the budget while it is too large.
+    /// Restores the pipe's old capacity, unless its owner has changed it meanwhile. If
+    /// it holds more than that (`EBUSY`), it gets as close as possible, and counts
+    /// against the budget while it is too large.
     pub(crate) fn give_back(mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         let fd = self.of(source, sink);
         if self.now == self.before || capacity(fd) != self.now {

@@ -1,15 +1,15 @@
-//! Pipes that could not be made small again.
+//! The caller's pipes that could not be shrunk to their old capacity.
 //!
 //! A pipe that holds more than its old capacity does not shrink (`EBUSY`), and
 //! its reader may be slow. Such a pipe keeps counting against the budget:
-//! otherwise a thousand transfers that each left one behind could use up the
-//! user's whole limit. Its share of the budget is released
+//! otherwise a thousand transfers that each left one could use up the user's
+//! whole limit. Its share of the budget is released
 //!
 //! * when the next transfer of that pipe takes it over;
-//! * when a transfer needs more than is left of the budget, and the pipe's
-//!   contents fit its old capacity, or its owner has given it another. A helper
+//! * when a transfer needs more than the budget has left, and the pipe's
+//!   content fits its old capacity, or its owner has set another. A helper
 //!   thread tries, since the holder of the pipe's lock can block it;
-//! * a while after the owner's descriptor number refers to something else:
+//! * some time after the owner's descriptor number refers to something else:
 //!   other descriptors of the pipe cannot be found.
 
 use std::convert::Infallible;
@@ -22,12 +22,12 @@ use super::capacity::{capacity, default_capacity};
 use crate::sys::{Identity, Lock, PerProcess, Thread, at, identity};
 use crate::threads;
 
-/// How long a pipe counts that is no longer reachable.
+/// How long an unreachable pipe still counts.
 const GRACE: Duration = Duration::from_secs(1);
-/// All are checked no more often than this.
+/// The minimum interval between two checks of all pipes.
 const EVERY: Duration = Duration::from_millis(10);
 
-/// A pipe that is larger than it was.
+/// A pipe that is larger than its owner made it.
 pub(super) struct Enlarged {
     pub(super) id: Identity,
     /// The owner's descriptor number.
@@ -41,9 +41,9 @@ pub(super) struct Enlarged {
 #[derive(Default)]
 struct Table {
     all: Lock<All>,
-    /// How many there are.
+    /// The number of pipes.
     count: AtomicUsize,
-    /// A thread is trying.
+    /// A thread is trying to shrink them.
     trying: AtomicBool,
 }
 
@@ -61,20 +61,20 @@ pub(super) fn make_room(now: Instant) {
 
 #[derive(Default)]
 struct All {
-    /// Each with the moment at which it was found unreachable.
+    /// Each with the time at which it was found unreachable.
     pipes: Vec<(Enlarged, Option<Instant>)>,
-    looked: Option<Instant>,
+    checked: Option<Instant>,
 }
 
 impl Enlarged {
-    /// Remembers it, if it counts against the budget.
+    /// Records it, if it counts against the budget.
     pub(super) fn leave(self) {
         if self.now > self.before.max(default_capacity()) {
             table().insert(self);
         }
     }
 
-    /// Takes the record of this pipe; the caller is responsible for it then.
+    /// Takes the record of this pipe, which the caller is then responsible for.
     pub(super) fn take(fd: BorrowedFd<'_>) -> Option<Enlarged> {
         let table = table();
         if table.count.load(Ordering::Relaxed) == 0 {
@@ -84,12 +84,12 @@ impl Enlarged {
         table.remove(|large| large.id == id)
     }
 
-    /// The pipe, by the owner's number.
+    /// Returns the pipe by the owner's descriptor number.
     fn fd(&self) -> Option<BorrowedFd<'static>> {
         at(self.number).filter(|fd| identity(fd) == Some(self.id))
     }
 
-    /// Tries to make it small again. `None`: nothing of it counts any more.
+    /// Tries to shrink it. `None`: nothing of it counts any more.
     fn again(mut self) -> Option<Enlarged> {
         if let Some(fd) = self.fd() {
             if capacity(fd) != self.now {
@@ -101,7 +101,7 @@ impl Enlarged {
     }
 }
 
-/// Makes a pipe as small as its contents allow, and no smaller than `least`.
+/// Shrinks a pipe as far as its content allows, and no further than to `least`.
 pub(super) fn shrink(fd: BorrowedFd<'_>, now: &mut usize, least: usize, share: &mut Share) {
     let mut capacity = least;
     while capacity < *now {
@@ -115,13 +115,13 @@ pub(super) fn shrink(fd: BorrowedFd<'_>, now: &mut usize, least: usize, share: &
 
 impl Table {
     fn insert(&self, large: Enlarged) {
-        // In a child these are the parent's, which it does not count.
+        // In a child these are the parent's pipes, which it does not count.
         let Some(mut all) = self.all.lock() else {
             return;
         };
         let pipes = &mut all.pipes;
         if pipes.try_reserve(1).is_err() {
-            // Not worth aborting the program for.
+            // Losing the record is better than aborting the process.
             return;
         }
         pipes.push((large, None));
@@ -136,8 +136,8 @@ impl Table {
         Some(large)
     }
 
-    /// A transfer needs more than is left: closed pipes stop counting, and a
-    /// thread tries to shrink the others.
+    /// Stops counting unreachable pipes, and has a thread try to shrink the
+    /// others.
     fn make_room(&'static self, now: Instant) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -146,10 +146,10 @@ impl Table {
             return;
         };
         let since = |at: Instant| now.saturating_duration_since(at);
-        if all.looked.is_some_and(|at| since(at) < EVERY) {
+        if all.checked.is_some_and(|at| since(at) < EVERY) {
             return;
         }
-        all.looked = Some(now);
+        all.checked = Some(now);
         all.pipes.retain_mut(|(large, gone)| {
             *gone = match large.fd() {
                 Some(_) => None,
@@ -160,7 +160,7 @@ impl Table {
         self.count.store(all.pipes.len(), Ordering::Relaxed);
         let ids: Vec<Identity> = all.pipes.iter().map(|(large, _)| large.id).collect();
         drop(all);
-        // Its threads have the first one's descriptors.
+        // The pool's threads have the first thread's descriptor table.
         let others = Thread::first().shares_descriptors() == Some(false);
         if ids.is_empty() || others || self.trying.swap(true, Ordering::AcqRel) {
             return;
@@ -190,7 +190,7 @@ mod tests {
 
     /// Closed by its owner, it counts for a while and no longer.
     #[test]
-    fn what_is_out_of_reach_is_let_go_of() {
+    fn an_unreachable_pipe_stops_counting() {
         let table: &'static Table = Box::leak(Box::default());
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         table.insert(Enlarged {
@@ -200,17 +200,17 @@ mod tests {
             now: 2 * default_capacity(),
             share: Share::none(),
         });
-        // Nobody is to try: it is large in this list alone.
+        // No thread is to try: it is large in this list only.
         table.trying.store(true, Ordering::Relaxed);
         let count = || table.count.load(Ordering::Relaxed);
         let start = Instant::now();
         table.make_room(start);
         table.make_room(start + 2 * GRACE);
-        assert_eq!(count(), 1, "it is there");
+        assert_eq!(count(), 1, "it is open");
         drop((reader, writer));
         table.make_room(start + 4 * GRACE);
         table.make_room(start + 4 * GRACE + EVERY);
-        assert_eq!(count(), 1, "somebody else may have it yet");
+        assert_eq!(count(), 1, "another process may have it yet");
         table.make_room(start + 5 * GRACE);
         assert_eq!(count(), 0);
     }

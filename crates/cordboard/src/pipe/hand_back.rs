@@ -1,5 +1,4 @@
-//! Bytes that were read and not written, in a pipe that is handed to the
-//! caller.
+//! Bytes that were read and not written, returned to the caller in a pipe.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -12,7 +11,7 @@ use super::state::has_no_writer;
 use crate::errno::Errno;
 
 impl OwnedPipe {
-    /// A pipe with all of these bytes in it; `None` where none holds so many.
+    /// Returns a pipe with all of these bytes in it; `None` if no pipe holds so many.
     pub(crate) fn holding(bytes: &[u8]) -> Option<OwnedPipe> {
         let mut pipe = acquire(bytes.len()).ok()?;
         while pipe.held() < bytes.len() as u64 {
@@ -26,8 +25,8 @@ impl OwnedPipe {
         Some(pipe)
     }
 
-    /// Takes over what is in another, as much as there is room for: as a stream,
-    /// without the flags of packets, where a socket pair is available.
+    /// Moves the content of another pipe into this one, as far as there is room: as a
+    /// stream, without the flags of packets, if a socket pair is available.
     pub(crate) fn append(&mut self, mut other: OwnedPipe) {
         self.resize(LARGEST);
         let mut pair = acquire_pair().ok();
@@ -45,8 +44,8 @@ impl OwnedPipe {
             };
             match moved {
                 Ok(1..) | Err(Errno::EINTR) => {}
-                // No memory is available, or the next page cannot be read: from pipe to
-                // pipe it is moved all the same.
+                // No memory is available, or the next page cannot be read: a splice
+                // from pipe to pipe moves it all the same.
                 _ if other.held() > 0 && pair.as_ref().is_some_and(|pair| pair.held() == 0) => {
                     if let Some(refusing) = pair.take() {
                         release_pair(refusing);
@@ -69,9 +68,9 @@ impl OwnedPipe {
         Ok(n)
     }
 
-    /// The read end, for handing back what is in it; its end follows the last
-    /// byte, because the write end is closed. It is as small as it can be, and
-    /// counts for as long as it is larger than others.
+    /// Returns the read end, for the caller. Its end of file follows the last byte,
+    /// because the write end is closed. The pipe is made as small as possible, and
+    /// counts against the budget while it is larger than by default.
     pub(crate) fn into_reader(mut self) -> OwnedFd {
         let fd = self.writer.as_fd();
         shrink(fd, &mut self.capacity, default_capacity(), &mut self.share);
@@ -93,8 +92,8 @@ impl OwnedPipe {
     }
 }
 
-/// A pipe with all of these bytes, that no child has yet. `None`: none that
-/// takes so many is available.
+/// Duplicates all of these bytes into a pipe whose write end no child has. `None`: no
+/// pipe that takes so many is available.
 fn copied(reader: &OwnedFd, bytes: u64, capacity: usize) -> Option<OwnedPipe> {
     use rustix::pipe::{SpliceFlags, tee};
     let bytes = usize::try_from(bytes).ok()?;
@@ -104,7 +103,7 @@ fn copied(reader: &OwnedFd, bytes: u64, capacity: usize) -> Option<OwnedPipe> {
             copy.filled(n);
             Some(copy)
         }
-        // Closed with what has come over.
+        // The copy is closed with its content.
         _ => None,
     }
 }

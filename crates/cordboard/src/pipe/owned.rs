@@ -8,25 +8,25 @@ use super::resize::resize;
 use crate::errno::Errno;
 use crate::sys::{Identity, beyond, identity};
 
-/// A pipe that knows what it holds.
+/// A pipe that counts the bytes in it.
 ///
-/// Capacity is counted in pages and not in bytes: a 64 KiB pipe has been seen
-/// to hold 245,760 bytes of a socket's, and one byte to take a whole page. So
-/// `capacity` is a measure for step sizes and never a bound; only the kernel
+/// The kernel counts capacity in pages and not in bytes: a 64 KiB pipe has been
+/// seen to hold 245,760 bytes of a socket's, and one byte to take a whole page.
+/// So `capacity` is a measure for step sizes and never a bound; only the kernel
 /// knows when a pipe is full.
 pub(crate) struct OwnedPipe {
     pub(super) reader: OwnedFd,
     pub(super) writer: OwnedFd,
-    /// Its device and inode; `None`: not known.
+    /// Its device and inode; `None`: unknown.
     pub(super) id: Option<Identity>,
     pub(super) capacity: usize,
-    /// What was asked for.
+    /// The capacity that was requested.
     pub(super) wanted: usize,
     pub(super) held: u64,
-    /// It could have taken more the last time, as it seems.
+    /// The last step filled at least half of it, so a larger one may be of use.
     pub(super) was_full: bool,
     pub(super) share: Share,
-    /// `None` while nobody has it.
+    /// `None` while it is idle.
     pub(super) user: Option<User>,
 }
 
@@ -49,8 +49,8 @@ impl OwnedPipe {
         })
     }
 
-    /// Asks for this capacity in bytes. A refusal leaves it as it is, which
-    /// works as well, only slower.
+    /// Requests this capacity in bytes. If it is refused, the pipe keeps its
+    /// capacity, which is slower but works.
     pub(super) fn resize(&mut self, capacity: usize) {
         resize(
             self.writer.as_fd(),
@@ -60,8 +60,8 @@ impl OwnedPipe {
         );
     }
 
-    /// While it is empty: gives back what others are to have of it by now, or
-    /// takes what they have given back.
+    /// Shrinks it to its fair share of the budget, or grows it if it was full.
+    /// To be called while it is empty.
     pub(crate) fn fit(&mut self) {
         let fair = self.wanted.min(fair());
         if self.capacity > fair || self.was_full {
@@ -69,12 +69,12 @@ impl OwnedPipe {
         }
     }
 
-    /// Capacity in bytes, if every page of it were full.
+    /// Returns its capacity in bytes, if every page of it were full.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// So many bytes went in.
+    /// Counts bytes that were written.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.held += bytes as u64;
         self.was_full = bytes >= self.capacity / 2;

@@ -6,11 +6,10 @@ use std::time::Instant;
 use super::budget::Share;
 use super::enlarged::make_room;
 
-/// Gives a pipe another capacity, if the budget and the kernel let us. `EPERM`:
-/// above `pipe-max-size` or the user's share; `EBUSY`: smaller than what it
-/// holds.
+/// Sets a pipe's capacity, if the budget and the kernel allow it. `EPERM`: above
+/// `pipe-max-size` or the user's share; `EBUSY`: less than its content.
 pub(super) fn resize(fd: BorrowedFd<'_>, now: &mut usize, capacity: usize, share: &mut Share) {
-    // Memory that is not released yet must not be granted to others.
+    // Memory that is not yet released must not be granted to others.
     if *now == capacity || *now < capacity && !reserve(share, capacity) {
         return;
     }

@@ -8,7 +8,7 @@ use crate::sys::{Lock, Thread};
 /// The most idle pipes that are kept, and the most idle pairs.
 pub(super) const KEPT: usize = 8;
 
-/// Idle ones, each with the thread that gave it back.
+/// Idle channels, each with the thread that returned it.
 pub(super) struct Shelf<T>(Lock<Vec<(T, Thread)>>);
 
 impl<T> Default for Shelf<T> {
@@ -18,13 +18,14 @@ impl<T> Default for Shelf<T> {
 }
 
 impl<T: Channel> Shelf<T> {
-    /// The idle ones, if no other thread holds the lock: a lock inherited by
+    /// Locks the list if no other thread holds the lock: a lock inherited by
     /// fork may never be released, and a new pipe is cheap.
     pub(super) fn lock(&self) -> Option<MutexGuard<'_, Vec<(T, Thread)>>> {
         self.0.try_lock()
     }
 
-    /// One that is kept, best such a one, under the numbers that it had.
+    /// Takes an idle channel, preferably one that satisfies `best`, if its
+    /// numbers still refer to it.
     pub(super) fn take(&self, best: impl Fn(&T) -> bool) -> Option<T> {
         let mut idle = self.lock()?;
         loop {
@@ -35,11 +36,12 @@ impl<T: Channel> Shelf<T> {
                 return Some(one);
             }
             if !had_these_descriptors(thread) {
-                // Another thread's, under numbers that mean something else here.
+                // Another thread's, whose numbers refer to other files here.
                 idle.insert(0, (one, thread));
                 return None;
             }
-            // The host has closed what it did not open (`close_range(2)`).
+            // The host has closed descriptors that it did not open
+            // (`close_range(2)`).
             one.forget();
         }
     }
@@ -51,7 +53,7 @@ impl<T: Channel> Shelf<T> {
         }
     }
 
-    /// Closes all of them.
+    /// Closes all idle channels.
     pub(super) fn clear(&self) {
         let all = self.lock().map(|mut idle| std::mem::take(&mut *idle));
         all.into_iter().flatten().for_each(|(one, _)| one.close());
@@ -59,7 +61,7 @@ impl<T: Channel> Shelf<T> {
 }
 
 /// Whether that thread's descriptor table is, or was, the calling thread's. For
-/// a thread that has ended this holds if the calling thread shares the
+/// a thread that has exited this holds if the calling thread shares the
 /// process's table.
 fn had_these_descriptors(thread: Thread) -> bool {
     let same = thread.shares_descriptors();

@@ -1,5 +1,5 @@
-//! How much of a pipe one read may take without cutting a packet: that is tried
-//! with a duplicate of what the pipe begins with (`packets` has the rules).
+//! How many bytes one read may take without truncating a packet: tried with a duplicate
+//! of the front of the pipe (`packets` has the rules).
 
 use std::os::fd::BorrowedFd;
 
@@ -10,15 +10,15 @@ use super::pool::acquire;
 use crate::errno::Errno;
 use crate::sys::{discard, unsent};
 
-/// What one call of [`discard`] takes at least.
+/// The least that one call of [`discard`] can take.
 const MOST: usize = 1 << 20;
 
-/// How many bytes one read of so many would take: no more than to the end of a
-/// packet. That is tried with this pipe, which is empty.
+/// Returns how many bytes one read of `at_most` would take: no more than to the end of
+/// a packet. Tried with the empty pipe `own`.
 ///
 /// # Errors
 ///
-/// As [`duplicate`]: there are none, or a filter refuses to tell.
+/// As [`duplicate`]: the pipe is empty, or a filter refuses to tell.
 pub(super) fn length_to_packet_end(
     own: OwnedPipe,
     source: BorrowedFd<'_>,
@@ -30,13 +30,13 @@ pub(super) fn length_to_packet_end(
     }
 }
 
-/// How many bytes, up to so many, a read can be made for that drops nothing: 0 at
-/// the end; `None` if that is unknown. Another reader may take them before.
+/// Returns how many bytes, up to `at_most`, a read may take that drops nothing: 0 at
+/// the end; `None` if that is unknown. Another reader may take them first.
 ///
 /// # Errors
 ///
-/// `EAGAIN`: the pipe is empty. Whatever comes next, a read that waits for it
-/// may be too short. `EMSGSIZE`: the first packet is longer.
+/// `EAGAIN`: the pipe is empty. A read that waits for the next bytes may be too short
+/// for them. `EMSGSIZE`: the first packet is longer.
 pub(super) fn lossless_length(
     source: BorrowedFd<'_>,
     at_most: usize,
@@ -48,25 +48,24 @@ pub(super) fn lossless_length(
             Tried::Ended => return Ok(Some(0)),
             Tried::Unknown => return Ok(None),
             Tried::Cuts if length <= 1 => return Err(Errno::EMSGSIZE),
-            // What stands before the packet is a stream, in which a read can end
-            // anywhere.
+            // A stream precedes the packet, in which a read can end anywhere.
             Tried::Cuts => length /= 2,
         }
     }
 }
 
-/// What became of a read of a duplicate.
+/// The result of a read of a duplicate.
 enum Tried {
-    /// It took so many bytes, and nothing was dropped.
+    /// It took this many bytes, and dropped nothing.
     Takes(usize),
     Cuts,
-    /// Nothing is there, nor will be.
+    /// The pipe is empty and has no writer.
     Ended,
     Unknown,
 }
 
 fn drops_nothing(source: BorrowedFd<'_>, length: usize) -> Result<Tried, Errno> {
-    // All of a packet that begins within this length.
+    // Includes all of a packet that begins within this length.
     let all = length + largest();
     let Ok(own) = acquire(all) else {
         return Ok(Tried::Unknown);
@@ -84,8 +83,7 @@ fn drops_nothing(source: BorrowedFd<'_>, length: usize) -> Result<Tried, Errno> 
     })
 }
 
-/// A read of a duplicate. The pipe that it is in is closed with what is left in
-/// it.
+/// A read of a duplicate. Its pipe is closed with the rest of its content.
 struct Trial {
     own: OwnedPipe,
     copied: usize,
@@ -93,8 +91,8 @@ struct Trial {
 }
 
 impl Trial {
-    /// Duplicates up to `at_most` bytes into a pipe that is empty, and reads up to
-    /// `length` of them; otherwise what stands against it.
+    /// Duplicates up to `at_most` bytes into an empty pipe, and reads up to `length` of
+    /// them; otherwise returns why it cannot.
     fn with(
         own: OwnedPipe,
         source: BorrowedFd<'_>,
@@ -106,8 +104,8 @@ impl Trial {
         Ok(Trial { own, copied, taken })
     }
 
-    /// What the read has left. Where a filter refuses to count it (`FIONREAD`), it is
-    /// read.
+    /// Returns the bytes that the read has left. If a filter refuses to count them
+    /// (`FIONREAD`), they are read.
     fn rest(&self) -> Result<usize, Errno> {
         if let Ok(bytes) = unsent(self.own.reader()) {
             return Ok(bytes as usize);
@@ -123,7 +121,7 @@ impl Trial {
         }
     }
 
-    /// How many bytes it took. The pipe is kept if it is empty.
+    /// Returns how many bytes it took. Releases the pipe if it is empty.
     fn end(mut self) -> usize {
         self.own.drained(self.taken);
         if self.taken == self.copied {

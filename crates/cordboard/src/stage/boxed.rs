@@ -16,7 +16,7 @@ use super::zstd;
 #[cfg(feature = "zstd")]
 use crate::errno::Errno;
 
-/// One module in the path of a transfer.
+/// A module between the read and the write of a transfer.
 pub struct Stage(pub(crate) Nature);
 
 pub(crate) enum Nature {
@@ -25,12 +25,12 @@ pub(crate) enum Nature {
 }
 
 impl Stage {
-    /// One that looks.
+    /// Makes a stage that inspects the bytes.
     pub fn inspecting(stage: impl Inspect + 'static) -> Stage {
         Stage(Nature::Inspect(Box::new(stage)))
     }
 
-    /// One that changes the bytes.
+    /// Makes a stage that changes the bytes.
     pub fn transforming(stage: impl Transform + 'static) -> Stage {
         Stage(Nature::Transform(Box::new(stage)))
     }
@@ -40,14 +40,14 @@ impl Stage {
         Stage::inspecting(count::Count)
     }
 
-    /// CRC-32 as of gzip and Ethernet (`crc32(1)`): eight hexadecimal digits.
+    /// CRC-32 as in gzip and Ethernet (`crc32(1)`): eight hexadecimal digits.
     #[cfg(feature = "crc32")]
     pub fn crc32() -> Stage {
         Stage::inspecting(crc32::Crc32::default())
     }
 
-    /// XXH3 of 64 bits (`xxhsum -H3`): sixteen hexadecimal digits. The
-    /// fastest; not for keeping adversaries out.
+    /// XXH3 of 64 bits (`xxhsum -H3`): sixteen hexadecimal digits. The fastest;
+    /// not secure against adversaries.
     #[cfg(feature = "xxh3")]
     pub fn xxh3() -> Stage {
         Stage::inspecting(xxh3::Xxh3::default())
@@ -60,11 +60,11 @@ impl Stage {
     }
 
     /// Compresses to one zstd frame with a checksum (RFC 8878), as `zstd(1)`
-    /// does; level 3 is the usual one, 1 the fast and 19 the dense end.
+    /// does. Level 3 is the default of `zstd(1)`, 1 is fast and 19 dense.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: there is no such level. `ENOMEM`.
+    /// `EINVAL`: the level does not exist. `ENOMEM`.
     #[cfg(feature = "zstd")]
     pub fn zstd(level: i32) -> Result<Stage, Errno> {
         Ok(Stage::transforming(zstd::Compress::new(level)?))
@@ -82,7 +82,7 @@ impl Stage {
         Ok(Stage::transforming(zstd::Decompress::new()?))
     }
 
-    /// What the report calls it.
+    /// Returns its name in the report.
     pub fn name(&self) -> &'static str {
         match &self.0 {
             Nature::Inspect(stage) => stage.name(),
@@ -90,7 +90,7 @@ impl Stage {
         }
     }
 
-    /// Whether it changes the bytes.
+    /// Returns whether it changes the bytes.
     pub fn transforms(&self) -> bool {
         matches!(self.0, Nature::Transform(_))
     }

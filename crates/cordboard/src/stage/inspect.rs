@@ -1,14 +1,14 @@
 //! Stages that inspect the bytes and leave them unchanged.
 
-/// Looks at the bytes that pass, and leaves them as they are.
+/// A stage that inspects the bytes and leaves them unchanged.
 pub trait Inspect: Send {
-    /// What the report calls it.
+    /// Returns its name in the report.
     fn name(&self) -> &'static str;
 
-    /// The next bytes. Where one call ends and the next begins means nothing.
+    /// Inspects the next bytes. The limits between calls mean nothing.
     fn inspect(&mut self, bytes: &[u8]);
 
-    /// The same of so many zeros, which are a hole.
+    /// Inspects `count` zeros, which are a hole.
     fn inspect_zeros(&mut self, mut count: u64) {
         const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
         while count > 0 {
@@ -18,13 +18,14 @@ pub trait Inspect: Send {
         }
     }
 
-    /// What it makes of all it has seen so far, for the report.
+    /// Returns the result over all bytes so far, for the report.
     fn digest(&self) -> Option<String> {
         None
     }
 }
 
-/// A hash of known bytes, however they come in; and of zeros that are a hole.
+/// Checks a hash of known bytes, split in any way; and of zeros that are a
+/// hole.
 #[cfg(test)]
 #[allow(dead_code, reason = "for the hashes, each behind a feature")]
 pub(super) fn known<S: Inspect>(new: fn() -> S, bytes: &[u8], digest: &str) {

@@ -3,7 +3,7 @@
 use super::inspect::Inspect;
 use super::report::StageReport;
 
-/// One that looks, and how much it has seen.
+/// An inspecting stage, and the number of bytes it has seen.
 pub(crate) struct Inspector {
     stage: Box<dyn Inspect>,
     bytes: u64,

@@ -1,12 +1,11 @@
-//! Stages: modules that sit in the path, between the read and the write, as
-//! the paper keeps room for ("compression", in the fashion of Streams).
+//! Stages: modules between the read and the write, for which Fall and Pasquale (1993)
+//! reserve a place ("compression", in the fashion of Streams).
 //!
-//! A stage either **looks** at the bytes ([`Inspect`]: a hash, a count) or
-//! **changes** them ([`Transform`]: compression). Both work on the transfer's
-//! own buffers: one that looks costs no copy at all, one that changes the
-//! bytes has but one buffer behind it. Stages are stacked in the order in
-//! which [`Transfer::stage`](crate::Transfer::stage) is given them, the first
-//! one next to the source.
+//! A stage either **inspects** the bytes ([`Inspect`]: a hash, a count) or **changes**
+//! them ([`Transform`]: compression). Both work on the transfer's own buffers:
+//! inspection makes no copy, and a transformation has one output buffer. Stages are
+//! stacked in the order in which [`Transfer::stage`](crate::Transfer::stage) is given
+//! them, the first one next to the source.
 //!
 //! ```
 //! # #[cfg(all(feature = "blake3", feature = "zstd"))]
@@ -32,44 +31,41 @@
 //! # fn main() {}
 //! ```
 //!
-//! # The price
+//! # Cost
 //!
-//! Every byte passes through user space: of all paths only read/write is
-//! left, and the report's `stages` say so. That a clone would have been the
-//! faster way stands among its `declined`.
+//! Every byte passes through user space: the only possible path is read/write, which
+//! the report's `stages` show. Paths that would otherwise be taken, such as a clone,
+//! are in its `declined`.
 //!
-//! # The account
+//! # Accounting
 //!
-//! Stages that only look leave it as it was: `read == written + stranded`.
-//! They see exactly the bytes that the sink accepted, in order, and a hole
-//! that is passed on as a hole is seen as the zeros it reads as: so a digest
-//! is that of what is in the sink, in every ending.
+//! With inspecting stages only, `read == written + stranded` holds as always. They see
+//! exactly the bytes that the sink accepted, in order; a hole that is passed on as a
+//! hole is seen as the zeros it reads as. So a digest is that of the bytes in the sink,
+//! however the transfer ends.
 //!
-//! Once a stage changes the bytes, `read` and `written` count different ones:
+//! Once a stage changes the bytes, `read` and `written` count different bytes:
 //!
 //! * `read`: bytes taken from the source, less those that were put back.
 //!   [`Request::size`](crate::Request::size) limits these.
 //! * `written`: bytes the sink accepted.
-//! * `stranded`: bytes *as the sink would have got them*, handed back as
-//!   [`Stranded::Buffer`](crate::Stranded::Buffer). The stages are always
-//!   driven to their end for it, so that
-//!   **written ++ stranded is exactly what the stages make of the bytes read**,
-//!   and `written + stranded` is what the last one gave. Cancelled, idle or
-//!   with a dead sink: there is a complete frame, though not all of it need be
-//!   in the sink.
-//! * Bytes that the first stage has not taken in yet are put back where the
-//!   source is seekable, and count as not read. Where it is not, they go
-//!   through the stages as well. What is inside a stage is never rewound:
-//!   nobody could say where to.
-//! * A stage that looks sees what the stage behind it takes; behind the last
-//!   that changes the bytes, what the sink accepts.
+//! * `stranded`: bytes *as the sink would have got them*, returned as
+//!   [`Stranded::Buffer`](crate::Stranded::Buffer). The stages are always driven to
+//!   their end for it, so that **written ++ stranded is exactly what the stages make of
+//!   the bytes read**, and `written + stranded` is the output of the last stage. So a
+//!   transfer that was cancelled, was idle or lost its sink has a complete frame,
+//!   though not all of it need be in the sink.
+//! * Bytes that the first stage has not taken are put back if the source is seekable,
+//!   and count as not read. Otherwise they go through the stages as well. Bytes inside
+//!   a stage are never put back: their place in the source is unknown.
+//! * An inspecting stage sees what the stage after it takes; after the last stage that
+//!   changes the bytes, what the sink accepts.
 //!
-//! A stage that finds a [`Fault`] in the bytes (damaged, cut off, followed by
-//! something else) fails the source's side. One that has no memory (`ENOMEM`)
-//! fails neither side: the report's `failed` is `None`. What was made before it is
-//! written first. Bytes behind the fault go back into a seekable source; from
-//! others they are gone, and `read` exceeds the first stage's `bytes_in` by
-//! as many.
+//! A stage that finds a [`Fault`] in the bytes (corrupt, truncated, followed by
+//! something else) fails the source's side. One that has no memory (`ENOMEM`) fails
+//! neither side: the report's `failed` is `None`. Earlier output is written first.
+//! Bytes after the fault are put back into a seekable source; from others they are
+//! lost, and `read` exceeds the first stage's `bytes_in` by their number.
 
 #[cfg(feature = "blake3")]
 mod blake3;

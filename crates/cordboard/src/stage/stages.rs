@@ -1,14 +1,13 @@
-//! The stages of one transfer, and those among them that see what the sink
-//! accepts.
+//! The stages of one transfer.
 
 use super::boxed::{Nature, Stage};
 use super::chain::Chain;
 use super::inspector::Inspector;
 use super::report::StageReport;
 
-/// All stages of one transfer: up to the last that changes the bytes, a chain
-/// that the path at work borrows; behind it, what looks at what the sink
-/// accepts.
+/// All stages of one transfer: a chain up to the last stage that changes the
+/// bytes, which the current path borrows; and the stages after it, which
+/// inspect what the sink accepts.
 #[derive(Default)]
 pub(crate) struct Stages {
     chain: Option<Chain>,
@@ -28,32 +27,33 @@ impl Stages {
         }
     }
 
-    /// Some stage changes the bytes.
+    /// Whether a stage changes the bytes.
     pub(crate) fn transforms(&self) -> bool {
         self.transforms
     }
 
-    /// Somebody looks at what the sink accepts.
+    /// Whether a stage inspects what the sink accepts.
     pub(crate) fn look(&self) -> bool {
         !self.tail.is_empty()
     }
 
-    /// Lends the chain to the path at work …
+    /// Lends the chain to the current path, which returns it by
+    /// [`Stages::give_back`].
     pub(crate) fn lend(&mut self) -> Option<Chain> {
         self.chain.take()
     }
 
-    /// … which gives it back at the end.
+    /// Takes the chain back at the end of a path.
     pub(crate) fn give_back(&mut self, chain: Chain) {
         self.chain = Some(chain);
     }
 
-    /// The sink accepted these.
+    /// Inspects bytes that the sink accepted.
     pub(crate) fn inspect(&mut self, bytes: &[u8]) {
         self.tail.iter_mut().for_each(|seen| seen.inspect(bytes));
     }
 
-    /// The sink got a hole.
+    /// Inspects a hole that the sink got.
     pub(crate) fn inspect_zeros(&mut self, count: u64) {
         let all = self.tail.iter_mut();
         all.for_each(|seen| seen.inspect_zeros(count));

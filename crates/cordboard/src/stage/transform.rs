@@ -4,36 +4,35 @@ use std::borrow::Cow;
 
 use crate::errno::Errno;
 
-/// Makes other bytes of those that pass.
+/// A stage that changes the bytes.
 pub trait Transform: Send {
-    /// What the report calls it.
+    /// Returns its name in the report.
     fn name(&self) -> &'static str;
 
     /// Takes some of `input` and fills some of `output`, which is never empty.
     /// It must do one or the other as long as there is input.
     ///
-    /// It is called with no input where the last call filled its output, in
-    /// case that there is more to come of what was taken before.
+    /// It is called without input if the last call filled its output, since more output
+    /// may follow from earlier input.
     ///
     /// # Errors
     ///
-    /// A [`Fault`], in the bytes or for want of memory: nothing of this call was taken or made, and
-    /// there will be no other.
+    /// A [`Fault`] of the bytes, or of memory: this call took and made nothing, and is
+    /// the last one.
     fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault>;
 
-    /// The source has ended: writes the rest to `output`, which is never
-    /// empty. Called again until it says that it is done.
+    /// Writes the rest to `output`, which is never empty, after the source has ended.
+    /// Called again until it returns `done`.
     ///
     /// # Errors
     ///
-    /// A [`Fault`]: the bytes ended where they must not. It is not told of
-    /// where the transfer itself was cut short (cancelled, a dead sink).
+    /// A [`Fault`]: the bytes end where they must not. It is ignored if the transfer
+    /// itself ended early (cancelled, or the sink failed).
     fn finish(&mut self, output: &mut [u8]) -> Result<Finished, Fault>;
 
-    /// A few bytes can become very many. Of a source that cannot be rewound
-    /// only little is then read ahead, so that what must be handed back when
-    /// the sink dies is bounded: for zstd, by the 128 MiB that its largest
-    /// window takes anyway.
+    /// Whether a few bytes can become very many. Only little is then read ahead from a
+    /// source that is not seekable, which bounds the bytes to return when the sink
+    /// fails: for zstd, by the 128 MiB of its largest window.
     fn expands(&self) -> bool {
         false
     }
@@ -53,17 +52,17 @@ pub struct Passed {
 pub struct Finished {
     /// Bytes of the output that were made.
     pub made: usize,
-    /// There is no more.
+    /// No more output follows.
     pub done: bool,
 }
 
-/// Why a stage can make nothing of the bytes.
+/// Why a stage rejects the bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Fault {
-    /// What the report says: `EBADMSG` for bytes that are not what they claim
-    /// to be, `ENOMEM` where the stage has no memory.
+    /// The errno of the report: `EBADMSG` for bytes of a wrong format, `ENOMEM` if the
+    /// stage has no memory.
     pub errno: Errno,
-    /// The same in words.
+    /// A description.
     pub why: Cow<'static, str>,
 }
