@@ -6,7 +6,7 @@ use rustix::fs::OFlags;
 
 use super::facts::{Alignment, Facts};
 use super::kind::{Kind, Side};
-use super::{probe, reopen};
+use super::{direct, probe, terminal};
 use crate::errno::Errno;
 
 /// A borrowed descriptor and its facts.
@@ -71,7 +71,7 @@ impl<'fd> Endpoint<'fd> {
             Side::Sink => OFlags::WRONLY,
         };
         let is_terminal = self.facts.kind == Kind::Tty;
-        is_terminal.then(|| reopen::reopen_terminal(self.fd, flags))?
+        is_terminal.then(|| terminal::reopen_terminal(self.fd, flags))?
     }
 
     /// Sets the number of the caller's descriptor.
@@ -109,20 +109,20 @@ impl<'fd> Endpoint<'fd> {
     pub(crate) fn look_closer(&mut self, start_and_length: Option<(u64, u64)>) {
         self.facts.alignment = self.direct_alignment();
         if let Some((start, length)) = start_and_length {
-            self.facts.cached = probe::cached_percent(self.fd, start, length);
+            self.facts.cached = direct::cached_percent(self.fd, start, length);
         }
     }
 
     /// Returns the share of a file's pages that are in the page cache, 0 to 1. `None`
     /// if the kernel does not tell. Since Linux 6.5 (`cachestat(2)`).
     pub fn cached_share(&self) -> Option<f64> {
-        probe::cached_share(self.fd, &self.facts)
+        direct::cached_share(self.fd, &self.facts)
     }
 
     /// Returns the alignment that direct I/O requires; `None` if it has no direct I/O.
     /// Since Linux 6.1 (`STATX_DIOALIGN`).
     pub fn direct_alignment(&self) -> Option<Alignment> {
-        probe::direct_alignment(self.fd)
+        direct::direct_alignment(self.fd)
     }
 }
 

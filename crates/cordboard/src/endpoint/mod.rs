@@ -5,6 +5,7 @@
 
 mod borrowed;
 mod description;
+mod direct;
 mod facts;
 mod filesystem;
 mod kind;
@@ -12,11 +13,13 @@ mod probe;
 mod reopen;
 pub(crate) mod resets;
 mod socket;
+mod terminal;
 
 pub use borrowed::Endpoint;
 pub use description::same_description;
+pub(crate) use direct::direct_alignment;
 pub use facts::{Alignment, Facts, FileId};
 pub use filesystem::{CloneAbility, Filesystem};
 pub use kind::{Kind, Side};
-pub(crate) use probe::{direct_alignment, has_hung_up, is_pty_master};
 pub(crate) use reopen::reopen;
+pub(crate) use terminal::{has_hung_up, is_pty_master};

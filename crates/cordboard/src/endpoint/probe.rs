@@ -3,14 +3,15 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::event::PollFlags;
 use rustix::fs::{FileType, OFlags};
 
-use super::facts::{Alignment, Facts, FileId};
+use super::direct::direct_alignment;
+use super::facts::{Facts, FileId};
 use super::filesystem::Filesystem;
 use super::kind::{Kind, Side};
 use super::reopen::by_name;
 use super::socket;
+use super::terminal::is_terminal;
 use crate::errno::Errno;
 use crate::sys;
 
@@ -139,40 +140,6 @@ fn is_memory(device: u64) -> bool {
     major(device) == 1 && matches!(minor(device), 3 | 5 | 7 | 8 | 9)
 }
 
-/// `isatty(3)`, also of a terminal that has hung up, which refuses with `EIO`
-/// (`hung_up_tty_ioctl`, drivers/tty/tty_io.c).
-fn is_terminal(fd: BorrowedFd<'_>) -> bool {
-    match rustix::termios::tcgetwinsize(fd) {
-        Err(rustix::io::Errno::IO) => has_hung_up(fd),
-        done => done.is_ok(),
-    }
-}
-
-/// Whether a terminal has hung up for good, which `poll(2)` shows on all descriptors
-/// that were open then (`hung_up_tty_poll`, drivers/tty/tty_io.c). The master of a
-/// pseudoterminal without a slave shows no error. `false` if no call tells.
-pub(crate) fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
-    let none = PollFlags::empty();
-    sys::poll_now(fd, none).is_ok_and(|shown| {
-        let flags = [PollFlags::HUP, PollFlags::ERR];
-        flags.map(|flag| shown.shows(flag)) == [Some(true); 2]
-    })
-}
-
-/// Whether it is the master of a pseudoterminal (`pty(7)`): opened by `/dev/ptmx`, or
-/// one of the BSD style (devices.txt, as above). Terminals that programs run on have
-/// other numbers.
-pub(crate) fn is_pty_master(fd: BorrowedFd<'_>) -> bool {
-    use rustix::fs::{major, minor};
-    let device = match rustix::fs::fstat(fd) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice => {
-            stat.st_rdev
-        }
-        _ => return false,
-    };
-    (major(device), minor(device)) == (5, 2) || major(device) == 2
-}
-
 /// Whether reading, or writing, is `EINVAL` in any state of the descriptor, as of an
 /// epoll instance, a pidfd or a ring.
 ///
@@ -294,34 +261,6 @@ fn anonymous_kind(link: &[u8]) -> Option<Kind> {
         l if l.starts_with(b"anon_inode:") => Some(Kind::Other),
         _ => None,
     }
-}
-
-/// Returns `STATX_DIOALIGN` if the kernel has it; before Linux 6.1 the file system's
-/// block size, which is always sufficient.
-pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<Alignment> {
-    match sys::direct_alignment(fd) {
-        Ok(Some((memory, offset))) => Some(Alignment { memory, offset }),
-        Ok(None) => None,
-        Err(_) => Some(Alignment {
-            memory: 4096,
-            offset: 4096,
-        }),
-    }
-}
-
-/// Returns the percentage of a range's pages that are in the page cache, rounded up.
-pub(super) fn cached_percent(fd: BorrowedFd<'_>, start: u64, length: u64) -> Result<u8, Errno> {
-    let cached = sys::cached_pages(fd, start, length)?;
-    // For a length of 0, cachestat(2) counts the whole file.
-    let pages = length.div_ceil(sys::page_size() as u64).max(1);
-    Ok((cached * 100).div_ceil(pages).min(100) as u8)
-}
-
-pub(super) fn cached_share(fd: BorrowedFd<'_>, facts: &Facts) -> Option<f64> {
-    let size = facts.size.filter(|size| *size > 0)?;
-    let cached = sys::cached_pages(fd, 0, size).ok()?;
-    let pages = size.div_ceil(sys::page_size() as u64);
-    Some((cached as f64 / pages as f64).min(1.0))
 }
 
 #[cfg(test)]

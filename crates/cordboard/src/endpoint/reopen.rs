@@ -51,27 +51,6 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno
     }
 }
 
-/// Opens a terminal again with `O_NONBLOCK`: a write to a blocking one that polls
-/// writable takes a few bytes and blocks on the rest while the terminal is not read or
-/// its output is stopped (`n_tty_write`, drivers/tty/n_tty.c).
-///
-/// `None` if that fails, or would open another terminal: opening the master of a
-/// pseudoterminal makes a new one; `/dev/tty`, `/dev/tty0` and `/dev/console` may refer
-/// to another terminal by now; and opening a serial line raises its modem signals
-/// (Documentation/admin-guide/devices.txt has the numbers).
-pub(super) fn reopen_terminal(fd: BorrowedFd<'_>, flags: OFlags) -> Option<OwnedFd> {
-    use rustix::fs::{fstat, major, minor};
-    const VIRTUAL: u32 = 4;
-    const SLAVES: std::ops::RangeInclusive<u32> = 136..=143;
-    let device = fstat(fd).ok()?.st_rdev;
-    let stays = match major(device) {
-        VIRTUAL => (1..64).contains(&minor(device)),
-        major => SLAVES.contains(&major),
-    };
-    // EBUSY: TIOCEXCL; EACCES: another user's terminal; EIO: it has hung up.
-    stays.then(|| reopen(fd, flags | OFlags::NOCTTY).ok())?
-}
-
 fn same_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool, Errno> {
     let what = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino, stat.st_rdev));
     Ok(what(one)? == what(other)?)

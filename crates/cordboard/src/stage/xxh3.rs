@@ -1,4 +1,4 @@
-//! XXH3 of 64 bits without a seed, as `xxhsum -H3` has it.
+//! XXH3 of 64 bits without a seed, as `xxhsum -H3` prints it.
 
 use super::inspect::Inspect;
 

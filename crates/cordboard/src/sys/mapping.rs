@@ -1,4 +1,4 @@
-//! Whether a file can be mapped.
+//! A test whether a file can be mapped.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -7,8 +7,8 @@ use super::last_errno::last_errno;
 use super::limit::page_size;
 use crate::errno::Errno;
 
-/// Maps a file's first page as one that others see too, and takes it away
-/// again: what `mmap(2)` says. No byte is read.
+/// Maps a file's first page shared, and unmaps it; returns the result of
+/// `mmap(2)`. Reads no byte.
 pub(crate) fn map_shared(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let (length, fd) = (page_size(), fd.as_raw_fd());
     let flags = (libc::PROT_READ, libc::MAP_SHARED);

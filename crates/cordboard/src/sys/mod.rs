@@ -1,5 +1,5 @@
-//! The calls that have no safe wrapper elsewhere, and a page-aligned buffer.
-//! The only room with `unsafe`, each block with its SAFETY line.
+//! System calls that have no safe wrapper elsewhere, and a page-aligned buffer.
+//! The only module with `unsafe`, each block with its SAFETY line.
 
 mod again;
 mod arena;
@@ -25,7 +25,8 @@ mod offset;
 mod poll;
 mod process;
 mod procfs;
-// The list is also in Cargo.toml, and is the crate's own (`src/sys/mod.rs`).
+// The list is also in Cargo.toml, and is that of the `io-uring` crate
+// (`src/sys/mod.rs`).
 #[cfg_attr(
     not(any(
         target_arch = "x86_64",

@@ -1,4 +1,4 @@
-//! Dirty pages on their way to the device.
+//! Writeback of dirty pages.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
