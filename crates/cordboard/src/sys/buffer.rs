@@ -100,9 +100,11 @@ impl Buffer {
         if buffer.is_locked() {
             // Before Linux 5.18 `mlock2(2)` is `ENOMEM` without access
             // (`mm/gup.c`, `check_vma_flags`). Read access provides no page.
+            // SAFETY: as above; nothing borrows it yet.
             unsafe { mprotect(start, length, MprotectFlags::READ) }?;
             // It stays locked, each page from its first use on. Since Linux
             // 4.4.
+            // SAFETY: as above.
             unsafe { mlock_with(start, length, MlockFlags::ONFAULT) }?;
         }
         // SAFETY: as above; nothing borrows it yet.

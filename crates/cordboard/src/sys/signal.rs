@@ -199,6 +199,7 @@ fn give_back(info: &libc::siginfo_t, to_this_thread: bool) {
     if unsafe { libc::syscall(number, process, signal, words) } != 0 {
         // Only the first thread may queue it to the process (`EPERM`,
         // do_rt_sigqueueinfo in kernel/signal.c).
+        // SAFETY: takes integers.
         unsafe { libc::kill(process, signal) };
     }
 }
