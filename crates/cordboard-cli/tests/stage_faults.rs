@@ -14,7 +14,7 @@ fn what_is_no_zstd_data_says_so() {
     let sink = dir.path().join("d");
     let args = ["copy", "--json", "--unzstd"];
     let failed = run(cordboard().args(args).args([&plain, &sink]));
-    failed.fails(1, &["plain: this is no zstd data", "d was not made"]);
+    failed.fails(1, &["plain: not zstd data", "d was not made"]);
     let json = failed.json();
     assert_eq!(
         (&json["failed"], &json["errno"]),
@@ -24,7 +24,7 @@ fn what_is_no_zstd_data_says_so() {
         json["stages"][0]["fault"]
             .as_str()
             .unwrap()
-            .contains("no zstd data")
+            .contains("not zstd data")
     );
     let packed = run(cordboard()
         .args(["cat", "--zstd"])
@@ -32,7 +32,7 @@ fn what_is_no_zstd_data_says_so() {
     let packed = packed.ok().stdout();
     let cut = file(&dir, "cut", &packed[..packed.len() - 100]);
     let failed = run(cordboard().args(args).args([&cut, &sink]));
-    failed.fails(1, &["cut off after", "before it is written"]);
+    failed.fails(1, &["truncated after", "before it is written"]);
     let written = failed.json()["written"].as_u64().unwrap();
     assert_eq!(written, read(&sink).len() as u64);
     assert!(written > 0 && read(&sink) == bytes(300_000)[..written as usize]);
@@ -55,14 +55,17 @@ fn a_frame_that_the_size_cuts_off() {
     };
     for command in ["splice", "copy", "cat"] {
         let cut = unpack(command, length - 1);
-        cut.fails(1, &["cut off after", "; --size, which counts packed bytes"]);
+        cut.fails(
+            1,
+            &["truncated after", "; --size, which counts packed bytes"],
+        );
         unpack(command, length).ok();
     }
     // The size has no part in that it is cut off.
     std::fs::write(&packed, &read(&packed)[..length - 2]).unwrap();
     for size in [length - 2, length] {
         let cut = unpack("splice", size);
-        cut.fails(1, &["cut off after", "before it is written"]);
+        cut.fails(1, &["truncated after", "before it is written"]);
         assert!(!cut.stderr().contains("--size"));
     }
 }
@@ -141,7 +144,7 @@ fn a_stage_without_memory() {
             assert_eq!(json["read"], 0, "the source has it again");
             let stderr = copy.stderr();
             assert!(!stderr.contains("at the source"), "{stderr}");
-            assert!(!stderr.contains("no zstd data"), "{stderr}");
+            assert!(!stderr.contains("not zstd data"), "{stderr}");
             told += 1;
         }
         assert!(told > 0, "{stage}");

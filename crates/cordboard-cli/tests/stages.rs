@@ -194,7 +194,7 @@ fn the_stages_of_many_files_are_summed() {
     let stages = json["stages"].as_array().unwrap();
     assert_eq!((stages.len(), &stages[0]["out"]), (1, &9.into()), "{json}");
     let fault = stages[0]["fault"].as_str().unwrap();
-    assert!(fault.starts_with("this is no zstd data"), "{json}");
+    assert!(fault.starts_with("not zstd data"), "{json}");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn what_makes_no_sense_together() {
         assert_eq!(refused.code(), 2, "{}", refused.stderr());
     }
     let refused = call(["splice", "--zstd", "-", "udp:127.0.0.1:9"]);
-    refused.fails(1, &["zstd would run its messages together", "use a stream"]);
+    refused.fails(1, &["zstd would merge its messages", "use a stream"]);
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! An error number with its name and meaning.
+//! Error numbers with their names and meanings.
 
 use std::fmt;
 use std::io;
 
-/// An errno as the kernel returned it.
+/// An error number of the kernel.
 ///
-/// `Display` gives the meaning and the name: `No space left on device
-/// (ENOSPC)`; [`Errno::name`] gives the name alone, as the command's JSON
-/// line has it. References: `errno(3)`.
+/// `Display` writes the meaning and the name: `No space left on device (ENOSPC)`;
+/// [`Errno::name`] returns the name alone, as in the command's JSON line. Reference:
+/// `errno(3)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(i32);
 
@@ -19,8 +19,8 @@ macro_rules! names {
                 pub const $name: Errno = Errno(libc::$name);
             )*
 
-            /// The symbolic name, `"ENOSPC"`; `None` for a number that Linux
-            /// does not use.
+            /// Returns the symbolic name, such as `"ENOSPC"`; `None` for a number that
+            /// Linux does not define.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $(libc::$name => Some(stringify!($name)),)*
@@ -45,23 +45,23 @@ names! {
 }
 
 impl Errno {
-    /// The errno with this number.
+    /// Makes an errno from its number.
     pub const fn from_raw(number: i32) -> Errno {
         Errno(number)
     }
 
-    /// The number, for `io::Error::from_raw_os_error` and C.
+    /// Returns the number, for `io::Error::from_raw_os_error` and C.
     pub const fn raw(self) -> i32 {
         self.0
     }
 
-    /// A system call does not exist, or a filter refuses it. Of a file it may also
-    /// be its own: a seal, an immutable file.
+    /// Whether the system call does not exist or a filter refuses it. A file may return
+    /// the same: because of a seal, or since it is immutable.
     pub(crate) fn is_refusal(self) -> bool {
         matches!(self, Errno::ENOSYS | Errno::EPERM | Errno::EACCES)
     }
 
-    /// The kernel's sentence for it, as `strerror(3)` has it.
+    /// Returns its description, as `strerror(3)`.
     pub fn meaning(self) -> String {
         let text = io::Error::from_raw_os_error(self.0).to_string();
         match text.rfind(" (os error ") {

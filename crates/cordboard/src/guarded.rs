@@ -1,11 +1,11 @@
-//! The program's code on the library's threads: observers, stages, callbacks,
-//! wakers.
+//! The host program's code, called on the library's threads: observers, stages,
+//! callbacks, wakers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls it; `None` if it panics. The payload of a panic may itself panic when
-/// it is dropped (see `catch_unwind`); the second payload is leaked, as the
-/// standard library's threads do.
+/// Calls `code`; `None` if it panics. The payload of a panic may panic again
+/// when it is dropped (see `catch_unwind`); that second payload is leaked, as
+/// by the standard library's threads.
 pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(value) => Some(value),

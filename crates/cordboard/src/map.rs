@@ -1,10 +1,11 @@
-//! Maps that need no random bytes.
+//! Hash maps that need no random bytes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 
-/// Hashed by fixed keys. The standard library takes its keys from
-/// `getrandom(2)`, and panics where a filter refuses that. What is hashed here
-/// are numbers that the kernel or the engine has given out.
+/// A hash map with fixed keys. The standard library takes its keys from
+/// `getrandom(2)`, and panics if a filter refuses that. The keys here are
+/// numbers that the kernel or the engine has assigned, not input of an
+/// adversary.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;

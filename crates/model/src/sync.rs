@@ -14,14 +14,14 @@ pub(crate) type Errno = std::convert::Infallible;
 /// A flag that can be waited for, in the place of an eventfd.
 #[derive(Debug)]
 pub(crate) struct EventFd {
-    rung: Mutex<bool>,
+    signalled: Mutex<bool>,
     changed: sync::Condvar,
 }
 
 impl EventFd {
     pub(crate) fn new() -> Result<EventFd, Errno> {
         Ok(EventFd {
-            rung: Mutex::new(false),
+            signalled: Mutex::new(false),
             changed: sync::Condvar::new(),
         })
     }
@@ -30,32 +30,36 @@ impl EventFd {
         EventFd::new()
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_still_open(&self) -> bool {
         true
     }
 
-    pub(crate) fn strike(&self) -> bool {
-        self.ring()
+    pub(crate) fn signal_unchecked(&self) -> bool {
+        self.signal()
     }
 
-    pub(crate) fn ring(&self) -> bool {
-        *self.rung.lock().unwrap() = true;
+    pub(crate) fn signal(&self) -> bool {
+        *self.signalled.lock().unwrap() = true;
         self.changed.notify_all();
         true
     }
 
     /// As `poll(2)` without a timeout.
     pub(crate) fn wait(&self) {
-        let rung = self.rung.lock().unwrap();
-        drop(self.changed.wait_while(rung, |rung| !*rung).unwrap());
+        let signalled = self.signalled.lock().unwrap();
+        drop(
+            self.changed
+                .wait_while(signalled, |signalled| !*signalled)
+                .unwrap(),
+        );
     }
 
     pub(crate) fn clear(&self) {
-        *self.rung.lock().unwrap() = false;
+        *self.signalled.lock().unwrap() = false;
     }
 
-    pub(crate) fn is_rung(&self) -> bool {
-        *self.rung.lock().unwrap()
+    pub(crate) fn is_signalled(&self) -> bool {
+        *self.signalled.lock().unwrap()
     }
 }
 

@@ -200,7 +200,7 @@ static void requests(void)
     request.flags = 0;
     request.paths = "teleport";
     FAILS(EINVAL, cord_run(&request, NULL));
-    CHECK(strstr(cord_error(), "`teleport` is no path"));
+    CHECK(strstr(cord_error(), "`teleport` is not a data path"));
     request.paths = NULL;
     struct channel a = make_pipe();
     request.sink = a.in;

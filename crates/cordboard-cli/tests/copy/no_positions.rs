@@ -207,7 +207,7 @@ fn a_file_that_can_be_read_once_is_verified_by_what_has_passed() {
             copy.args(["copy", "--verify", "--without", "read/write"]);
             let run = run(copy.args([at, &sink]));
             if served.stream {
-                run.fails(1, &["no path is left"]);
+                run.fails(1, &["no usable data path"]);
                 assert_eq!(*other.lock().unwrap(), b"before");
             }
         });

@@ -78,7 +78,7 @@ fn a_file_is_not_emptied_for_a_request_that_is_refused() {
         run(cordboard()
             .args([command, "--route", "datagram"])
             .args([&source, &sink]))
-        .fails(1, &["no path is left"]);
+        .fails(1, &["no usable data path"]);
         assert_eq!(read(&sink), b"old");
     }
 }
@@ -104,7 +104,7 @@ fn a_pair_that_no_path_takes_makes_nothing() {
             .args(["copy", "--json"])
             .args(flags)
             .args([&from, &sink]));
-        run.fails(1, &["no path is left for this pair", "to was not made"]);
+        run.fails(1, &["no usable data path for this pair", "to was not made"]);
         let declined = run.json()["declined"].as_array().map(Vec::len);
         assert!(
             declined.is_some_and(|declined| declined > 0),

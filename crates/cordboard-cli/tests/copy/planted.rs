@@ -492,5 +492,5 @@ fn opened_while_it_is_removed(verb: &str, says: &[&str]) {
 #[test]
 fn a_sink_that_another_opens_is_not_removed() {
     opened_while_it_is_removed("copy", &["another process uses", "which is left"]);
-    opened_while_it_is_removed("splice", &["no zstd data", "another process uses"]);
+    opened_while_it_is_removed("splice", &["not zstd data", "another process uses"]);
 }

@@ -311,7 +311,7 @@ fn a_file_that_no_path_takes_leaves_its_sink_alone() {
         let stderr = run.stderr();
         assert_eq!(run.code(), 1, "{stderr}");
         assert!(
-            stderr.contains("into/null: no path is left for this pair"),
+            stderr.contains("into/null: no usable data path for this pair"),
             "{stderr}"
         );
         assert_eq!(read(into.join("null")), b"old contents");

@@ -218,7 +218,7 @@ fn a_new_file_that_another_may_have_open_is_left_and_told_of() {
         match stop {
             false => {
                 feed(&mut child, b"nothing of the kind");
-                end(child).fails(1, &["no zstd data", left, "EAGAIN"]);
+                end(child).fails(1, &["not zstd data", left, "EAGAIN"]);
             }
             true => {
                 signal(child.id(), rustix::process::Signal::INT);

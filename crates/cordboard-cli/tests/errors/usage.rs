@@ -93,7 +93,7 @@ fn a_bad_word_in_the_environment_makes_no_file() {
             .env(variable, no_text)
             .arg("copy")
             .args([&source, &sink]))
-        .fails(2, &[variable, "is no path"]);
+        .fails(2, &[variable, "is not a data path"]);
         assert!(!sink.exists());
     }
 }

@@ -1,18 +1,18 @@
-//! What is behind a descriptor.
+//! The kinds of objects that descriptors refer to.
 
 use std::fmt;
 
-/// One of the two ends of a transfer.
+/// A side of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Where the bytes come from.
+    /// The side that is read from.
     Source,
-    /// Where they go.
+    /// The side that is written to.
     Sink,
 }
 
 impl Side {
-    /// The word of the JSON line: `source`, `sink`.
+    /// Returns the word of the JSON line: `source`, `sink`.
     pub fn name(self) -> &'static str {
         match self {
             Side::Source => "source",
@@ -27,8 +27,8 @@ impl fmt::Display for Side {
     }
 }
 
-/// The kind of object behind a descriptor, as far as moving bytes can tell
-/// the difference.
+/// The kind of object that a descriptor refers to, as far as it matters for
+/// moving bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -36,14 +36,14 @@ pub enum Kind {
     File,
     /// A memory file: `memfd_create(2)`.
     Memfd,
-    /// A regular file of procfs, sysfs and their like, whose size says nothing
+    /// A regular file of procfs, sysfs and the like, whose size says nothing
     /// about what a read returns.
     Pseudo,
     /// A directory.
     Directory,
     /// A block device.
     BlockDevice,
-    /// A character device that is no terminal.
+    /// A character device other than a terminal.
     CharDevice,
     /// A terminal.
     Tty,
@@ -65,7 +65,7 @@ pub enum Kind {
     StreamSocket,
     /// A datagram or packet socket of another family.
     DatagramSocket,
-    /// An event counter: `eventfd(2)`.
+    /// A counter: `eventfd(2)`.
     Eventfd,
     /// A timer: `timerfd_create(2)`.
     Timerfd,
@@ -78,7 +78,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, for tables and exhaustive tests.
+    /// All kinds, for tables and exhaustive tests.
     pub const ALL: &'static [Kind] = &[
         Kind::File,
         Kind::Memfd,
@@ -103,7 +103,7 @@ impl Kind {
         Kind::Other,
     ];
 
-    /// A name for people: `regular file`, `TCP socket`.
+    /// Returns a name for messages: `regular file`, `TCP socket`.
     pub fn name(self) -> &'static str {
         match self {
             Kind::File => "regular file",
@@ -130,32 +130,33 @@ impl Kind {
         }
     }
 
-    /// A regular file with a size that can be relied on, in a page cache.
+    /// Whether it is a regular file with a reliable size, in the page cache.
     pub fn is_file(self) -> bool {
         matches!(self, Kind::File | Kind::Memfd)
     }
 
-    /// Has pages in the page cache and positions: files and block devices.
+    /// Whether it has pages in the page cache and positions: files and block
+    /// devices.
     pub fn is_cached(self) -> bool {
         self.is_file() || self == Kind::BlockDevice
     }
 
-    /// A pipe, named or not.
+    /// Whether it is a pipe, named or not.
     pub fn is_pipe(self) -> bool {
         matches!(self, Kind::Pipe | Kind::Fifo)
     }
 
-    /// Any socket.
+    /// Whether it is a socket.
     pub fn is_socket(self) -> bool {
         self.is_stream_socket() || self.is_datagram()
     }
 
-    /// A socket that carries a stream of bytes.
+    /// Whether it is a socket that carries a stream of bytes.
     pub fn is_stream_socket(self) -> bool {
         matches!(self, Kind::Tcp | Kind::UnixStream | Kind::StreamSocket)
     }
 
-    /// A socket that keeps the boundaries of its messages.
+    /// Whether it is a socket that keeps message boundaries.
     pub fn is_datagram(self) -> bool {
         matches!(
             self,
@@ -163,7 +164,7 @@ impl Kind {
         )
     }
 
-    /// Read in whole records of the kernel's own making.
+    /// Whether it is read in whole records that the kernel makes.
     pub fn is_record(self) -> bool {
         matches!(
             self,

@@ -1,22 +1,26 @@
-//! Finding out what a descriptor is. Nothing is changed by looking.
+//! Queries that find out what a descriptor is. They change nothing.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::event::PollFlags;
 use rustix::fs::{FileType, OFlags};
 
+use super::direct::direct_alignment;
+use super::facts::{Facts, FileId};
+use super::filesystem::Filesystem;
+use super::kind::{Kind, Side};
 use super::reopen::by_name;
-use super::{Alignment, Facts, FileId, Filesystem, Kind, Side, socket};
+use super::socket;
+use super::terminal::is_terminal;
 use crate::errno::Errno;
 use crate::sys;
 
-/// All facts about a descriptor: `fstat`, `F_GETFL`, and what its type then
-/// makes worth asking.
+/// Collects all facts about a descriptor: `fstat(2)`, `F_GETFL`, and queries that
+/// depend on its type.
 ///
-/// `beside`: an endpoint already looked at; what is on its device is on its
-/// file system. `offset`: what the caller goes by instead of the position.
-/// Each saves a call for each of ten thousand small files.
+/// `beside`: an endpoint already queried; a file on the same device is on the same file
+/// system. `offset`: what the request gives instead of the position. Each saves a call
+/// for each of ten thousand small files.
 pub(super) fn facts(
     fd: BorrowedFd<'_>,
     beside: Option<&Facts>,
@@ -27,7 +31,7 @@ pub(super) fn facts(
     let mut facts = Facts {
         kind: Kind::Other,
         id: None,
-        // O_PATH descriptors neither read nor write; access mode 3 is for ioctl only.
+        // O_PATH descriptors allow neither; access mode 3 is for ioctl only.
         readable: readable(flags),
         writable: writable(flags),
         append: flags.contains(OFlags::APPEND),
@@ -74,7 +78,7 @@ pub(super) fn facts(
             facts.unpaged = facts.readable
                 && facts.filesystem.is_none_or(Filesystem::is_fuse)
                 && is_unpaged(fd);
-            // Anonymous inodes are regular files to fstat since Linux 6.16.
+            // fstat reports anonymous inodes as regular files since Linux 6.16.
             if (facts.position.is_none() || facts.filesystem.is_none_or(is_anonymous))
                 && let Some(kind) = link_name(fd).and_then(|l| anonymous_kind(&l))
             {
@@ -128,55 +132,22 @@ pub(super) fn facts(
     Ok(facts)
 }
 
-/// null, zero, full, random and urandom (Documentation/admin-guide/devices.txt);
-/// kmsg, of the same number, has records.
+/// Whether it is null, zero, full, random or urandom
+/// (Documentation/admin-guide/devices.txt). kmsg, of the same major number, has
+/// records.
 fn is_memory(device: u64) -> bool {
     use rustix::fs::{major, minor};
     major(device) == 1 && matches!(minor(device), 3 | 5 | 7 | 8 | 9)
 }
 
-/// `isatty(3)`, also of one that has hung up, which refuses with `EIO`
-/// (`hung_up_tty_ioctl`, drivers/tty/tty_io.c).
-fn is_terminal(fd: BorrowedFd<'_>) -> bool {
-    match rustix::termios::tcgetwinsize(fd) {
-        Err(rustix::io::Errno::IO) => has_hung_up(fd),
-        done => done.is_ok(),
-    }
-}
-
-/// A terminal has hung up for good, as all its descriptors show that were open then
-/// (`hung_up_tty_poll`, drivers/tty/tty_io.c). The master of a pseudoterminal without
-/// a slave shows no error. `false` where no call tells.
-pub(crate) fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
-    let none = PollFlags::empty();
-    sys::poll_now(fd, none).is_ok_and(|shown| {
-        let flags = [PollFlags::HUP, PollFlags::ERR];
-        flags.map(|flag| shown.shows(flag)) == [Some(true); 2]
-    })
-}
-
-/// The end of a pseudoterminal that plays the user's part (`pty(7)`): opened
-/// by `/dev/ptmx`, or one of the BSD style (devices.txt, as above). Terminals
-/// that programs run on have other numbers.
-pub(crate) fn is_pty_master(fd: BorrowedFd<'_>) -> bool {
-    use rustix::fs::{major, minor};
-    let device = match rustix::fs::fstat(fd) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice => {
-            stat.st_rdev
-        }
-        _ => return false,
-    };
-    (major(device), minor(device)) == (5, 2) || major(device) == 2
-}
-
-/// Reading, or writing, is `EINVAL` whatever the descriptor's state, as of an
+/// Whether reading, or writing, is `EINVAL` in any state of the descriptor, as of an
 /// epoll instance, a pidfd or a ring.
 ///
-/// A vector of no buffers finds that out, and calls no driver: `vfs_readv` and
-/// `vfs_writev` in fs/read_write.c look for `FMODE_CAN_READ` and
-/// `FMODE_CAN_WRITE` before they return 0 for it, since Linux 3.16; older ones
-/// look for the methods. BPF objects have methods that refuse
-/// (`bpf_dummy_read`, kernel/bpf/syscall.c), and some of them never poll ready.
+/// An empty vector finds that out without a call of the driver: `vfs_readv` and
+/// `vfs_writev` in fs/read_write.c check `FMODE_CAN_READ` and `FMODE_CAN_WRITE` before
+/// they return 0 for it, since Linux 3.16; older kernels check the methods. BPF objects
+/// have methods that refuse (`bpf_dummy_read`, kernel/bpf/syscall.c), and some of them
+/// never poll ready.
 pub(super) fn lacks_operation(fd: BorrowedFd<'_>, facts: &Facts, side: Side) -> bool {
     let done = match (facts.kind, side) {
         (Kind::Other, _) if link_name(fd).is_some_and(|l| l == b"anon_inode:bpf-map") => {
@@ -194,17 +165,17 @@ pub(super) fn lacks_operation(fd: BorrowedFd<'_>, facts: &Facts, side: Side) -> 
     done == Err(rustix::io::Errno::INVAL)
 }
 
-/// A file of one of these file systems whose `poll(2)` does not tell whether a read
-/// waits, which it never does:
+/// Whether the `poll(2)` of a generated file says nothing about its reads, which never
+/// wait:
 ///
-/// * a message queue polls readable where it has messages (`mqueue_poll_file`,
-///   ipc/mqueue.c), and what is read are its attributes (`mqueue_read_file`);
-/// * the list of input devices, and since Linux 6.14 a trace event's histogram, where
-///   it has changed since the last look (`input_proc_devices_poll`,
+/// * a message queue polls readable if it has messages (`mqueue_poll_file`,
+///   ipc/mqueue.c), while a read returns its attributes (`mqueue_read_file`);
+/// * the list of input devices, and since Linux 6.14 a trace event's histogram, poll
+///   readable if they have changed since the last poll (`input_proc_devices_poll`,
 ///   drivers/input/input.c; `event_hist_poll`, kernel/trace/trace_events_hist.c).
 ///
-/// No other file that procfs, sysfs, debugfs and tracefs of Linux 6.18 were found to
-/// have polls so, but for those that wait: /proc/kmsg, `trace_pipe`, `trace_pipe_raw`.
+/// No other file found in procfs, sysfs, debugfs and tracefs of Linux 6.18 polls so,
+/// except those whose reads wait: /proc/kmsg, `trace_pipe`, `trace_pipe_raw`.
 fn polls_for_others(fd: BorrowedFd<'_>, filesystem: Filesystem) -> bool {
     let name: &[u8] = match filesystem.name() {
         Some("mqueue") => return true,
@@ -240,8 +211,8 @@ fn position(fd: BorrowedFd<'_>) -> Option<u64> {
     rustix::fs::tell(fd).ok()
 }
 
-/// A pipe without a name is on pipefs, which is mounted once and for ever: its
-/// device number is asked for once a process.
+/// Whether a pipe has no name: it is on pipefs, which is mounted once for all, so its
+/// device number is queried once per process.
 fn is_unnamed(fd: BorrowedFd<'_>, device: u64) -> bool {
     static PIPEFS: AtomicU64 = AtomicU64::new(u64::MAX);
     if PIPEFS.load(Ordering::Relaxed) == device {
@@ -254,27 +225,27 @@ fn is_unnamed(fd: BorrowedFd<'_>, device: u64) -> bool {
     unnamed
 }
 
-/// `fuse_file_mmap` in fs/fuse/file.c refuses a shared mapping of a file whose
-/// server has set `FOPEN_DIRECT_IO`, while `splice(2)` from it reads the page
-/// cache (`filemap_splice_read`, and `generic_file_splice_read` before Linux
-/// 6.5). The mapping is allowed, and the file not found out, where the server
-/// has set `FUSE_DIRECT_IO_ALLOW_MMAP` (since Linux 6.6).
+/// Whether a FUSE file is read past the page cache. `fuse_file_mmap` in fs/fuse/file.c
+/// refuses a shared mapping of a file whose server has set `FOPEN_DIRECT_IO`, while
+/// `splice(2)` from it reads the page cache (`filemap_splice_read`, and
+/// `generic_file_splice_read` before Linux 6.5). The mapping is allowed, and the file
+/// not detected, if the server has set `FUSE_DIRECT_IO_ALLOW_MMAP` (since Linux 6.6).
 ///
-/// `ENODEV` says so; any other error (`ENOMEM`, `EAGAIN`, `EPERM`) says nothing,
+/// `ENODEV` is certain; any other error (`ENOMEM`, `EAGAIN`, `EPERM`) leaves it open,
 /// and the file may be one.
 fn is_unpaged(fd: BorrowedFd<'_>) -> bool {
     sys::map_shared(fd).is_err()
 }
 
-/// `None`: it is unknown. A FUSE server may fail `statfs(2)` with any errno, and a
-/// filter may refuse it, so the file may be on any file system.
+/// Queries the file system. `None`: it is unknown. A FUSE server may fail `statfs(2)`
+/// with any errno, and a filter may refuse it, so the file may be on any file system.
 fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
     let stat = rustix::fs::fstatfs(fd).ok()?;
     // f_type is signed on some architectures and 32 bits wide in meaning.
     Some(Filesystem(stat.f_type as u64 & 0xffff_ffff))
 }
 
-/// What procfs calls the descriptor; `None` without a procfs.
+/// Returns the descriptor's link in procfs; `None` without a procfs.
 fn link_name(fd: BorrowedFd<'_>) -> Option<Vec<u8>> {
     by_name(fd, |name| rustix::fs::readlink(name, Vec::new()))
         .ok()
@@ -290,34 +261,6 @@ fn anonymous_kind(link: &[u8]) -> Option<Kind> {
         l if l.starts_with(b"anon_inode:") => Some(Kind::Other),
         _ => None,
     }
-}
-
-/// `STATX_DIOALIGN` where the kernel has it; the file system's block before
-/// Linux 6.1, which is always enough.
-pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<Alignment> {
-    match sys::direct_alignment(fd) {
-        Ok(Some((memory, offset))) => Some(Alignment { memory, offset }),
-        Ok(None) => None,
-        Err(_) => Some(Alignment {
-            memory: 4096,
-            offset: 4096,
-        }),
-    }
-}
-
-/// Percent of a range's pages that are in the page cache, rounded up.
-pub(super) fn cached_percent(fd: BorrowedFd<'_>, start: u64, length: u64) -> Result<u8, Errno> {
-    let cached = sys::cached_pages(fd, start, length)?;
-    // Of nothing, cachestat(2) counts the whole file.
-    let pages = length.div_ceil(sys::page_size() as u64).max(1);
-    Ok((cached * 100).div_ceil(pages).min(100) as u8)
-}
-
-pub(super) fn cached_share(fd: BorrowedFd<'_>, facts: &Facts) -> Option<f64> {
-    let size = facts.size.filter(|size| *size > 0)?;
-    let cached = sys::cached_pages(fd, 0, size).ok()?;
-    let pages = size.div_ceil(sys::page_size() as u64);
-    Some((cached as f64 / pages as f64).min(1.0))
 }
 
 #[cfg(test)]

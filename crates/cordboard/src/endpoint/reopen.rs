@@ -7,9 +7,9 @@ use rustix::fs::{Mode, OFlags};
 use crate::errno::Errno;
 use crate::sys::{Thread, beyond};
 
-/// Calls with the name that procfs has for a descriptor of this thread's: the
-/// thread may have a table of its own, and `/proc/self/fd` shows that of the
-/// first one, where the number can be any file. `/proc/thread-self` since Linux
+/// Calls `call` with the procfs name of a descriptor of the calling thread: the thread
+/// may have a descriptor table of its own, and `/proc/self/fd` shows that of the first
+/// thread, where the number can be any file. `/proc/thread-self` exists since Linux
 /// 3.17; before, the thread is found by its number.
 pub(super) fn by_name<T>(
     fd: BorrowedFd<'_>,
@@ -24,18 +24,18 @@ pub(super) fn by_name<T>(
     call(&format!("/proc/self/task/{thread}/fd/{number}"))
 }
 
-/// Opens the file behind a descriptor again, through procfs, with what the
-/// first one promises of its reads and writes: the flags of one that was lent
-/// are not changed. Nobody waits for a lease that somebody has on it.
+/// Opens the file behind a descriptor again, through procfs. Keeps the flags that
+/// affect reads and writes; those of the caller's descriptor are not changed. Does not
+/// wait for a lease that another process has on it.
 ///
 /// # Errors
 ///
 /// | errno | why |
 /// |---|---|
-/// | `ENOENT` | no procfs; or what it has under that name is another file, as the procfs of another PID namespace may |
+/// | `ENOENT` | no procfs; or the name refers to another file, as it may in the procfs of another PID namespace |
 /// | `EACCES`, `EPERM` | the file's mode or seals; not the owner, with `O_NOATIME` |
 /// | `EINVAL` | `O_DIRECT`, and a file system without direct I/O (`open(2)`) |
-/// | `ETXTBSY`, `EROFS` | a program that runs; mounted read-only since |
+/// | `ETXTBSY`, `EROFS` | a running program; mounted read-only since |
 /// | `EAGAIN` | a lease (`F_SETLEASE` in `fcntl(2)`) |
 pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let promised = OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME;
@@ -43,33 +43,12 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno
     let flags = flags | kept | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let again = by_name(fd, |name| rustix::fs::open(name, flags, Mode::empty()))?;
     let again = beyond(again)?;
-    // Nothing is read or written through it before this is known.
+    // Nothing is read or written through it before this check.
     if same_file(fd, again.as_fd())? {
         Ok(again)
     } else {
         Err(Errno::ENOENT)
     }
-}
-
-/// Opens a terminal again with `O_NONBLOCK`: a write to a blocking one that
-/// polls writable takes a few bytes and blocks on the rest while the terminal
-/// is not read or its output is stopped (`n_tty_write`, drivers/tty/n_tty.c).
-///
-/// `None` if that fails, or would open another terminal: opening the master of
-/// a pseudoterminal makes a new one; `/dev/tty`, `/dev/tty0` and `/dev/console`
-/// may stand for another terminal by now; and opening a serial line raises its
-/// modem signals (Documentation/admin-guide/devices.txt has the numbers).
-pub(super) fn reopen_terminal(fd: BorrowedFd<'_>, flags: OFlags) -> Option<OwnedFd> {
-    use rustix::fs::{fstat, major, minor};
-    const VIRTUAL: u32 = 4;
-    const SLAVES: std::ops::RangeInclusive<u32> = 136..=143;
-    let device = fstat(fd).ok()?.st_rdev;
-    let stays = match major(device) {
-        VIRTUAL => (1..64).contains(&minor(device)),
-        major => SLAVES.contains(&major),
-    };
-    // EBUSY: TIOCEXCL; EACCES: another user's; EIO: it was hung up.
-    stays.then(|| reopen(fd, flags | OFlags::NOCTTY).ok())?
 }
 
 fn same_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool, Errno> {
@@ -101,7 +80,7 @@ mod tests {
         }
     }
 
-    /// The same number is one file here, and another to all other threads.
+    /// The same number is one file in this thread and another in all other threads.
     #[test]
     fn a_thread_with_descriptors_of_its_own_gets_its_own_file() {
         let files = [0, 1].map(|_| tempfile::tempfile().unwrap());

@@ -16,12 +16,14 @@ use std::sync::{Arc, MutexGuard, Weak};
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
-use super::{Endpoint, FileId, Kind};
+use super::borrowed::Endpoint;
+use super::facts::FileId;
+use super::kind::Kind;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::sys::{Lock, PerProcess, poll_now, tcp_is_closed};
 
-/// Connections that are remembered after they have died.
+/// The most dead connections that are remembered.
 const REMEMBERED: usize = 1024;
 
 /// The records of one process; a child of `fork(2)` starts with none.
@@ -29,8 +31,7 @@ const REMEMBERED: usize = 1024;
 struct Table {
     /// Sockets that transfers write to.
     writers: Lock<Map<FileId, Weak<Writer>>>,
-    /// Errors that were reported to a call other than the reader's, the oldest
-    /// first.
+    /// Errors reported to a call other than the reader's, the oldest first.
     noted: Lock<VecDeque<(Name, Errno)>>,
 }
 
@@ -44,8 +45,8 @@ fn table() -> &'static Table {
     table
 }
 
-/// A part of this process's table. A signal's handler may have forked since that
-/// was found; the child has another.
+/// Locks a part of this process's table. A signal handler may have forked since the
+/// table was found; the child has another.
 fn lock<T>(part: impl Fn(&'static Table) -> &'static Lock<T>) -> MutexGuard<'static, T> {
     loop {
         if let Some(held) = part(table()).lock() {
@@ -64,14 +65,13 @@ pub(crate) struct Writer {
     id: FileId,
     /// Calls in progress.
     calls: AtomicU32,
-    /// The last call may have written less than there was to write; another
-    /// follows at once.
+    /// The last call may have written less than it was given; another follows at once.
     less: AtomicBool,
 }
 
 impl Writer {
-    /// One for all transfers that write to the same socket. `None` for anything
-    /// but a stream socket.
+    /// Returns the one writer for all transfers that write to this socket. `None` for
+    /// anything but a stream socket.
     pub(crate) fn of(sink: &Endpoint<'_>) -> Option<Arc<Writer>> {
         let id = sink.facts().id.filter(|_| sink.kind().is_stream_socket())?;
         let mut writers = lock(|table| &table.writers);
@@ -87,12 +87,12 @@ impl Writer {
         Some(writer)
     }
 
-    /// A call that writes so many bytes, or `None`: as many as there are. Its
-    /// error is recorded before a reader can find that no call is in progress.
+    /// Makes a call that writes `bytes` bytes; `None`: as many as there are. Records
+    /// its error before a reader can find that no call is in progress.
     ///
-    /// `splice(2)` and `sendfile(2)` send several times. If they have sent
-    /// something, they drop the error (`splice_to_socket`, fs/splice.c), and
-    /// the next call sees only the end.
+    /// `splice(2)` and `sendfile(2)` send several times. If they have sent something,
+    /// they drop the error (`splice_to_socket`, fs/splice.c), and the next call sees
+    /// only the end.
     pub(crate) fn call(
         &self,
         sink: &Endpoint<'_>,
@@ -107,15 +107,15 @@ impl Writer {
             Ok(n) => {
                 let less = bytes.is_none_or(|bytes| n < bytes);
                 self.less.store(tcp && less, Ordering::SeqCst);
-                // A blocking call stops early only for a signal. The bytes that
-                // made us wait and that a UNIX socket's peer did not read make
-                // its end a reset.
+                // A blocking call stops early only for a signal. A UNIX socket's peer
+                // that closes without reading the bytes for which the call waited
+                // resets the connection.
                 if waits && less && bytes.is_some() && !tcp && hung_up(sink.fd()) {
                     note(sink, Errno::ECONNRESET);
                 }
             }
             Err(errno) => {
-                // This process has not shut it down: there was an error.
+                // This process has not shut it down, so the connection had an error.
                 let kept = errno == Errno::EPIPE && self.less.load(Ordering::SeqCst);
                 if kept && tcp_is_closed(sink.fd()) == Some(true) {
                     note(sink, Errno::ECONNRESET);
@@ -129,8 +129,8 @@ impl Writer {
         done
     }
 
-    /// A call may be getting an error at this moment, or be followed by one
-    /// that does.
+    /// Whether a call may be receiving an error at this moment, or be followed by one
+    /// that will.
     fn is_busy(&self) -> bool {
         self.calls.load(Ordering::SeqCst) > 0 || self.less.load(Ordering::SeqCst)
     }
@@ -145,14 +145,14 @@ impl Drop for Writer {
     }
 }
 
-/// Both directions are shut down: no call on it blocks any more. `false` also where
-/// a filter refuses to tell: an error that there was not is worse than an end.
+/// Whether both directions are shut down, so that no call on it blocks any more.
+/// `false` also if a filter refuses to tell: a false error is worse than an end.
 fn hung_up(fd: BorrowedFd<'_>) -> bool {
     poll_now(fd, PollFlags::empty()).is_ok_and(|shown| shown.shows(PollFlags::HUP) == Some(true))
 }
 
-/// Whether it is an error of the connection itself, which the kernel clears
-/// when it reports it.
+/// Whether it is an error of the connection itself, which the kernel clears when it
+/// reports it.
 fn is_of_the_connection(errno: Errno) -> bool {
     matches!(
         errno,
@@ -174,7 +174,7 @@ pub(crate) fn note(end: &Endpoint<'_>, errno: Errno) {
     if !is_of_the_connection(errno) {
         return;
     }
-    // Whoever asked for it (`IP_RECVERR`) hears of what a connection gets over
+    // With `IP_RECVERR`, the kernel also reports errors that the connection survives
     // (`tcp_v4_err`, net/ipv4/tcp_ipv4.c).
     if end.kind() == Kind::Tcp && tcp_is_closed(end.fd()) == Some(false) {
         return;
@@ -191,16 +191,16 @@ pub(crate) fn note(end: &Endpoint<'_>, errno: Errno) {
 /// Why a read from a socket returned 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The peer's end.
+    /// The peer has ended the stream.
     Clean,
-    /// The connection died of this.
+    /// The connection failed with this error.
     Died(Errno),
-    /// It has died, and a call of this process may be getting the error at this
-    /// moment: to be looked up again.
+    /// The connection has failed, and a call of this process may be receiving the error
+    /// at this moment: look it up again.
     Unknown,
 }
 
-/// Why a read from this source returned 0.
+/// Returns why a read from this source returned 0.
 pub(crate) fn end_of(source: &Endpoint<'_>) -> End {
     let Some(id) = source
         .facts()
@@ -209,7 +209,7 @@ pub(crate) fn end_of(source: &Endpoint<'_>) -> End {
     else {
         return End::Clean;
     };
-    // In this order: a call that has ended has recorded its error.
+    // In this order: a call that has returned has recorded its error.
     let writer = lock(|table| &table.writers)
         .get(&id)
         .and_then(Weak::upgrade);
@@ -231,8 +231,8 @@ fn noted(fd: BorrowedFd<'_>, id: FileId) -> Option<Errno> {
     found.map(|(_, errno)| *errno)
 }
 
-/// A transfer begins: a socket that was connected again has records of an
-/// earlier connection, which do not apply.
+/// Prepares for a new transfer: removes records of an earlier connection of a socket
+/// that was connected again.
 pub(crate) fn begin(end: &Endpoint<'_>) {
     let Some(id) = end.facts().id.filter(|_| end.kind() == Kind::Tcp) else {
         return;
@@ -258,8 +258,8 @@ mod tests {
         (near, listener.accept().unwrap().0)
     }
 
-    /// Who asked for it (`IP_RECVERR`) is told that a host cannot be reached,
-    /// and the connection goes on, to an end of its own.
+    /// With `IP_RECVERR` a caller learns that a host cannot be reached, and the
+    /// connection goes on, to an end of its own.
     #[test]
     fn what_a_connection_survives_is_not_its_end() {
         let (near, far) = pair();

@@ -1,26 +1,27 @@
-//! What a socket is.
+//! The kinds of sockets.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use super::{Facts, Kind};
+use super::facts::Facts;
+use super::kind::Kind;
 use crate::errno::Errno;
 
-/// Finds out the kind of a socket of this inode, and whether it listens.
+/// Finds the kind of the socket with this inode, and whether it listens.
 ///
-/// A socket of messages that is taken for a stream is cut, and `MSG_TRUNC`, by which
-/// the length of a message is told, throws away a stream's bytes (`tcp(7)`): a type
-/// that stays unknown is an error.
+/// Messages are truncated if their socket is taken for a stream, and `MSG_TRUNC`, which
+/// returns the length of a message, discards a stream's bytes (`tcp(7)`): a type that
+/// stays unknown is an error.
 ///
 /// # Errors
 ///
-/// Of `getsockopt(2)`: a filter refuses it, and procfs does not list the socket.
+/// As `getsockopt(2)`: a filter refuses it, and procfs does not list the socket.
 pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<(), Errno> {
     facts.kind = match sockopt::socket_type(fd) {
         Ok(kind) => by_type(kind, family(fd)),
-        // A name in a file system that was opened with O_PATH, which moves nothing.
+        // A name in a file system, opened with O_PATH, which moves no bytes.
         Err(_) if !facts.readable && !facts.writable => Kind::StreamSocket,
         Err(errno) => listed(inode).ok_or(errno)?,
     };
@@ -50,9 +51,9 @@ fn by_type(kind: SocketType, family: AddressFamily) -> Kind {
 }
 
 /// Files of `/proc/thread-self/net` (since Linux 3.17) that list the sockets of this
-/// network, and the column of the inode. An inode is one socket's in all networks
-/// (`sock_alloc`, net/socket.c). What has no address yet is not listed, but for UNIX
-/// sockets.
+/// network namespace, and the column of the inode. An inode is unique among the sockets
+/// of all namespaces (`sock_alloc`, net/socket.c). Sockets without an address are not
+/// listed, except UNIX sockets.
 const LISTS: [(&str, usize); 9] = [
     ("unix", 6),
     ("tcp", 9),
@@ -65,7 +66,7 @@ const LISTS: [(&str, usize); 9] = [
     ("netlink", 9),
 ];
 
-/// The kind of the socket that has this inode, as procfs lists it.
+/// Returns the kind of the socket with this inode, as procfs lists it.
 fn listed(inode: u64) -> Option<Kind> {
     LISTS.iter().find_map(|(name, column)| {
         let file = std::fs::File::open(format!("/proc/thread-self/net/{name}")).ok()?;
@@ -74,11 +75,11 @@ fn listed(inode: u64) -> Option<Kind> {
     })
 }
 
-/// What a line says of it; `None` if it is of another one.
+/// Parses a line of a list; `None` if it is of another socket.
 fn listed_as(list: &str, line: &str, column: usize, inode: u64) -> Option<Kind> {
     let mut words = line.split_whitespace();
-    // Two columns apart in a list of UNIX sockets (`unix_seq_show`,
-    // net/unix/af_unix.c).
+    // In a list of UNIX sockets the type is two columns before the inode
+    // (`unix_seq_show`, net/unix/af_unix.c).
     let kind = words.nth(column.checked_sub(2)?)?;
     if words.nth(1)?.parse() != Ok(inode) {
         return None;
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
     use crate::endpoint::Endpoint;
 
-    /// One of each, as many as this machine has.
+    /// One socket of each kind that this machine supports.
     fn sockets() -> Vec<OwnedFd> {
         let mut all: Vec<OwnedFd> = Vec::new();
         for kind in [SocketType::STREAM, SocketType::DGRAM, SocketType::SEQPACKET] {
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_nobody_tells_is_an_error() {
+    fn an_unknown_type_is_an_error() {
         if cfg!(target_arch = "x86") {
             return testkit::skip::here("all calls on sockets are one here, socketcall(2)");
         }

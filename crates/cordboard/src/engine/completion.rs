@@ -99,7 +99,7 @@ impl<O: Ending> Completion<O> {
         state.phase = Phase::Ended(outcome);
         let waker = state.waker.take();
         if let Some(bell) = self.bell.get() {
-            bell.ring();
+            bell.signal();
         }
         drop(state);
         // Not under the lock: a thread that wakes up may want it next.
@@ -195,7 +195,7 @@ impl<O: Ending> Completion<O> {
         // The program has its number, and may close it with all others.
         let bell = EventFd::distinct()?;
         if !matches!(state.phase, Phase::Running) {
-            bell.ring();
+            bell.signal();
         }
         // Set under the lock only, so never twice.
         Ok(self.bell.get_or_init(|| bell))

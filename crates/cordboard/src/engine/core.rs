@@ -53,7 +53,7 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(workers: usize) -> Result<Core, Errno> {
-        static NUMBERS: AtomicUsize = AtomicUsize::new(threads::NOBODY + 1);
+        static NUMBERS: AtomicUsize = AtomicUsize::new(threads::NO_OWNER + 1);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Ok(Core {
             number,
@@ -100,7 +100,7 @@ impl Core {
         let core = Arc::clone(self);
         let body = move || {
             let held_up = || core.thread().is_some_and(|thread| thread.waits());
-            let gone = || !core.main.inbox().bell().is_there();
+            let gone = || !core.main.inbox().bell().is_still_open();
             match core.main.seat().watch(HELD_UP, held_up, gone) {
                 Some(Left::HeldUp(reactor)) => {
                     threads::rename(c"cordboard");

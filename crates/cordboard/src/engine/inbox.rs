@@ -49,7 +49,7 @@ impl<T> Inbox<T> {
     /// Gives the message back if the reader has closed it, or the bell is gone.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut queue = self.lock();
-        if queue.closed || !self.bell.is_there() {
+        if queue.closed || !self.bell.is_still_open() {
             return Err(item);
         }
         queue.items.push(item);
@@ -58,7 +58,7 @@ impl<T> Inbox<T> {
         drop(queue);
         if waits {
             self.arrived.notify_one();
-        } else if ring && !self.bell.strike() {
+        } else if ring && !self.bell.signal_unchecked() {
             // The next sender finds the reader asleep, as before.
             self.lock().asleep = true;
         }

@@ -77,7 +77,7 @@ impl Shared {
     /// Has the engine find out where the host has closed its descriptors: the
     /// thread that sleeps on them does so within a minute only.
     fn check(&self) {
-        if !self.inbox.bell().is_there() {
+        if !self.inbox.bell().is_still_open() {
             self.seat.doubt();
         }
     }

@@ -86,7 +86,7 @@ impl Station {
     }
 
     fn looks(&self, now: u64) -> bool {
-        let here = self.inbox.bell().is_there();
+        let here = self.inbox.bell().is_still_open();
         if here {
             self.looked.store(now, Ordering::Relaxed);
         }

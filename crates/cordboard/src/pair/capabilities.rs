@@ -1,31 +1,31 @@
-//! What this kernel and this process can do at all.
+//! What this kernel and this process support, whatever the pair.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::request::DataPath;
 use crate::sys::{self, Known};
 
-/// What this kernel and this process can do at all.
+/// What this kernel and this process support, whatever the pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// `copy_file_range(2)` that can be trusted: Linux 5.3 or later.
+    /// `copy_file_range(2)` is reliable: Linux 5.3 or later.
     pub copy_file_range: bool,
-    /// A private pipe can be had.
+    /// A private pipe is available.
     pub private_pipe: bool,
 }
 
-/// Paths whose call answered `ENOSYS`: that cannot change while the process
-/// lives. No other errno is remembered beyond its pair.
+/// Paths whose call returned `ENOSYS`, which does not change while the process
+/// lives. Any other errno is remembered for its pair only.
 static MISSING: AtomicU32 = AtomicU32::new(0);
 
-/// Remembers that there is no such call.
+/// Remembers that the system call of this path does not exist.
 pub(crate) fn forget_for_ever(path: DataPath) {
     MISSING.fetch_or(path.bit(), Ordering::Relaxed);
 }
 
 impl Capabilities {
-    /// Nothing but reading and writing.
+    /// Only `read(2)` and `write(2)`.
     pub const fn none() -> Capabilities {
         Capabilities {
             copy_file_range: false,
@@ -33,7 +33,7 @@ impl Capabilities {
         }
     }
 
-    /// Those of this kernel, as known so far.
+    /// Returns the capabilities of this kernel, as far as they are known.
     pub fn current() -> Capabilities {
         static TRUSTED: Known = Known::not_yet();
         let trusted = TRUSTED.get(|| {
@@ -48,7 +48,7 @@ impl Capabilities {
     }
 }
 
-/// The first two numbers of a kernel release.
+/// Parses the first two numbers of a kernel release.
 fn release(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

@@ -1,4 +1,4 @@
-//! The two endpoints of a transfer, with everything the route depends on.
+//! The two endpoints of a transfer, and everything the route depends on.
 
 mod capabilities;
 mod relation;
@@ -11,8 +11,8 @@ pub(crate) use relation::relation;
 use crate::endpoint::Facts;
 use crate::request::{Direct, Request, Size};
 
-/// Everything the route depends on. Begin with [`Pair::new`], and change what
-/// differs.
+/// Everything the route depends on. Start with [`Pair::new`], and change the
+/// fields that differ.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Pair<'a> {
@@ -25,14 +25,14 @@ pub struct Pair<'a> {
     /// The sink's range begins inside the source's: each block must be read in
     /// full before any of it is written.
     pub overlapping: bool,
-    /// What was asked for.
+    /// The request.
     pub request: &'a Request,
-    /// Whether to go past the page cache, all told.
+    /// Whether to bypass the page cache, after all conditions are considered.
     pub(crate) direct: Direct,
 }
 
 impl<'a> Pair<'a> {
-    /// Two strangers.
+    /// Makes a pair of two unrelated endpoints.
     pub fn new(source: &'a Facts, sink: &'a Facts, request: &'a Request) -> Pair<'a> {
         Pair {
             source,
@@ -44,20 +44,20 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Where the source is read from: where it can seek, the offset of the
-    /// request, or else its position.
+    /// Returns where the source is read from if it can seek: the offset of the
+    /// request, or its position.
     pub(crate) fn from(&self) -> Option<u64> {
         let position = self.source.position?;
         Some(self.request.source_offset.unwrap_or(position))
     }
 
-    /// Where the sink is written to.
+    /// Returns where the sink is written to, in the same way.
     pub(crate) fn to(&self) -> Option<u64> {
         let position = self.sink.position?;
         Some(self.request.sink_offset.unwrap_or(position))
     }
 
-    /// Bytes there are to move, as far as is known.
+    /// Returns the number of bytes to move, if it is known.
     pub(crate) fn known(&self) -> Option<u64> {
         let here = self.from()?;
         let there = self.source.size.map(|size| size.saturating_sub(here));

@@ -1,4 +1,4 @@
-//! Whether both sides are one file.
+//! Whether both sides are the same file.
 
 use std::os::fd::AsFd;
 
@@ -9,17 +9,17 @@ use crate::sys;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Relation {
-    /// Nothing in common, as far as can be told.
+    /// Different files, as far as is known.
     #[default]
     Strangers,
-    /// One file, or one pipe, reached twice.
+    /// The same file or pipe, by two open file descriptions.
     SameFile,
-    /// One open description: position and flags are shared.
+    /// The same open file description: position and flags are shared.
     SameDescription,
 }
 
-/// Compares identities; only for files, block devices and pipes, because
-/// terminals, sockets and the like have separate directions.
+/// Compares identities, only of files, block devices and pipes: terminals,
+/// sockets and the like have separate directions.
 pub(crate) fn relation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Relation {
     let (a, b) = (source.facts(), sink.facts());
     let comparable = |facts: &Facts| facts.kind.is_cached() || facts.kind.is_pipe();

@@ -9,7 +9,7 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
-use crate::pipe::Kept;
+use crate::pipe::Channel;
 
 /// What a blocking pipe or terminal that polls writable takes without blocking.
 const PIECE: usize = 4096;
@@ -32,7 +32,7 @@ impl Spill {
     /// Reads everything out of the pipe, or nothing if memory is unavailable
     /// (`ENOMEM`). If something in the pipe cannot be read, what stands before it is
     /// read: `EIO`, or what a file system says, of a page that is not valid any more.
-    pub(super) fn take(&mut self, pipe: &mut impl Kept) -> Result<(), Errno> {
+    pub(super) fn take(&mut self, pipe: &mut impl Channel) -> Result<(), Errno> {
         if self.rest().is_empty() {
             self.bytes.clear();
             self.start = 0;

@@ -29,7 +29,7 @@ const WRITE: usize = 256 << 10;
 /// only after what was made before it is in the sink, and so is a source that
 /// fails: what was read of it is made into something complete.
 pub(crate) struct Staged {
-    /// Lent by the transfer's stages.
+    /// CallerPipe by the transfer's stages.
     chain: Chain,
     intake: Intake,
     /// From the source; the chain has not taken it yet.

@@ -8,7 +8,7 @@ use super::socket;
 use crate::endpoint::{Kind, has_hung_up, is_pty_master};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::pipe::{Aside, Way};
+use crate::pipe::{PacketReader, ReadMode};
 use crate::sys::{self, poll_now};
 
 /// Bytes of a made-up file that go on in one write …
@@ -55,7 +55,7 @@ pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usiz
 pub(super) fn read(
     flow: &mut Flow<'_>,
     into: &mut [u8],
-    aside: &mut Aside,
+    aside: &mut PacketReader,
 ) -> Result<usize, Errno> {
     let fd = flow.source.fd();
     if flow.source.kind().is_socket() {
@@ -63,7 +63,7 @@ pub(super) fn read(
     }
     if flow.source.kind().is_pipe() {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
-        let way = Way {
+        let way = ReadMode {
             may_wait: flow.mode.may_sleep() || source.nonblocking,
             is_whole: sink.kind.is_datagram() || sink.is_packet_pipe(),
             is_unasked: flow.source.ready.is_unasked(),

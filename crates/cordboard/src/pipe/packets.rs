@@ -1,22 +1,20 @@
-//! Packets in the caller's pipe.
+//! Inspection of the caller's pipe for packets.
 //!
-//! A write end in packet mode (`pipe2(2)`, `O_DIRECT`) flags its buffers as
-//! packets, and `read(2)` drops what a short read leaves of one (`pipe_read` in
-//! fs/pipe.c). `splice(2)` and `tee(2)` keep the flag
-//! (`splice_pipe_to_pipe` and `link_pipe` in fs/splice.c): a reader of the next
-//! pipe that expects a stream then loses bytes.
+//! A write end in packet mode (`pipe2(2)`, `O_DIRECT`) flags its buffers as packets,
+//! and `read(2)` drops what a short read leaves of one (`pipe_read` in fs/pipe.c).
+//! `splice(2)` and `tee(2)` keep the flag (`splice_pipe_to_pipe` and `link_pipe` in
+//! fs/splice.c): a reader of the next pipe that expects a stream then loses bytes.
 //!
-//! The flag belongs to the buffer. The mode belongs to one description of a
-//! write end, which can be another process's, and can change at any time; no
-//! call on the read end shows it. So everything is inspected before it is moved:
-//! it is duplicated into a pipe of our own, a byte is written behind it, and one
-//! read of all of that stops after the first packet. Duplicating copies no
-//! bytes, and the read copies them into one small buffer: processor time is a
-//! third of what a read and a write of the bytes take.
+//! The flag belongs to the buffer. The mode belongs to one description of a write end,
+//! which can be another process's, and can change at any time; no call on the read end
+//! shows it. So all bytes are inspected before they are moved: they are duplicated into
+//! a private pipe, a byte is written after them, and one read of all of that stops
+//! after the first packet. Duplication copies no bytes, and the read copies them into
+//! one small buffer: it takes a third of the processor time of a read and a write.
 //!
-//! A pipe of our own may have one slot only (`fs.pipe-max-size` of a page, or
-//! the user's share of pages before Linux 5.14). Where no byte can be put behind
-//! the others, they are duplicated a second time, and all but one are read.
+//! A private pipe may have one slot only (`fs.pipe-max-size` of a page, or the user's
+//! share of pages before Linux 5.14). If no byte can be written after the others, they
+//! are duplicated a second time, and all but one are read.
 
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
@@ -25,33 +23,37 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::{SpliceFlags, tee};
 
-use super::{Kept, OwnedPipe, acquire, default_capacity, has_ended};
+use super::capacity::default_capacity;
+use super::channel::Channel;
+use super::owned::OwnedPipe;
+use super::pool::acquire;
+use super::state::has_ended;
 use crate::errno::Errno;
 use crate::sys::{self, Identity, again, discard, page_size};
 
-/// The size of the largest packet: a page (`pipe_write`, fs/pipe.c), whatever
+/// Returns the size of the largest packet: a page (`pipe_write`, fs/pipe.c), whatever
 /// `pipe(7)` says of `PIPE_BUF`.
 pub(super) fn largest() -> usize {
     page_size()
 }
 
-/// What a pipe begins with.
+/// What the front of a pipe holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Front {
-    /// At least so many bytes that may be moved as a stream. A single byte may
-    /// be a packet: no read drops a part of it.
+    /// At least this many bytes that may be moved as a stream. A single byte may be a
+    /// packet: no read drops a part of it.
     Stream(usize),
     /// A packet is among the bytes that were inspected.
     Packets,
     /// The pipe is empty.
     Nothing,
-    /// There will be nothing: the pipe has no writer.
+    /// The pipe is empty and has no writer.
     End,
 }
 
-/// Inspects up to so many bytes at the front of a pipe; everything stays in it.
-/// Another reader of the same pipe may take them before they are moved; what
-/// follows is then moved without inspection.
+/// Inspects up to `at_most` bytes at the front of a pipe; all stay in it. Another
+/// reader of the same pipe may take them before they are moved; what follows is then
+/// moved without inspection.
 ///
 /// # Errors
 ///
@@ -62,9 +64,9 @@ pub(crate) fn front(source: BorrowedFd<'_>, at_most: usize) -> Result<Front, Err
     inspect(source, own, at_most)
 }
 
-/// With this pipe, which is closed, not given back, where something stays in it.
+/// Inspects with this pipe, which is closed instead of released if bytes stay in it.
 fn inspect(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Front, Errno> {
-    // Whole pages leave a slot for the byte behind them.
+    // Whole pages leave a slot for the byte after them.
     let room = own.capacity().saturating_sub(page_size());
     let length = at_most.min(room.max(page_size())).max(1);
     let (mut own, copied) = match duplicate(source, own, length) {
@@ -90,10 +92,10 @@ fn inspect(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Fro
     Ok(Front::Stream(copied))
 }
 
-/// Whether what is written behind a duplicate leaves the original alone. It does
-/// since Linux 5.1 and in stable kernels with "splice: don't merge into linked
-/// buffers"; before, it goes into the original's page, where the caller's writer
-/// may write next. `false` also if that is unknown.
+/// Whether a write after a duplicate leaves the original unchanged. It does since Linux
+/// 5.1 and in stable kernels with "splice: don't merge into linked buffers"; before, it
+/// goes into the original's page, where the caller's writer may write next. `false`
+/// also if that is unknown.
 fn duplicates_stay_apart() -> bool {
     /// 0 until it is known. Not a lock: a fork may find it held.
     static KNOWN: AtomicU8 = AtomicU8::new(0);
@@ -112,14 +114,14 @@ fn try_a_duplicate() -> Result<bool, Errno> {
     rustix::io::write(original.writer(), b"a")?;
     tee(original.reader(), copy.writer(), 1, SpliceFlags::NONBLOCK)?;
     rustix::io::write(copy.writer(), b"b")?;
-    // In the same page it takes the place of the other.
+    // In the same page it overwrites the other.
     rustix::io::write(original.writer(), b"c")?;
     let mut both = [0; 2];
     Ok(rustix::io::read(copy.reader(), &mut both)? == 2 && both == *b"ab")
 }
 
-/// Where nothing stood behind so many bytes, the last buffer may still be a
-/// packet: a read of all but a byte then drops that byte.
+/// Inspects the last buffer, which may still be a packet if no byte was written after
+/// `bytes` bytes: a read of all but a byte then drops that byte.
 fn inspect_last(source: BorrowedFd<'_>, own: OwnedPipe, bytes: usize) -> Result<Front, Errno> {
     let (mut own, copied) = match duplicate(source, own, bytes) {
         Ok(done) => done,
@@ -139,8 +141,8 @@ fn inspect_last(source: BorrowedFd<'_>, own: OwnedPipe, bytes: usize) -> Result<
     Ok(Front::Stream(bytes))
 }
 
-/// Duplicates up to so many bytes into an empty pipe; otherwise gives it back
-/// and says why there are none.
+/// Duplicates up to `at_most` bytes into an empty pipe; otherwise releases it and
+/// returns why there are none.
 pub(super) fn duplicate(
     source: BorrowedFd<'_>,
     mut own: OwnedPipe,
@@ -152,9 +154,9 @@ pub(super) fn duplicate(
             own.filled(copied);
             return Ok((own, copied));
         }
-        // Also where another reader empties the pipe during the call
-        // (`link_pipe`, fs/splice.c).
-        // Nothing else says that it has ended, where a filter refuses to tell.
+        // tee(2) also returns 0 if another reader empties the pipe during the call
+        // (`link_pipe`, fs/splice.c). If a filter refuses to tell, it counts as the
+        // end, which nothing else shows.
         Ok(0) if has_ended(source) != Some(false) => Ok(Front::End),
         // A FIFO that was opened before it had a writer.
         Ok(0) if sys::is_over(source) == Some(true) => Ok(Front::End),
@@ -166,8 +168,8 @@ pub(super) fn duplicate(
     Err(none)
 }
 
-/// How long an inspection for [`is_a_stream`] counts. Of calls that follow each other
-/// closely, fewer than one in a hundred makes one.
+/// How long an inspection for [`is_a_stream`] is valid. Of calls in quick succession,
+/// fewer than one in a hundred makes one.
 const FRESH: Duration = Duration::from_micros(500);
 
 /// The last inspection for [`is_a_stream`].
@@ -177,20 +179,19 @@ struct Inspected {
     at: Instant,
     /// Bytes of a stream that have not been moved since.
     ahead: usize,
-    /// There was nothing behind them.
+    /// No bytes followed them.
     all: bool,
 }
 
 thread_local! {
-    /// Of this thread, for calls that move so little that an inspection would
-    /// take longer.
+    /// This thread's last inspection, for calls that move so little that an inspection
+    /// would take longer.
     static LAST: Cell<Option<Inspected>> = const { Cell::new(None) };
 }
 
-/// How many bytes, up to so many, this call may move as a stream; `None` if
-/// none, if that is unknown, and if this is not a pipe. What comes within
-/// [`FRESH`] of an inspection is taken for what was there before. `now`: the
-/// time of the call.
+/// Returns how many bytes, up to `at_most`, this call may move as a stream; `None` if
+/// none, if that is unknown, or if this is not a pipe. Bytes that arrive within
+/// [`FRESH`] of an inspection are taken for inspected. `now`: the time of the call.
 pub(crate) fn is_a_stream(source: BorrowedFd<'_>, at_most: usize, now: Instant) -> Option<usize> {
     use rustix::fs::FileType;
     let stat = rustix::fs::fstat(source).ok()?;

@@ -1,26 +1,26 @@
-//! A socket pair between two pipes, which takes the flags off their pages.
+//! A socket pair between two pipes, which removes the flags of their pages.
 //!
-//! From pipe to pipe `splice(2)` keeps the flag of a packet
-//! (`splice_pipe_to_pipe`, fs/splice.c). A UNIX stream socket has no packets: it
-//! takes the pages without their flags (`skb_splice_from_iter`,
-//! net/core/skbuff.c, since Linux 6.5; `unix_stream_sendpage`, net/unix/af_unix.c,
-//! before), and what a pipe gets from it is a stream (`skb_splice_bits`). No byte
-//! is copied, and nothing needs to be inspected.
+//! From pipe to pipe `splice(2)` keeps the flag of a packet (`splice_pipe_to_pipe`,
+//! fs/splice.c). A UNIX stream socket has no packets: it takes the pages without their
+//! flags (`skb_splice_from_iter`, net/core/skbuff.c, since Linux 6.5;
+//! `unix_stream_sendpage`, net/unix/af_unix.c, before), and a pipe gets a stream from
+//! it (`skb_splice_bits`). No byte is copied, and nothing needs to be inspected.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::{Kept, LARGEST};
+use super::capacity::LARGEST;
+use super::channel::Channel;
 use crate::errno::Errno;
 use crate::sys::{Identity, beyond, identity};
 
-/// Two connected sockets that know what they hold. Neither ever blocks.
+/// Two connected nonblocking sockets, and the number of bytes between them.
 pub(crate) struct SocketPair {
     reader: OwnedFd,
     writer: OwnedFd,
-    /// Of both; `None`: not known.
+    /// The identity of both; `None`: unknown.
     ids: [Option<Identity>; 2],
     held: u64,
 }
@@ -44,8 +44,8 @@ impl SocketPair {
         })
     }
 
-    /// Takes up to so many bytes out of a pipe; 0 at its end. Only while the pair
-    /// is empty: `EAGAIN` then means the pipe.
+    /// Moves up to `at_most` bytes out of a pipe; 0 at its end. Only while the pair is
+    /// empty: `EAGAIN` then means the pipe.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl SocketPair {
         Ok(n)
     }
 
-    /// Moves what it holds into a pipe, as much as there is room for.
+    /// Moves its content into a pipe, as far as there is room.
     ///
     /// # Errors
     ///
@@ -71,14 +71,13 @@ impl SocketPair {
         Ok(n)
     }
 
-    /// The read end, for handing back what is in it; its end follows the last
-    /// byte.
+    /// Returns the read end, for the caller; its end of file follows the last byte.
     pub(crate) fn into_reader(self) -> OwnedFd {
         self.reader
     }
 }
 
-impl Kept for SocketPair {
+impl Channel for SocketPair {
     fn ends(&self) -> [(BorrowedFd<'_>, Option<Identity>); 2] {
         [
             (self.reader.as_fd(), self.ids[0]),
@@ -159,7 +158,7 @@ mod tests {
         assert_eq!(&rest[..3], b"abc");
     }
 
-    /// Bytes that are to be handed back stay whole where the pair refuses them.
+    /// Bytes to return to the caller stay complete if the pair refuses them.
     #[test]
     fn what_the_pair_does_not_take_is_moved_without_it() {
         use crate::pipe::{OwnedPipe, acquire, default_capacity};

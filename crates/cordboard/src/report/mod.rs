@@ -1,4 +1,4 @@
-//! What was done: the account of a transfer; or why it was not begun.
+//! The report of a transfer, or why it was refused.
 
 mod refusal;
 
@@ -22,7 +22,7 @@ pub enum Ended {
     Eof,
     /// The requested size was reached.
     Size,
-    /// Nothing moved for [`Request::idle`](crate::Request::idle).
+    /// No byte moved for [`Request::idle`](crate::Request::idle).
     Idle,
     /// [`Control::cancel`](crate::Control::cancel) or
     /// [`Running::cancel`](crate::Running::cancel) was called, its handle was
@@ -33,7 +33,8 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// The word of the JSON line: `eof`, `size`, `idle`, `cancelled`, `error`.
+    /// Returns the word of the JSON line: `eof`, `size`, `idle`, `cancelled`,
+    /// `error`.
     pub fn name(self) -> &'static str {
         match self {
             Ended::Eof => "eof",
@@ -51,49 +52,48 @@ impl fmt::Display for Ended {
     }
 }
 
-/// The account of a transfer, exact in every ending.
+/// The report of a transfer, exact however it ended.
 ///
-/// `read == written + stranded`, always: bytes that were taken from a
-/// seekable source and could not be written are given back by rewinding it,
-/// and then count as not read, unless another process has moved its position
-/// since. Where a stage changes the bytes, `read` counts
-/// those of before, `written` and `stranded` those of behind it: see
-/// [`stage`](crate::stage).
+/// `read == written + stranded`, always. Bytes that were taken from a seekable
+/// source and could not be written are returned by rewinding it, and then count
+/// as not read, unless another process has moved its position since. If a stage
+/// changes the bytes, `read` counts the bytes before it, `written` and
+/// `stranded` those after it: see [`stage`](crate::stage).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
     /// Bytes taken from the source.
     pub read: u64,
-    /// Bytes the sink accepted, from its first on without a gap. Where blocks
-    /// are carried in any order ([`DataPath::Direct`]) and one fails, others
-    /// behind it may be in the sink: they do not count. A file that they made
-    /// longer is cut off again; what they replaced within its old length, or in a
-    /// block device, is gone.
+    /// Bytes the sink accepted, from its first on without a gap. If blocks are
+    /// written out of order ([`DataPath::Direct`]) and one fails, later blocks
+    /// may be in the sink and do not count. A file that they extended is
+    /// truncated again; what they overwrote within its old length, or in a
+    /// block device, is lost.
     pub written: u64,
     /// Bytes taken from the source that the sink did not accept and that could
-    /// not be put back; they are handed over in [`Outcome::stranded`].
+    /// not be returned to the source; they are in [`Outcome::stranded`].
     pub stranded: u64,
-    /// Why it ended.
+    /// Why the transfer ended.
     pub ended: Ended,
     /// The side that failed.
     pub failed: Option<Side>,
-    /// The errno it failed with.
+    /// The errno that side failed with.
     pub errno: Option<Errno>,
-    /// The paths that carried it, in the order of their first use.
+    /// The paths that carried the bytes, in the order of their first use.
     pub path: Vec<DataPath>,
-    /// The paths that were preferred, and why each was not taken.
+    /// The preferred paths that were not taken, and why.
     pub declined: Vec<Declined>,
-    /// Datagrams that the kernel cut because they were longer than the
-    /// receive buffer: none in practice, an error where it happens.
+    /// Datagrams that the kernel truncated because they were longer than the
+    /// receive buffer. Normally 0; an error otherwise.
     pub truncated: u64,
-    /// What each stage has done, in their order. If there is any, all bytes
-    /// passed through user space.
+    /// What each stage did, in order. If there is any, all bytes passed through
+    /// user space.
     pub stages: Vec<StageReport>,
-    /// Wall time from start to end.
+    /// The wall-clock time from start to end.
     pub elapsed: Duration,
 }
 
-/// Nothing moved, of nothing there was: what a sum of reports begins with.
+/// A report of no bytes, from which a sum of reports starts.
 impl Default for Report {
     fn default() -> Report {
         Report {
@@ -113,7 +113,7 @@ impl Default for Report {
 }
 
 impl Report {
-    /// A report of nothing moved, for a request that was refused.
+    /// Makes the report of a request that was refused.
     pub(crate) fn nothing(failed: Option<Side>, errno: Option<Errno>) -> Report {
         Report {
             ended: Ended::Error,
@@ -153,23 +153,23 @@ impl serde::Serialize for Report {
     }
 }
 
-/// Bytes that were read and could not be written, handed back.
+/// Bytes that were read and could not be written, returned to the caller.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Stranded {
-    /// They are in this pipe, whose write end is closed: read
+    /// The read end of a pipe whose write end is closed: read
     /// [`Report::stranded`] bytes of it. (Its end follows, unless a child that
-    /// was forked at the moment of the transfer's end still has the write end.)
+    /// was forked as the transfer ended still has the write end.)
     Pipe(OwnedFd),
-    /// They are here.
+    /// The bytes.
     Buffer(Vec<u8>),
     /// Whole datagrams, in order.
     Datagrams(Vec<Vec<u8>>),
 }
 
 impl Stranded {
-    /// A copy of these bytes; in a pipe, whose memory is the kernel's, where
-    /// this process may have no more of its own (`RLIMIT_AS`).
+    /// Copies these bytes; into a pipe, whose memory is the kernel's, if this
+    /// process may allocate no more (`RLIMIT_AS`).
     pub(crate) fn copied(bytes: &[u8]) -> Stranded {
         let mut copy = Vec::new();
         if copy.try_reserve_exact(bytes.len()).is_err()
@@ -181,8 +181,8 @@ impl Stranded {
         Stranded::Buffer(copy)
     }
 
-    /// These bytes, and behind them what is in this pipe; only these, if no pipe
-    /// takes both.
+    /// Joins these bytes and the content of this pipe; returns only the bytes
+    /// if no pipe takes both.
     pub(crate) fn before(held: Option<Stranded>, pipe: OwnedPipe) -> Stranded {
         let bytes = match held {
             Some(Stranded::Buffer(bytes)) => bytes,
@@ -201,20 +201,20 @@ impl Stranded {
     }
 }
 
-/// Report and stranded bytes of a transfer that has ended.
+/// The report and the stranded bytes of a transfer that has ended.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The account.
+    /// The report.
     pub report: Report,
-    /// The bytes that count as [`Report::stranded`]; `None` when there are none.
+    /// The bytes that count as [`Report::stranded`]; `None` if there are none.
     pub stranded: Option<Stranded>,
 }
 
 impl Outcome {
-    /// `Err` if it ended with [`Ended::Error`], or bytes were handed back: a
-    /// transfer that was cancelled or idle may have read what its sink did not
-    /// take, and that must not be lost.
+    /// Returns `Err` if the transfer ended with [`Ended::Error`], or has
+    /// stranded bytes: a cancelled or idle transfer may have read what its sink
+    /// did not take, and that must not be lost.
     ///
     /// # Errors
     ///
@@ -232,15 +232,15 @@ impl Outcome {
     }
 }
 
-/// A transfer that failed: on which side, with which errno, and what had been
-/// moved by then. Or one that ended early with bytes to be handed back, which
-/// [`Report::ended`] then tells.
+/// A transfer that failed: on which side, with which errno, and what was moved
+/// before. Or one that ended early with stranded bytes; [`Report::ended`] tells
+/// them apart.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Set where the request was refused before anything moved.
+    /// Set if the request was refused before any byte moved.
     pub refusal: Option<Refusal>,
-    /// The account up to the failure.
+    /// The report up to the failure.
     pub report: Box<Report>,
     /// Bytes that were read and not written.
     pub stranded: Option<Stranded>,
@@ -269,22 +269,22 @@ impl fmt::Display for Failure {
         if report.ended != Ended::Error {
             return write!(
                 f,
-                "it ended ({}) before all that was read was written; {} bytes written, {} read and handed back",
+                "the transfer ended early ({}); {} bytes written, {} read and returned to the caller",
                 report.ended, report.written, report.stranded
             );
         }
         if let (None, Some(last)) = (report.failed, report.declined.last()) {
-            // Every path that the switches left has declined.
+            // Every path that the switches allow has declined.
             return write!(
                 f,
-                "no path is left: {} declined with {}",
+                "no usable data path is left: {} ({})",
                 last.path, last.why
             );
         }
         if (report.failed, report.errno) == (Some(Side::Source), Some(Errno::ENODATA)) {
             return write!(
                 f,
-                "the source was truncated while it was read, after {} bytes",
+                "the source was truncated during the transfer, after {} bytes",
                 report.read
             );
         }
@@ -300,7 +300,7 @@ impl fmt::Display for Failure {
         }
         write!(f, "; {} bytes written", report.written)?;
         if report.stranded > 0 {
-            write!(f, ", {} read and handed back", report.stranded)?;
+            write!(f, ", {} read and returned to the caller", report.stranded)?;
         }
         Ok(())
     }
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_handed_back_are_not_thrown_away() {
+    fn bytes_that_are_handed_back_are_not_lost() {
         let outcome = |stranded| Outcome {
             report: Report {
                 read: 8,
@@ -339,8 +339,8 @@ mod tests {
         assert!(matches!(&failure.stranded, Some(Stranded::Buffer(b)) if b == b"abc"));
         assert_eq!(
             failure.to_string(),
-            "it ended (cancelled) before all that was read was written; \
-             5 bytes written, 3 read and handed back"
+            "the transfer ended early (cancelled); \
+             5 bytes written, 3 read and returned to the caller"
         );
         assert_eq!(outcome(None).into_result().unwrap().written, 5);
     }

@@ -1,4 +1,4 @@
-//! Why a transfer was not begun.
+//! Why a transfer was refused.
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -8,12 +8,12 @@ use crate::request::Declined;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The descriptor could not be looked at.
-    #[error("the {side} is not usable: {errno}")]
+    /// `fstat(2)` or another query of the descriptor failed.
+    #[error("the {side} descriptor cannot be used: {errno}")]
     Unusable {
         /// Which descriptor.
         side: Side,
-        /// `EBADF` for one that is closed or open the wrong way.
+        /// `EBADF` if it is closed.
         errno: Errno,
     },
     /// The descriptor is open, but not for this direction.
@@ -22,13 +22,14 @@ pub enum Refusal {
         /// Which descriptor.
         side: Side,
     },
-    /// It is open for this direction, but has no such operation (epoll, pidfd).
-    #[error("the {side} cannot be {} at all", if *.side == Side::Source { "read" } else { "written" })]
+    /// It is open for this direction, but the operation does not exist (epoll,
+    /// pidfd).
+    #[error("the {side} does not support {}", if *.side == Side::Source { "reading" } else { "writing" })]
     NoOperation {
-        /// Which.
+        /// Which descriptor.
         side: Side,
     },
-    /// A directory was given.
+    /// The descriptor is a directory.
     #[error("the {side} is a directory")]
     Directory {
         /// Which descriptor.
@@ -40,56 +41,56 @@ pub enum Refusal {
         /// Which descriptor.
         side: Side,
     },
-    /// Source and sink are one file, and writing would feed the reading.
+    /// Source and sink are one file, and writing would extend what is read.
     #[error("source and sink are the same file, {help}")]
     EndlessLoop {
-        /// Why there is no end, or none that is known, and what helps.
+        /// Why the transfer would not end, or may not, and what helps.
         help: &'static str,
     },
     /// Source and sink are one pipe, and what is written would be read again.
     #[error("source and sink are the same pipe, which holds {holds} bytes: {help}")]
     SamePipe {
-        /// Bytes that were in it when it was looked at.
+        /// Bytes that were in the pipe.
         holds: u64,
-        /// What would make it end.
+        /// What would make the transfer end.
         help: &'static str,
     },
-    /// One open description: reading moves the place of writing.
-    #[error("source and sink are one open file with one position: give an offset for either")]
+    /// Source and sink are one open file description: reading moves the
+    /// position of writing.
+    #[error("source and sink share one file position: give an offset for one of them")]
     SharedPosition,
     /// Ranges of one file overlap so that bytes would be overwritten before
     /// they are read.
-    #[error("source and sink are overlapping ranges of the same file: copy it elsewhere first")]
+    #[error("source and sink are overlapping ranges of the same file: copy to another file first")]
     Overlap,
-    /// An offset for a descriptor that has no positions.
-    #[error("the {side} is a {kind}, which cannot seek: leave the offset out")]
+    /// An offset was given for a descriptor that cannot seek.
+    #[error("the {side} is a {kind}, which cannot seek: omit the offset")]
     NotSeekable {
         /// Which descriptor.
         side: Side,
         /// What it is.
         kind: crate::endpoint::Kind,
     },
-    /// An offset for a sink that appends.
-    #[error("the sink appends: it takes no offset")]
+    /// An offset was given for a sink that is open with `O_APPEND`.
+    #[error("the sink is open with O_APPEND: omit the offset")]
     AppendOffset,
-    /// `sync` for a sink that keeps nothing.
-    #[error("the sink is a {kind}, which cannot be synced: leave sync out")]
+    /// `sync` was requested for a sink that stores nothing.
+    #[error("the sink is a {kind}, which cannot be synced: omit sync")]
     NotSyncable {
         /// What it is.
         kind: crate::endpoint::Kind,
     },
-    /// An offset past what a file can have.
-    #[error("an offset is past 2^63-1, the end of any file")]
+    /// An offset exceeds the largest file offset.
+    #[error("an offset exceeds 2^63-1, the largest file offset")]
     TooLarge,
-    /// The switches leave no path that takes this pair.
-    #[error("no path is left for this pair: {}", said(.declined))]
+    /// No path that the switches allow takes this pair.
+    #[error("no usable data path for this pair: {}", reasons(.declined))]
     NoPath {
-        /// The paths that were allowed, and what excludes each.
+        /// The allowed paths, and what excludes each.
         declined: Vec<Declined>,
     },
-    /// A stage that changes the bytes, and an endpoint whose messages end
-    /// where they end.
-    #[error("the {side} is a {kind}, and {stage} would run its messages together: use a stream")]
+    /// A stage changes the bytes, and an endpoint has message boundaries.
+    #[error("the {side} is a {kind}, and {stage} would merge its messages: use a stream")]
     StagedMessages {
         /// Which descriptor.
         side: Side,
@@ -98,40 +99,42 @@ pub enum Refusal {
         /// The stage.
         stage: &'static str,
     },
-    /// A stage that changes the bytes of a file on the way into itself.
-    #[error("source and sink are the same file, which {stage} cannot replace while it reads it")]
+    /// A stage changes the bytes of a file that is both source and sink.
+    #[error("source and sink are the same file, which {stage} cannot overwrite while reading it")]
     StagedOntoItself {
         /// The stage.
         stage: &'static str,
     },
-    /// `CORDBOARD_ROUTE` or `CORDBOARD_WITHOUT` holds a word that is no path.
+    /// `CORDBOARD_ROUTE` or `CORDBOARD_WITHOUT` contains a word that is not a
+    /// path.
     #[error("{0}")]
     BadSwitch(#[from] crate::request::BadSwitch),
-    /// `CORDBOARD_ENGINE` holds a word that is no engine.
+    /// `CORDBOARD_ENGINE` contains a word that is not an engine.
     #[error("{0}")]
     BadBackend(#[from] crate::request::BadBackend),
-    /// An engine keeps descriptors of its own, and none was free.
+    /// An engine duplicates the descriptors, and no number was free.
     #[error(
-        "no descriptor is left for the transfer: {errno}; \
-         raise the limit of open files (ulimit -n), or give it yours with Transfer::owning"
+        "no descriptor is available for the transfer: {errno}; \
+         raise the limit of open files (ulimit -n), or pass owned descriptors with Transfer::owning"
     )]
     NoDescriptor {
         /// `EMFILE` or `ENFILE`.
         errno: Errno,
     },
-    /// The calling thread has a table of descriptors of its own, from
-    /// `unshare(2)`: to the engine's threads these numbers are other files.
+    /// The calling thread has its own descriptor table, from `unshare(2)`: in
+    /// the engine's threads these numbers are other files.
     #[error(
-        "this thread has descriptors of its own (unshare(2), CLONE_FILES), which the engine \
-         does not have: run the transfer here, or make an engine in this thread"
+        "this thread has its own descriptor table (unshare(2), CLONE_FILES), which the engine \
+         does not share: run the transfer on this thread, or start an engine on it"
     )]
     OtherDescriptors,
-    /// The engine does not take it.
+    /// The engine does not accept the transfer.
     #[error("{}", no_engine(*.errno))]
     NoEngine {
-        /// `ESHUTDOWN`: it has shut down. `ECHILD`: it is the parent's, from
-        /// before `fork(2)`. Otherwise it could not be started: `EMFILE` of its
-        /// descriptors, `EAGAIN` of its thread, `EPERM` of a filter.
+        /// `ESHUTDOWN`: it has shut down. `ECHILD`: it belongs to the parent
+        /// process, from before `fork(2)`. Otherwise it could not be started:
+        /// `EMFILE` of its descriptors, `EAGAIN` of its thread, `EPERM` of a
+        /// filter.
         errno: Errno,
     },
 }
@@ -139,23 +142,25 @@ pub enum Refusal {
 fn no_engine(errno: Errno) -> String {
     match errno {
         Errno::ESHUTDOWN => "the engine has shut down".to_owned(),
-        Errno::ECHILD => "the engine is the parent process's: make another after fork".to_owned(),
-        _ => format!("no engine could be started: {errno}"),
+        Errno::ECHILD => {
+            "the engine belongs to the parent process: start another after fork(2)".to_owned()
+        }
+        _ => format!("the engine could not be started: {errno}"),
     }
 }
 
-fn said(declined: &[Declined]) -> String {
+fn reasons(declined: &[Declined]) -> String {
     let each = declined.iter().map(|d| format!("{} ({})", d.path, d.why));
     let all: Vec<String> = each.collect();
     if all.is_empty() {
-        "all are turned off".to_owned()
+        "all are disabled".to_owned()
     } else {
         all.join(", ")
     }
 }
 
 impl Refusal {
-    /// The side it concerns.
+    /// Returns the side that was refused, if it is one.
     pub fn side(&self) -> Option<Side> {
         match self {
             Refusal::Unusable { side, .. }
@@ -170,7 +175,7 @@ impl Refusal {
         }
     }
 
-    /// The errno a system call would have given for it.
+    /// Returns the errno that a system call would have set.
     pub fn errno(&self) -> Errno {
         match self {
             Refusal::Unusable { errno, .. }

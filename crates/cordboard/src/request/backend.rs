@@ -1,27 +1,27 @@
-//! How the kernel is given work that it does on its own.
+//! How asynchronous block I/O is submitted.
 
 use std::str::FromStr;
 
-/// How the kernel is given work that it does on its own.
+/// How asynchronous block I/O is submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// By io_uring where this process may use it, by a few threads elsewhere.
+    /// io_uring if this process may use it, a few threads otherwise.
     #[default]
     Auto,
-    /// By io_uring, since Linux 5.13; nothing else.
+    /// io_uring only, since Linux 5.13.
     Uring,
-    /// By a few threads, and never by io_uring.
+    /// A few threads, never io_uring.
     Epoll,
 }
 
 impl Backend {
-    /// As `CORDBOARD_ENGINE` has it: `io_uring`, `epoll`; nothing or `auto` for
-    /// [`Backend::Auto`].
+    /// Reads `CORDBOARD_ENGINE`: `io_uring`, `epoll`; `auto`, empty or unset
+    /// for [`Backend::Auto`].
     ///
     /// # Errors
     ///
-    /// A word that names none.
+    /// The word is not a backend.
     pub fn from_env() -> Result<Backend, BadBackend> {
         match std::env::var_os("CORDBOARD_ENGINE") {
             None => Ok(Backend::Auto),
@@ -30,9 +30,9 @@ impl Backend {
     }
 }
 
-/// A word that names no backend.
+/// A word that is not a backend.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("CORDBOARD_ENGINE: `{0}` is no engine: use io_uring, epoll or auto")]
+#[error("CORDBOARD_ENGINE: `{0}` is not an engine: use io_uring, epoll or auto")]
 pub struct BadBackend(pub String);
 
 impl FromStr for Backend {

@@ -1,4 +1,4 @@
-//! The paths by name, and why one was not taken.
+//! The data paths by name, and why one was not taken.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,29 +6,29 @@ use std::str::FromStr;
 
 use crate::errno::Errno;
 
-/// One in-kernel way to carry bytes.
+/// A way to move bytes, in the kernel where possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DataPath {
-    /// Share the blocks: `FICLONE`, `FICLONERANGE`.
+    /// Shares the blocks: `FICLONE`, `FICLONERANGE`.
     Clone,
-    /// Past the page cache: `O_DIRECT`, several blocks in flight.
+    /// Bypasses the page cache: `O_DIRECT`, several blocks in flight.
     Direct,
     /// `copy_file_range(2)`.
     CopyFileRange,
     /// `sendfile(2)`.
     Sendfile,
-    /// `splice(2)`, through a private pipe where neither end is one, or the other
-    /// end may keep a call waiting.
+    /// `splice(2)`, through a private pipe if neither end is a pipe, or if the
+    /// other end may block a call.
     Splice,
-    /// `recvmmsg(2)` and `sendmmsg(2)`, boundaries kept.
+    /// `recvmmsg(2)` and `sendmmsg(2)`, message boundaries kept.
     Datagram,
-    /// A buffer of our own: what everything falls back to.
+    /// A buffer in user space: the fallback for everything.
     ReadWrite,
 }
 
 impl DataPath {
-    /// Every path there is.
+    /// All paths.
     pub const ALL: &'static [DataPath] = &[
         DataPath::Clone,
         DataPath::Direct,
@@ -63,16 +63,16 @@ impl fmt::Display for DataPath {
     }
 }
 
-/// A word that names no path.
+/// A word that is not the name of a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error(
-    "{origin}`{word}` is no path: use clone, direct, copy_file_range, sendfile, splice, datagram or read/write"
+    "{origin}`{word}` is not a data path: use clone, direct, copy_file_range, sendfile, splice, datagram or read/write"
 )]
 pub struct BadSwitch {
     /// The word.
     pub word: String,
-    /// Where it came from, with a colon: `CORDBOARD_ROUTE: `; or nothing.
+    /// Where it came from, with a colon: `CORDBOARD_ROUTE: `; or empty.
     pub origin: &'static str,
 }
 
@@ -102,13 +102,13 @@ impl FromStr for DataPath {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
-    /// The kernel refused with this errno, or is known to for this pair.
+    /// The kernel refused with this errno, or is known to refuse this pair.
     Errno(Errno),
-    /// It is for other kinds of descriptors.
+    /// The path does not support these kinds of descriptors.
     Kinds(&'static str),
-    /// It has to wait, and a filter refuses `poll(2)` and `select(2)`.
+    /// The path has to wait, and a filter refuses `poll(2)` and `select(2)`.
     CannotWait,
-    /// Another reason, in words.
+    /// Another reason.
     Words(Cow<'static, str>),
 }
 
@@ -117,9 +117,9 @@ impl fmt::Display for Why {
         match self {
             Why::Errno(errno) => fmt::Debug::fmt(errno, f),
             Why::Kinds(words) => f.write_str(words),
-            Why::CannotWait => f.write_str(
-                "poll(2) and select(2) are refused, which tell when a call would not wait",
-            ),
+            Why::CannotWait => {
+                f.write_str("poll(2) and select(2) are refused, so readiness is unknown")
+            }
             Why::Words(words) => f.write_str(words),
         }
     }
@@ -137,13 +137,13 @@ impl From<&'static str> for Why {
     }
 }
 
-/// A path that was preferred and not taken.
+/// A preferred path that was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Declined {
-    /// Which.
+    /// The path.
     pub path: DataPath,
-    /// Why.
+    /// Why it was not taken.
     pub why: Why,
 }
 

@@ -1,4 +1,4 @@
-//! Turning paths off, or forcing one.
+//! Switches that disable paths, or force one.
 
 use std::convert::Infallible;
 
@@ -7,7 +7,7 @@ use crate::sys::PerProcess;
 
 /// Which paths may be used.
 ///
-/// A path can be turned off where it is suspected of harm (a file system's
+/// A path can be disabled if it is suspected of corruption (a file system's
 /// block cloning has corrupted data before), and a test or a measurement can
 /// force one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,19 +22,19 @@ impl Default for Switches {
 }
 
 impl Switches {
-    /// Every path may be used.
+    /// Allows every path.
     pub const fn all() -> Switches {
         Switches { allowed: u32::MAX }
     }
 
-    /// Only these.
+    /// Allows only these paths.
     pub fn only(paths: &[DataPath]) -> Switches {
         Switches {
             allowed: paths.iter().fold(0, |bits, path| bits | path.bit()),
         }
     }
 
-    /// The same without this one.
+    /// Returns the same switches without this path.
     #[must_use]
     pub fn without(self, path: DataPath) -> Switches {
         Switches {
@@ -47,8 +47,8 @@ impl Switches {
         self.allowed & path.bit() != 0
     }
 
-    /// Whether only one path is left: what it cannot carry then fails instead
-    /// of falling back.
+    /// Returns the path if only one is allowed: what it cannot carry then fails
+    /// instead of falling back.
     pub fn forced(self) -> Option<DataPath> {
         let mut left = DataPath::ALL.iter().copied().filter(|p| self.allows(*p));
         match (left.next(), left.next()) {
@@ -57,12 +57,12 @@ impl Switches {
         }
     }
 
-    /// From two lists of path names, separated by commas: those allowed
-    /// (empty: all), and those turned off.
+    /// Parses two lists of path names, separated by commas: the allowed ones
+    /// (empty: all), and the disabled ones.
     ///
     /// # Errors
     ///
-    /// A word that names no path.
+    /// A word is not the name of a path.
     pub fn parse(only: &str, without: &str) -> Result<Switches, BadSwitch> {
         let words = |list: &str| -> Result<Vec<DataPath>, BadSwitch> {
             list.split(',')
@@ -82,12 +82,12 @@ impl Switches {
         Ok(switches)
     }
 
-    /// What the environment says: `CORDBOARD_ROUTE` lists the paths that may
-    /// be used, `CORDBOARD_WITHOUT` those that may not. Read once a process.
+    /// Reads the environment: `CORDBOARD_ROUTE` lists the allowed paths,
+    /// `CORDBOARD_WITHOUT` the disabled ones. Read once per process.
     ///
     /// # Errors
     ///
-    /// A word in either that names no path.
+    /// A word of either is not the name of a path.
     pub fn from_env() -> Result<Switches, BadSwitch> {
         static ENV: PerProcess<Result<Switches, BadSwitch>> = PerProcess::new();
         let read = |parents: Option<&'static _>| parents.cloned().unwrap_or_else(Switches::read);
@@ -96,7 +96,8 @@ impl Switches {
     }
 
     fn read() -> Result<Switches, BadSwitch> {
-        // What is no text names no path either, and is told of.
+        // Text that is not UTF-8 is not the name of a path either, and is
+        // reported.
         let read = |name| match std::env::var_os(name) {
             Some(words) => words.to_string_lossy().into_owned(),
             None => String::new(),

@@ -1,8 +1,8 @@
-//! The paper's flow control: reads are started by finished writes, as long as
-//! both sides are below their marks.
+//! The flow control of Fall and Pasquale (1993): finished writes start reads,
+//! as long as both sides are below their marks.
 
-/// How many blocks of a transfer are in the kernel's hands at a time, on a
-/// path that keeps several there (direct).
+/// How many blocks of a transfer may be in flight, on a path that keeps several
+/// (direct).
 ///
 /// "If the number of pending reads and the number of pending writes drop below
 /// pre-specified watermarks (currently 3 and 5, respectively), the write
@@ -12,11 +12,11 @@
 /// transfer, 64 MiB a process) limits both sides together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Watermarks {
-    /// No more reads are started while so many are pending.
+    /// No more reads are started while this many are pending.
     pub reads: u32,
-    /// No more reads are started while so many writes are pending.
+    /// No more reads are started while this many writes are pending.
     pub writes: u32,
-    /// So many reads are started at a time, at most.
+    /// The most reads started at a time.
     pub burst: u32,
 }
 
@@ -32,8 +32,8 @@ impl Default for Watermarks {
 }
 
 impl Watermarks {
-    /// How many reads to start. With marks of 0 a transfer would stand still:
-    /// one block at a time always may.
+    /// Returns how many reads to start. Marks of 0 would stop the transfer, so
+    /// one block at a time is always allowed.
     pub(crate) fn reads_to_start(&self, reads: u32, writes: u32) -> u32 {
         if reads == 0 && writes == 0 {
             self.burst.max(1)

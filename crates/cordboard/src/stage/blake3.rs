@@ -1,6 +1,6 @@
 //! BLAKE3 of 256 bits, on the transfer's own thread.
 
-use super::Inspect;
+use super::inspect::Inspect;
 
 #[derive(Default)]
 pub(super) struct Blake3(Box<blake3::Hasher>);
@@ -21,7 +21,7 @@ impl Inspect for Blake3 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tail::known;
+    use super::super::inspect::known;
     use super::*;
 
     /// The official test vectors: of nothing, and of the bytes 0, 1, 2.

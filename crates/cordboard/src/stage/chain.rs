@@ -1,42 +1,44 @@
-//! Stages that change the bytes, one behind the other, each with those before
-//! it that look.
+//! A chain of stages that change the bytes, each with the inspecting stages
+//! before it.
 
 use super::held::Held;
-use super::{Fault, Passed, Seen, StageReport, Transform};
+use super::inspector::Inspector;
+use super::report::StageReport;
+use super::transform::{Fault, Passed, Transform};
 use crate::errno::Errno;
 
-/// What one stage may hold for the next.
+/// Bytes that one stage may hold for the next.
 const BETWEEN: usize = 128 << 10;
 
-/// What is behind the bytes that a chain is given.
+/// What follows the bytes that a chain is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// More bytes.
     More,
     /// The end of the source.
     End,
-    /// Nothing that the stages will see: the transfer was cut short, or no byte
-    /// was asked for. What is incomplete for that is no fault of the bytes.
+    /// Nothing that the stages will see: the transfer ended early, or no byte
+    /// was requested. Incomplete input is then no fault of the bytes.
     Cut,
 }
 
 /// One stage that changes the bytes.
 struct Link {
-    /// They see what it takes.
-    before: Vec<Seen>,
+    /// They inspect what it takes.
+    before: Vec<Inspector>,
     stage: Box<dyn Transform>,
     taken: u64,
     made: u64,
-    /// The last call filled its output: there may be more.
+    /// The last call filled its output: more may follow.
     full: bool,
     done: bool,
     fault: Option<Fault>,
-    /// What it made and the next has not taken; none behind the last.
+    /// Output that the next stage has not taken; `None` for the last.
     held: Option<Held>,
 }
 
 impl Link {
-    /// One call of the stage, if there is something to do.
+    /// Calls the stage once, if there is something to do.
     fn turn(&mut self, input: &[u8], behind: Behind, output: &mut [u8]) -> Passed {
         if self.done || output.is_empty() {
             return Passed::default();
@@ -55,7 +57,7 @@ impl Link {
             return Passed::default();
         };
         done.unwrap_or_else(|fault| {
-            // What was made before still goes its way.
+            // Earlier output is still written.
             self.fault = Some(fault);
             self.done = true;
             Passed::default()
@@ -102,22 +104,25 @@ impl Link {
     }
 }
 
-/// A stage that goes round in circles would do so for ever.
+/// The fault of a stage that would never finish.
 fn broken(name: &str) -> Fault {
     Fault {
         errno: Errno::EIO,
-        why: format!("the stage {name} breaks its rules: no progress, or too much").into(),
+        why: format!(
+            "stage {name} violates its contract: no progress, or counts beyond its buffers"
+        )
+        .into(),
     }
 }
 
-/// At least one stage that changes the bytes, the first next to the source.
+/// One or more stages that change the bytes, the first next to the source.
 #[derive(Default)]
 pub(crate) struct Chain {
     links: Vec<Link>,
 }
 
 impl Chain {
-    pub(super) fn push(&mut self, before: Vec<Seen>, stage: Box<dyn Transform>) {
+    pub(super) fn push(&mut self, before: Vec<Inspector>, stage: Box<dyn Transform>) {
         self.links.push(Link {
             before,
             stage,
@@ -130,7 +135,7 @@ impl Chain {
         });
     }
 
-    /// Makes room between the stages.
+    /// Allocates the buffers between the stages.
     pub(crate) fn prepare(&mut self) -> Result<(), Errno> {
         let between = self.links.len().saturating_sub(1);
         for link in &mut self.links[..between] {
@@ -139,8 +144,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Takes what it can of the input and makes what it can into the output,
-    /// until one of them, or the end, stops it.
+    /// Takes input and makes output until a stage or a buffer's end stops it.
     pub(crate) fn pump(&mut self, input: &[u8], behind: Behind, output: &mut [u8]) -> Passed {
         let mut total = Passed::default();
         loop {
@@ -186,18 +190,18 @@ impl Chain {
         }
     }
 
-    /// Nothing more will come of it.
+    /// Whether all output has been made.
     pub(crate) fn done(&self) -> bool {
         self.links.last().is_none_or(|link| link.done)
     }
 
-    /// What was wrong with the bytes; of several, where they came to first.
+    /// Returns the first fault in the order of the stages.
     pub(crate) fn fault(&self) -> Option<Errno> {
         let mut faults = self.links.iter().filter_map(|link| link.fault.as_ref());
         faults.next().map(|fault| fault.errno)
     }
 
-    /// A few bytes can become very many.
+    /// Whether a few bytes can become very many.
     pub(crate) fn expands(&self) -> bool {
         self.links.iter().any(|link| link.stage.expands())
     }
@@ -205,7 +209,7 @@ impl Chain {
     pub(super) fn report(&self) -> Vec<StageReport> {
         let mut all = Vec::new();
         for link in &self.links {
-            all.extend(link.before.iter().map(Seen::report));
+            all.extend(link.before.iter().map(Inspector::report));
             all.push(link.report());
         }
         all
@@ -214,10 +218,10 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Finished;
+    use super::super::transform::Finished;
     use super::*;
 
-    /// Says each byte twice, one output byte at a time, and an end mark.
+    /// Writes each byte twice, one output byte at a time, and an end mark.
     struct Twice(u8);
 
     impl Transform for Twice {
@@ -246,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Neither takes nor gives.
+    /// Neither takes nor makes bytes.
     struct Idle;
 
     impl Transform for Idle {

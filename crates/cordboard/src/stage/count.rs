@@ -1,9 +1,8 @@
-//! Counting: the report counts what every stage has seen, and this one does
-//! nothing else.
+//! A stage that only counts: the report has the count of every stage.
 
-use super::Inspect;
+use super::inspect::Inspect;
 
-/// Sees the bytes pass.
+/// Counts the bytes.
 pub(super) struct Count;
 
 impl Inspect for Count {

@@ -1,6 +1,6 @@
 //! CRC-32, the polynomial of IEEE 802.3 (RFC 1952, 8.1.1.6.2).
 
-use super::Inspect;
+use super::inspect::Inspect;
 
 #[derive(Default)]
 pub(super) struct Crc32(crc32fast::Hasher);
@@ -21,7 +21,7 @@ impl Inspect for Crc32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tail::known;
+    use super::super::inspect::known;
     use super::*;
 
     /// The check value of the catalogue of parametrised CRC algorithms.

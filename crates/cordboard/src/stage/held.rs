@@ -1,18 +1,18 @@
-//! A buffer that is filled behind and emptied in front.
+//! A buffer that is filled at its end and emptied at its front.
 
 use crate::errno::Errno;
 use crate::sys::Buffer;
 
-/// Bytes on their way from one to the next.
+/// A first-in, first-out buffer of bytes.
 pub(crate) struct Held {
-    /// Given back to the thread when this is dropped.
+    /// Recycled on the current thread when this is dropped.
     buffer: Option<Buffer>,
     start: usize,
     end: usize,
 }
 
 impl Held {
-    /// Room for at least this many bytes.
+    /// Makes a buffer of at least this many bytes.
     pub(crate) fn with_capacity(length: usize) -> Result<Held, Errno> {
         Ok(Held {
             buffer: Some(Buffer::with_capacity(length)?),
@@ -29,19 +29,19 @@ impl Held {
         self.start == self.end
     }
 
-    /// What is in it.
+    /// Returns its content.
     pub(crate) fn bytes(&self) -> &[u8] {
         let buffer = self.buffer.as_deref().unwrap_or_default();
         &buffer[self.start..self.end]
     }
 
-    /// So many bytes have gone out in front.
+    /// Removes bytes from the front.
     pub(crate) fn took(&mut self, bytes: usize) {
         self.start += bytes;
         debug_assert!(self.start <= self.end);
     }
 
-    /// Room behind what is in it, which moves to the beginning.
+    /// Returns the room after its content, which is moved to the beginning.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         let buffer = self.buffer.as_deref_mut().unwrap_or_default();
         if self.start > 0 {
@@ -51,7 +51,7 @@ impl Held {
         &mut buffer[self.end..]
     }
 
-    /// So many bytes of the room are in use now.
+    /// Appends bytes that were written to the room.
     pub(crate) fn put(&mut self, bytes: usize) {
         self.end += bytes;
     }

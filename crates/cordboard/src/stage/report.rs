@@ -1,17 +1,17 @@
-//! What a stage has done, for the transfer's report.
+//! The report of one stage.
 
-/// One stage's part of a [`Report`](crate::Report). That there is one means
-/// that the bytes passed through user space.
+/// One stage's part of a [`Report`](crate::Report). If there is one, the bytes
+/// passed through user space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StageReport {
     /// Its name: `blake3`, `zstd`.
     pub stage: &'static str,
-    /// Bytes it has seen, or taken in.
+    /// Bytes it inspected, or took.
     pub bytes_in: u64,
-    /// Bytes it gave: the same for one that only looks.
+    /// Bytes it made: the same for an inspecting stage.
     pub bytes_out: u64,
-    /// What a hash came to.
+    /// The value of a hash.
     pub digest: Option<String>,
     /// What was wrong with the bytes.
     pub fault: Option<String>,

@@ -1,6 +1,6 @@
-//! XXH3 of 64 bits without a seed, as `xxhsum -H3` has it.
+//! XXH3 of 64 bits without a seed, as `xxhsum -H3` prints it.
 
-use super::Inspect;
+use super::inspect::Inspect;
 
 #[derive(Default)]
 pub(super) struct Xxh3(xxhash_rust::xxh3::Xxh3Default);
@@ -21,7 +21,7 @@ impl Inspect for Xxh3 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tail::known;
+    use super::super::inspect::known;
     use super::*;
 
     /// As `xxhsum -H3` prints them.

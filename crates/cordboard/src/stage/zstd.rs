@@ -5,23 +5,24 @@ use std::io;
 
 use zstd::stream::raw::{CParameter, Decoder, Encoder, Operation, OutBuffer};
 
-use super::{Fault, Finished, Passed, Transform};
+use super::transform::{Fault, Finished, Passed, Transform};
 use crate::errno::Errno;
 
-/// To one frame, with the checksum of its contents that `zstd(1)` adds too.
+/// Compresses to one frame, with a content checksum as `zstd(1)` adds.
 pub(super) struct Compress(Encoder<'static>);
 
 impl Compress {
     pub(super) fn new(level: i32) -> Result<Compress, Errno> {
-        // zstd itself would take the nearest level there is.
+        // zstd itself would clamp the level.
         if !zstd::compression_level_range().contains(&level) {
             return Err(Errno::EINVAL);
         }
         let make = || {
             let mut encoder = Encoder::new(level)?;
             encoder.set_parameter(CParameter::ChecksumFlag(true))?;
-            // It takes its memory with the first call (`ZSTD_compressStream2`,
-            // lib/compress/zstd_compress.c): before anything is read.
+            // The first call allocates (`ZSTD_compressStream2`,
+            // lib/compress/zstd_compress.c), so it is made before anything is
+            // read.
             encoder.run_on_buffers(&[], &mut [])?;
             Ok::<_, io::Error>(encoder)
         };
@@ -49,19 +50,18 @@ impl Transform for Compress {
     }
 }
 
-/// What the library says (`lib/common/error_private.c`) where a frame needs
-/// more than 2^27 bytes of what was unpacked before, which no frame does that
-/// was made without `--long`.
+/// The library's message (`lib/common/error_private.c`) for a frame that refers
+/// back more than 2^27 bytes, which only `--long` makes.
 const TOO_LARGE: &str = "Frame requires too much memory for decoding";
 
-/// The same where it cannot allocate, which it does with the first bytes of a
-/// frame.
+/// The library's message if it cannot allocate, which it does with the first
+/// bytes of a frame.
 const NO_MEMORY: &str = "Allocation error : not enough memory";
 
-/// Of any number of frames but none, up to the end of the source.
+/// Decompresses one or more frames, up to the end of the source.
 pub(super) struct Decompress {
     decoder: Decoder<'static>,
-    /// In the midst of a frame; of the first one from the start on.
+    /// Inside a frame; true at the start, since the first frame is required.
     within: bool,
     taken: u64,
 }
@@ -88,18 +88,15 @@ impl Transform for Decompress {
             }
             let why = match self.within {
                 _ if fault.why == TOO_LARGE => {
-                    "zstd data with a window larger than the 128 MiB allowed here \
-                     (zstd -d --long=31 unpacks it)"
+                    "the window of the zstd data exceeds the limit of 128 MiB \
+                     (zstd -d --long=31 decompresses it)"
                         .to_owned()
                 }
                 true if self.taken > 0 => {
-                    format!("damaged zstd data after {} bytes: {fault}", self.taken)
+                    format!("corrupt zstd data after {} bytes: {fault}", self.taken)
                 }
-                true => format!("this is no zstd data: {fault}"),
-                false => format!(
-                    "what follows the zstd data after {} bytes is none: {fault}",
-                    self.taken
-                ),
+                true => format!("not zstd data: {fault}"),
+                false => format!("trailing data at byte {} is not zstd: {fault}", self.taken),
             };
             Fault {
                 why: why.into(),
@@ -107,7 +104,7 @@ impl Transform for Decompress {
             }
         })?;
         self.taken += passed.taken as u64;
-        // Asked in vain, it only says how long a next frame's header is.
+        // A call without progress only returns the length of the next header.
         if passed != Passed::default() {
             self.within = hint > 0;
         }
@@ -115,7 +112,7 @@ impl Transform for Decompress {
     }
 
     fn finish(&mut self, _output: &mut [u8]) -> Result<Finished, Fault> {
-        // All there was to come has come: the last call left output free.
+        // The last call left output free, so the input was decoded completely.
         if !self.within {
             return Ok(Finished {
                 made: 0,
@@ -123,8 +120,8 @@ impl Transform for Decompress {
             });
         }
         let why = match self.taken {
-            0 => Cow::Borrowed("there is no zstd data: not one byte has come"),
-            n => format!("zstd data that is cut off after {n} bytes").into(),
+            0 => Cow::Borrowed("empty input, where zstd data is expected"),
+            n => format!("zstd data truncated after {n} bytes").into(),
         };
         Err(Fault {
             errno: Errno::EBADMSG,
@@ -209,18 +206,18 @@ mod tests {
             }
             stage.finish(&mut [0; 10]).unwrap_err().to_string()
         };
-        assert!(told(b"").contains("not one byte"));
-        assert!(told(b"plain text").contains("no zstd data"));
-        assert!(told(&frame[..frame.len() - 1]).contains("cut off"));
+        assert!(told(b"").contains("empty input"));
+        assert!(told(b"plain text").contains("not zstd data"));
+        assert!(told(&frame[..frame.len() - 1]).contains("truncated"));
         let twice = [&frame[..], &frame[..7]].concat();
-        assert!(told(&twice).contains("cut off"));
+        assert!(told(&twice).contains("truncated"));
         let behind = [&frame[..], b"garbage"].concat();
-        assert!(told(&behind).contains("what follows"));
+        assert!(told(&behind).contains("trailing data"));
         // A window of 2^31 bytes (RFC 8878, 3.1.1.1.2), and an empty last block.
         let long = [0x28, 0xb5, 0x2f, 0xfd, 0, (31 - 10) << 3, 1, 0, 0];
         for before in [&b""[..], &frame] {
             let told = told(&[before, &long].concat());
-            assert!(told.starts_with("zstd data with a window"), "{told}");
+            assert!(told.starts_with("the window of the zstd data"), "{told}");
             assert!(told.contains("--long=31"), "{told}");
         }
         let mut damaged = frame.clone();

@@ -1,13 +1,13 @@
-//! Calls that a signal has interrupted.
+//! Repetition of interrupted calls.
 
 use rustix::io::{Errno, Result};
 
-/// No call is interrupted by so many signals.
+/// The most repetitions; signals do not interrupt a call so often.
 const TRIES: u32 = 100;
 
-/// Makes a call that does not take long again, as long as it is `EINTR`, but not
-/// for ever: a file system in user space may say so each time, and a cancel does
-/// not reach this loop.
+/// Repeats a short call while it returns `EINTR`, but not forever: a file
+/// system in user space may return it each time, and a cancel does not reach
+/// this loop.
 pub(crate) fn again<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     for _ in 1..TRIES {
         match call() {

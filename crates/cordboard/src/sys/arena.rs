@@ -1,21 +1,21 @@
-//! Memory for blocks in flight: one mapping, lent out in pieces.
+//! Memory for blocks in flight: one mapping, divided into pieces.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::Buffer;
+use super::buffer::Buffer;
 use crate::errno::Errno;
 
-/// Bytes of the smallest piece. A mapping has 32 of them at most, one for each
-/// bit of the map.
+/// Bytes of the smallest piece. A mapping has at most 32, one for each bit of
+/// the map.
 const UNIT: usize = 256 << 10;
 /// Bytes of the largest arena.
 pub(crate) const LARGEST_ARENA: usize = UNIT * 32;
 
-/// One mapping, of which pieces of 256 KiB and more are taken and given back
-/// in any order. As it is one mapping, it is registered with a ring once,
+/// One mapping, of which pieces of 256 KiB and more are taken and returned in
+/// any order. Since it is one mapping, it is registered with a ring once,
 /// whatever the sizes of the blocks.
 pub(crate) struct Arena {
     region: Arc<Region>,
@@ -24,12 +24,12 @@ pub(crate) struct Arena {
 struct Region {
     buffer: Buffer,
     units: u32,
-    /// A bit for each unit that is taken.
+    /// One bit for each unit that is taken.
     taken: AtomicU32,
 }
 
-/// Part of an arena, for its holder alone; it goes back when dropped. Keeps
-/// the memory, wherever the arena is.
+/// A part of an arena with exclusive access. It is returned when dropped, and
+/// keeps the memory alive, wherever the arena is.
 pub(crate) struct Piece {
     region: Arc<Region>,
     mask: u32,
@@ -38,15 +38,15 @@ pub(crate) struct Piece {
 }
 
 thread_local! {
-    /// Whether this thread keeps the memory of an arena for the next one, and
-    /// what it has kept.
+    /// Whether this thread keeps the memory of a dropped arena for the next
+    /// one, and what it has kept.
     static KEEPS: Cell<bool> = const { Cell::new(false) };
     static SPARE: RefCell<Option<Buffer>> = const { RefCell::new(None) };
 }
 
-/// Whether the memory of an arena that is dropped on this thread stays for the
-/// next one, which need not be cleared for it; if not, none is kept. 8 MiB at
-/// most.
+/// Sets whether the memory of an arena that is dropped on this thread is kept
+/// for the next one, which then need not be cleared; if not, releases kept
+/// memory. 8 MiB at most.
 pub(crate) fn keep_an_arena(keeps: bool) {
     KEEPS.set(keeps);
     if !keeps {
@@ -55,7 +55,7 @@ pub(crate) fn keep_an_arena(keeps: bool) {
 }
 
 impl Arena {
-    /// This many bytes, rounded to whole units.
+    /// Makes an arena of this many bytes, rounded up to whole units.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Arena {
         })
     }
 
-    /// Bytes in all.
+    /// Returns its size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.region.units as usize * UNIT
     }
@@ -87,7 +87,7 @@ impl Arena {
         self.region.buffer.as_ptr()
     }
 
-    /// A piece of this length; `None` as long as there is no room for it.
+    /// Takes a piece of this length; `None` while there is no room for it.
     pub(crate) fn take(&mut self, length: usize) -> Option<Piece> {
         let units = u32::try_from(length.div_ceil(UNIT).max(1)).ok()?;
         if units > self.region.units {
@@ -95,12 +95,12 @@ impl Arena {
         }
         let low = u32::MAX >> (32 - units);
         let taken = self.region.taken.load(Ordering::Acquire);
-        // Each at a multiple of its own size, so that pieces of several sizes
-        // do not leave gaps too small for any.
+        // Each piece is at a multiple of its own size, so that pieces of
+        // several sizes do not leave gaps too small for any.
         let mut places = (0..=self.region.units - units).step_by(units as usize);
         let place = places.find(|place| taken & (low << place) == 0)?;
         let mask = low << place;
-        // Others only give back; taking needs the one arena.
+        // Other threads only return units; taking needs the arena itself.
         self.region.taken.fetch_or(mask, Ordering::Relaxed);
         Some(Piece {
             region: Arc::clone(&self.region),
@@ -114,7 +114,7 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         if KEEPS.try_with(Cell::get) == Ok(true)
-            // No piece of it is lent any more.
+            // No piece of it is in use.
             && let Some(region) = Arc::get_mut(&mut self.region)
         {
             let kept = std::mem::replace(&mut region.buffer, Buffer::none());
@@ -125,7 +125,7 @@ impl Drop for Arena {
 
 impl Piece {
     pub(super) fn as_raw(&self) -> *mut u8 {
-        // Within the mapping, and nobody else's, as the map of units has it.
+        // Within the mapping, and exclusive, as the map of units shows.
         self.region.buffer.as_raw().wrapping_add(self.start)
     }
 }
@@ -186,7 +186,8 @@ mod tests {
         drop(first);
         let mut second = Arena::with_capacity(1 << 20).unwrap();
         assert_eq!((second.start() as usize, second.len()), (start, 1 << 20));
-        // Lent, it is its borrower's; and a longer one is made anew.
+        // While a piece is in use its memory is not kept; a longer arena is
+        // made anew.
         let piece = second.take(1).unwrap();
         drop(second);
         let third = Arena::with_capacity(LARGEST_ARENA).unwrap();

@@ -1,11 +1,11 @@
-//! Completions of the blocks that a ring carries out.
+//! Completions of a ring's blocks.
 
 use crate::errno::Errno;
 
-/// Blocks that can be in flight at once.
+/// The most blocks in flight at once.
 pub(crate) const SLOTS: usize = 32;
 
-/// Which call of a block has completed.
+/// One of the two calls of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "unused on architectures without io_uring")]
 pub(crate) enum Half {
@@ -13,7 +13,7 @@ pub(crate) enum Half {
     Write,
 }
 
-/// A call that has completed.
+/// A completed call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) slot: usize,

@@ -1,8 +1,8 @@
-//! The memory that a control group leaves a process (cgroups(7)).
+//! The memory limit of the process's control groups (cgroups(7)).
 
 use std::path::{Path, PathBuf};
 
-/// The least limit of the groups that this process is in, in bytes; `None` where
+/// Returns the least limit of the groups that this process is in, in bytes; `None` if
 /// there is none, or none can be read. Version 2 has `memory.max`, version 1
 /// `memory.limit_in_bytes`.
 pub(crate) fn memory_limit() -> Option<u64> {
@@ -10,18 +10,19 @@ pub(crate) fn memory_limit() -> Option<u64> {
     least(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// As `/proc/self/cgroup` names the groups, below where they are mounted.
+/// `groups`: the content of `/proc/self/cgroup`. `mounted`: where the groups are
+/// mounted.
 fn least(mounted: &Path, groups: &str) -> Option<u64> {
     groups.lines().filter_map(|line| of(mounted, line)).min()
 }
 
-/// The least limit of one group and those above it. In a container the path may be
-/// the host's, of which only the last ones are there.
+/// Returns the least limit of one group and those above it. In a container the path may
+/// be the host's, of which only the last components exist.
 fn of(mounted: &Path, line: &str) -> Option<u64> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);
     let (tops, name): (&[&str], _) = match controllers {
-        // Beside version 1 it is mounted below.
+        // Beside version 1 it is mounted one level below.
         "" => (&["", "unified"], "memory.max"),
         _ if controllers.split(',').any(|one| one == "memory") => {
             (&["memory"], "memory.limit_in_bytes")
@@ -64,7 +65,7 @@ mod tests {
         set("a/b", "memory.max", "9000\n");
         set("a", "memory.max", "8000\n");
         assert_eq!(of(two), Some(8000));
-        // Of the host, which a container does not see.
+        // A path of the host, which a container does not see.
         assert_eq!(of("0::/a/elsewhere\n"), Some(8000));
         let one = "5:cpu:/\n4:hugetlb,memory:/c\n0::/a/b\n";
         set("memory/c", "memory.limit_in_bytes", "9223372036854771712\n");

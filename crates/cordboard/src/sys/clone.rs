@@ -1,19 +1,18 @@
-//! Sharing blocks between files.
+//! Block sharing between files.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
-/// `FICLONE`: the whole of `source` becomes the content of `sink`. Since
-/// Linux 4.5 (`ioctl_ficlone(2)`).
+/// `FICLONE`: makes the content of `source` that of `sink`. Since Linux 4.5
+/// (`ioctl_ficlone(2)`).
 pub(crate) fn clone_file(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(rustix::fs::ioctl_ficlone(sink, source)?)
 }
 
-/// `FICLONERANGE`: `length` bytes (0: to the end) of `source` from `from` on
-/// become those of `sink` from `to` on. Since Linux 4.5
-/// (`ioctl_ficlonerange(2)`).
+/// `FICLONERANGE`: makes `length` bytes (0: to the end) of `source` from `from` on
+/// those of `sink` from `to` on. Since Linux 4.5 (`ioctl_ficlonerange(2)`).
 pub(crate) fn clone_range(
     source: BorrowedFd<'_>,
     from: u64,
@@ -30,6 +29,6 @@ pub(crate) fn clone_range(
     // SAFETY: FICLONERANGE reads one struct file_clone_range, which outlives the call.
     match unsafe { libc::ioctl(sink.as_raw_fd(), libc::FICLONERANGE, &raw const range) } {
         0 => Ok(()),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }

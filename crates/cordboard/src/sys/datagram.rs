@@ -5,41 +5,40 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
 /// One received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Its bytes in the buffer.
+    /// Bytes of it in the buffer.
     pub length: usize,
-    /// It was longer than its slot, and the kernel threw the rest away.
+    /// It was longer than its slot, and the kernel discarded the rest.
     pub truncated: bool,
-    /// It came with its sender's credentials, so it is a message and not the
-    /// end of the stream (see `pass_credentials`). So it is where there was no
-    /// room to say so: the end comes with nothing at all.
+    /// It came with its sender's credentials, so it is a message and not the end of the
+    /// stream (see `pass_credentials`). True also if there was no room for them: the
+    /// end comes without any ancillary data.
     pub credentials: bool,
-    /// It is several of this many bytes each, and perhaps a shorter last one,
-    /// which the kernel has joined: `UDP_GRO` (since Linux 5.0) is set.
+    /// The kernel has joined several datagrams of this many bytes each, and perhaps a
+    /// shorter last one: `UDP_GRO` (since Linux 5.0) is set.
     pub segment: Option<usize>,
 }
 
-/// How datagrams are received.
+/// Options for receiving datagrams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
-    /// The call waits for the first one.
+    /// The call waits for the first datagram.
     pub wait: bool,
-    /// Descriptors can come along, which only UNIX sockets pass on. Others need no
-    /// flag for them, and some of them refuse it: `packet_recvmsg`
-    /// (net/packet/af_packet.c), `pfkey_recvmsg` (net/key/af_key.c),
-    /// `isotp_recvmsg` and `j1939_sk_recvmsg` (net/can), `pn_recvmsg`
-    /// (net/phonet).
+    /// Descriptors may be received, which only UNIX sockets pass. Others need no flag
+    /// for them, and some of them refuse it: `packet_recvmsg` (net/packet/af_packet.c),
+    /// `pfkey_recvmsg` (net/key/af_key.c), `isotp_recvmsg` and `j1939_sk_recvmsg`
+    /// (net/can), `pn_recvmsg` (net/phonet).
     pub descriptors: bool,
 }
 
 impl How {
-    /// Descriptors that come along unasked are closed at once; until then they
-    /// must not leak into a child.
+    /// Received descriptors are closed at once; until then they must not leak into a
+    /// child.
     fn flags(self) -> libc::c_int {
         match self.descriptors {
             true => libc::MSG_CMSG_CLOEXEC,
@@ -48,15 +47,14 @@ impl How {
     }
 }
 
-/// Of `linux/socket.h`: a descriptor of the sender's process, or the errno, for a
-/// host that has set `SO_PASSPIDFD`.
+/// From `linux/socket.h`: a descriptor of the sender's process, or an errno, if the
+/// host has set `SO_PASSPIDFD`.
 const SCM_PIDFD: libc::c_int = 4;
 
-/// Room for credentials and timestamps; the kernel leaves out what does not
-/// fit.
+/// Room for credentials and timestamps; the kernel omits what does not fit.
 type Ancillary = [u64; 32];
 
-/// The kernel's view of a batch, kept between calls.
+/// The headers of a batch, kept between calls.
 pub(crate) struct Batch {
     headers: Vec<libc::mmsghdr>,
     vectors: Vec<libc::iovec>,
@@ -68,12 +66,12 @@ pub(crate) struct Batch {
 unsafe impl Send for Batch {}
 
 thread_local! {
-    /// The last batch this thread gave back.
+    /// The last batch this thread recycled.
     static SPARE: RefCell<Option<Batch>> = const { RefCell::new(None) };
 }
 
 impl Batch {
-    /// For at most this many datagrams at a time.
+    /// Makes a batch of at most `slots` datagrams.
     pub(crate) fn new(slots: usize) -> Batch {
         let spare = SPARE.try_with(|spare| spare.take()).ok().flatten();
         if let Some(spare) = spare.filter(|spare| spare.headers.len() == slots) {
@@ -92,7 +90,7 @@ impl Batch {
         }
     }
 
-    /// Gives it back for this thread's next transfer.
+    /// Keeps it for this thread's next transfer.
     pub(crate) fn recycle(self) {
         let _ = SPARE.try_with(|spare| spare.replace(Some(self)));
     }
@@ -102,8 +100,8 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: none is there. `ECONNREFUSED`: an earlier datagram was
-    /// refused by its receiver (`udp(7)`). `EINTR`.
+    /// `EAGAIN`: there is none. `ECONNREFUSED`: an earlier datagram was refused by its
+    /// receiver (`udp(7)`). `EINTR`.
     pub(crate) fn receive(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -146,7 +144,7 @@ impl Batch {
             )
         };
         if received < 0 {
-            return Err(last());
+            return Err(last_errno());
         }
         for message in &self.headers[..received as usize] {
             out.push(received_with(&message.msg_hdr, message.msg_len as usize));
@@ -154,8 +152,8 @@ impl Batch {
         Ok(received as usize)
     }
 
-    /// Sends these datagrams in order; returns how many were taken. Never
-    /// waits unless `wait` is set, never raises `SIGPIPE`. Since Linux 3.0.
+    /// Sends these datagrams in order; returns how many were sent. Never waits unless
+    /// `wait` is set, never raises `SIGPIPE`. Since Linux 3.0.
     ///
     /// # Errors
     ///
@@ -193,14 +191,14 @@ impl Batch {
             )
         };
         if sent < 0 {
-            Err(last())
+            Err(last_errno())
         } else {
             Ok(sent as usize)
         }
     }
 }
 
-/// Receives one datagram, for where batches are refused.
+/// Receives one datagram, if batches are refused.
 ///
 /// # Errors
 ///
@@ -225,14 +223,14 @@ pub(crate) fn receive_one(
     // SAFETY: the header points at a vector and buffers that outlive the call.
     let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
     if n < 0 {
-        return Err(last());
+        return Err(last_errno());
     }
     Ok(received_with(&header, n as usize))
 }
 
-/// What a header that came back says of its message. Descriptors that came
-/// along (`SCM_RIGHTS`, and `SCM_PIDFD` since Linux 6.5) are closed, so that a
-/// sender cannot fill our table.
+/// Parses the header of a received message. Descriptors in it (`SCM_RIGHTS`, and
+/// `SCM_PIDFD` since Linux 6.5) are closed, so that a sender cannot fill the descriptor
+/// table.
 fn received_with(header: &libc::msghdr, length: usize) -> Received {
     let mut received = Received {
         length,
@@ -261,7 +259,7 @@ fn received_with(header: &libc::msghdr, length: usize) -> Received {
     received
 }
 
-/// Bytes of data that this header has.
+/// Returns the number of data bytes of this header.
 #[allow(
     clippy::unnecessary_cast,
     reason = "`cmsg_len` is a `socklen_t` in musl, a `size_t` in glibc"
@@ -272,7 +270,7 @@ fn data_length(part: &libc::cmsghdr) -> usize {
     (part.cmsg_len as usize).saturating_sub(head)
 }
 
-/// The one integer that is the data of this header.
+/// Returns the one integer that is the data of this header.
 fn number(part: &libc::cmsghdr) -> Option<usize> {
     if data_length(part) < size_of::<libc::c_int>() {
         return None;

@@ -1,27 +1,29 @@
-//! Asking about a descriptor.
+//! Queries about a descriptor.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
-/// Size of a block device in bytes. `ioctl(2)`, `BLKGETSIZE64`, since Linux 2.4.
+/// Returns the size of a block device in bytes. `ioctl(2)`, `BLKGETSIZE64`, since Linux
+/// 2.4.
 pub(crate) fn block_device_size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    // libc does not name it. The number depends on the architecture: on the
-    // width of size_t, and on which bits tell the direction.
+    // libc does not define it. The number depends on the architecture: on the width of
+    // size_t, and on the bits of the direction.
     const BLKGETSIZE64: libc::Ioctl =
         rustix::ioctl::opcode::read::<usize>(0x12, 114) as libc::Ioctl;
     let mut size: u64 = 0;
     // SAFETY: BLKGETSIZE64 writes one u64 to the pointer, which is valid for it.
     match unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64, &raw mut size) } {
         0 => Ok(size),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }
 
-/// `statx(2)` with `STATX_DIOALIGN`, since Linux 6.1: `Ok(None)` where the file
-/// has no direct I/O, `Err` where the kernel does not say.
+/// Returns the alignment of direct I/O, of memory and offset. `statx(2)` with
+/// `STATX_DIOALIGN`, since Linux 6.1: `Ok(None)` if the file has no direct I/O, `Err`
+/// if the kernel does not tell.
 pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Result<Option<(u32, u32)>, Errno> {
     const STATX_DIOALIGN: u32 = 0x2000;
     let mut out = MaybeUninit::<libc::statx>::zeroed();
@@ -37,7 +39,7 @@ pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Result<Option<(u32, u32)>,
         )
     };
     if done != 0 {
-        return Err(last());
+        return Err(last_errno());
     }
     // SAFETY: zeroed above and filled in by the kernel; every bit pattern is valid.
     let out = unsafe { out.assume_init() };
@@ -50,9 +52,10 @@ pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Result<Option<(u32, u32)>,
     }
 }
 
-/// Pages of a range that are in the page cache. `cachestat(2)`, since Linux 6.5.
+/// Returns how many pages of a range are in the page cache. `cachestat(2)`, since Linux
+/// 6.5.
 pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<u64, Errno> {
-    // The same number on every architecture; libc does not name it on all.
+    // The same number on every architecture; libc does not define it on all.
     const SYS_CACHESTAT: libc::c_long = 451;
     #[repr(C)]
     struct Range {
@@ -82,13 +85,13 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Resu
     };
     match done {
         0 => Ok(stat.cached),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }
 
-/// Whether two descriptors share one open description: the same number,
-/// `F_DUPFD_QUERY` (since Linux 6.10), or `kcmp(2)` (since Linux 3.5, where
-/// configured and not filtered). `false` where nobody can tell.
+/// Whether two descriptors share one open file description: the same number,
+/// `F_DUPFD_QUERY` (since Linux 6.10), or `kcmp(2)` (since Linux 3.5, where configured
+/// and not filtered). `false` if none can tell.
 pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     const F_DUPFD_QUERY: libc::c_int = 1024 + 3;
     const KCMP_FILE: libc::c_int = 0;

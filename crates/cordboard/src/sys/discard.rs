@@ -1,19 +1,19 @@
-//! A read that keeps nothing.
+//! A read that discards the bytes.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{again, last};
+use super::again::again;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
-/// The buffer that all bytes go to, one after the other: it stays in the
-/// processor's first cache, and is small enough for any stack.
+/// The buffer for all bytes, one after the other: it stays in the processor's first
+/// cache, and is small enough for any stack.
 const PIECE: usize = 4 << 10;
-/// Pieces of one call.
+/// The most pieces of one call.
 const MOST: usize = 257;
 
-/// Reads up to so many bytes by one `readv(2)`, at most 1028 KiB, and keeps
-/// none of them.
+/// Reads up to `length` bytes by one `readv(2)`, at most 1028 KiB, and discards them.
 pub(crate) fn discard(fd: BorrowedFd<'_>, length: usize) -> Result<usize, Errno> {
     let mut piece = [MaybeUninit::<u8>::uninit(); PIECE];
     let each = libc::iovec {
@@ -26,12 +26,12 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, length: usize) -> Result<usize, Errno>
     if let Some(last) = used.checked_sub(1) {
         all[last].iov_len = length - last * PIECE;
     }
-    // What is discarded is there: the call does not wait.
+    // The bytes are in the pipe: the call does not wait.
     Ok(again(|| {
         // SAFETY: each vector names the buffer, which lives until the call returns
         // and is not read; the kernel writes to it in turn.
         let done = unsafe { libc::readv(fd.as_raw_fd(), all.as_ptr(), used as libc::c_int) };
-        usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last().raw()))
+        usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last_errno().raw()))
     })?)
 }
 

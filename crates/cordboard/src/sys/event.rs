@@ -1,4 +1,4 @@
-//! Something that happens once.
+//! An event that happens once.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::Stamp;
+use super::process::Stamp;
 use super::wiped::{self, WORDS};
 
 const NOT_YET: u32 = 0;
@@ -15,16 +15,18 @@ const NOT_YET: u32 = 0;
 const AWAITED: u32 = 1;
 const HAPPENED: u32 = 2;
 
-/// Something that happens once, and that any number of threads can wait for:
+/// An event that happens once, which any number of threads can wait for:
 /// `futex(2)`. It needs no descriptor and no lock.
 ///
-/// A child of `fork(2)` never sleeps by what its parent has read: threads sleep
-/// on a word of a page that is empty in a child, which several events share.
-/// Where the kernel has no such page, they sleep on the event itself.
+/// A child of `fork(2)` never sleeps on a value that its parent has read:
+/// threads sleep on a word of a page that is wiped in a child, which several
+/// events share. If the kernel has no such page, they sleep on the event
+/// itself.
 #[derive(Debug)]
 pub(crate) struct Event(AtomicU32);
 
-/// What a thread has read before its last look whether it has to sleep. Never 0.
+/// The value of the word that a thread has read before its last check whether
+/// it has to sleep. Never 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark(u32);
 
@@ -33,7 +35,7 @@ impl Event {
         Event(AtomicU32::new(NOT_YET))
     }
 
-    /// It happens. No system call is made where nobody waits.
+    /// Makes it happen. Makes no system call if no thread waits.
     pub(crate) fn happen(&self) {
         if self.0.swap(HAPPENED, Ordering::AcqRel) != AWAITED {
             return;
@@ -52,8 +54,8 @@ impl Event {
         self.0.load(Ordering::Acquire) == HAPPENED
     }
 
-    /// To be asked for before a thread looks whether it has to sleep, and in
-    /// which process.
+    /// Reads the word. To be called before a thread checks whether it has to
+    /// sleep, and in which process.
     pub(crate) fn mark(&self) -> Mark {
         let Some((word, _)) = self.word() else {
             return Mark(AWAITED);
@@ -69,9 +71,9 @@ impl Event {
         }
     }
 
-    /// Sleeps until it happens, for so long at most; not in another process than
+    /// Sleeps until it happens, for at most `most`; not in another process than
     /// the one that has made the mark. It may return earlier, and does so after
-    /// a signal's handler, whatever `SA_RESTART` says: the wait has a timeout
+    /// a signal handler, whatever `SA_RESTART` says: the wait has a timeout
     /// (signal(7)).
     pub(crate) fn sleep(&self, mark: Mark, most: Duration) {
         let order = (Ordering::AcqRel, Ordering::Acquire);
@@ -92,10 +94,10 @@ impl Event {
         };
     }
 
-    /// Waits until it happens. `false`: this is another process, in which it does
-    /// not happen, perhaps since a `fork(2)` of a signal's handler.
+    /// Waits until it happens. `false`: this is another process, in which it
+    /// does not happen, perhaps after a `fork(2)` in a signal handler.
     pub(crate) fn wait_in(&self, process: Stamp) -> bool {
-        /// For a kernel where a child may sleep.
+        /// For a kernel without such a page, where a child may sleep.
         const AGAIN: Duration = Duration::from_secs(60);
         loop {
             let mark = self.mark();
@@ -109,8 +111,8 @@ impl Event {
         }
     }
 
-    /// Where threads sleep, and the bit by which they are not woken for most of
-    /// the others that share it.
+    /// Returns the word on which threads sleep, and a bit that avoids most
+    /// wake-ups by other events of the same word.
     fn word(&self) -> Option<(&'static AtomicU32, NonZeroU32)> {
         let page = wiped::page()?;
         // Fibonacci hashing: the high bits depend on all of the address.
@@ -121,12 +123,12 @@ impl Event {
     }
 }
 
-/// For a word: not 0, and nothing that one has had, in this process or in one
-/// before it.
+/// Returns a value for a word: not 0, and different from all earlier ones, in
+/// this process or its ancestors.
 fn fresh() -> u32 {
     static GIVEN: AtomicU32 = AtomicU32::new(1);
     loop {
-        // Counted before it is used: no fork in between gives it twice.
+        // Counted before it is used: a fork in between returns none twice.
         let next = GIVEN.fetch_add(1, Ordering::AcqRel);
         if next != 0 {
             return next;
@@ -188,8 +190,8 @@ mod tests {
         }
     }
 
-    /// A signal's handler may fork between a thread's last look and its sleep. No
-    /// thread would wake the child.
+    /// A signal handler may fork between a thread's last check and its sleep.
+    /// No thread would wake the child.
     #[test]
     fn a_child_does_not_sleep_by_its_parents_mark() {
         if wiped::page().is_none() {

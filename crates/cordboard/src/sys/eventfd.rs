@@ -1,4 +1,4 @@
-//! A bell: a descriptor that wakes another thread.
+//! A descriptor that wakes another thread: `eventfd(2)`, or a pipe in its place.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,28 +7,22 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno as Refused, IoSlice, IoSliceMut};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{Stamp, again, beyond};
+use super::again::again;
+use super::high::beyond;
+use super::identity::{Identity, identity};
+use super::process::Stamp;
 use crate::errno::Errno;
 
-/// A file, by device and inode.
-pub(crate) type Identity = (u64, u64);
-
-/// Which file a number leads to by now; `None`: to none.
-pub(crate) fn identity(fd: impl AsFd) -> Option<Identity> {
-    let stat = rustix::fs::fstat(fd).ok()?;
-    #[allow(clippy::unnecessary_cast, reason = "their width is the architecture's")]
-    Some((stat.st_dev as u64, stat.st_ino as u64))
-}
-
-/// A descriptor that becomes readable when it is rung: `eventfd(2)`, since
-/// Linux 2.6.27, or a pipe.
+/// A descriptor that becomes readable when it is signalled: `eventfd(2)`, since Linux
+/// 2.6.27. A pipe takes its place where a filter refuses `eventfd2(2)`, and where its
+/// identity matters ([`EventFd::distinct`]).
 ///
-/// Its numbers may refer to other files by now: the host may have closed them
-/// (`close_range(2)`), as may a child of `fork(2)`. A number that is no longer
-/// a bell is not written to, not read, and not closed. An eventfd can only be
-/// told from files with an inode of their own, since all anonymous files
-/// (eventfds, epoll instances, timers) share one; a pipe can be told from any
-/// other file. So what a host may close and reuse is a [`EventFd::distinct`].
+/// Its descriptor numbers may refer to other files by now: the host may have closed
+/// them (`close_range(2)`), as may a child of `fork(2)`. A number that no longer refers
+/// to this file is not written to, not read, and not closed. An eventfd can only be
+/// told from files with an inode of their own, since all anonymous files (eventfds,
+/// epoll instances, timers) share one; a pipe can be told from any other file. So a
+/// descriptor that a host may close and reuse is made by [`EventFd::distinct`].
 #[derive(Debug)]
 pub(crate) struct EventFd {
     ends: ManuallyDrop<Ends>,
@@ -44,7 +38,7 @@ enum Ends {
 }
 
 impl EventFd {
-    /// One descriptor; two if a filter refuses `eventfd2(2)`.
+    /// Makes one with a single descriptor; with two if a filter refuses `eventfd2(2)`.
     ///
     /// # Errors
     ///
@@ -58,7 +52,7 @@ impl EventFd {
         }
     }
 
-    /// One that the kernel can ring too: `eventfd2(2)`, and no pipe instead.
+    /// Makes one that the kernel can signal too: `eventfd2(2)`, never a pipe.
     ///
     /// # Errors
     ///
@@ -68,8 +62,8 @@ impl EventFd {
         EventFd::of(Ends::Event(beyond(eventfd(0, flags)?)?))
     }
 
-    /// One that can be told from any other, of two descriptors; as [`EventFd::new`]
-    /// if no pipe is available.
+    /// Makes one that can be told from any other file, with two descriptors; as
+    /// [`EventFd::new`] if no pipe is available.
     ///
     /// # Errors
     ///
@@ -81,105 +75,104 @@ impl EventFd {
     fn pipe() -> Result<EventFd, Errno> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let (reader, writer) = (beyond(reader)?, beyond(writer)?);
-        // A byte or two: of the user's share of pages it takes one.
+        // It holds a byte or two: takes one page of the user's share.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, 4096);
         EventFd::of(Ends::Pipe { reader, writer })
     }
 
     fn of(ends: Ends) -> Result<EventFd, Errno> {
         let id = identity(ends.reader()).ok_or(Errno::EBADF)?;
-        let bell = EventFd {
+        let made = EventFd {
             ends: ManuallyDrop::new(ends),
             id,
             home: Stamp::here(),
         };
-        // If it could not be rung, a thread would wait for it for ever.
-        strike(bell.ends.writer())?;
-        // If it could not be read, a thread would find it rung for ever.
-        bell.clear()?;
-        Ok(bell)
+        // If it could not be signalled, a thread would wait for it forever.
+        signal(made.ends.writer())?;
+        // If it could not be read, a thread would find it readable forever.
+        made.clear()?;
+        Ok(made)
     }
 
-    /// `false`: it wakes no thread. Async-signal-safe: `fstat(2)` and
+    /// Signals it. `false`: no thread wakes. Async-signal-safe: `fstat(2)` and
     /// `write(2)`.
-    pub(crate) fn ring(&self) -> bool {
-        self.is_there() && self.strike()
+    pub(crate) fn signal(&self) -> bool {
+        self.is_still_open() && self.signal_unchecked()
     }
 
-    /// It can be rung: that number is still its own. A host that closes what it
-    /// did not open closes the number of the other end too.
-    pub(crate) fn is_there(&self) -> bool {
+    /// Whether it can be signalled: the number of its write end still refers to it. A
+    /// host that closes descriptors it did not open closes both ends.
+    pub(crate) fn is_still_open(&self) -> bool {
         identity(self.ends.writer()) == Some(self.id)
     }
 
-    /// Rings it if it [is there](EventFd::is_there). `false`: it wakes no thread.
-    pub(crate) fn strike(&self) -> bool {
-        match strike(self.ends.writer()) {
-            // A counter that is already at its maximum is readable just as
-            // well, and so is a full pipe.
+    /// Signals it without the check of [`EventFd::is_still_open`], which the caller has
+    /// made. `false`: no thread wakes.
+    pub(crate) fn signal_unchecked(&self) -> bool {
+        match signal(self.ends.writer()) {
+            // A counter at its maximum is readable just as well, and so is a full pipe.
             Ok(()) | Err(Refused::AGAIN) => true,
             Err(_) => false,
         }
     }
 
-    /// Silent until it is rung again.
+    /// Makes it unreadable until it is signalled again.
     ///
     /// # Errors
     ///
     /// `EPERM`, `ENOSYS`, or another errno: a filter refuses to read it. It may stay
-    /// rung, and is not to be waited for any more.
+    /// readable, and must not be waited for any more.
     pub(crate) fn clear(&self) -> Result<(), Refused> {
         while identity(self.ends.reader()) == Some(self.id) && self.read_some()? {}
         Ok(())
     }
 
-    /// True if there may be more.
+    /// Reads once. True if there may be more.
     fn read_some(&self) -> Result<bool, Refused> {
-        let mut rings = [0; 512];
-        match hear(self.ends.reader(), &mut rings) {
-            Ok(heard) => Ok(heard == rings.len()),
+        let mut bytes = [0; 512];
+        match read(self.ends.reader(), &mut bytes) {
+            Ok(n) => Ok(n == bytes.len()),
             Err(Refused::AGAIN) => Ok(false),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Its numbers are still its own, as far as can be told.
+    /// Whether both its numbers still refer to it, as far as can be told.
     pub(crate) fn is_here(&self) -> bool {
         let here = |fd| identity(fd) == Some(self.id);
         here(self.ends.reader()) && here(self.ends.writer())
     }
 
-    /// Both numbers, or the one.
+    /// Its descriptors: two of a pipe, twice the one of an eventfd.
     #[cfg(test)]
     pub(crate) fn numbers(&self) -> [BorrowedFd<'_>; 2] {
         [self.ends.reader(), self.ends.writer()]
     }
 
-    /// So is [`EventFd::is_here`] proven.
+    /// Whether [`EventFd::is_here`] is certain.
     pub(crate) fn is_distinct(&self) -> bool {
         matches!(*self.ends, Ends::Pipe { .. })
     }
 }
 
-/// `write(2)`; `writev(2)`, where a filter refuses that. One may also say that it
-/// was interrupted.
-fn strike(bell: BorrowedFd<'_>) -> Result<(), Refused> {
+/// `write(2)`; `writev(2)` where a filter refuses that. A filter may also return
+/// `EINTR`.
+fn signal(writer: BorrowedFd<'_>) -> Result<(), Refused> {
     let one = 1u64.to_ne_bytes();
-    match again(|| rustix::io::write(bell, &one)) {
+    match again(|| rustix::io::write(writer, &one)) {
         Err(errno) if Errno::from(errno).is_refusal() => {
-            rustix::io::writev(bell, &[IoSlice::new(&one)])
+            rustix::io::writev(writer, &[IoSlice::new(&one)])
         }
         done => done,
     }
     .map(drop)
 }
 
-/// `read(2)`; `readv(2)`, where a filter refuses that. One may also say that it was
-/// interrupted.
-fn hear(bell: BorrowedFd<'_>, rings: &mut [u8]) -> Result<usize, Refused> {
-    match again(|| rustix::io::read(bell, &mut *rings)) {
+/// `read(2)`; `readv(2)` where a filter refuses that. A filter may also return `EINTR`.
+fn read(reader: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Refused> {
+    match again(|| rustix::io::read(reader, &mut *into)) {
         Err(errno) if Errno::from(errno).is_refusal() => {
-            rustix::io::readv(bell, &mut [IoSliceMut::new(rings)])
+            rustix::io::readv(reader, &mut [IoSliceMut::new(into)])
         }
         done => done,
     }
@@ -201,7 +194,7 @@ impl Ends {
 
 impl Drop for EventFd {
     fn drop(&mut self) {
-        // Closed by number, it could be any eventfd of a child's.
+        // An eventfd's number could be any other eventfd in a child.
         let proven = self.is_distinct() || self.home.is_here();
         if proven && self.is_here() {
             // SAFETY: dropped once, here, and not used after.
@@ -223,21 +216,21 @@ mod tests {
     use super::*;
     use testkit::child;
 
-    fn is_rung(bell: &EventFd) -> bool {
+    fn is_signalled(event: &EventFd) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut fds = [PollFd::new(bell, PollFlags::IN)];
+        let mut fds = [PollFd::new(event, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())) == Ok(1)
     }
 
     #[test]
-    fn rings_are_heard_until_they_are_cleared() {
+    fn a_signal_stays_until_it_is_cleared() {
         for make in [EventFd::new, EventFd::distinct] {
-            let bell = make().unwrap();
-            assert!(!is_rung(&bell) && bell.is_here());
-            assert!((0..5000).all(|_| bell.ring()));
-            assert!(is_rung(&bell));
-            bell.clear().unwrap();
-            assert!(!is_rung(&bell));
+            let event = make().unwrap();
+            assert!(!is_signalled(&event) && event.is_here());
+            assert!((0..5000).all(|_| event.signal()));
+            assert!(is_signalled(&event));
+            event.clear().unwrap();
+            assert!(!is_signalled(&event));
         }
     }
 
@@ -246,21 +239,21 @@ mod tests {
         for errno in [libc::EPERM, libc::ENOSYS] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_eventfd2], errno);
-                let bell = EventFd::new().unwrap();
-                assert!(bell.ring() && bell.is_distinct() && is_rung(&bell));
+                let event = EventFd::new().unwrap();
+                assert!(event.signal() && event.is_distinct() && is_signalled(&event));
             });
         }
     }
 
     #[test]
-    fn without_write_it_rings_or_is_not_made() {
+    fn without_write_it_is_signalled_or_is_not_made() {
         for errno in [libc::EPERM, libc::ENOSYS] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_write], errno);
-                let bell = EventFd::new().unwrap();
-                assert!(bell.ring() && is_rung(&bell));
+                let event = EventFd::new().unwrap();
+                assert!(event.signal() && is_signalled(&event));
                 testkit::refuse::refuse(&[libc::SYS_writev], errno);
-                assert!(!bell.ring(), "nobody hears it");
+                assert!(!event.signal(), "no thread wakes");
                 for make in [EventFd::new, EventFd::distinct] {
                     assert_eq!(make().err(), Some(Errno::from_raw(errno)));
                 }
@@ -273,13 +266,13 @@ mod tests {
         for errno in [libc::EPERM, libc::ENOSYS] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_read], errno);
-                let bell = EventFd::new().unwrap();
-                assert!(bell.ring() && is_rung(&bell));
-                assert!(bell.clear().is_ok() && !is_rung(&bell));
+                let event = EventFd::new().unwrap();
+                assert!(event.signal() && is_signalled(&event));
+                assert!(event.clear().is_ok() && !is_signalled(&event));
                 testkit::refuse::refuse(&[libc::SYS_readv], errno);
-                assert!(bell.ring());
+                assert!(event.signal());
                 assert_eq!(
-                    bell.clear().map_err(Errno::from),
+                    event.clear().map_err(Errno::from),
                     Err(Errno::from_raw(errno))
                 );
                 for make in [EventFd::new, EventFd::distinct] {
@@ -289,23 +282,23 @@ mod tests {
         }
     }
 
-    /// Whatever its numbers are by now is neither read nor written nor closed.
+    /// Files that have its numbers by now are neither read nor written nor closed.
     #[test]
     fn what_has_its_number_is_left_alone() {
         assert!(child::in_a_child(|| {
             [EventFd::new, EventFd::distinct].into_iter().all(|make| {
-                let bell = make().unwrap();
+                let event = make().unwrap();
                 let file = tempfile::tempfile().unwrap();
                 rustix::io::write(&file, b"host's").unwrap();
-                let numbers = bell.numbers().map(|fd| {
+                let numbers = event.numbers().map(|fd| {
                     child::replace(fd, file.as_fd());
                     fd.as_raw_fd()
                 });
-                assert!(!bell.ring());
+                assert!(!event.signal());
                 rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
-                assert!(bell.clear().is_ok());
+                assert!(event.clear().is_ok());
                 let untouched = rustix::fs::tell(&file) == Ok(0);
-                drop(bell);
+                drop(event);
                 let open = |number: &i32| {
                     // SAFETY: takes any number, and changes nothing.
                     unsafe { libc::fcntl(*number, libc::F_GETFD) >= 0 }

@@ -1,6 +1,6 @@
-//! Descriptors beyond the first three. A host that has closed those may not know:
-//! what it prints would go into whatever has their numbers, and what opens
-//! `/dev/null` under them would close it.
+//! Descriptors with numbers above 2. A host that has closed standard input,
+//! output or error may not know: its output would go into a file that has their
+//! numbers, and a `/dev/null` that is opened in their place would close it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -8,16 +8,16 @@ use crate::errno::Errno;
 
 const FIRST: RawFd = 3;
 
-/// A second descriptor of the same thing, which is closed over `execve(2)`.
+/// Duplicates a descriptor, with close-on-exec.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     match rustix::io::fcntl_dupfd_cloexec(fd, FIRST) {
-        // fcntl(2): the limit is below even that.
+        // fcntl(2): the limit is below even that number.
         Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
         done => Ok(done?),
     }
 }
 
-/// The same one, under another number where it has one of the first three.
+/// Moves a descriptor to a number above 2 if it is lower.
 ///
 /// # Errors
 ///

@@ -1,13 +1,14 @@
-//! Descriptors that a child of `fork(2)` has from its parent.
+//! Descriptors that a child of `fork(2)` inherits from its parent.
 
 use std::os::fd::RawFd;
 
 use rustix::io::FdFlags;
 
-use super::{Identity, at, identity};
+use super::identity::{Identity, identity};
+use super::lend::at;
 
-/// Closes a parent's descriptor, which is closed over `execve(2)`, if its number
-/// is still that file. `dup2(2)` would have taken the flag off.
+/// Closes an inherited close-on-exec descriptor, if its number still refers to
+/// the same file. `dup2(2)` would have cleared the flag.
 pub(crate) fn close_inherited(number: RawFd, id: Identity) {
     let Some(fd) = at(number) else { return };
     let flags = rustix::io::fcntl_getfd(fd);

@@ -1,25 +1,26 @@
-//! The limits that this process is under.
+//! Limits of this process.
 
 use std::ptr;
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
-/// Bytes of a page of memory: `sysconf(3)`. `rustix` has it from the auxiliary
-/// vector, whose address of the vDSO it reads: valgrind has nothing mapped there.
+/// Returns the size of a memory page in bytes: `sysconf(3)`. `rustix` reads it
+/// from the auxiliary vector, including the address of the vDSO, which valgrind
+/// does not map.
 pub(crate) fn page_size() -> usize {
     // SAFETY: takes and returns integers.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)
 }
 
-/// The size past which files may not grow (`RLIMIT_FSIZE`), if there is one: a
-/// write that does raises `SIGXFSZ`. `prlimit64(2)`, since Linux 2.6.36.
+/// Returns the size past which files may not grow (`RLIMIT_FSIZE`), if there is
+/// one: a write past it raises `SIGXFSZ`. `prlimit64(2)`, since Linux 2.6.36.
 ///
 /// # Errors
 ///
-/// `ENOSYS`: before. `EPERM`, or whatever a filter says: the wrappers elsewhere
-/// take it that this call cannot fail, and hand out what was never written.
+/// `ENOSYS`: an older kernel. `EPERM`, or another errno of a filter: other
+/// wrappers assume that this call cannot fail, and return uninitialised memory.
 pub(crate) fn file_size_limit() -> Result<Option<u64>, Errno> {
     /// `struct rlimit64`: the same on all architectures.
     #[repr(C)]
@@ -45,7 +46,7 @@ pub(crate) fn file_size_limit() -> Result<Option<u64>, Errno> {
     };
     match done {
         0 => Ok(Some(limit.current).filter(|limit| *limit != NONE)),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }
 

@@ -1,25 +1,24 @@
-//! A lock that a child of `fork(2)` does not wait for in vain.
+//! A lock that does not deadlock in a child of `fork(2)`.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use super::Stamp;
+use super::process::Stamp;
 
-/// A lock that is held for a few instructions. A signal's handler may fork in a
-/// thread that is about to take it, or waits for it, while another thread holds it.
-/// The child goes on with that call, and the other thread does not exist there: it
-/// never lets go.
+/// A lock that is held for a few instructions. A signal handler may fork in a thread
+/// that is about to take it, or waits for it, while another thread holds it. The child
+/// continues that call without the other thread, so the lock is never released there.
 ///
-/// Public for the C library alone, and no part of the interface.
+/// Public for the C library only; not part of the API.
 #[derive(Debug)]
 pub struct Lock<T> {
     value: Mutex<T>,
-    /// The process that it was made in.
+    /// The process that made it.
     home: Stamp,
 }
 
 impl<T> Lock<T> {
-    /// One that is not held.
+    /// Makes a lock that is not held.
     pub fn new(value: T) -> Lock<T> {
         Lock {
             value: Mutex::new(value),
@@ -27,10 +26,10 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Waits for it; `None` where that is in vain: this is a child. What a thread
-    /// that is not there was changing is not looked at.
+    /// Takes the lock; `None` if this is a child in which it is never released. A value
+    /// that a missing thread was changing is not accessed.
     ///
-    /// It does not sleep on the lock, as that sleep would go on in a child.
+    /// Does not sleep on the lock: that sleep would continue in a child.
     pub fn lock(&self) -> Option<MutexGuard<'_, T>> {
         const AT_ONCE: u32 = 64;
         const SOON: Duration = Duration::from_micros(50);
@@ -51,7 +50,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// What is in it, unless it is held.
+    /// Takes the lock, unless it is held.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.value.try_lock() {
             Ok(held) => Some(held),
@@ -84,7 +83,7 @@ mod tests {
         assert_eq!(*count.lock().unwrap(), 4000);
     }
 
-    /// Another thread has it at the moment of the fork, or none has.
+    /// Another thread holds it at the moment of the fork, or none does.
     #[test]
     fn a_child_does_not_wait_for_a_thread_that_it_does_not_have() {
         let lock = &Lock::new(7);
@@ -108,7 +107,7 @@ mod tests {
         assert!(child::in_a_child(|| lock.lock().as_deref() == Some(&7)));
     }
 
-    /// The thread that forks has it: it goes on in the child, and lets go.
+    /// The thread that forks holds it: it continues in the child, and releases it.
     #[test]
     fn a_child_has_what_its_own_thread_has() {
         let lock = Lock::new(7);

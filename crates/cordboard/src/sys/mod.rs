@@ -1,5 +1,5 @@
-//! The calls that have no safe wrapper elsewhere, and a page-aligned buffer.
-//! The only room with `unsafe`, each block with its SAFETY line.
+//! System calls that have no safe wrapper elsewhere, and a page-aligned buffer.
+//! The only module with `unsafe`, each block with its SAFETY line.
 
 mod again;
 mod arena;
@@ -13,8 +13,10 @@ mod discard;
 mod event;
 mod eventfd;
 mod high;
+mod identity;
 mod inherited;
 mod known;
+mod last_errno;
 mod lend;
 mod limit;
 mod lock;
@@ -23,7 +25,8 @@ mod offset;
 mod poll;
 mod process;
 mod procfs;
-// The list is also in Cargo.toml, and is the crate's own (`src/sys/mod.rs`).
+// The list is also in Cargo.toml, and is that of the `io-uring` crate
+// (`src/sys/mod.rs`).
 #[cfg_attr(
     not(any(
         target_arch = "x86_64",
@@ -55,8 +58,9 @@ pub(crate) use datagram::{Batch, How, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use discard::discard;
 pub(crate) use event::Event;
-pub(crate) use eventfd::{EventFd, Identity, identity};
+pub(crate) use eventfd::EventFd;
 pub(crate) use high::{beyond, duplicate};
+pub(crate) use identity::{Identity, identity};
 pub(crate) use inherited::close_inherited;
 pub(crate) use known::Known;
 pub(crate) use lend::{at, lend};
@@ -70,7 +74,6 @@ pub use process::PerProcess;
 pub(crate) use process::Stamp;
 pub(crate) use procfs::{hexadecimal, number, release};
 pub(crate) use ring::{Uring, try_io_uring};
-use select::ready_now;
 pub(crate) use select::wait_for;
 pub(crate) use signal::{NoSignals, SignalGuard, sigpipe_is_ignored};
 pub(crate) use socket::{
@@ -84,14 +87,3 @@ pub(crate) use table::Thread;
 pub(crate) use unreadable::write_unreadable;
 pub(crate) use vmsplice::{is_over, read_across};
 pub(crate) use writeback::start_writeback;
-
-use crate::errno::Errno;
-
-/// The errno of the call that just failed.
-fn last() -> Errno {
-    Errno::from_raw(
-        std::io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO),
-    )
-}

@@ -5,11 +5,11 @@
 use std::convert::Infallible;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use super::arena::{Arena, Piece};
 use super::blocks::Completion;
-use super::{Arena, Piece};
 use crate::errno::Errno;
 
-/// There is none.
+/// Never made.
 pub(crate) struct Uring(Infallible);
 
 /// # Errors

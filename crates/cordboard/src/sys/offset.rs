@@ -1,4 +1,4 @@
-//! Reads and writes at an offset, also where a filter refuses the calls for it.
+//! Reads and writes at an offset, even if a filter refuses the calls for it.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -38,9 +38,9 @@ pub(crate) fn pwritev(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>], offset: u64) ->
     }
 }
 
-/// Makes the call at the position instead, which comes back; a refusal that was
-/// the file's own comes again. Other users of the description see the position
-/// move meanwhile.
+/// Makes the call at the file position instead, and restores it; a refusal of
+/// the file itself is returned again. Other users of the description see the
+/// position move meanwhile.
 fn there(
     fd: BorrowedFd<'_>,
     offset: u64,
@@ -50,7 +50,7 @@ fn there(
     let here = tell(fd).map_err(|_| refused)?;
     seek(fd, SeekFrom::Start(offset)).map_err(|_| refused)?;
     let done = call();
-    // It was there a moment ago.
+    // The position was valid before.
     let _ = seek(fd, SeekFrom::Start(here));
     done
 }

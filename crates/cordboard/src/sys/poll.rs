@@ -1,4 +1,5 @@
-//! Looks at descriptors, and waits for them. A filter may refuse the calls for it.
+//! Readiness of descriptors: polls them, and waits for them. A filter may refuse the
+//! calls for it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -8,17 +9,19 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno as Refused, Result};
 
-use super::{again, beyond, ready_now};
+use super::again::again;
+use super::high::beyond;
+use super::last_errno::last_errno;
+use super::select::ready_now;
 use crate::errno::Errno;
 
-/// `ppoll(2)`. Where a filter refuses it, `poll(2)`, which is a call of its own on
-/// older architectures: newer ones, as of 64-bit Arm, have `ppoll(2)` alone, and the C
-/// library makes that.
+/// `ppoll(2)`. If a filter refuses it, `poll(2)`, which is a separate system call on
+/// older architectures; newer ones, such as 64-bit Arm, only have `ppoll(2)`, which the
+/// C library then calls.
 ///
 /// # Errors
 ///
-/// `EINTR`; `EINVAL`: more descriptors than there may be (`RLIMIT_NOFILE`); what the
-/// filter says.
+/// `EINTR`; `EINVAL`: more descriptors than `RLIMIT_NOFILE`; the errno of a filter.
 pub fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usize> {
     match poll(fds, timeout) {
         Err(errno) if Errno::from(errno).is_refusal() => match older_poll(fds, timeout) {
@@ -40,15 +43,15 @@ fn older_poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usiz
     // SAFETY: a PollFd is laid out as a pollfd, of which there are so many.
     match unsafe { libc::poll(first, count, timeout.map_or(-1, millis)) } {
         ready @ 0.. => Ok(ready as usize),
-        _ => Err(Refused::from_raw_os_error(super::last().raw())),
+        _ => Err(Refused::from_raw_os_error(last_errno().raw())),
     }
 }
 
-/// What a look has shown.
+/// What a query of readiness has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shown {
     sure: PollFlags,
-    /// One of these or several.
+    /// At least one of these flags is set.
     unclear: PollFlags,
 }
 
@@ -58,7 +61,7 @@ impl Shown {
         Shown { sure, unclear }
     }
 
-    /// Whether one of these shows. `None`: it may.
+    /// Whether one of these flags is set. `None`: it may be.
     pub(crate) fn shows(self, flags: PollFlags) -> Option<bool> {
         match self.sure.intersects(flags) {
             false if self.unclear.intersects(flags) => None,
@@ -70,9 +73,9 @@ impl Shown {
         self.sure.is_empty() && self.unclear.is_empty()
     }
 
-    /// What `select(2)` says. In its first set is what has `POLLIN`, `POLLHUP` or
-    /// `POLLERR`, in its second what has `POLLOUT` or `POLLERR` (`POLLIN_SET`,
-    /// `POLLOUT_SET`, fs/select.c).
+    /// Translates the result of `select(2)`. Its first set has descriptors with
+    /// `POLLIN`, `POLLHUP` or `POLLERR`, its second those with `POLLOUT` or `POLLERR`
+    /// (`POLLIN_SET`, `POLLOUT_SET`, fs/select.c).
     fn by_select(events: PollFlags, [read, write]: [bool; 2]) -> Shown {
         let reads = events & (PollFlags::IN | PollFlags::RDHUP) | PollFlags::HUP;
         let writes = events & PollFlags::OUT;
@@ -87,7 +90,7 @@ impl Shown {
     }
 }
 
-/// What `epoll(7)` shows at this moment, which is what `poll(2)` does.
+/// Queries readiness by `epoll(7)`, with the same result as `poll(2)`.
 ///
 /// # Errors
 ///
@@ -118,14 +121,14 @@ fn by_epoll(fd: BorrowedFd<'_>, events: PollFlags) -> std::result::Result<PollFl
     Ok(shown)
 }
 
-/// What `poll(2)` shows at this moment; where that is refused, as much of it as
-/// `select(2)` tells, and `epoll(7)` what that leaves open. With nothing to show, a
-/// signal that is pending makes it `EINTR` (`do_poll`, fs/select.c): that says nothing
-/// of the descriptor, and the call is made again.
+/// Polls without waiting. If `poll(2)` is refused, uses `select(2)`, and `epoll(7)` for
+/// what that leaves open. If no flag is set, a pending signal makes it `EINTR`
+/// (`do_poll`, fs/select.c): that says nothing of the descriptor, and the call is made
+/// again.
 ///
 /// # Errors
 ///
-/// What a filter says that refuses all of these calls.
+/// The errno of a filter that refuses all of these calls.
 pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: PollFlags) -> Result<Shown> {
     let mut fds = [PollFd::from_borrowed_fd(fd, events)];
     match again(|| poll_for(&mut fds, Some(&Timespec::default()))) {
@@ -213,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Not before it is over, and not for ever.
+    /// A timeout never ends early, and never becomes infinite.
     #[test]
     fn an_older_wait_is_rounded_up() {
         let (reader, _writer) = rustix::pipe::pipe().unwrap();

@@ -1,30 +1,31 @@
-//! Which process this is, and one value a process, without a lock.
+//! The identity of the process, and one value per process, without a lock.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::wiped;
 
-/// Tells a process from those that it has been forked from.
+/// Tells a process from those that it was forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
-/// No stamp that is counted: a process's number.
+/// Marks a stamp that is a process number and not counted.
 const NUMBER: u64 = 1 << 63;
 
 impl Stamp {
-    /// That of no process.
+    /// The stamp of no process.
     pub(crate) const NOBODY: Stamp = Stamp(0);
 
-    /// This process's. The same in all of its threads, and another than in any
-    /// process that this one was forked from, from the child's first moment on.
-    /// The process's number alone would not do: in a PID namespace of its own
-    /// (`unshare(2)`) a child can have the same one as its parent.
+    /// Returns this process's stamp. It is the same in all of its threads, and
+    /// differs from that of any process that this one was forked from, from the
+    /// child's first moment on. The process number would not suffice: in a PID
+    /// namespace of its own (`unshare(2)`) a child can have its parent's
+    /// number.
     ///
-    /// A page that `fork(2)` leaves empty has it, since Linux 4.14. Before, it
-    /// is the process's number.
+    /// It is stored in a page that `fork(2)` wipes, since Linux 4.14. Before,
+    /// it is the process number.
     pub(crate) fn here() -> Stamp {
-        /// How many have been given out, to this process or to one before it.
+        /// How many stamps were assigned, to this process or to its ancestors.
         static GIVEN: AtomicU64 = AtomicU64::new(0);
         let Some(page) = wiped::page() else {
             return Stamp(NUMBER | u64::from(std::process::id()));
@@ -32,10 +33,11 @@ impl Stamp {
         let page = &page.stamp.0;
         match page.load(Ordering::Acquire) {
             0 => {
-                // Counted before it is used: no fork in between gives it twice.
+                // Counted before it is used: a fork in between assigns none
+                // twice.
                 let mine = GIVEN.fetch_add(1, Ordering::AcqRel) + 1;
                 let order = (Ordering::AcqRel, Ordering::Acquire);
-                // Of several that come at once, one stays.
+                // Of several threads at once, one succeeds.
                 let before = page.compare_exchange(0, mine, order.0, order.1);
                 Stamp(before.err().unwrap_or(mine))
             }
@@ -43,15 +45,15 @@ impl Stamp {
         }
     }
 
-    /// It is this process's.
+    /// Whether it is this process's stamp.
     pub(crate) fn is_here(self) -> bool {
         self == Stamp::here()
     }
 }
 
 /// A value that is made at its first use, and made anew in a child of
-/// `fork(2)`: what the child has inherited is only shown to whoever makes its
-/// own, since another thread may have held its locks at that moment.
+/// `fork(2)`. The inherited value is only passed to `make`, since another
+/// thread may have held its locks at the moment of the fork.
 ///
 /// Public for the C library alone, and no part of the interface.
 pub struct PerProcess<T: 'static> {
@@ -64,7 +66,7 @@ struct Stamped<T> {
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// One that no process has a value of yet.
+    /// Makes an empty one.
     #[allow(clippy::new_without_default, reason = "for a static")]
     pub const fn new() -> PerProcess<T> {
         PerProcess {
@@ -72,8 +74,8 @@ impl<T: Send + Sync> PerProcess<T> {
         }
     }
 
-    /// This process's value; of several that are made at once, one stays.
-    /// `make` is given the parent's, of which no lock is to be waited for.
+    /// Returns this process's value; of several made at once, one is kept.
+    /// `make` gets the parent's value, of which no lock may be waited for.
     pub fn get<E>(
         &self,
         make: impl Fn(Option<&'static T>) -> Result<T, E>,
@@ -81,15 +83,15 @@ impl<T: Send + Sync> PerProcess<T> {
         self.get_usable(|_| true, make)
     }
 
-    /// A parent's value, where this process has none of its own yet.
+    /// Returns the parent's value, if this process has none of its own yet.
     pub(crate) fn inherited(&self) -> Option<&'static T> {
         // SAFETY: null, or a leaked box that is never changed or freed.
         let found = unsafe { self.slot.load(Ordering::Acquire).as_ref() }?;
         (!found.process.is_here()).then_some(&found.value)
     }
 
-    /// The same, made anew where it is not usable any more. What was there
-    /// before stays for whoever has it.
+    /// The same, made anew if it is not `usable` any more. The previous value
+    /// stays valid for its users.
     pub(crate) fn get_usable<E>(
         &self,
         usable: impl Fn(&T) -> bool,
@@ -114,7 +116,7 @@ impl<T: Send + Sync> PerProcess<T> {
                 .compare_exchange(now, fresh, order.0, order.1)
                 .is_err()
             {
-                // SAFETY: made a moment ago, and nobody else has seen it.
+                // SAFETY: made above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }
@@ -143,8 +145,8 @@ mod tests {
         assert_eq!(SLOT.get(|_| Err::<usize, _>("made anew")), Ok(&got[0]));
     }
 
-    /// In a child the stamp is another at once, and its own children's are
-    /// others again. What a child sees comes back as its exit status.
+    /// In a child the stamp differs at once, and its own children's differ
+    /// again. A child's result is its exit status.
     #[test]
     fn a_child_has_a_stamp_of_its_own() {
         static SLOT: PerProcess<Stamp> = PerProcess::new();

@@ -1,14 +1,14 @@
-//! What the kernel says of itself, and in files of procfs.
+//! The kernel's release, and numbers in files of procfs.
 //!
-//! A file under `/proc/sys` gives its number to the first read only
+//! A file under `/proc/sys` returns its number to the first read only
 //! (`do_proc_dointvec` in kernel/sysctl.c: nothing past offset 0), so a second
 //! read cannot complete a short one. The first digits of a number are another
 //! number. So only text that ends with its newline counts.
 
 use std::mem::MaybeUninit;
 
-/// The kernel's release, such as `6.1.0-13-amd64`: `uname(2)`. `None`: a filter
-/// refuses the call, which the wrappers elsewhere take for one that cannot fail.
+/// Returns the kernel's release, such as `6.1.0-13-amd64`: `uname(2)`. `None`:
+/// a filter refuses the call, which other wrappers assume cannot fail.
 pub(crate) fn release() -> Option<String> {
     let mut name = MaybeUninit::<libc::utsname>::zeroed();
     // SAFETY: uname(2) writes one utsname, which is valid for it.
@@ -19,7 +19,8 @@ pub(crate) fn release() -> Option<String> {
     (done == 0).then(|| text.collect())
 }
 
-/// The number that is the whole of this file; `None` if it says anything else.
+/// Returns the number that is the whole content of this file; `None` for any
+/// other content.
 pub(crate) fn number(file: &str) -> Option<usize> {
     whole(&std::fs::read_to_string(file).ok()?)
 }
@@ -28,7 +29,8 @@ fn whole(text: &str) -> Option<usize> {
     text.strip_suffix('\n')?.trim().parse().ok()
 }
 
-/// The value of the line that begins with this name, as a hexadecimal number.
+/// Returns the value of the line that begins with this name, as a hexadecimal
+/// number.
 pub(crate) fn hexadecimal(file: &str, name: &str) -> Option<u64> {
     line(&std::fs::read_to_string(file).ok()?, name)
 }

@@ -12,39 +12,41 @@ use io_uring::{IoUring, opcode, types};
 
 pub(crate) use self::setup::try_io_uring;
 use self::setup::{again, errno, register_files, set_up};
+use super::arena::{Arena, Piece};
 use super::blocks::{Completion, Half, SLOTS};
-use super::{Arena, EventFd, Piece, Stamp};
+use super::eventfd::EventFd;
+use super::poll::poll_for;
+use super::process::Stamp;
 use crate::errno::Errno;
 
 mod setup;
 
-/// Pairs of reads and writes in flight. The memory of each stays here until
-/// the kernel is done with it.
+/// Pairs of reads and writes in flight. Owns the memory of each until the kernel is
+/// done with it.
 ///
-/// Must be used on the thread that made it: where the kernel has
-/// `IORING_SETUP_SINGLE_ISSUER`, it refuses every other. Elsewhere, or in a
-/// child after `fork(2)`, a ring can only be dropped, and then leaves its
-/// memory where the kernel may still write to it.
+/// Must be used on the thread that made it: with `IORING_SETUP_SINGLE_ISSUER` the
+/// kernel refuses every other. On another thread, or in a child of `fork(2)`, a ring
+/// can only be dropped; it then leaks the memory that the kernel may still write to.
 pub(crate) struct Uring {
     ring: ManuallyDrop<IoUring>,
     slots: ManuallyDrop<Vec<Slot>>,
-    /// Blocks that the kernel has not taken, in order.
+    /// Blocks not yet submitted, in order.
     queued: VecDeque<usize>,
-    /// Calls that it has taken, and whose end has not been seen.
+    /// Calls submitted and not completed.
     in_kernel: usize,
-    /// It is handed nothing any more.
+    /// Nothing more is submitted.
     closed: bool,
-    /// It is never entered again.
+    /// `io_uring_enter(2)` is not called any more.
     abandoned: bool,
-    /// The arena is registered.
+    /// The arena is registered as a fixed buffer.
     fixed: bool,
-    /// The kernel has let go of the files and the memory.
+    /// The files and the memory are unregistered.
     retired: bool,
     owner: (Stamp, ThreadId),
-    /// Rung by each completion.
-    bell: EventFd,
-    /// Somebody waits for the bell.
-    heard: Cell<bool>,
+    /// Signalled by the kernel with each completion.
+    completions: EventFd,
+    /// The caller may wait for [`Uring::fd`].
+    waited: Cell<bool>,
     _files: [OwnedFd; 2],
 }
 
@@ -55,35 +57,35 @@ struct Slot {
     expected: u8,
 }
 
-/// In the `user_data` of what tells that something registered has been let go:
-/// one of the two files, the memory, or a file that no call ever uses.
-const LET_GO: u64 = 1 << 32;
-/// The one that no call uses.
-const WITNESS: u64 = LET_GO | 3;
+/// The `user_data` of the tags that complete once a registered resource is released:
+/// either file, the memory, or a file that no call uses.
+const RELEASED: u64 = 1 << 32;
+/// The tag of the file that no call uses.
+const WITNESS: u64 = RELEASED | 3;
 
 fn here() -> (Stamp, ThreadId) {
     (Stamp::here(), std::thread::current().id())
 }
 
 impl Uring {
-    /// From `files[0]` to `files[1]`. `io_uring_setup(2)`, since Linux 5.13 as
-    /// it is used here.
+    /// Makes a ring that copies from `files[0]` to `files[1]`. `io_uring_setup(2)`,
+    /// since Linux 5.13 as it is used here.
     ///
     /// # Errors
     ///
-    /// `ENOSYS`: no such call, or an older one. `EPERM`, `EACCES`: a filter, as
-    /// most containers have, or the sysctl `kernel.io_uring_disabled`. The same
-    /// of `eventfd2(2)`, without which completions wake nobody.
-    /// `ENOMEM`, `EMFILE`, `ENFILE`.
+    /// `ENOSYS`: no such call, or an older kernel. `EPERM`, `EACCES`: a filter, as in
+    /// most containers, or the sysctl `kernel.io_uring_disabled`. The same of
+    /// `eventfd2(2)`, without which completions wake no thread. `ENOMEM`, `EMFILE`,
+    /// `ENFILE`.
     pub(crate) fn new(files: [OwnedFd; 2], arena: &Arena) -> Result<Uring, (Errno, [OwnedFd; 2])> {
-        let (ring, bell) = match set_up() {
+        let (ring, completions) = match set_up() {
             Ok(made) => made,
             Err(errno) => return Err((errno, files)),
         };
-        // Nothing fails behind this: the kernel would keep the files for a
-        // while.
-        let numbers = [files[0].as_fd(), files[1].as_fd(), bell.as_fd()].map(|fd| fd.as_raw_fd());
-        let tags = [LET_GO, LET_GO | 1, WITNESS];
+        // Nothing fails after this: the kernel would keep the files for a while.
+        let numbers =
+            [files[0].as_fd(), files[1].as_fd(), completions.as_fd()].map(|fd| fd.as_raw_fd());
+        let tags = [RELEASED, RELEASED | 1, WITNESS];
         if let Err(errno) = register_files(&ring, numbers, tags) {
             return Err((errno, files));
         }
@@ -93,7 +95,7 @@ impl Uring {
         };
         // SAFETY: the kernel pins the pages of the range, which is mapped now;
         // each block's memory is held in its slot while the kernel uses it.
-        let registered = unsafe { (ring.submitter()).register_buffers2(&[whole], &[LET_GO | 2]) };
+        let registered = unsafe { (ring.submitter()).register_buffers2(&[whole], &[RELEASED | 2]) };
         Ok(Uring {
             ring: ManuallyDrop::new(ring),
             slots: ManuallyDrop::new((0..SLOTS).map(|_| Slot::default()).collect()),
@@ -105,23 +107,23 @@ impl Uring {
             fixed: registered.is_ok(),
             retired: false,
             owner: here(),
-            bell,
-            heard: Cell::new(false),
+            completions,
+            waited: Cell::new(false),
             _files: files,
         })
     }
 
-    /// Readable when there is something to reap: an eventfd, because the ring's
-    /// own descriptor wakes nobody while its completions are deferred
-    /// (`io_req_local_work_add` in io_uring/io_uring.c rings only this).
+    /// Returns a descriptor that is readable when there are completions: an eventfd,
+    /// because the ring's own descriptor is not signalled while completions are
+    /// deferred (`io_req_local_work_add` in io_uring/io_uring.c signals only this).
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.heard.set(true);
-        self.bell.as_fd()
+        self.waited.set(true);
+        self.completions.as_fd()
     }
 
-    /// Queues a block: the read, and linked to it the write, which the kernel
-    /// starts by itself once the read has filled the piece. Gives the piece
-    /// back where its slot is in use, and once the ring is closed.
+    /// Queues a block: the read, and linked to it the write, which the kernel starts
+    /// once the read has filled the piece. Returns the piece if its slot is in use or
+    /// the ring is closed.
     pub(crate) fn queue(
         &mut self,
         slot: usize,
@@ -148,17 +150,17 @@ impl Uring {
         Ok(())
     }
 
-    /// Hands the kernel what is queued, and waits for a completion if told to.
-    /// No call is made where there is neither.
+    /// Submits what is queued, and waits for a completion if `wait` is set. Makes no
+    /// call if there is neither.
     ///
     /// # Errors
     ///
-    /// `EINTR`: a signal came while waiting. `EAGAIN`, `EBUSY`: not now.
+    /// `EINTR`: a signal interrupted the wait. `EAGAIN`, `EBUSY`: temporarily refused.
     /// `EEXIST`: this is not the thread that made the ring.
     pub(crate) fn enter(&mut self, wait: bool) -> Result<(), Errno> {
-        if self.heard.take() {
-            // Before anything is looked at: what comes after it rings again.
-            let _ = self.bell.clear();
+        if self.waited.take() {
+            // Before the completions are read: a later one signals again.
+            let _ = self.completions.clear();
         }
         let idle = self.queued.is_empty() && {
             let queue = self.ring.submission();
@@ -167,51 +169,50 @@ impl Uring {
         if idle && (!wait || self.in_kernel == 0) {
             return Ok(());
         }
-        self.hand_over(2 * self.queued.len(), wait)
+        self.submit(2 * self.queued.len(), wait)
     }
 
-    /// Has the kernel complete what it has in hand, if there is anything, and
-    /// waits until some of it is done if told to; hands it nothing.
+    /// Lets the kernel complete submitted calls, and waits for a completion if `wait`
+    /// is set. Submits nothing.
     pub(crate) fn complete(&mut self, wait: bool) -> Result<(), Errno> {
         match self.in_kernel {
             0 => Ok(()),
-            _ => self.hand_over(0, wait),
+            _ => self.submit(0, wait),
         }
     }
 
-    /// A moment, or less where something completes by itself: as all does where
-    /// the kernel has no `IORING_SETUP_DEFER_TASKRUN`.
+    /// Waits 10 ms, or less if a call completes: without `IORING_SETUP_DEFER_TASKRUN`
+    /// all complete without `io_uring_enter(2)`.
     pub(crate) fn rest(&self) {
         use rustix::event::{PollFd, PollFlags, Timespec};
         const MOMENT: Timespec = Timespec {
             tv_sec: 0,
             tv_nsec: 10_000_000,
         };
-        let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
-        // Either way it is looked at again.
-        if super::poll_for(&mut bell, Some(&MOMENT)).is_err() {
+        let mut fds = [PollFd::new(&self.completions, PollFlags::IN)];
+        // Either way the caller checks again.
+        if poll_for(&mut fds, Some(&MOMENT)).is_err() {
             let _ = rustix::thread::nanosleep(&MOMENT);
         }
-        let _ = self.bell.clear();
+        let _ = self.completions.clear();
     }
 
-    /// It is never entered again, and keeps what the kernel has in hand.
+    /// Stops using the ring. It keeps the memory of submitted calls.
     pub(crate) fn abandon(&mut self) {
         self.close();
         self.abandoned = true;
     }
 
-    /// The memory of a block is there, whose end has not been seen.
+    /// Whether a block's memory is in this slot, not yet released.
     pub(crate) fn is_in_use(&self, slot: usize) -> bool {
         self.slots[slot].piece.is_some()
     }
 
-    /// So many of the queued calls, in `io_uring_enter(2)`, which may take
-    /// fewer. Where it ends between the two calls of a block, it has started
-    /// the read by itself (`io_submit_state_end` in io_uring/io_uring.c), and
-    /// the write would begin without waiting for it the next time: the ring is
-    /// closed then.
-    fn hand_over(&mut self, calls: usize, wait: bool) -> Result<(), Errno> {
+    /// Submits `calls` of the queued calls by `io_uring_enter(2)`, which may take
+    /// fewer. If it ends between the two calls of a block, it has started the read
+    /// alone (`io_submit_state_end` in io_uring/io_uring.c), and the next submission
+    /// would start the write without waiting for the read: the ring is closed then.
+    fn submit(&mut self, calls: usize, wait: bool) -> Result<(), Errno> {
         let calls = if self.closed { 0 } else { calls };
         let done = enter(&self.ring, calls, wait);
         let taken = done.map_err(|error| errno(&error))?.min(calls);
@@ -226,8 +227,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Hands the kernel nothing any more: neither what is queued, of which
-    /// nothing is to be expected from now on, nor what is still to come.
+    /// Submits nothing any more. Queued blocks never start, and have no completions.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         for slot in self.queued.drain(..) {
@@ -239,17 +239,20 @@ impl Uring {
         self.closed
     }
 
-    /// Something is queued, and the kernel has nothing in hand whose end would
-    /// be a reason to try again.
+    /// Whether calls are queued and none is submitted, so that no completion will
+    /// prompt another attempt.
     pub(crate) fn is_stuck(&self) -> bool {
         self.in_kernel == 0 && !self.queued.is_empty()
     }
 
-    /// The next completion that has been reaped.
+    /// Takes the next completion.
     pub(crate) fn next(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
         let data = entry.user_data();
-        debug_assert!(data < LET_GO, "let go before it was given up");
+        debug_assert!(
+            data < RELEASED,
+            "a tag completed before it was unregistered"
+        );
         let slot = (data >> 1) as usize;
         self.in_kernel -= 1;
         self.slots[slot].expected -= 1;
@@ -265,7 +268,7 @@ impl Uring {
         })
     }
 
-    /// The memory of a block of which nothing more is to be expected.
+    /// Takes the memory of a block that has no completions to come.
     pub(crate) fn release(&mut self, slot: usize) -> Option<Piece> {
         match self.slots[slot].expected {
             0 => self.slots[slot].piece.take(),
@@ -273,11 +276,11 @@ impl Uring {
         }
     }
 
-    /// Has the kernel let go of both files and of the memory: closing a ring
-    /// leaves that to a worker of the kernel's, some time later
-    /// (`io_ring_exit_work` in io_uring/io_uring.c), and until then the sink is
-    /// busy for `execve(2)`, `umount(2)` and leases. To be called with nothing
-    /// in flight, by the thread that made the ring; it takes no more blocks.
+    /// Unregisters both files and the memory. Closing a ring leaves that to a kernel
+    /// worker, some time later (`io_ring_exit_work` in io_uring/io_uring.c), and until
+    /// then the sink is busy for `execve(2)`, `umount(2)` and leases. Must be called
+    /// with nothing in flight, on the thread that made the ring, which takes no more
+    /// blocks.
     pub(crate) fn retire(&mut self) {
         if self.retired || self.in_kernel > 0 || self.owner != here() {
             return;
@@ -292,28 +295,27 @@ impl Uring {
         if self.fixed && again(|| submitter.unregister_buffers()).is_ok() {
             left += 1;
         }
-        // Until Linux 6.12 those calls wait for whoever still has a file or the
-        // memory, and say nothing. Since then they do not wait: a worker of the
-        // kernel's that has just completed a call may have them for a moment
-        // yet, and each is told of once it is free. What nobody has is told of
-        // at once.
+        // Until Linux 6.12 those calls wait for all users of the files and the memory,
+        // and no tag completes. Since then they do not wait: a kernel worker that has
+        // just completed a call may use them a little longer, and each tag completes
+        // once its resource is free. The tag of an unused one completes at once.
         let mut tells = false;
         loop {
             for entry in self.ring.completion() {
                 let data = entry.user_data();
                 tells |= data == WITNESS;
-                left -= i32::from((LET_GO..=WITNESS).contains(&data));
+                left -= i32::from((RELEASED..=WITNESS).contains(&data));
             }
-            // Hands nothing over: what is still queued never begins, now less
-            // than ever, and what it would complete with is not waited for.
+            // Submits nothing: queued blocks never start, and their completions are not
+            // waited for.
             if !tells || left <= 0 || again(|| enter(&self.ring, 0, true)).is_err() {
                 return;
             }
         }
     }
 
-    /// Waits until the kernel is done with all memory. `false` if that cannot
-    /// be brought about from here.
+    /// Waits until the kernel is done with all memory. `false` if that cannot be
+    /// achieved on this thread.
     fn drain(&mut self) -> bool {
         self.close();
         while self.in_kernel > 0 {
@@ -327,8 +329,8 @@ impl Uring {
     }
 }
 
-/// `io_uring_enter(2)`: hands over so many of the queued calls, and waits for a
-/// completion if told to.
+/// `io_uring_enter(2)`: submits `calls` of the queued calls, and waits for a completion
+/// if `wait` is set.
 fn enter(ring: &IoUring, calls: usize, wait: bool) -> std::io::Result<usize> {
     const GETEVENTS: u32 = 1;
     // SAFETY: the queued entries are of `queue`, which says why they are
@@ -373,7 +375,7 @@ impl Drop for Uring {
             return;
         }
         if !self.owner.0.is_here() {
-            // The parent's: its mapping is not here.
+            // The ring is the parent's: its mapping does not exist in this process.
             return;
         }
         self.retire();

@@ -1,4 +1,4 @@
-//! Waiting where `poll(2)` does not.
+//! Waits if `poll(2)` is refused.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -8,10 +8,10 @@ use rustix::event::{
 
 use crate::errno::Errno;
 
-/// Which of these can be read, or written where `true`, or have an end or an
-/// error to tell of. `select(2)`, which goes by the descriptors that there are,
-/// and not, as `poll(2)` does, by how many there may be (`RLIMIT_NOFILE`). It
-/// cannot watch a descriptor for its end alone.
+/// Returns which of these can be read, or written if `true`, or have an end or
+/// an error to report. `select(2)` depends on the descriptors that are open,
+/// and not, as `poll(2)`, on how many may be (`RLIMIT_NOFILE`). It cannot watch
+/// a descriptor for its end only.
 ///
 /// # Errors
 ///
@@ -22,7 +22,7 @@ pub(crate) fn wait_for(
 ) -> Result<Vec<bool>, Errno> {
     let bound = fds.iter().map(|(fd, _)| fd.as_raw_fd() + 1).max();
     let bound = bound.unwrap_or(0);
-    // As long as the highest number needs: the kernel looks no further.
+    // As long as the highest number needs: the kernel reads no further.
     let none = vec![FdSetElement::default(); fd_set_num_elements(fds.len(), bound)];
     let mut sets = [none.clone(), none];
     for (fd, write) in fds {
@@ -38,7 +38,8 @@ pub(crate) fn wait_for(
     Ok(fds.iter().map(is_in).collect())
 }
 
-/// Whether this can be read, and whether it can be written, at this moment.
+/// Returns whether this can be read, and whether it can be written, at this
+/// moment.
 ///
 /// # Errors
 ///

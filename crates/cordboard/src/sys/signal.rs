@@ -1,29 +1,29 @@
-//! Holding back the signals that writing can raise.
+//! Blocks the signals that a write can raise.
 
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use super::Thread;
+use super::procfs::hexadecimal;
+use super::table::Thread;
 
-/// While it lives, `SIGPIPE` (a closed reader) and `SIGXFSZ` (the file-size
-/// limit) do not reach this thread; what the transfer raised meanwhile is
-/// taken back at the end. What was pending before stays pending, as it was, and
-/// so does what comes from elsewhere meanwhile. The host's handlers are never
-/// touched.
+/// Blocks `SIGPIPE` (a closed reader) and `SIGXFSZ` (the file-size limit) in
+/// this thread while it lives, and takes back those that the transfer raised at
+/// the end. Signals that were pending before stay pending, and so do those that
+/// others send meanwhile. The host's handlers are never changed.
 ///
-/// What a call raises waits for the thread that made it (`send_sig` in
-/// `pipe_write`, fs/pipe.c), and what others send mostly for the process. The
-/// two are pending apart, and taken one after the other.
+/// A signal that a call raises is pending for the thread that made it
+/// (`send_sig` in `pipe_write`, fs/pipe.c), and one that others send mostly for
+/// the process. Both can be pending at once, and are taken one after the other.
 pub(crate) struct SignalGuard {
     before: libc::sigset_t,
-    /// Pending for this thread before.
+    /// Whether each was pending for this thread before.
     pending: [bool; 2],
 }
 
 const HELD: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
 impl SignalGuard {
-    /// Starts holding. `None` if the mask could not be changed.
+    /// Blocks the signals. `None` if the mask could not be changed.
     pub(crate) fn start() -> Option<SignalGuard> {
         let held = set(&HELD);
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -34,8 +34,8 @@ impl SignalGuard {
         }
         // SAFETY: filled in by the successful call above.
         let before = unsafe { before.assume_init() };
-        // What was not held back before cannot have been pending: one call
-        // less for nearly everyone.
+        // A signal that was not blocked before cannot have been pending, which
+        // saves a call in nearly every process.
         let already = members(&before).contains(&true);
         let mut waits = [false; 2];
         if already {
@@ -50,7 +50,8 @@ impl SignalGuard {
 }
 
 impl SignalGuard {
-    /// Ends it without asking what was raised, where nothing can have been.
+    /// Restores the mask without a query of what was raised, if nothing can
+    /// have been.
     pub(crate) fn end_quietly(self) {
         let hold = std::mem::ManuallyDrop::new(self);
         hold.restore();
@@ -73,7 +74,7 @@ impl Drop for SignalGuard {
                 && let Some(info) = take(signal)
                 && !is_the_kernels(&info)
             {
-                // Somebody else's, of which one at a time is pending.
+                // Another sender's, of which one at a time is pending.
                 give_back(&info, here.is_some());
             }
         }
@@ -81,9 +82,9 @@ impl Drop for SignalGuard {
     }
 }
 
-/// While it lives, no signal reaches this thread; a thread that is started
+/// Blocks all signals in this thread while it lives. A thread that is started
 /// meanwhile begins with all of them blocked, and so never runs a handler of
-/// the host's, and finds `EPIPE` and `EFBIG` where there would be a signal.
+/// the host, and gets `EPIPE` and `EFBIG` instead of a signal.
 pub(crate) struct NoSignals {
     before: libc::sigset_t,
 }
@@ -107,9 +108,9 @@ impl Drop for NoSignals {
     }
 }
 
-/// Whether `SIGPIPE` is ignored, as it is in every Rust program unless it says
-/// otherwise. Then nothing needs to be held back from a pipe or a socket, and
-/// one call does for three.
+/// Whether `SIGPIPE` is ignored, as in every Rust program by default. Then
+/// nothing needs to be blocked for a pipe or a socket, and one call replaces
+/// three.
 pub(crate) fn sigpipe_is_ignored() -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: nothing is set; the kernel fills the second in.
@@ -140,29 +141,29 @@ fn pending() -> [bool; 2] {
     members(&pending)
 }
 
-/// Which of those that are pending wait for this thread and not for the process
-/// (`proc_pid_status(5)`, `SigPnd`); `None` without a procfs.
+/// Returns which of the pending signals are pending for this thread and not for
+/// the process (`proc_pid_status(5)`, `SigPnd`); `None` without a procfs.
 fn for_this_thread(pending: [bool; 2]) -> Option<[bool; 2]> {
     if pending == [false; 2] {
         return Some(pending);
     }
     let thread = Thread::this().number();
     let status = format!("/proc/self/task/{thread}/status");
-    let mask = super::hexadecimal(&status, "SigPnd:")?;
+    let mask = hexadecimal(&status, "SigPnd:")?;
     Some(HELD.map(|signal| mask >> (signal - 1) & 1 == 1))
 }
 
-/// Takes a pending, blocked signal off the queue: of the two there may be, the
-/// one that waits for this thread. `rt_sigtimedwait(2)` itself: the GNU C
-/// library's wrapper does not tell `SI_TKILL` from `SI_USER`.
+/// Takes a pending, blocked signal off the queue: the one for this thread
+/// first. Calls `rt_sigtimedwait(2)` directly: the GNU C library's wrapper does
+/// not tell `SI_TKILL` from `SI_USER`.
 fn take(signal: libc::c_int) -> Option<libc::siginfo_t> {
-    // Bytes of the kernel's own signal set (_NSIG in asm/signal.h).
+    // Bytes of the kernel's signal set (_NSIG in asm/signal.h).
     const SET: usize = match cfg!(any(target_arch = "mips", target_arch = "mips64")) {
         true => 16,
         false => 8,
     };
     let one = set(&[signal]);
-    // Zero seconds and nanoseconds, of whatever width.
+    // Zero seconds and nanoseconds, of any width.
     let zero = [0u64; 2];
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let number = libc::SYS_rt_sigtimedwait;
@@ -173,7 +174,7 @@ fn take(signal: libc::c_int) -> Option<libc::siginfo_t> {
     (taken == libc::c_long::from(signal)).then(|| unsafe { info.assume_init() })
 }
 
-/// Raised by a call of this process, as far as its words for that tell
+/// Whether a call of this process raised it, as far as its fields tell
 /// (`SEND_SIG_NOINFO` in kernel/signal.c).
 fn is_the_kernels(info: &libc::siginfo_t) -> bool {
     let this = Thread::first().number();
@@ -181,8 +182,8 @@ fn is_the_kernels(info: &libc::siginfo_t) -> bool {
     info.si_code == libc::SI_USER && unsafe { info.si_pid() } == this
 }
 
-/// Queues a signal again that was taken. `rt_tgsigqueueinfo(2)`, since Linux
-/// 2.6.31; it may say who sent it, since it goes to the caller itself.
+/// Queues a taken signal again. `rt_tgsigqueueinfo(2)`, since Linux 2.6.31; it
+/// may set the sender, since it goes to the caller itself.
 fn give_back(info: &libc::siginfo_t, to_this_thread: bool) {
     let process = Thread::first().number();
     let thread = Thread::this().number();
@@ -196,7 +197,7 @@ fn give_back(info: &libc::siginfo_t, to_this_thread: bool) {
     let number = libc::SYS_rt_sigqueueinfo;
     // SAFETY: as above.
     if unsafe { libc::syscall(number, process, signal, words) } != 0 {
-        // Only the first thread may say so to the process (`EPERM`,
+        // Only the first thread may queue it to the process (`EPERM`,
         // do_rt_sigqueueinfo in kernel/signal.c).
         // SAFETY: takes integers.
         unsafe { libc::kill(process, signal) };
@@ -212,7 +213,7 @@ fn members(set: &libc::sigset_t) -> [bool; 2] {
 mod tests {
     use super::*;
 
-    /// Case 55: writing to a closed pipe is EPIPE and leaves nothing behind.
+    /// Case 55: a write to a closed pipe is EPIPE, and no signal stays pending.
     #[test]
     fn a_closed_pipe_raises_nothing() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(pending(), [false, false]);
     }
 
-    /// Without a procfs a signal's own words tell whose it is.
+    /// Without a procfs a signal's fields tell who sent it.
     #[test]
     fn what_others_sent_is_theirs_without_a_procfs_too() {
         let fine = testkit::child::in_a_child(|| {
@@ -238,7 +239,7 @@ mod tests {
             let _own = SignalGuard::start().unwrap();
             without_procfs();
             // Another thread than the first, with the same mask.
-            super::super::on_another(without_procfs).is_some()
+            crate::sys::on_another(without_procfs).is_some()
         });
         assert!(fine);
     }

@@ -1,21 +1,22 @@
-//! Asking sockets, and being told who sent.
+//! Queries of sockets, and credentials of senders.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{again, last};
+use super::again::again;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
-/// Whether a UDP socket may join datagrams of one sender's (`UDP_GRO`, since
-/// Linux 5.0). Before Linux 5.13 it can be set, and not asked for; a filter may not let
-/// it be asked for either.
+/// Whether a UDP socket may join datagrams of one sender (`UDP_GRO`, since Linux 5.0).
+/// Before Linux 5.13 the option can be set but not queried; a filter may refuse the
+/// query too.
 pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
     joined(fd) != Ok(0)
 }
 
-/// The same, but for the kernels that do not say (`ENOPROTOOPT` of
+/// The same, but false for kernels that do not tell (`ENOPROTOOPT` of
 /// `udp_lib_getsockopt` in net/ipv4/udp.c).
 pub(crate) fn is_said_to_join(fd: BorrowedFd<'_>) -> bool {
     !matches!(joined(fd), Ok(0) | Err(Errno::ENOPROTOOPT))
@@ -25,11 +26,11 @@ fn joined(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
     option(fd, libc::SOL_UDP, libc::UDP_GRO)
 }
 
-/// Whether a connection is none any more: its state is `TCP_CLOSE`. `None`:
-/// this is no TCP, or a filter refuses to say.
+/// Whether a connection is closed: its state is `TCP_CLOSE`. `None`: this is not TCP,
+/// or a filter refuses to tell.
 pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
-    // tcp_states.h; the state is the first byte of `struct tcp_info`, of which
-    // the kernel gives as much as there is room for.
+    // From tcp_states.h; the state is the first byte of `struct tcp_info`, of which the
+    // kernel writes as much as there is room for.
     const CLOSE: u8 = 7;
     let mut info = [0u8; 8];
     let mut length = size_of_val(&info) as libc::socklen_t;
@@ -46,13 +47,13 @@ pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
     (done == 0).then_some(info[0] == CLOSE)
 }
 
-/// Bytes a pipe or socket holds for its reader: `FIONREAD`.
+/// Returns the bytes that a pipe or socket holds for its reader: `FIONREAD`.
 pub(crate) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(again(|| rustix::io::ioctl_fionread(fd))?)
 }
 
-/// `recvfrom(2)`; where a filter refuses it, `recvmsg(2)`, which takes the same flags.
-/// With `MSG_TRUNC`, the length of the message. What comes along is left out.
+/// `recvfrom(2)`; `recvmsg(2)` if a filter refuses that, which takes the same flags.
+/// With `MSG_TRUNC`, returns the length of the message. Discards ancillary data.
 pub(crate) fn recv(fd: BorrowedFd<'_>, into: &mut [u8], flags: RecvFlags) -> Result<usize, Errno> {
     match rustix::net::recv(fd, &mut *into, flags).map_err(Errno::from) {
         Err(errno) if errno.is_refusal() => {
@@ -63,7 +64,7 @@ pub(crate) fn recv(fd: BorrowedFd<'_>, into: &mut [u8], flags: RecvFlags) -> Res
     }
 }
 
-/// `sendto(2)`; where a filter refuses it, `sendmsg(2)`, which takes the same flags.
+/// `sendto(2)`; `sendmsg(2)` if a filter refuses that, which takes the same flags.
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
     match rustix::net::send(fd, bytes, flags).map_err(Errno::from) {
         Err(errno) if errno.is_refusal() => {
@@ -74,14 +75,13 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> Result
     }
 }
 
-/// The next bytes of a socket, or of its next message, which stay in it
-/// (`MSG_PEEK`). Returns how many there are, of a message with `MSG_TRUNC` its
-/// length.
+/// Peeks at the next bytes of a socket, or of its next message (`MSG_PEEK`). Returns
+/// how many there are; the length of a message with `MSG_TRUNC`.
 ///
 /// If the host has set `SO_PEEK_OFF` (`socket(7)`; UNIX since Linux 3.4, UDP since
-/// 4.17, TCP since 6.9), the kernel leaves out so many bytes, waits for what comes
-/// behind them, and counts what is seen as well. The look is then from the
-/// beginning, and the option is left as it was.
+/// 4.17, TCP since 6.9), the kernel skips that many bytes, waits for those after them,
+/// and advances the offset. This call peeks from the beginning, and restores the
+/// option.
 pub(crate) fn peek(fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno> {
     let before = peek_offset(fd);
     if before.is_some() {
@@ -100,15 +100,15 @@ fn peek_offset(fd: BorrowedFd<'_>) -> Option<libc::c_int> {
     offset.ok().filter(|offset| *offset >= 0)
 }
 
-/// Where that is refused, the look is as the host has it.
+/// If that is refused, the peek is as the host has set it.
 fn set_peek_offset(fd: BorrowedFd<'_>, offset: libc::c_int) {
     let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, offset);
 }
 
-/// Sets `SO_PASSCRED` and returns what it was. With it, every message that is
-/// received carries its sender's credentials, and the end of the stream
-/// carries none: the one way to tell a message of zero length from the end on
-/// a sequenced-packet socket (`unix(7)`).
+/// Sets `SO_PASSCRED` and returns its old value. With it, every received message
+/// carries its sender's credentials, and the end of the stream carries none: the only
+/// way to tell a message of zero length from the end on a sequenced-packet socket
+/// (`unix(7)`).
 pub(crate) fn pass_credentials(fd: BorrowedFd<'_>, on: bool) -> Result<bool, Errno> {
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PASSCRED);
     let before = option(fd, level, name)? != 0;
@@ -118,9 +118,8 @@ pub(crate) fn pass_credentials(fd: BorrowedFd<'_>, on: bool) -> Result<bool, Err
     Ok(before)
 }
 
-/// What a connected datagram socket sends in one piece without fragments, in
-/// bytes of payload: the path's MTU less the headers (`IP_MTU`, `ip(7)`;
-/// `IPV6_MTU`, `ipv6(7)`).
+/// Returns what a connected datagram socket sends without fragments, in bytes of
+/// payload: the path's MTU less the headers (`IP_MTU`, `ip(7)`; `IPV6_MTU`, `ipv6(7)`).
 pub(crate) fn path_mtu(fd: BorrowedFd<'_>) -> Option<usize> {
     use rustix::net::{AddressFamily, sockopt};
     const UDP_HEADER: usize = 8;
@@ -134,8 +133,8 @@ pub(crate) fn path_mtu(fd: BorrowedFd<'_>) -> Option<usize> {
     usize::try_from(mtu).ok()?.checked_sub(headers)
 }
 
-/// A blocking read waits for so many bytes, and so does `poll(2)`: `SO_RCVLOWAT`
-/// (`socket(7)`). `None`: a filter refuses to tell.
+/// Returns the number of bytes that a blocking read, and `poll(2)`, wait for:
+/// `SO_RCVLOWAT` (`socket(7)`). `None`: a filter refuses to tell.
 pub(crate) fn receive_mark(fd: BorrowedFd<'_>) -> Option<u64> {
     let mark = option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).ok()?;
     u64::try_from(mark).ok()
@@ -149,7 +148,7 @@ fn option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> Result<l
     // SAFETY: `value` is valid for `length` bytes.
     match unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, at, &raw mut length) } {
         0 => Ok(value),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }
 
@@ -165,6 +164,6 @@ fn set_option(
     // SAFETY: `value` is valid for `length` bytes.
     match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, at, length) } {
         0 => Ok(()),
-        _ => Err(last()),
+        _ => Err(last_errno()),
     }
 }

@@ -12,29 +12,30 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
-use super::{Event, Stamp};
+use super::event::Event;
+use super::process::Stamp;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 
-/// As large as the standard library makes it.
+/// The standard library's default.
 const STACK: usize = 2 << 20;
 
-/// A thread that was started. Dropped, it goes on alone.
+/// A started thread, which is detached when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Spawned {
     /// Until it is joined.
     id: Option<libc::pthread_t>,
-    /// A child of `fork(2)` does not have it.
+    /// The process that has the thread; a child of `fork(2)` does not.
     process: Stamp,
-    /// Its body.
+    /// Happens when its body has ended.
     ended: Arc<Event>,
 }
 
 // SAFETY: an identifier, a pointer in some C libraries, that any thread may
-// give to any call.
+// pass to any call.
 unsafe impl Send for Spawned {}
 
-/// What a new thread is given.
+/// The argument of a new thread.
 struct Start {
     name: &'static CStr,
     body: Box<dyn FnOnce() + Send>,
@@ -51,7 +52,7 @@ impl Drop for Ends {
 }
 
 /// Starts a thread with the calling thread's signal mask. A panic of its body
-/// ends that thread only. A name is cut after 15 bytes.
+/// ends that thread only. A name is truncated to 15 bytes.
 ///
 /// # Errors
 ///
@@ -82,9 +83,9 @@ pub(crate) fn spawn(
 fn create(start: *mut Start) -> Result<libc::pthread_t, Errno> {
     let attributes = Attributes::new()?;
     match create_with(&raw const attributes.0, start) {
-        // The host's own thread-local variables leave no room in a stack of
-        // that size (`allocate_stack` in the GNU C library). The default one is
-        // what the host has its own threads by.
+        // The host's thread-local variables do not fit a stack of that size
+        // (`allocate_stack` in the GNU C library). The host's own threads have
+        // the default size.
         Err(Errno::EINVAL) => create_with(ptr::null(), start),
         done => done,
     }
@@ -108,7 +109,7 @@ extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     // SAFETY: made by `spawn`, which leaves it to the thread that begins.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
     let Start { name, body, ends } = *start;
-    // Only for whoever looks.
+    // The name is informative only.
     let _ = rustix::thread::set_name(name);
     guarded(body);
     drop(ends);
@@ -116,13 +117,13 @@ extern "C" fn begin(start: *mut c_void) -> *mut c_void {
 }
 
 impl Spawned {
-    /// Its body has ended.
+    /// Whether its body has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.ended.has_happened()
     }
 
-    /// Waits until it has ended; not for the calling one, and not in a child of
-    /// `fork(2)`, which a signal's handler may make meanwhile.
+    /// Waits until it has ended. Returns at once for the calling thread, and in
+    /// a child of `fork(2)`, which a signal handler may make meanwhile.
     pub(crate) fn join(mut self) {
         // SAFETY: takes nothing.
         let this = unsafe { libc::pthread_self() };
@@ -131,7 +132,7 @@ impl Spawned {
         }
         if let Some(id) = self.id.take() {
             // SAFETY: neither joined nor detached before, since both take the
-            // number.
+            // identifier.
             unsafe { libc::pthread_join(id, ptr::null_mut()) };
         }
     }
@@ -148,7 +149,7 @@ impl Drop for Spawned {
     }
 }
 
-/// How threads are made.
+/// The attributes of new threads.
 struct Attributes(libc::pthread_attr_t);
 
 impl Attributes {
@@ -172,7 +173,7 @@ impl Drop for Attributes {
     }
 }
 
-/// The errno is what these calls return.
+/// Converts the result of these calls, which is the errno.
 fn done(refused: c_int) -> Result<(), Errno> {
     match refused {
         0 => Ok(()),
@@ -180,8 +181,8 @@ fn done(refused: c_int) -> Result<(), Errno> {
     }
 }
 
-/// What this makes on a thread of its own, for tests in a child of `fork(2)`,
-/// where other tests were starting theirs. `None`: it panicked.
+/// Runs `body` on a thread, for tests in a child of `fork(2)`, where other
+/// tests were starting theirs. `None`: it panicked.
 #[cfg(test)]
 pub(crate) fn on_another<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,

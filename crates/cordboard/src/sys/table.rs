@@ -1,10 +1,10 @@
-//! Whose descriptors a thread has. As a rule all threads of a process have the
-//! same ones; one that calls `unshare(2)` with `CLONE_FILES` has its own from
+//! Descriptor tables of threads. All threads of a process normally share one
+//! table; a thread that calls `unshare(2)` with `CLONE_FILES` has its own from
 //! then on, where a number may be another file.
 
 use std::cell::Cell;
 
-use super::Stamp;
+use super::process::Stamp;
 
 /// From `enum kcmp_type`.
 const KCMP_VM: libc::c_int = 1;
@@ -15,10 +15,10 @@ const KCMP_FILES: libc::c_int = 2;
 pub(crate) struct Thread(libc::pid_t);
 
 impl Thread {
-    /// This one. `gettid(2)`, the first time.
+    /// Returns the calling thread. `gettid(2)`, at its first use.
     pub(crate) fn this() -> Thread {
         thread_local! {
-            /// Its number, and the process where that is so.
+            /// Its number, and the process in which it is valid.
             static KNOWN: Cell<(Stamp, libc::pid_t)> = const { Cell::new((Stamp::NOBODY, 0)) };
         }
         let here = Stamp::here();
@@ -32,46 +32,45 @@ impl Thread {
         Thread(number)
     }
 
-    /// The one that the process began with.
+    /// Returns the main thread.
     pub(crate) fn first() -> Thread {
         Thread(rustix::process::getpid().as_raw_nonzero().get())
     }
 
-    /// The thread's number.
+    /// Returns the thread's number.
     pub(crate) fn number(self) -> libc::pid_t {
         self.0
     }
 
-    /// It waits in the kernel, and neither runs nor is about to: state `S` or
-    /// `D` of `/proc/self/task/TID/stat` (proc_pid_stat(5)). True if that is
-    /// unknown.
+    /// Whether it waits in the kernel: state `S` or `D` of
+    /// `/proc/self/task/TID/stat` (proc_pid_stat(5)). True if that is unknown.
     pub(crate) fn waits(self) -> bool {
         let stat = std::fs::read(format!("/proc/self/task/{}/stat", self.0));
         let Ok(stat) = stat else { return true };
-        // The name before it may have anything in it.
+        // The name before it may contain any byte.
         let name_ends = stat.iter().rposition(|byte| *byte == b')');
         let state = name_ends.and_then(|end| stat.get(end + 2));
         state.is_none_or(|state| matches!(state, b'S' | b'D'))
     }
 
-    /// Whether the calling thread has the same table of descriptors as that
-    /// one: `kcmp(2)`, `KCMP_FILES`, since Linux 3.5. Not remembered: a thread
-    /// may unshare its table at any time, and the call takes less than a
-    /// microsecond. `None` where nobody can tell: it is not configured, a
-    /// filter refuses it, or that thread has ended, or is ending.
+    /// Whether the calling thread shares the descriptor table of this one:
+    /// `kcmp(2)`, `KCMP_FILES`, since Linux 3.5. Not remembered: a thread may
+    /// unshare its table at any time, and the call takes less than a
+    /// microsecond. `None` if that is unknown: not configured, refused by a
+    /// filter, or the thread has exited, or is exiting.
     pub(crate) fn shares_descriptors(self) -> Option<bool> {
         if Thread::this() == self {
             return Some(true);
         }
         match self.has_the_same(KCMP_FILES)? {
             true => Some(true),
-            // An ending thread has neither: it leaves its memory first
+            // An exiting thread has neither: it releases its memory first
             // (`do_exit`, kernel/exit.c), which all threads of a process share.
             false => (self.has_the_same(KCMP_VM)?).then_some(false),
         }
     }
 
-    /// As the calling thread.
+    /// Whether it has the same as the calling thread, by `kcmp(2)`.
     fn has_the_same(self, what: libc::c_int) -> Option<bool> {
         let this = Thread::this();
         // SAFETY: takes and returns integers only.
@@ -100,7 +99,7 @@ mod tests {
         assert_eq!((before, after), (Some(true), Some(false)));
     }
 
-    /// An ended thread has no descriptors at all, which are not other ones.
+    /// An exited thread has no descriptors, which are not different ones.
     #[test]
     fn a_thread_that_has_ended_is_not_told_of() {
         use testkit::child;

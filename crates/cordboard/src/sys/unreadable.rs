@@ -3,10 +3,10 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
-/// Writes from memory that is not readable: the file system prepares for so
+/// Writes from memory that is not readable: the file system prepares for this
 /// many bytes, gets none (`EFAULT`), and undoes the preparation. Never writes a
 /// byte.
 pub(crate) fn write_unreadable(fd: BorrowedFd<'_>, offset: u64, length: usize) -> Errno {
@@ -17,15 +17,15 @@ pub(crate) fn write_unreadable(fd: BorrowedFd<'_>, offset: u64, length: usize) -
     // SAFETY: a new mapping, where the kernel has room for one.
     let none = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
     if none == libc::MAP_FAILED {
-        return last();
+        return last_errno();
     }
-    // SAFETY: the kernel may not read there either, and says so.
+    // SAFETY: the kernel may not read there either, and returns an error.
     let done = unsafe { libc::pwrite64(fd.as_raw_fd(), none, length, offset) };
     let errno = match done {
-        -1 => last(),
+        -1 => last_errno(),
         _ => Errno::from_raw(0),
     };
-    // SAFETY: the mapping is ours, and nobody has a pointer into it.
+    // SAFETY: the mapping is ours, and no pointer into it is left.
     unsafe { libc::munmap(none, length) };
     errno
 }

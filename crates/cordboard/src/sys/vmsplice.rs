@@ -1,23 +1,26 @@
-//! A read of a pipe that leaves the rest of a packet where it is.
+//! A read of a pipe that leaves the rest of a packet in it.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use rustix::fs::OFlags;
 
-use super::{again, last, unsent};
+use super::again::again;
+use super::last_errno::last_errno;
+use super::limit::page_size;
+use super::socket::unsent;
 use crate::errno::Errno;
 
-/// Takes up to so many bytes out of a pipe, 0 at its end, and never waits. Unlike
+/// Reads up to `into.len()` bytes of a pipe, 0 at its end, and never waits. Unlike
 /// `read(2)` it goes past the end of a packet, and drops nothing of the one that it
-/// ends in (`vmsplice_to_user`, fs/splice.c, since Linux 2.6.23). 0 also before a
-/// page that is gone (`ENODATA` in `splice_from_pipe_feed`).
+/// ends in (`vmsplice_to_user`, fs/splice.c, since Linux 2.6.23). 0 also before a page
+/// that is not valid any more (`ENODATA` in `splice_from_pipe_feed`).
 ///
 /// # Errors
 ///
-/// `EAGAIN`: the pipe is empty. `EBADF`: this is not a pipe, or the descriptor is
-/// not open for reading alone: into one that is open for writing too, `vmsplice(2)`
-/// would write. Any other errno: of a page, or a filter refuses the call.
+/// `EAGAIN`: the pipe is empty. `EBADF`: this is not a pipe, or the descriptor is not
+/// open for reading only: `vmsplice(2)` would write to one that is open for writing
+/// too. Any other errno: of a page, or of a filter that refuses the call.
 pub(crate) fn read_across(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     if rustix::fs::fcntl_getfl(fd)? & OFlags::RWMODE != OFlags::RDONLY {
         return Err(Errno::EBADF);
@@ -26,41 +29,40 @@ pub(crate) fn read_across(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, 
     Ok(unsafe { take(fd, into.as_mut_ptr().cast(), into.len()) }?)
 }
 
-/// Whether a pipe is empty and has no writer, asked without taking anything: there
-/// is no memory to read into. Unlike `poll(2)` it tells of a FIFO that was opened
-/// before it had a writer, but takes the pipe's lock. `None`: a filter refuses to
-/// tell.
+/// Whether a pipe is empty and has no writer, queried without taking anything: there is
+/// no memory to read into. Unlike `poll(2)` it detects a FIFO that was opened before it
+/// had a writer, but takes the pipe's lock. `None`: a filter refuses to tell.
 pub(crate) fn is_over(fd: BorrowedFd<'_>) -> Option<bool> {
     match rustix::fs::fcntl_getfl(fd) {
         Ok(flags) if flags & OFlags::RWMODE == OFlags::RDONLY => {}
-        // It is itself a writer.
+        // The descriptor itself is a writer.
         Ok(_) => return Some(false),
         Err(_) => return None,
     }
-    let length = super::page_size();
+    let length = page_size();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping, where the kernel has room for one.
     let none = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
     if none == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the kernel may not write there either, and says so.
+    // SAFETY: the kernel may not write there either, and returns an error.
     let done = again(|| unsafe { take(fd, none, 1) });
     // SAFETY: the mapping is ours, and no pointer into it is left.
     unsafe { libc::munmap(none, length) };
     match done.map_err(Errno::from) {
-        // Or before a page that is gone.
+        // Or before a page that is not valid any more.
         Ok(0) => unsent(fd).ok().map(|there| there == 0),
         Ok(_) | Err(Errno::EAGAIN | Errno::EFAULT | Errno::EIO) => Some(false),
         Err(_) => None,
     }
 }
 
-/// Takes bytes out of a pipe to this place.
+/// Reads bytes of a pipe to this address.
 ///
 /// # Safety
 ///
-/// The kernel may write there, or is kept from it.
+/// The kernel may write there, or is prevented by the mapping.
 unsafe fn take(
     fd: BorrowedFd<'_>,
     to: *mut libc::c_void,
@@ -70,9 +72,9 @@ unsafe fn take(
         iov_base: to,
         iov_len: length,
     };
-    // SAFETY: the one vector names what the caller has said.
+    // SAFETY: the one vector is the range that the caller vouches for.
     let done = unsafe { libc::vmsplice(fd.as_raw_fd(), &room, 1, libc::SPLICE_F_NONBLOCK) };
-    usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last().raw()))
+    usize::try_from(done).map_err(|_| rustix::io::Errno::from_raw_os_error(last_errno().raw()))
 }
 
 #[cfg(test)]
@@ -140,7 +142,7 @@ mod tests {
         });
     }
 
-    /// Nothing is written into a pipe by a descriptor that is open for both.
+    /// Nothing is written to a pipe by a descriptor that is open for both.
     #[test]
     fn one_that_can_be_written_to_is_not_read() {
         let (reader, _writer) = testkit::obstacle::fifo().unwrap();

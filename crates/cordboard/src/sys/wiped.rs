@@ -1,35 +1,35 @@
-//! A page that each `fork(2)` leaves empty: `madvise(2)`, `MADV_WIPEONFORK`,
-//! since Linux 4.14.
+//! A page that each `fork(2)` wipes in the child: `madvise(2)`,
+//! `MADV_WIPEONFORK`, since Linux 4.14.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// What has room in it.
+/// The number of futex words in it.
 pub(super) const WORDS: usize = 1008;
 
-/// What is all zeros at first, and again in each child from its first moment on.
+/// All zeros at first, and again in each child from its first moment on.
 #[repr(C)]
 pub(super) struct Page {
-    /// Of the process.
+    /// The process's stamp.
     pub(super) stamp: Line,
-    /// For `futex(2)`. What a thread had read there before a fork, and was about
-    /// to sleep by, is not there in the child.
+    /// Words for `futex(2)`. A value that a thread had read before a fork, and
+    /// was about to sleep on, differs in the child.
     pub(super) words: [AtomicU32; WORDS],
 }
 
-/// A line of the cache, which the words do not share.
+/// A cache line, which the words do not share.
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) AtomicU64);
 
 const SIZE: usize = 4096;
 const _: () = assert!(size_of::<Page>() == SIZE);
 
-/// This process's. `None`: the kernel has none such.
+/// Returns this process's page. `None`: the kernel does not support it.
 pub(super) fn page() -> Option<&'static Page> {
     static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
-    /// In its place, where there is none.
+    /// Stands for a missing page.
     static NONE: AtomicU64 = AtomicU64::new(0);
     let none = ptr::from_ref(&NONE).cast_mut().cast::<Page>();
     let mut page = PAGE.load(Ordering::Acquire);
@@ -38,12 +38,12 @@ pub(super) fn page() -> Option<&'static Page> {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         page = match PAGE.compare_exchange(page, fresh, order.0, order.1) {
             Ok(_) => fresh,
-            // A page too many, which stays: this happens once.
+            // One page too many is leaked: this happens once.
             Err(first) => first,
         };
     }
-    // SAFETY: not NONE, so the start of a page that is mapped, all zeros at
-    // first, which its atomics may be, and never unmapped.
+    // SAFETY: not NONE, so the start of a page that is mapped and never
+    // unmapped, all zeros at first, which is valid for its atomics.
     (page != none).then(|| unsafe { &*page })
 }
 
@@ -57,9 +57,9 @@ fn wiped_page() -> Option<*mut Page> {
     let page = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), SIZE, flags.0, flags.1) };
     let page = page.ok()?;
     // SAFETY: no advice has this number. Some emulators (qemu's user mode)
-    // agree to whatever they are advised, and do nothing.
+    // accept any advice, and do nothing.
     let lies = unsafe { libc::madvise(page, SIZE, -1) } == 0;
-    // SAFETY: the mapping is ours, and has nothing in it that could be lost.
+    // SAFETY: the mapping is ours, and holds nothing that could be lost.
     let wiped = unsafe { rustix::mm::madvise(page, SIZE, Advice::LinuxWipeOnFork) };
     if wiped.is_ok() && !lies {
         return Some(page.cast());
@@ -78,7 +78,7 @@ mod tests {
         let Some(page) = page() else {
             return testkit::skip::here("no page that fork(2) leaves empty");
         };
-        // None that other tests use: a word after the last that they find.
+        // Not used by other tests: a word after the last that they find.
         let word = &page.words[WORDS - 1];
         let kept = word.swap(7, Ordering::AcqRel);
         page.stamp.0.fetch_max(1, Ordering::AcqRel);

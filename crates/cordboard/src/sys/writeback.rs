@@ -1,8 +1,8 @@
-//! Dirty pages on their way to the device.
+//! Writeback of dirty pages.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::last;
+use super::last_errno::last_errno;
 use crate::errno::Errno;
 
 /// Starts writing a range's dirty pages to the device and does not wait.
@@ -15,5 +15,5 @@ pub(crate) fn start_writeback(fd: BorrowedFd<'_>, offset: u64, length: u64) -> R
     let done = unsafe {
         libc::sync_file_range(fd.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE)
     };
-    if done == 0 { Ok(()) } else { Err(last()) }
+    if done == 0 { Ok(()) } else { Err(last_errno()) }
 }

@@ -1,29 +1,29 @@
-//! Work for a few threads, which are started when there is some and leave when
-//! there has been none for a while. `crates/model` tries the orders.
+//! The queue of a pool's work, and the count of its threads. `crates/model`
+//! checks its interleavings.
 //!
-//! A piece of work can block in the kernel without limit. While work waits that
-//! no thread takes, a monitor thread checks the queue periodically. If nothing
-//! was taken since its last check, all threads count as blocked, and one more
-//! is started. A thread that returns later leaves, since another has taken its
-//! place.
+//! A piece of work can block in the kernel without limit. While queued work
+//! waits for a thread, a monitor thread checks the queue periodically. If no
+//! work was taken since its last check, all threads count as blocked, and one
+//! more is started. A thread that returns later exits, since another has taken
+//! its place.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 
-/// Threads beyond the usual number, at most: each is blocked in the kernel, and
+/// The most threads beyond the usual number. Each is blocked in the kernel and
 /// costs some 20 KB.
 const SURPLUS: usize = 4096;
-/// The monitor's interval grows to this many times the usual one, if work is
-/// slow and not blocked.
-const PATIENT: u32 = 16;
+/// The monitor's interval grows to at most this many times the usual one, if
+/// work is slow and not blocked.
+const MAX_BACKOFF: u32 = 16;
 
-/// First in, first out.
+/// A first-in, first-out queue.
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     work: Condvar,
-    /// For the monitor.
+    /// Wakes the monitor.
     waits: Condvar,
 }
 
@@ -31,17 +31,17 @@ struct State<T> {
     items: VecDeque<T>,
     /// Threads that wait for work.
     idle: usize,
-    /// Threads there are, or that are being started.
+    /// Threads that run or are being started.
     threads: usize,
     most: usize,
     closed: bool,
     monitor: Monitor,
-    /// Pieces of work that were taken so far.
+    /// Pieces of work taken so far.
     taken: u64,
-    /// Threads that were started because all others were blocked.
+    /// Threads started because all others were blocked.
     growths: u64,
-    /// How long nothing may be taken, in multiples of the usual interval.
-    patience: u32,
+    /// The monitor's interval, in multiples of the usual one.
+    backoff: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,25 +51,24 @@ enum Monitor {
     Awake,
 }
 
-/// What becomes of work that was pushed.
+/// What the caller does after work was pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// A thread will come to it.
+    /// Nothing: a thread will take it.
     Queued,
-    /// Another thread is wanted; it counts as started.
+    /// Start another thread; it counts as started.
     StartOne,
-    /// It waits for the existing threads, and the monitor is wanted, which
-    /// counts as started.
+    /// Start the monitor, which counts as started. The work waits for the
+    /// existing threads.
     Oversee,
 }
 
-/// What a thread knows of the piece of work that it took last: the number of
-/// growths at that time.
+/// The number of growths when a thread took its last piece of work.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Since(Option<u64>);
 
 impl<T> Queue<T> {
-    /// For at most so many threads, not counting blocked ones.
+    /// Makes a queue for at most `most` threads, not counting blocked ones.
     pub(crate) fn new(most: usize) -> Queue<T> {
         Queue {
             state: Mutex::new(State {
@@ -81,7 +80,7 @@ impl<T> Queue<T> {
                 monitor: Monitor::None,
                 taken: 0,
                 growths: 0,
-                patience: 1,
+                backoff: 1,
             }),
             work: Condvar::new(),
             waits: Condvar::new(),
@@ -94,7 +93,7 @@ impl<T> Queue<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Puts work at the end. Gives it back if the queue is closed.
+    /// Appends work. Returns it if the queue is closed.
     pub(crate) fn push(&self, item: T) -> Result<Pushed, T> {
         let mut state = self.lock();
         if state.closed {
@@ -117,9 +116,9 @@ impl<T> Queue<T> {
         Ok(Pushed::Queued)
     }
 
-    /// The thread that was wanted could not be started. Gives back all there is
-    /// to do if there is no other. The others may be blocked, and the monitor
-    /// asks for one again.
+    /// Reports that the requested thread could not be started. Returns all queued
+    /// work if no other thread exists. The others may be blocked, so the monitor
+    /// requests a thread again.
     pub(crate) fn not_started(&self) -> VecDeque<T> {
         let mut state = self.lock();
         state.threads -= 1;
@@ -132,21 +131,21 @@ impl<T> Queue<T> {
         VecDeque::new()
     }
 
-    /// The monitor could not be started: the next work that waits asks for it
-    /// again.
+    /// Reports that the monitor could not be started. The next work that waits
+    /// requests it again.
     pub(crate) fn not_overseen(&self) {
         self.lock().monitor = Monitor::None;
     }
 
-    /// The monitor's loop: true whenever another thread is wanted, which counts
-    /// as started; false once the monitor is to leave, because nothing has
-    /// waited for `linger` or the queue is closed.
+    /// The monitor's loop. Returns true if another thread is needed, which counts
+    /// as started; false if the monitor is to exit, because no work has waited
+    /// for `linger` or the queue is closed.
     pub(crate) fn oversee(&self, look: Duration, linger: Duration) -> bool {
         let mut state = self.lock();
         while !state.closed {
             if state.items.is_empty() {
                 state.monitor = Monitor::Asleep;
-                state.patience = 1;
+                state.backoff = 1;
                 let (after, timeout) = (self.waits.wait_timeout(state, linger))
                     .unwrap_or_else(std::sync::PoisonError::into_inner);
                 state = after;
@@ -156,7 +155,7 @@ impl<T> Queue<T> {
                 continue;
             }
             state.monitor = Monitor::Awake;
-            let (taken, time) = (state.taken, look * state.patience);
+            let (taken, time) = (state.taken, look * state.backoff);
             let (after, _) = (self.waits.wait_timeout(state, time))
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
             state = after;
@@ -171,10 +170,10 @@ impl<T> Queue<T> {
         false
     }
 
-    /// The next piece of work, after one that was taken `since`. `None`: the
-    /// thread is to leave, because there was none for so long or will be no
-    /// more, or because another one has taken its place.
-    pub(crate) fn next(&self, patience: Duration, since: &mut Since) -> Option<T> {
+    /// Takes the next piece of work, after one that was taken `since`. `None`:
+    /// the thread is to exit, because none came within `linger`, the queue is
+    /// closed, or another thread has taken its place.
+    pub(crate) fn next(&self, linger: Duration, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
         if state.was_replaced(since) {
             state.threads -= 1;
@@ -192,7 +191,7 @@ impl<T> Queue<T> {
                 return None;
             }
             state.idle += 1;
-            let (after, timeout) = (self.work.wait_timeout(state, patience))
+            let (after, timeout) = (self.work.wait_timeout(state, linger))
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
             state = after;
             state.idle -= 1;
@@ -200,9 +199,9 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Puts work at the end of the queue, and takes the first; the same work
-    /// again, if the queue is empty. `None`: the thread is to leave, because
-    /// another one has taken its place, and a thread will come to the work.
+    /// Appends work, and takes the first piece; the same one if the queue is
+    /// empty. `None`: the thread is to exit, because another has taken its place
+    /// and a thread will take the work.
     pub(crate) fn trade(&self, item: T, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
         if state.items.is_empty() {
@@ -230,14 +229,14 @@ impl<T> Queue<T> {
         self.lock().monitor == Monitor::Asleep
     }
 
-    /// As if one more thread waited, which is slow to wake up.
+    /// Counts one more idle thread, which is slow to wake up.
     #[cfg(test)]
     #[allow(dead_code, reason = "the model has no use for it")]
     pub(super) fn has_a_slow_one(&self) {
         self.lock().idle += 1;
     }
 
-    /// No more work: threads leave once they have done what there is.
+    /// Closes the queue: threads exit once the queued work is done.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
@@ -253,13 +252,13 @@ impl<T> State<T> {
         }
     }
 
-    /// Another thread was started because this one and all others were blocked.
-    /// If this one returns after all, its work was slow, not blocked.
+    /// Whether another thread was started because this one and all others were
+    /// blocked. This one has returned, so its work was slow, not blocked.
     fn was_replaced(&mut self, since: &Since) -> bool {
         let grown = since.0.is_some_and(|since| self.growths > since);
         let replaced = grown && self.threads > self.most;
         if replaced {
-            self.patience = (2 * self.patience).min(PATIENT);
+            self.backoff = (2 * self.backoff).min(MAX_BACKOFF);
         }
         replaced
     }

@@ -145,7 +145,7 @@ impl Control {
     /// own where all are to be woken. Async-signal-safe.
     pub fn wake(&self) {
         if let Some(bell) = &self.shared.wake {
-            bell.ring();
+            bell.signal();
         }
     }
 

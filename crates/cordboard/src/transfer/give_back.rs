@@ -1,7 +1,7 @@
 //! What was read and not written: back to the source, or to the caller.
 
 use super::Transfer;
-use crate::pipe::Kept;
+use crate::pipe::Channel;
 use crate::report::Stranded;
 
 /// What is handed back, and how many bytes of the account that is.

@@ -7,7 +7,7 @@ use super::reopened::Reopened;
 use super::transfer::{Transfer, lend_own};
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::path::holes;
-use crate::pipe::Kept;
+use crate::pipe::Channel;
 use crate::sys::identity;
 
 impl Transfer<'_> {

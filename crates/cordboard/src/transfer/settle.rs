@@ -78,6 +78,7 @@ impl<'a> Settlement<'a> {
     }
 
     /// What is waited for is the transfer's.
+    #[cfg(test)]
     pub(crate) fn transfer(&self) -> &Transfer<'a> {
         &self.transfer
     }

@@ -274,7 +274,7 @@ fn only_an_error_that_shows_is_doubted() {
 /// for holes, nor of what cannot be read either. They may be the same files.
 #[test]
 fn what_is_let_go_of_closes_nothing_of_others() {
-    use crate::pipe::{Kept, OwnedPipe, Unreadable};
+    use crate::pipe::{Channel, OwnedPipe, Unreadable};
     use crate::sys::{at, identity};
     fn numbers() -> Vec<i32> {
         (0..200).filter(|number| at(*number).is_some()).collect()

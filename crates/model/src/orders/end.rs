@@ -50,7 +50,7 @@ struct Alarm(EventFd);
 
 impl Wake for Alarm {
     fn wake(self: Arc<Self>) {
-        self.0.ring();
+        self.0.signal();
     }
 }
 
@@ -213,7 +213,7 @@ fn the_descriptor_is_readable_whenever_it_was_made() {
         other.join().unwrap();
         end.join().unwrap();
         assert!(
-            completion.bell(|| Ok(())).unwrap().is_rung(),
+            completion.bell(|| Ok(())).unwrap().is_signalled(),
             "and stays so"
         );
     });

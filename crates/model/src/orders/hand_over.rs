@@ -147,13 +147,13 @@ fn a_message_is_never_lost_at_the_end() {
             let (inbox, done) = (Arc::clone(&inbox), Arc::clone(&done));
             thread::spawn(move || {
                 let given_back = inbox.push(1).is_err();
-                done.ring();
+                done.signal();
                 given_back
             })
         };
         let last = inbox.close().len();
         let given_back = sender.join().unwrap();
-        assert!(done.is_rung());
+        assert!(done.is_signalled());
         assert_eq!(last + usize::from(given_back), 1);
     });
 }

@@ -225,7 +225,7 @@ impl Datagram {
             Err(Errno::EINTR) => return Err(flow.was_interrupted(Side::Source)),
             Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
             // The next packet of a pipe is longer than what is left of the size,
-            // and stays (`Aside`).
+            // and stays (`PacketReader`).
             Err(Errno::EMSGSIZE)
                 if room as u64 == flow.allowance.remaining() && flow.read() > 0 =>
             {

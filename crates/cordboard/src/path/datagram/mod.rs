@@ -26,7 +26,7 @@ use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::terminal::Terminal;
 use crate::path::verdict::{Takes, Verdict};
-use crate::pipe::{Aside, NoWait};
+use crate::pipe::{NoWait, PacketReader};
 use crate::report::Stranded;
 use crate::request::Why;
 use crate::sys::{Batch, Buffer, Received};
@@ -85,7 +85,7 @@ pub(crate) struct Datagram {
     /// datagram: where they start, and how many they are.
     tail: (usize, usize),
     /// For reading from a pipe …
-    aside: Aside,
+    aside: PacketReader,
     /// … and for writing to one.
     nowait: NoWait,
     /// For a blocking terminal.
@@ -116,7 +116,7 @@ impl Datagram {
             let size = size_for(flow);
             // No more than a local socket takes at once: what waits in a batch
             // for its reader could have been read meanwhile. For a network as
-            // much as a pipe holds, so that a read needs no inspection (`Aside`).
+            // much as a pipe holds, so that a read needs no inspection (`PacketReader`).
             (size, (LOCAL / size).clamp(1, 2 * SLOTS))
         } else if source == Kind::Udp {
             (largest(source), SLOTS)
@@ -142,7 +142,7 @@ impl Datagram {
             next: 0,
             sent: 0,
             tail: (0, 0),
-            aside: Aside::default(),
+            aside: PacketReader::default(),
             nowait: NoWait::default(),
             terminal: Terminal::default(),
             ended: false,

@@ -69,7 +69,7 @@ impl Shared {
             state.busy -= 1;
         }
         if let Some(files) = &state.files {
-            files.bell.ring();
+            files.bell.signal();
         }
     }
 

@@ -14,7 +14,7 @@ use crate::path::direct::Room;
 use crate::path::lent::LentPipes;
 use crate::path::verdict::Verdict;
 use crate::pipe::packets::{self, Front};
-use crate::pipe::{self, Kept, Unreadable};
+use crate::pipe::{self, Channel, Unreadable};
 use crate::request::{Backend, Request, Size, Sparse, Watermarks};
 use crate::stage::Stages;
 use crate::sys::{self, again};

@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::stream;
 use crate::path::verdict::Verdict;
-use crate::pipe::Aside;
+use crate::pipe::PacketReader;
 
 /// What a read gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(in crate::path) struct Intake {
     /// What else an event counter has.
     more: More,
     /// For reading from a pipe.
-    aside: Aside,
+    aside: PacketReader,
     twin: Option<OwnedFd>,
 }
 
@@ -77,7 +77,7 @@ impl Intake {
                 Err(Verdict::Moved(0))
             }
             // So does a packet of a pipe, where it cannot be taken in part
-            // (`Aside`).
+            // (`PacketReader`).
             Err(Errno::EMSGSIZE)
                 if length as u64 == flow.allowance.remaining() && flow.read() > 0 =>
             {

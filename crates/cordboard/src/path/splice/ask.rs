@@ -6,7 +6,7 @@ use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
-use crate::pipe::{self, Kept, OwnedPipe};
+use crate::pipe::{self, Channel, OwnedPipe};
 use crate::request::Why;
 use crate::sys;
 

@@ -13,7 +13,7 @@ use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
-use crate::pipe::{self, Kept, SocketPair};
+use crate::pipe::{self, Channel, SocketPair};
 use crate::sys;
 
 /// What is between two pipes.
@@ -28,7 +28,7 @@ pub(super) struct Between {
 
 impl Between {
     pub(super) fn held(&self) -> u64 {
-        self.pair.as_ref().map_or(0, Kept::held)
+        self.pair.as_ref().map_or(0, Channel::held)
     }
 
     /// So many bytes went from pipe to pipe by one call.

@@ -35,7 +35,7 @@ use crate::path::flow::Flow;
 use crate::path::spill::Spill;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
-use crate::pipe::{self, Kept, OwnedPipe};
+use crate::pipe::{self, Channel, OwnedPipe};
 use crate::report::Stranded;
 use crate::request::Why;
 use crate::sys::page_size;
@@ -421,7 +421,7 @@ impl Step for Splice {
     }
 
     fn held(&self) -> u64 {
-        let private = self.private.as_ref().map_or(0, Kept::held);
+        let private = self.private.as_ref().map_or(0, Channel::held);
         private + self.between.held() + self.spill.rest().len() as u64
     }
 

@@ -7,7 +7,7 @@ use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::pipe::packets::{self, Front};
-use crate::pipe::{self, Kept};
+use crate::pipe::{self, Channel};
 
 impl Splice {
     /// From the source into the pair. `None`: not this way.

@@ -1,26 +1,29 @@
-//! Making a ring of `io_uring(7)`, and what it is registered with.
+//! Setup of an `io_uring(7)` ring, and its registrations.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use io_uring::IoUring;
 
-use super::super::high::is_beyond;
-use super::super::{EventFd, SLOTS, last};
 use crate::errno::Errno;
+use crate::sys::blocks::SLOTS;
+use crate::sys::eventfd::EventFd;
+use crate::sys::high::is_beyond;
+use crate::sys::last_errno::last_errno;
 
 pub(super) fn errno(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// The kernel rings eventfds only (`io_eventfd_register` in io_uring/eventfd.c).
-fn bell(ring: &IoUring) -> Result<EventFd, Errno> {
-    let bell = EventFd::event()?;
-    let rings = (ring.submitter()).register_eventfd(bell.as_fd().as_raw_fd());
-    rings.map_err(|error| errno(&error))?;
-    Ok(bell)
+/// Makes the eventfd of the ring's completions. The kernel accepts no pipe in
+/// its place (`io_eventfd_register` in io_uring/eventfd.c).
+fn completion_event(ring: &IoUring) -> Result<EventFd, Errno> {
+    let event = EventFd::event()?;
+    let registered = (ring.submitter()).register_eventfd(event.as_fd().as_raw_fd());
+    registered.map_err(|error| errno(&error))?;
+    Ok(event)
 }
 
-/// Whether a ring is to be had: sets one up and drops it.
+/// Checks whether a ring is available: sets one up and drops it.
 ///
 /// # Errors
 ///
@@ -29,23 +32,23 @@ pub(crate) fn try_io_uring() -> Result<(), Errno> {
     set_up().map(drop)
 }
 
-/// A ring, of a kernel that has `IORING_FEAT_RSRC_TAGS`, Linux 5.13: with the
-/// links between requests (5.3), reads and writes of any memory (5.6), rings
-/// that do not count as locked memory (5.12), and word of what is let go.
-/// With what its completions ring.
+/// Sets up a ring, and the eventfd of its completions. Requires
+/// `IORING_FEAT_RSRC_TAGS`, Linux 5.13, which implies linked requests (5.3),
+/// reads and writes of any memory (5.6), rings that do not count as locked
+/// memory (5.12), and tags that complete once a resource is released.
 pub(super) fn set_up() -> Result<(IoUring, EventFd), Errno> {
     let ring = made_beyond(build).map_err(|error| errno(&error))?;
-    let bell = bell(&ring)?;
+    let event = completion_event(&ring)?;
     try_to_enter(&ring)?;
     if ring.params().is_feature_resource_tagging() {
-        Ok((ring, bell))
+        Ok((ring, event))
     } else {
         Err(Errno::ENOSYS)
     }
 }
 
-/// A filter may let rings be made and not be used. Anything but a plain refusal
-/// is for whoever has something to hand over.
+/// Checks that `io_uring_enter(2)` is not refused: a filter may allow
+/// `io_uring_setup(2)` alone. Other errors are left to the first submission.
 fn try_to_enter(ring: &IoUring) -> Result<(), Errno> {
     // SAFETY: nothing is queued, and the call has no argument of its own.
     let entered = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, 0, None) };
@@ -56,7 +59,7 @@ fn try_to_enter(ring: &IoUring) -> Result<(), Errno> {
 }
 
 /// `IORING_REGISTER_FILES2` of `io_uring_register(2)`, since Linux 5.13, with
-/// what is told once each is let go.
+/// the tags that complete once each file is released.
 pub(super) fn register_files(ring: &IoUring, files: [i32; 3], tags: [u64; 3]) -> Result<(), Errno> {
     const REGISTER_FILES2: libc::c_uint = 13;
     /// `struct io_uring_rsrc_register`.
@@ -87,11 +90,11 @@ pub(super) fn register_files(ring: &IoUring, files: [i32; 3], tags: [u64; 3]) ->
             size,
         )
     };
-    if done < 0 { Err(last()) } else { Ok(()) }
+    if done < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
-/// What cannot be given another number once it is made: it is made again while
-/// the lower ones are taken.
+/// Makes a descriptor that cannot be duplicated to another number: it is made
+/// again while the lower numbers are taken.
 fn made_beyond<T: AsRawFd>(make: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
     use rustix::event::epoll::{CreateFlags, create};
     let made = make()?;
@@ -108,8 +111,8 @@ fn made_beyond<T: AsRawFd>(make: impl Fn() -> std::io::Result<T>) -> std::io::Re
 }
 
 /// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN`, since Linux
-/// 6.1: completions are worked off when they are asked for and not in between.
-/// Older kernels answer `EINVAL` to flags they do not know.
+/// 6.1: completions are processed when they are asked for and not in between.
+/// Older kernels return `EINVAL` for flags they do not know.
 fn build() -> std::io::Result<IoUring> {
     let entries = SLOTS as u32 * 2;
     let deferred = IoUring::builder()
@@ -126,7 +129,7 @@ fn build() -> std::io::Result<IoUring> {
     }
 }
 
-/// A call that a signal does not keep from its end.
+/// Repeats a call while it returns `EINTR`.
 pub(super) fn again<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     loop {
         match call() {

@@ -7,7 +7,7 @@ use crate::sys::Thread;
 
 const BLOCK: usize = 8192;
 
-/// A ring between two files, and a file for each to look at.
+/// A ring between two files, with a second descriptor of each.
 fn ring(arena: &Arena) -> Option<(Uring, File, File)> {
     let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
     source.write_all_at(&[7; 2 * BLOCK], 0).unwrap();
@@ -25,8 +25,8 @@ fn length(file: &File) -> u64 {
     file.metadata().unwrap().len()
 }
 
-/// What the kernel has not taken by then is not handed to it in order to
-/// wait, and its completions are not taken for those that are waited for.
+/// Queued calls are not submitted in order to wait, and their completions are not taken
+/// for those that are waited for.
 #[test]
 fn letting_go_submits_nothing_and_waits_for_nothing_else() {
     use io_uring::opcode::PollAdd;
@@ -41,17 +41,17 @@ fn letting_go_submits_nothing_and_waits_for_nothing_else() {
         let Ok(mut ring) = Uring::new([source.into(), reader], &arena) else {
             return false;
         };
-        // Something has the second file until the pipe is written to.
+        // A poll request uses the second file until the pipe is written to.
         let poll = PollAdd::new(types::Fixed(1), libc::POLLIN as u32).build();
         // SAFETY: polling uses no memory, and the file is registered.
-        unsafe { ring.ring.submission().push(&poll.user_data(LET_GO | 7)) }.unwrap();
+        unsafe { ring.ring.submission().push(&poll.user_data(RELEASED | 7)) }.unwrap();
         ring.ring.submit().unwrap();
         let piece = arena.take(BLOCK).unwrap();
         assert!(ring.queue(0, piece, 0, 0).is_ok());
         ring.close();
         thread_at.send(Thread::this().number()).unwrap();
         ring.retire();
-        assert_eq!(ring.ring.submission().len(), 2, "still not handed over");
+        assert_eq!(ring.ring.submission().len(), 2, "still not submitted");
         true
     });
     let Ok(number) = thread.recv() else {
@@ -83,7 +83,7 @@ fn letting_go_submits_nothing_and_waits_for_nothing_else() {
     assert!(retires.join().unwrap());
 }
 
-/// A signal, of which nothing is to come but `EINTR`.
+/// Sends a signal that only interrupts a call (`EINTR`).
 fn interrupt(thread: i32) {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: an all-zero sigaction is valid.
@@ -97,9 +97,9 @@ fn interrupt(thread: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR2) };
 }
 
-/// The kernel takes the read of the second block, and not its write.
+/// The kernel takes the read of the second block but not its write.
 #[test]
-fn a_write_without_its_read_is_never_handed_over() {
+fn a_write_without_its_read_is_never_submitted() {
     let mut arena = Arena::with_capacity(1 << 20).unwrap();
     let Some((mut ring, _source, sink)) = ring(&arena) else {
         return;
@@ -110,7 +110,7 @@ fn a_write_without_its_read_is_never_handed_over() {
         assert!(ring.queue(slot, piece, at, at).is_ok());
     }
     assert!(ring.is_stuck());
-    ring.hand_over(3, true).unwrap();
+    ring.submit(3, true).unwrap();
     assert!(ring.is_closed() && !ring.is_stuck());
     let mut seen = Vec::new();
     while ring.in_kernel > 0 {

@@ -1,23 +1,25 @@
-//! How much of a pipe one read may take without cutting a packet: that is tried
-//! with a duplicate of what the pipe begins with (`packets` has the rules).
+//! How many bytes one read may take without truncating a packet: tried with a duplicate
+//! of the front of the pipe (`packets` has the rules).
 
 use std::os::fd::BorrowedFd;
 
+use super::channel::Channel;
+use super::owned::OwnedPipe;
 use super::packets::{Front, duplicate, largest};
-use super::{Kept, OwnedPipe, acquire};
+use super::pool::acquire;
 use crate::errno::Errno;
 use crate::sys::{discard, unsent};
 
-/// What one call of [`discard`] takes at least.
+/// The least that one call of [`discard`] can take.
 const MOST: usize = 1 << 20;
 
-/// How many bytes one read of so many would take: no more than to the end of a
-/// packet. That is tried with this pipe, which is empty.
+/// Returns how many bytes one read of `at_most` would take: no more than to the end of
+/// a packet. Tried with the empty pipe `own`.
 ///
 /// # Errors
 ///
-/// As [`duplicate`]: there are none, or a filter refuses to tell.
-pub(super) fn one_read(
+/// As [`duplicate`]: the pipe is empty, or a filter refuses to tell.
+pub(super) fn length_to_packet_end(
     own: OwnedPipe,
     source: BorrowedFd<'_>,
     at_most: usize,
@@ -28,14 +30,17 @@ pub(super) fn one_read(
     }
 }
 
-/// How many bytes, up to so many, a read can be made for that drops nothing: 0 at
-/// the end; `None` if that is unknown. Another reader may take them before.
+/// Returns how many bytes, up to `at_most`, a read may take that drops nothing: 0 at
+/// the end; `None` if that is unknown. Another reader may take them first.
 ///
 /// # Errors
 ///
-/// `EAGAIN`: the pipe is empty. Whatever comes next, a read that waits for it
-/// may be too short. `EMSGSIZE`: the first packet is longer.
-pub(super) fn uncut(source: BorrowedFd<'_>, at_most: usize) -> Result<Option<usize>, Errno> {
+/// `EAGAIN`: the pipe is empty. A read that waits for the next bytes may be too short
+/// for them. `EMSGSIZE`: the first packet is longer.
+pub(super) fn lossless_length(
+    source: BorrowedFd<'_>,
+    at_most: usize,
+) -> Result<Option<usize>, Errno> {
     let mut length = at_most.min(MOST);
     loop {
         match drops_nothing(source, length)? {
@@ -43,25 +48,24 @@ pub(super) fn uncut(source: BorrowedFd<'_>, at_most: usize) -> Result<Option<usi
             Tried::Ended => return Ok(Some(0)),
             Tried::Unknown => return Ok(None),
             Tried::Cuts if length <= 1 => return Err(Errno::EMSGSIZE),
-            // What stands before the packet is a stream, in which a read can end
-            // anywhere.
+            // A stream precedes the packet, in which a read can end anywhere.
             Tried::Cuts => length /= 2,
         }
     }
 }
 
-/// What became of a read of a duplicate.
+/// The result of a read of a duplicate.
 enum Tried {
-    /// It took so many bytes, and nothing was dropped.
+    /// It took this many bytes, and dropped nothing.
     Takes(usize),
     Cuts,
-    /// Nothing is there, nor will be.
+    /// The pipe is empty and has no writer.
     Ended,
     Unknown,
 }
 
 fn drops_nothing(source: BorrowedFd<'_>, length: usize) -> Result<Tried, Errno> {
-    // All of a packet that begins within this length.
+    // Includes all of a packet that begins within this length.
     let all = length + largest();
     let Ok(own) = acquire(all) else {
         return Ok(Tried::Unknown);
@@ -79,8 +83,7 @@ fn drops_nothing(source: BorrowedFd<'_>, length: usize) -> Result<Tried, Errno> 
     })
 }
 
-/// A read of a duplicate. The pipe that it is in is closed with what is left in
-/// it.
+/// A read of a duplicate. Its pipe is closed with the rest of its content.
 struct Trial {
     own: OwnedPipe,
     copied: usize,
@@ -88,8 +91,8 @@ struct Trial {
 }
 
 impl Trial {
-    /// Duplicates up to `at_most` bytes into a pipe that is empty, and reads up to
-    /// `length` of them; otherwise what stands against it.
+    /// Duplicates up to `at_most` bytes into an empty pipe, and reads up to `length` of
+    /// them; otherwise returns why it cannot.
     fn with(
         own: OwnedPipe,
         source: BorrowedFd<'_>,
@@ -101,8 +104,8 @@ impl Trial {
         Ok(Trial { own, copied, taken })
     }
 
-    /// What the read has left. Where a filter refuses to count it (`FIONREAD`), it is
-    /// read.
+    /// Returns the bytes that the read has left. If a filter refuses to count them
+    /// (`FIONREAD`), they are read.
     fn rest(&self) -> Result<usize, Errno> {
         if let Ok(bytes) = unsent(self.own.reader()) {
             return Ok(bytes as usize);
@@ -118,7 +121,7 @@ impl Trial {
         }
     }
 
-    /// How many bytes it took. The pipe is kept if it is empty.
+    /// Returns how many bytes it took. Releases the pipe if it is empty.
     fn end(mut self) -> usize {
         self.own.drained(self.taken);
         if self.taken == self.copied {
@@ -148,17 +151,21 @@ mod tests {
                     true => Err(Errno::EMSGSIZE),
                     false => Ok(Some(length)),
                 };
-                assert_eq!(uncut(source.as_fd(), room), expected, "{length} {room}");
+                assert_eq!(
+                    lossless_length(source.as_fd(), room),
+                    expected,
+                    "{length} {room}"
+                );
             }
             for length in [length, 4096] {
                 assert_eq!(rustix::io::read(&source, &mut [0; 4096]), Ok(length));
             }
         }
-        assert_eq!(uncut(source.as_fd(), 1), Err(Errno::EAGAIN));
+        assert_eq!(lossless_length(source.as_fd(), 1), Err(Errno::EAGAIN));
         drop(feed);
-        assert_eq!(uncut(source.as_fd(), 1), Ok(Some(0)));
+        assert_eq!(lossless_length(source.as_fd(), 1), Ok(Some(0)));
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(uncut(file.as_fd(), 1), Ok(None));
+        assert_eq!(lossless_length(file.as_fd(), 1), Ok(None));
     }
 
     /// A stream, and a packet behind it that does not fit into its last page: what
@@ -170,15 +177,19 @@ mod tests {
         for stream in [100, 500, page, 2 * page + 808] {
             let (source, feed) = pipe().unwrap();
             rustix::io::write(&feed, &vec![7; stream]).unwrap();
-            assert_eq!(uncut(source.as_fd(), 1 << 16), Ok(Some(stream)));
+            assert_eq!(lossless_length(source.as_fd(), 1 << 16), Ok(Some(stream)));
             fcntl_setfl(&feed, OFlags::DIRECT).unwrap();
             rustix::io::write(&feed, &vec![8; packet]).unwrap();
             for length in [1, stream.div_ceil(2), stream, stream + packet, 1 << 16] {
                 let all = length.min(stream + packet);
-                assert_eq!(uncut(source.as_fd(), length), Ok(Some(all)), "{stream}");
+                assert_eq!(
+                    lossless_length(source.as_fd(), length),
+                    Ok(Some(all)),
+                    "{stream}"
+                );
             }
             for length in [stream + 1, stream + packet - 1] {
-                let found = uncut(source.as_fd(), length).unwrap().unwrap();
+                let found = lossless_length(source.as_fd(), length).unwrap().unwrap();
                 assert!((1..=stream).contains(&found), "{stream} {length}: {found}");
             }
             let there = rustix::io::ioctl_fionread(&source);
@@ -188,7 +199,8 @@ mod tests {
 
     #[test]
     fn a_read_ends_with_a_packet() {
-        let one = |source, at_most| one_read(acquire(1 << 16).unwrap(), source, at_most);
+        let one =
+            |source, at_most| length_to_packet_end(acquire(1 << 16).unwrap(), source, at_most);
         let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
         rustix::io::write(&feed, &[7; 500]).unwrap();
         rustix::io::write(&feed, &[8; 10]).unwrap();

@@ -1,40 +1,43 @@
-//! Reading the caller's pipe, which may have packets in it.
+//! Reads of the caller's pipe, which may hold packets.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno as Refused;
 
-use super::packets::Front;
-use super::{
-    Kept, NoWait, OwnedPipe, acquire, capacity, default_capacity, has_ended, packets, shows, uncut,
-};
+use super::capacity::{capacity, default_capacity};
+use super::channel::Channel;
+use super::nonblocking::NoWait;
+use super::owned::OwnedPipe;
+use super::packets::{self, Front};
+use super::pool::acquire;
+use super::state::{has_ended, shows};
+use super::trial_read::{length_to_packet_end, lossless_length};
 use crate::endpoint::reopen;
 use crate::errno::Errno;
 use crate::sys::{Shown, again, is_over, read_across, unsent};
 
-/// For reading the caller's pipe. It may be in packet mode (`pipe2(2)`,
-/// `O_DIRECT`), which its read end does not show, and in which `read(2)` drops
-/// what a short read leaves of a packet. A packet is a page at most, and may stand
-/// behind bytes of a stream. A writer may turn the mode on at any time, and one
-/// call reads whatever has come by then; what was there before it, another reader
-/// may have taken. So a pipe is read
+/// Reads the caller's pipe. It may be in packet mode (`pipe2(2)`, `O_DIRECT`), which
+/// its read end does not show, and in which `read(2)` drops what a short read leaves of
+/// a packet. A packet is a page at most, and may follow bytes of a stream. A writer may
+/// set the mode at any time, and one call reads all that has arrived by then; another
+/// reader may have taken what was there before. So a pipe is read
 ///
-/// * with as much room as it has, if it holds no more: a socket's pages may be
-///   larger than those that its capacity is counted in;
-/// * where the buffer is shorter, by `splice(2)` into a pipe of our own, which
-///   leaves the rest of a packet where it is. What came over is all there is in
-///   it, and is read to the last byte;
-/// * without a second pipe, or where `splice(2)` is refused, by `vmsplice(2)`, which
+/// * with a buffer of its capacity, if it holds no more: a socket's pages may be larger
+///   than those that its capacity is counted in;
+/// * into a shorter buffer, by `splice(2)` into a private pipe, which leaves the rest
+///   of a packet where it is. The private pipe holds exactly the bytes to read, and is
+///   read to the last byte;
+/// * without a second pipe, or if `splice(2)` is refused, by `vmsplice(2)`, which
 ///   leaves the rest of a packet too.
 ///
-/// What is found empty is not read, since its room may grow while a read sleeps:
-/// `poll(2)` waits for it. Where `vmsplice(2)` is refused as well, a first packet
-/// that is longer stays in the pipe as a whole. Without an inspection either,
-/// packets are known by reads that have ended with them.
+/// An empty pipe is not read, since its room may grow while a read sleeps: `poll(2)`
+/// waits for it. If `vmsplice(2)` is refused as well, a first packet that is longer
+/// than the buffer stays in the pipe. If the pipe cannot be inspected either, packets
+/// are known by reads that ended with them.
 #[derive(Default)]
-pub(crate) struct Aside {
-    /// The pipe that it is spliced into, kept for the next time.
+pub(crate) struct PacketReader {
+    /// The private pipe, kept for the next read.
     pipe: Option<OwnedPipe>,
     nowait: NoWait,
     unreadable: Option<Unreadable>,
@@ -42,8 +45,8 @@ pub(crate) struct Aside {
     has_packets: bool,
 }
 
-/// What came over, and cannot be read: a page of a file in it is not valid any more
-/// (`page_cache_pipe_buf_confirm`, fs/splice.c).
+/// Bytes in the private pipe that cannot be read: a page of a file is not valid any
+/// more (`page_cache_pipe_buf_confirm`, fs/splice.c).
 pub(crate) struct Unreadable {
     pub(crate) pipe: OwnedPipe,
     pub(crate) errno: Errno,
@@ -51,79 +54,79 @@ pub(crate) struct Unreadable {
 
 /// How the caller's pipe is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
-    /// The call may wait, or the descriptor does not: otherwise a pipe whose bytes
-    /// another reader has taken since is `EAGAIN` even if it is blocking.
+pub(crate) struct ReadMode {
+    /// The call may wait, or the descriptor is nonblocking. Otherwise a pipe whose
+    /// bytes another reader has taken since is `EAGAIN` even if it is blocking.
     pub(crate) may_wait: bool,
-    /// What is read ends with a packet, as what `read(2)` gives does.
+    /// A read ends with a packet, as `read(2)` does.
     pub(crate) is_whole: bool,
-    /// The call may wait, and `poll(2)`, which tells of an end too, was not asked
-    /// before.
+    /// The call may wait, and the pipe was not polled before, which would have shown an
+    /// end too.
     pub(crate) is_unasked: bool,
-    /// A FIFO, which shows no end to `poll(2)` if it was opened before it had a
+    /// A FIFO, whose end `poll(2)` does not show if it was opened before it had a
     /// writer (`fifo_open`, fs/pipe.c).
     pub(crate) is_named: bool,
 }
 
-impl Aside {
+impl PacketReader {
     #[cfg(test)]
-    pub(super) fn by(nowait: NoWait) -> Aside {
-        Aside {
+    pub(super) fn by(nowait: NoWait) -> PacketReader {
+        PacketReader {
             nowait,
-            ..Aside::default()
+            ..PacketReader::default()
         }
     }
 
-    /// What the last read has taken from the pipe and not given: the next bytes, and
-    /// the last.
+    /// Takes the bytes that the last read has taken from the pipe and could not return;
+    /// they are the next bytes, and the last.
     pub(crate) fn unreadable(&mut self) -> Option<Unreadable> {
         self.unreadable.take()
     }
 
-    /// Reads what is there; `EAGAIN` of an empty pipe, blocking or not.
+    /// Reads what is in the pipe; `EAGAIN` if it is empty, blocking or not.
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE`: the next packet is longer, and cannot be taken in part.
-    /// Of `read(2)`, also with bytes that are [unreadable](Aside::unreadable).
+    /// `EMSGSIZE`: the next packet is longer, and cannot be read in part. As `read(2)`,
+    /// also with bytes that are [unreadable](PacketReader::unreadable).
     pub(crate) fn read(
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
-        way: Way,
+        mode: ReadMode,
     ) -> Result<usize, Errno> {
         let length = into.len();
         let there = unsent(fd).ok();
-        let is_empty = way.is_unasked && there.unwrap_or(0) == 0;
-        if is_empty && !way.is_named {
+        let is_empty = mode.is_unasked && there.unwrap_or(0) == 0;
+        if is_empty && !mode.is_named {
             return Err(Errno::EAGAIN);
         }
         let fits = there.is_some_and(|there| there <= length as u64);
         if !is_empty
             && fits
-            && let Some(done) = self.whole(fd, into, way)
+            && let Some(done) = self.read_whole(fd, into, mode)
         {
             return done;
         }
-        let most = match way.is_whole {
+        let most = match mode.is_whole {
             true => {
-                // The inspection takes it, where there is no other.
+                // The inspection uses this pipe if no other is available.
                 self.give_back();
                 let inspected = acquire(default_capacity())
                     .ok()
-                    .map(|own| uncut::one_read(own, fd, length));
+                    .map(|own| length_to_packet_end(own, fd, length));
                 match inspected {
                     None => None,
                     Some(Ok(most)) => Some(most),
-                    // Packets that have come since are to be told apart.
+                    // Packets that have arrived since are kept apart.
                     Some(Err(Ok(Front::Nothing))) if is_over(fd) == Some(false) => {
                         return Err(Errno::EAGAIN);
                     }
                     Some(Err(told)) => {
-                        // Nothing tells where a packet ends, but a read of all there is.
+                        // Only a read of all bytes ends where a packet ends.
                         if there.is_none()
                             && told.is_err()
-                            && let Some(done) = self.whole(fd, into, way)
+                            && let Some(done) = self.read_whole(fd, into, mode)
                         {
                             return done;
                         }
@@ -134,78 +137,79 @@ impl Aside {
             false => Some(length),
         };
         let spliced = most.and_then(|most| self.splice(fd, &mut into[..most]));
-        spliced.unwrap_or_else(|| self.without_splice(fd, into, way))
+        spliced.unwrap_or_else(|| self.without_splice(fd, into, mode))
     }
 
-    /// With as much room as the pipe has. `None`: there is less, or the read might wait.
-    fn whole(
+    /// Reads with a buffer of the pipe's capacity. `None`: the buffer is shorter, or
+    /// the read might wait.
+    fn read_whole(
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
-        way: Way,
+        mode: ReadMode,
     ) -> Option<Result<usize, Errno>> {
         if !(1..=into.len()).contains(&capacity(fd)) {
             return None;
         }
-        match way.may_wait {
+        match mode.may_wait {
             true => Some(read_what_is_there(fd, into)),
-            false => self.nowait.unless_it_waits(fd, into),
+            false => self.nowait.read_unless_poll(fd, into),
         }
     }
 
-    /// By `vmsplice(2)`, or no more than what was inspected.
+    /// Reads by `vmsplice(2)`, or no more than what was inspected.
     fn without_splice(
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
-        way: Way,
+        mode: ReadMode,
     ) -> Result<usize, Errno> {
         if has_ended(fd) == Some(true) {
             return Ok(0);
         }
-        if !way.is_named && shows(fd).is_ok_and(Shown::is_empty) {
+        if !mode.is_named && shows(fd).is_ok_and(Shown::is_empty) {
             return Err(Errno::EAGAIN);
         }
-        if !way.is_whole
-            && let Some(done) = across(fd, into)
+        if !mode.is_whole
+            && let Some(done) = read_part(fd, into)
         {
             return done;
         }
-        let most = match uncut::uncut(fd, into.len()) {
-            // It has ended, for all that is known.
+        let most = match lossless_length(fd, into.len()) {
+            // It has ended, as far as is known.
             Ok(Some(0)) => return self.nowait.read(fd, into),
             Ok(Some(bytes)) => bytes,
             // Without a writer a FIFO need not show its end.
-            Err(Errno::EAGAIN) if way.is_named && into.len() >= packets::largest() => {
+            Err(Errno::EAGAIN) if mode.is_named && into.len() >= packets::largest() => {
                 return self.nowait.read(fd, into);
             }
-            // All of this is of the first packet.
-            Err(Errno::EMSGSIZE) if way.is_whole => {
-                return across(fd, into).unwrap_or(Err(Errno::EMSGSIZE));
+            // The whole buffer is filled from the first packet.
+            Err(Errno::EMSGSIZE) if mode.is_whole => {
+                return read_part(fd, into).unwrap_or(Err(Errno::EMSGSIZE));
             }
             Err(errno) => return Err(errno),
             Ok(None) => match unsent(fd) {
                 Ok(0) => return self.nowait.read(fd, into),
-                there => return self.unseen(fd, into, there.ok(), way),
+                there => return self.read_uninspected(fd, into, there.ok(), mode),
             },
         };
-        self.plain(fd, &mut into[..most], way)
+        self.plain(fd, &mut into[..most], mode)
     }
 
-    /// Reads a pipe that holds so many bytes, if that is known, and cannot be
-    /// inspected. What is read up to its last byte is not cut; nor is a first packet
-    /// with room for the longest.
-    fn unseen(
+    /// Reads a pipe that cannot be inspected; `there`: the bytes it holds, if known. A
+    /// read up to its last byte truncates nothing; nor does one of a first packet with
+    /// room for the longest.
+    fn read_uninspected(
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
         there: Option<u64>,
-        way: Way,
+        mode: ReadMode,
     ) -> Result<usize, Errno> {
         let fits = there.is_some_and(|there| there <= into.len() as u64);
         if !fits && into.len() < packets::largest() {
-            // Of packets too little is left to tell one from the next.
-            if let Some(done) = across(fd, into) {
+            // The buffer is too short to tell one packet from the next.
+            if let Some(done) = read_part(fd, into) {
                 return done;
             }
             if self.has_packets || there.is_none() {
@@ -213,19 +217,25 @@ impl Aside {
             }
         }
         let most = there.map_or(into.len(), |there| into.len().min(there as usize));
-        let got = self.plain(fd, &mut into[..most], way)?;
+        let got = self.plain(fd, &mut into[..most], mode)?;
         self.has_packets |= there.is_some() && got < most;
         Ok(got)
     }
 
-    fn plain(&mut self, fd: BorrowedFd<'_>, into: &mut [u8], way: Way) -> Result<usize, Errno> {
-        match way.may_wait {
+    fn plain(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        into: &mut [u8],
+        mode: ReadMode,
+    ) -> Result<usize, Errno> {
+        match mode.may_wait {
             true => read_what_is_there(fd, into),
             false => self.nowait.read(fd, into),
         }
     }
 
-    /// `None` without a second pipe, or if a filter refuses to splice.
+    /// Reads by `splice(2)`. `None` without a second pipe, or if a filter refuses to
+    /// splice.
     fn splice(&mut self, fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
         use rustix::pipe::{SpliceFlags, splice};
         let mut pipe = self
@@ -262,7 +272,7 @@ impl Aside {
         })
     }
 
-    /// Gives up what can be had again.
+    /// Releases the private pipe and the second description.
     pub(crate) fn rest(&mut self) {
         self.give_back();
         self.nowait.rest();
@@ -275,24 +285,24 @@ impl Aside {
     }
 }
 
-/// By `vmsplice(2)`; `None` where that is refused. A descriptor that is open for
+/// Reads by `vmsplice(2)`; `None` if that is refused. A descriptor that is open for
 /// writing too is opened again for it.
-fn across(fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
+fn read_part(fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
     let mut done = read_across(fd, into);
     if done == Err(Errno::EBADF) {
         let own = reopen(fd, OFlags::RDONLY).ok()?;
         done = read_across(own.as_fd(), into);
     }
     match done {
-        // Before a page that is gone: `read(2)` says so.
+        // Before a page that is not valid any more: `read(2)` returns the error.
         Ok(0) if unsent(fd) != Ok(0) => None,
         Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Some(done),
         Err(_) => None,
     }
 }
 
-/// A read that a signal interrupts is made again, unless another reader has
-/// emptied the pipe: the read would wait, and the signal may be a cancel.
+/// Reads, again after a signal, unless another reader has emptied the pipe: the read
+/// would wait, and the signal may be a cancel.
 fn read_what_is_there(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     let done = again(|| match rustix::io::read(fd, &mut *into) {
         Err(Refused::INTR) if unsent(fd) == Ok(0) => Ok(None),
@@ -301,8 +311,8 @@ fn read_what_is_there(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
     done.ok_or(Errno::EINTR)
 }
 
-/// All that came over; how much of it, and whether that was all. `EAGAIN` is not the
-/// answer of a pipe that holds something, and must not be taken for the source's.
+/// Reads all bytes of the private pipe; returns how many, and whether that was all. An
+/// `EAGAIN` of a pipe that is not empty must not be taken for the source's.
 fn drain(pipe: &mut OwnedPipe, into: &mut [u8]) -> (usize, Result<(), Errno>) {
     let (mut got, mut refused) = (0, 0);
     while got < into.len() {

@@ -8,8 +8,8 @@ fn splices(name: &'static str) -> Option<testkit::watchdog::Watched> {
     (!testkit::needs::missing(name, &[testkit::needs::Need::Splice])).then_some(dog)
 }
 
-fn way(may_wait: bool, is_whole: bool) -> Way {
-    Way {
+fn mode(may_wait: bool, is_whole: bool) -> ReadMode {
+    ReadMode {
         may_wait,
         is_whole,
         is_unasked: false,
@@ -33,8 +33,8 @@ fn a_longer_packet_that_has_come_is_read_whole() {
             rustix::io::write(&writer, &vec![1; short]).unwrap();
             let (mut told, mut into, mut taken) = (None, vec![0; length], false);
             let body = || {
-                let mut aside = Aside::default();
-                told = Some(aside.read(reader.as_fd(), &mut into, way(may_wait, whole)));
+                let mut packet_reader = PacketReader::default();
+                told = Some(packet_reader.read(reader.as_fd(), &mut into, mode(may_wait, whole)));
             };
             let calls = [libc::SYS_read, libc::SYS_preadv2, libc::SYS_splice];
             let others = || {
@@ -65,12 +65,12 @@ fn what_came_over_is_read_whatever_the_first_call_says() {
     rustix::io::write(&writer, &[7; 5000]).unwrap();
     let (mut told, mut into) = (None, [0; 3000]);
     let body = || {
-        let mut aside = Aside::default();
-        told = Some(aside.read(reader.as_fd(), &mut into, way(true, false)));
+        let mut packet_reader = PacketReader::default();
+        told = Some(packet_reader.read(reader.as_fd(), &mut into, mode(true, false)));
     };
     let refuse = |count| (count < 3).then_some(libc::EAGAIN);
     let Some(reads) = testkit::midst::refusing(&[libc::SYS_read], body, refuse) else {
-        return testkit::skip::report("aside", "calls of another thread cannot be held");
+        return testkit::skip::report("packet_reader", "calls of another thread cannot be held");
     };
     assert_eq!((told, into), (Some(Ok(3000)), [7; 3000]));
     assert_eq!(reads, 4);
@@ -88,8 +88,8 @@ fn a_signal_ends_a_read_of_what_others_have_taken() {
         // All that the pipe could hold: it is read itself.
         let mut into = vec![0; capacity(reader.as_fd())];
         let body = || {
-            let mut aside = Aside::default();
-            told = Some(aside.read(reader.as_fd(), &mut into, way(true, false)));
+            let mut packet_reader = PacketReader::default();
+            told = Some(packet_reader.read(reader.as_fd(), &mut into, mode(true, false)));
         };
         let signal = |count| {
             (count == 0).then(|| {
@@ -122,8 +122,8 @@ fn no_short_read_waits_for_a_packet() {
     for may_wait in [true, false] {
         let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
         let mut told = None;
-        let way = way(may_wait, false);
-        let read = || Aside::default().read(reader.as_fd(), &mut [0; 10], way);
+        let mode = mode(may_wait, false);
+        let read = || PacketReader::default().read(reader.as_fd(), &mut [0; 10], mode);
         let body = || {
             refuse::refuse(&refused, libc::EPERM);
             told = Some(read());
@@ -160,9 +160,10 @@ fn no_packet_is_cut_at_a_limit() {
                 rustix::io::write(&writer, &vec![7; *length]).unwrap();
             }
             drop(writer);
-            let (mut aside, mut all, mut into) = (Aside::default(), 0, vec![0; limit]);
+            let (mut packet_reader, mut all, mut into) =
+                (PacketReader::default(), 0, vec![0; limit]);
             loop {
-                match aside.read(reader.as_fd(), &mut into, way(may_wait, whole)) {
+                match packet_reader.read(reader.as_fd(), &mut into, mode(may_wait, whole)) {
                     Ok(0) => break,
                     got => all += got.unwrap(),
                 }
@@ -181,18 +182,18 @@ fn what_is_empty_is_polled() {
             false => rustix::pipe::pipe().unwrap(),
         };
         for may_wait in [true, false] {
-            let way = Way {
+            let mode = ReadMode {
                 is_unasked: may_wait,
                 is_named,
-                ..way(may_wait, false)
+                ..mode(may_wait, false)
             };
-            let read = || Aside::default().read(reader.as_fd(), &mut [0; 1 << 16], way);
+            let read = || PacketReader::default().read(reader.as_fd(), &mut [0; 1 << 16], mode);
             assert_eq!(read(), Err(Errno::EAGAIN), "{kind} {may_wait}");
             rustix::io::write(&writer, b"x").unwrap();
             assert_eq!(read(), Ok(1), "{kind} {may_wait}");
         }
         drop(writer);
-        let told = Aside::default().read(reader.as_fd(), &mut [0; 9], way(true, false));
+        let told = PacketReader::default().read(reader.as_fd(), &mut [0; 9], mode(true, false));
         assert_eq!(told, Ok(0), "{kind}");
     }
 }
@@ -207,13 +208,13 @@ fn packets_that_come_to_an_empty_fifo_stay_apart() {
     drop(acquire(default_capacity()));
     let (reader, writer) = testkit::obstacle::fifo().unwrap();
     rustix::fs::fcntl_setfl(&writer, OFlags::DIRECT).unwrap();
-    let whole = Way {
+    let whole = ReadMode {
         is_unasked: true,
         is_named: true,
-        ..way(true, true)
+        ..mode(true, true)
     };
     let (mut first, mut into, mut come) = (None, vec![0; 1 << 16], false);
-    let body = || first = Some(Aside::default().read(reader.as_fd(), &mut into, whole));
+    let body = || first = Some(PacketReader::default().read(reader.as_fd(), &mut into, whole));
     let writes = || {
         if !std::mem::replace(&mut come, true) {
             for packet in [[7; 10], [8; 10]] {
@@ -228,7 +229,7 @@ fn packets_that_come_to_an_empty_fifo_stay_apart() {
     assert!(held > 0);
     assert_eq!(first, Some(Err(Errno::EAGAIN)));
     for packet in [7, 8] {
-        let got = Aside::default().read(reader.as_fd(), &mut into, whole);
+        let got = PacketReader::default().read(reader.as_fd(), &mut into, whole);
         assert_eq!(got, Ok(10));
         assert_eq!(into[..10], [packet; 10]);
     }
@@ -253,8 +254,8 @@ fn a_packet_behind_a_stream_that_has_come_is_read_whole() {
             let stream = there.min(length).max(1000) - 900;
             let (mut told, mut into, mut taken) = (None, vec![0; length], false);
             let body = || {
-                let mut aside = Aside::default();
-                told = Some(aside.read(reader.as_fd(), &mut into, way(may_wait, whole)));
+                let mut packet_reader = PacketReader::default();
+                told = Some(packet_reader.read(reader.as_fd(), &mut into, mode(may_wait, whole)));
             };
             let others = || {
                 if !std::mem::replace(&mut taken, true) {
@@ -301,13 +302,13 @@ fn a_part_of_a_packet_leaves_the_rest() {
             let (mut all, mut into) = (Vec::new(), [0; 700]);
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_splice], libc::EPERM);
-                let mut aside = Aside::default();
-                let way = Way {
+                let mut packet_reader = PacketReader::default();
+                let mode = ReadMode {
                     is_named: true,
-                    ..way(may_wait, whole)
+                    ..mode(may_wait, whole)
                 };
                 while all.len() < 3000 {
-                    let got = aside.read(source.as_fd(), &mut into, way).unwrap();
+                    let got = packet_reader.read(source.as_fd(), &mut into, mode).unwrap();
                     // No more than the packet that is next.
                     assert!(!whole || got == [700, 300][usize::from(all.len() % 1000 > 0)]);
                     all.extend_from_slice(&into[..got]);
@@ -352,7 +353,7 @@ fn a_packet_behind_large_pages_is_whole() {
         )
         .unwrap();
         if rustix::io::write(&writer, &[7; 4096]) != Ok(4096) {
-            return testkit::skip::report("aside", "a socket's pages are no larger here");
+            return testkit::skip::report("packet_reader", "a socket's pages are no larger here");
         }
         drop(writer);
         let mut into = vec![0; room];
@@ -360,9 +361,9 @@ fn a_packet_behind_large_pages_is_whole() {
             if !tees {
                 testkit::refuse::refuse(&[libc::SYS_tee], libc::EPERM);
             }
-            let (mut aside, mut all) = (Aside::default(), 0);
+            let (mut packet_reader, mut all) = (PacketReader::default(), 0);
             loop {
-                match aside.read(reader.as_fd(), &mut into, way(may_wait, whole)) {
+                match packet_reader.read(reader.as_fd(), &mut into, mode(may_wait, whole)) {
                     Ok(0) => break all,
                     got => all += got.unwrap(),
                 }

@@ -1,8 +1,8 @@
-//! Using the caller's blocking pipe without blocking on it.
+//! Reads and writes of the caller's blocking pipe that do not block.
 //!
-//! `poll(2)` before a call is not enough: another user of the pipe may take the
-//! bytes, or the space, before the call. `O_NONBLOCK` would affect every
-//! process that shares the description. So, in this order:
+//! `poll(2)` before a call is not sufficient: another user of the pipe may take the
+//! bytes, or the space, before the call. `O_NONBLOCK` would affect every process that
+//! shares the description. So, in this order:
 //!
 //! * `RWF_NOWAIT` with `preadv2(2)` and `pwritev2(2)`: on an anonymous pipe
 //!   since Linux 6.4 (`do_pipe2` in fs/pipe.c sets `FMODE_NOWAIT`); never on a
@@ -10,8 +10,8 @@
 //!   fs/splice.c).
 //! * A second description of the same pipe, opened through procfs with
 //!   `O_NONBLOCK`.
-//! * Without either (no procfs, another user's pipe, a filter), another
-//!   `poll(2)` just before the call. Only here the race remains.
+//! * Without either (no procfs, another user's pipe, a filter), another `poll(2)` just
+//!   before the call. Only this leaves the race.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -24,77 +24,77 @@ use crate::endpoint::reopen;
 use crate::errno::Errno;
 use crate::sys::poll_now;
 
-/// What a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`).
+/// Bytes that a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`).
 const PIECE: usize = 4096;
 /// The current position: pipes have no offsets.
 const HERE: u64 = u64::MAX;
 
-/// What keeps a call from blocking.
+/// The method that keeps a call from blocking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Means {
+enum Method {
     #[default]
-    Flag,
-    Twin,
-    Look,
+    RwfNowait,
+    Reopened,
+    Poll,
 }
 
-/// One side's way to use a pipe without blocking on it.
+/// Access to one end of a pipe without blocking on it.
 #[derive(Debug, Default)]
 pub(crate) struct NoWait {
-    means: Means,
-    twin: Option<OwnedFd>,
+    method: Method,
+    reopened: Option<OwnedFd>,
 }
 
 impl NoWait {
-    /// A call needs no `poll(2)` before it.
+    /// Whether a call needs no `poll(2)` before it.
     pub(crate) fn covers(&self) -> bool {
-        self.means != Means::Look
+        self.method != Method::Poll
     }
 
-    /// Gives up what can be had again.
+    /// Closes the second description, which can be opened again.
     pub(crate) fn rest(&mut self) {
-        self.twin = None;
+        self.reopened = None;
     }
 
-    /// Reads what is there; `EAGAIN` if there is nothing.
+    /// Reads what is in the pipe; `EAGAIN` if it is empty.
     pub(crate) fn read(&mut self, fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
-        let done = self.unless_it_waits(fd, into);
-        done.unwrap_or_else(|| look_and_read(fd, into))
+        let done = self.read_unless_poll(fd, into);
+        done.unwrap_or_else(|| poll_and_read(fd, into))
     }
 
     /// The same; `None` if only `poll(2)` is left.
-    pub(super) fn unless_it_waits(
+    pub(super) fn read_unless_poll(
         &mut self,
         fd: BorrowedFd<'_>,
         into: &mut [u8],
     ) -> Option<Result<usize, Errno>> {
-        if self.means == Means::Flag {
+        if self.method == Method::RwfNowait {
             let mut parts = [IoSliceMut::new(into)];
             let done = preadv2(fd, &mut parts, HERE, ReadWriteFlags::NOWAIT);
             if !self.is_refused(&done) {
                 return Some(done.map_err(Errno::from));
             }
         }
-        let twin = self.twin(fd, OFlags::RDONLY, false)?;
-        Some(rustix::io::read(twin, into).map_err(Errno::from))
+        let reopened = self.reopened(fd, OFlags::RDONLY, false)?;
+        Some(rustix::io::read(reopened, into).map_err(Errno::from))
     }
 
-    /// Writes what fits; `EAGAIN` if nothing does. `packets`: the pipe is in
-    /// packet mode.
+    /// Writes what fits; `EAGAIN` if nothing does. `packets`: the pipe is in packet
+    /// mode.
     pub(crate) fn write(
         &mut self,
         fd: BorrowedFd<'_>,
         parts: &[IoSlice<'_>],
         packets: bool,
     ) -> Result<usize, Errno> {
-        if self.means == Means::Flag {
+        if self.method == Method::RwfNowait {
             let done = pwritev2(fd, parts, HERE, ReadWriteFlags::NOWAIT);
             if !self.is_refused(&done) {
                 return Ok(done?);
             }
         }
-        if let Some(twin) = self.twin(fd, OFlags::WRONLY, packets) {
-            return Ok(rustix::io::writev(twin, parts)?);
+        if let Some(reopened) = self.reopened(fd, OFlags::WRONLY, packets) {
+            return Ok(rustix::io::writev(reopened, parts)?);
         }
         if !is_ready(fd, PollFlags::OUT) {
             return Err(Errno::EAGAIN);
@@ -107,42 +107,42 @@ impl NoWait {
     fn is_refused(&mut self, done: &rustix::io::Result<usize>) -> bool {
         let refused = lacks_nowait(done);
         if refused {
-            self.means = Means::Twin;
+            self.method = Method::Reopened;
         }
         refused
     }
 
-    /// The second description; `None` if there can be none: for writing, also
-    /// if the pipe has no reader (`ENXIO`), which a write then finds out.
-    fn twin(&mut self, fd: BorrowedFd<'_>, flags: OFlags, packets: bool) -> Option<&OwnedFd> {
-        if self.means == Means::Twin && self.twin.is_none() {
-            self.twin = open(fd, flags, packets).ok();
-            if self.twin.is_none() {
-                self.means = Means::Look;
+    /// Returns the second description; `None` if none can be opened: for writing, also
+    /// if the pipe has no reader (`ENXIO`), which a write then detects.
+    fn reopened(&mut self, fd: BorrowedFd<'_>, flags: OFlags, packets: bool) -> Option<&OwnedFd> {
+        if self.method == Method::Reopened && self.reopened.is_none() {
+            self.reopened = open(fd, flags, packets).ok();
+            if self.reopened.is_none() {
+                self.method = Method::Poll;
             }
         }
-        self.twin.as_ref()
+        self.reopened.as_ref()
     }
 }
 
 fn open(fd: BorrowedFd<'_>, flags: OFlags, packets: bool) -> Result<OwnedFd, Errno> {
-    let twin = reopen(fd, flags)?;
+    let reopened = reopen(fd, flags)?;
     if packets {
         // Packet mode is set after opening (`setfl` in fs/fcntl.c).
-        rustix::fs::fcntl_setfl(&twin, OFlags::NONBLOCK | OFlags::DIRECT)?;
+        rustix::fs::fcntl_setfl(&reopened, OFlags::NONBLOCK | OFlags::DIRECT)?;
     }
-    Ok(twin)
+    Ok(reopened)
 }
 
-fn look_and_read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+fn poll_and_read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     if !is_ready(fd, PollFlags::IN) {
         return Err(Errno::EAGAIN);
     }
     Ok(rustix::io::read(fd, into)?)
 }
 
-/// A call by `RWF_NOWAIT` has found no such flag (`EINVAL` before Linux 4.13), no such
-/// call, or a filter that does not know it.
+/// Whether a call with `RWF_NOWAIT` failed because the flag is unknown (`EINVAL` before
+/// Linux 4.13), the call does not exist, or a filter refuses it.
 pub(crate) fn lacks_nowait(done: &rustix::io::Result<usize>) -> bool {
     matches!(
         done,
@@ -150,7 +150,8 @@ pub(crate) fn lacks_nowait(done: &rustix::io::Result<usize>) -> bool {
     )
 }
 
-/// Ready at this moment, if only to give an error; `true` if that is unknown.
+/// Whether it is ready at this moment, if only to return an error; `true` if that is
+/// unknown.
 pub(crate) fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     let told = match flags.contains(PollFlags::OUT) {
         true => flags | PollFlags::ERR | PollFlags::NVAL,
@@ -168,9 +169,9 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::pipe::{Aside, Way, default_capacity};
+    use crate::pipe::{PacketReader, ReadMode, default_capacity};
 
-    /// Filled, emptied by somebody else, filled up; with each means.
+    /// The pipe is filled, emptied by another user, and filled up, with each method.
     #[test]
     fn what_others_have_taken_is_not_waited_for() {
         let _dog = testkit::watchdog::watch("what_others_have_taken_is_not_waited_for");
@@ -194,21 +195,24 @@ mod tests {
         for (reader, writer) in [rustix::pipe::pipe().unwrap(), fifo] {
             rustix::io::write(&writer, b"mine").unwrap();
             rustix::io::read(&reader, &mut [0; 4]).unwrap();
-            for means in [Means::Flag, Means::Twin, Means::Look] {
-                let nowait = || NoWait { means, twin: None };
+            for method in [Method::RwfNowait, Method::Reopened, Method::Poll] {
+                let nowait = || NoWait {
+                    method,
+                    reopened: None,
+                };
                 for length in [1, 4095, 4096, 65536] {
-                    let mut aside = Aside::by(nowait());
+                    let mut packets = PacketReader::by(nowait());
                     let into = &mut vec![0; length];
-                    let way = Way {
+                    let mode = ReadMode {
                         may_wait: false,
                         is_whole: false,
                         is_unasked: false,
                         is_named: true,
                     };
-                    let got = aside.read(reader.as_fd(), into, way);
-                    assert_eq!(got, Err(Errno::EAGAIN), "{means:?} {length}");
+                    let got = packets.read(reader.as_fd(), into, mode);
+                    assert_eq!(got, Err(Errno::EAGAIN), "{method:?} {length}");
                     let got = nowait().read(reader.as_fd(), into);
-                    assert_eq!(got, Err(Errno::EAGAIN), "{means:?} {length}");
+                    assert_eq!(got, Err(Errno::EAGAIN), "{method:?} {length}");
                 }
                 let bytes = vec![7; 1 << 20];
                 let (mut own, mut all) = (nowait(), 0);
@@ -216,12 +220,12 @@ mod tests {
                     let parts = [IoSlice::new(&[]), IoSlice::new(&bytes)];
                     match own.write(writer.as_fd(), &parts, false) {
                         Ok(n) => all += n,
-                        Err(errno) => break assert_eq!(errno, Errno::EAGAIN, "{means:?}"),
+                        Err(errno) => break assert_eq!(errno, Errno::EAGAIN, "{method:?}"),
                     }
                 }
-                // What is left of the last page takes no further piece.
+                // The rest of the last page takes no further piece.
                 let rest = crate::sys::page_size() - PIECE;
-                assert!(all + rest >= default_capacity(), "{means:?}: {all}");
+                assert!(all + rest >= default_capacity(), "{method:?}: {all}");
                 let mut got = 0;
                 while got < all {
                     let into = &mut vec![0; 1 << 20];
@@ -229,7 +233,7 @@ mod tests {
                     assert!(into[..read].iter().all(|byte| *byte == 7));
                     got += read;
                 }
-                assert_eq!(got, all, "{means:?}");
+                assert_eq!(got, all, "{method:?}");
             }
         }
     }
@@ -239,30 +243,33 @@ mod tests {
         use testkit::needs::Need::NowaitPipes;
         let flags = rustix::pipe::PipeFlags::DIRECT;
         let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
-        for means in [Means::Flag, Means::Twin, Means::Look] {
+        for method in [Method::RwfNowait, Method::Reopened, Method::Poll] {
             let name = "a_pipe_in_packet_mode_gets_packets by RWF_NOWAIT";
-            if means == Means::Flag && testkit::needs::missing(name, &[NowaitPipes]) {
+            if method == Method::RwfNowait && testkit::needs::missing(name, &[NowaitPipes]) {
                 continue;
             }
-            let mut nowait = NoWait { means, twin: None };
+            let mut nowait = NoWait {
+                method,
+                reopened: None,
+            };
             for _ in 0..2 {
                 let parts = [IoSlice::new(b"abc")];
                 assert_eq!(nowait.write(writer.as_fd(), &parts, true), Ok(3));
             }
             for _ in 0..2 {
-                assert_eq!(rustix::io::read(&reader, &mut [0; 16]), Ok(3), "{means:?}");
+                assert_eq!(rustix::io::read(&reader, &mut [0; 16]), Ok(3), "{method:?}");
             }
-            assert_eq!(nowait.means, means);
+            assert_eq!(nowait.method, method);
         }
     }
 
     /// Before Linux 6.4, and in a sandbox.
     #[test]
-    fn the_next_means_is_taken_where_one_is_refused() {
+    fn the_next_method_is_taken_where_one_is_refused() {
         let nowait = &[libc::SYS_pwritev2, libc::SYS_preadv2][..];
-        for (calls, means) in [
-            (nowait.to_vec(), Means::Twin),
-            ([nowait, testkit::refuse::OPEN].concat(), Means::Look),
+        for (calls, method) in [
+            (nowait.to_vec(), Method::Reopened),
+            ([nowait, testkit::refuse::OPEN].concat(), Method::Poll),
         ] {
             for errno in [
                 libc::EOPNOTSUPP,
@@ -280,7 +287,7 @@ mod tests {
                     assert_eq!(from.read(reader.as_fd(), &mut [0; 9]), Ok(3));
                     let none = from.read(reader.as_fd(), &mut [0; 9]);
                     assert_eq!(none, Err(Errno::EAGAIN));
-                    assert_eq!((from.means, to.means), (means, means), "{errno}");
+                    assert_eq!((from.method, to.method), (method, method), "{errno}");
                 });
             }
         }

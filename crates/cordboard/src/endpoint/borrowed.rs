@@ -1,0 +1,133 @@
+//! A borrowed descriptor with its facts.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::fs::OFlags;
+
+use super::facts::{Alignment, Facts};
+use super::kind::{Kind, Side};
+use super::{direct, probe, terminal};
+use crate::errno::Errno;
+
+/// A borrowed descriptor and its facts.
+#[derive(Debug, Clone, Copy)]
+pub struct Endpoint<'fd> {
+    fd: BorrowedFd<'fd>,
+    /// The number of the caller's descriptor, of which `fd` may be a duplicate.
+    number: RawFd,
+    facts: Facts,
+}
+
+impl<'fd> Endpoint<'fd> {
+    /// Queries a descriptor, and changes nothing of it.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`: not open. As `getsockopt(2)` of a socket, if a filter refuses to tell
+    /// its type and procfs does not list it. Otherwise as `fstat(2)`.
+    pub fn probe(fd: BorrowedFd<'fd>) -> Result<Endpoint<'fd>, Errno> {
+        Ok(Endpoint {
+            fd,
+            number: fd.as_raw_fd(),
+            facts: probe::facts(fd, None, None)?,
+        })
+    }
+
+    /// The same for a transfer, which already knows one endpoint, or an offset.
+    pub(crate) fn probe_for(
+        fd: BorrowedFd<'fd>,
+        other: Option<&Endpoint<'_>>,
+        offset: Option<u64>,
+    ) -> Result<Endpoint<'fd>, Errno> {
+        Ok(Endpoint {
+            fd,
+            number: fd.as_raw_fd(),
+            facts: probe::facts(fd, other.map(Endpoint::facts), offset)?,
+        })
+    }
+
+    /// Replaces the facts, if the caller knows more than the descriptor tells: such as
+    /// of a device that an `O_PATH` descriptor refers to.
+    #[must_use]
+    pub fn with_facts(self, facts: Facts) -> Endpoint<'fd> {
+        Endpoint { facts, ..self }
+    }
+
+    /// The same endpoint by another descriptor.
+    pub(crate) fn on<'other>(&self, fd: BorrowedFd<'other>) -> Endpoint<'other> {
+        Endpoint {
+            fd,
+            number: self.number,
+            facts: self.facts,
+        }
+    }
+
+    /// Opens a terminal again with `O_NONBLOCK`; `None` for anything else, and if that
+    /// fails. A terminal that has the flag is opened again too: another process that
+    /// shares its description may clear the flag right before a call.
+    pub(crate) fn without_waiting(&self, side: Side) -> Option<OwnedFd> {
+        let flags = match side {
+            Side::Source => OFlags::RDONLY,
+            Side::Sink => OFlags::WRONLY,
+        };
+        let is_terminal = self.facts.kind == Kind::Tty;
+        is_terminal.then(|| terminal::reopen_terminal(self.fd, flags))?
+    }
+
+    /// Sets the number of the caller's descriptor.
+    pub(crate) fn known_as(self, number: RawFd) -> Endpoint<'fd> {
+        Endpoint { number, ..self }
+    }
+
+    /// Returns the number of the caller's descriptor; a transfer may have a duplicate.
+    pub(crate) fn number(&self) -> RawFd {
+        self.number
+    }
+
+    /// Returns the descriptor.
+    pub fn fd(&self) -> BorrowedFd<'fd> {
+        self.fd
+    }
+
+    /// Returns what is known of it.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Returns the kind of object.
+    pub fn kind(&self) -> Kind {
+        self.facts.kind
+    }
+
+    /// Whether it is open for this direction, but the operation does not exist.
+    pub(crate) fn lacks_operation(&self, side: Side) -> bool {
+        probe::lacks_operation(self.fd, &self.facts, side)
+    }
+
+    /// Queries what direct I/O depends on: the alignment and, of a source whose range
+    /// is given, how many of its bytes are in the page cache.
+    pub(crate) fn look_closer(&mut self, start_and_length: Option<(u64, u64)>) {
+        self.facts.alignment = self.direct_alignment();
+        if let Some((start, length)) = start_and_length {
+            self.facts.cached = direct::cached_percent(self.fd, start, length);
+        }
+    }
+
+    /// Returns the share of a file's pages that are in the page cache, 0 to 1. `None`
+    /// if the kernel does not tell. Since Linux 6.5 (`cachestat(2)`).
+    pub fn cached_share(&self) -> Option<f64> {
+        direct::cached_share(self.fd, &self.facts)
+    }
+
+    /// Returns the alignment that direct I/O requires; `None` if it has no direct I/O.
+    /// Since Linux 6.1 (`STATX_DIOALIGN`).
+    pub fn direct_alignment(&self) -> Option<Alignment> {
+        direct::direct_alignment(self.fd)
+    }
+}
+
+impl AsFd for Endpoint<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd
+    }
+}

@@ -1,0 +1,171 @@
+//! What is known of a descriptor, as plain data.
+
+use super::filesystem::Filesystem;
+use super::kind::Kind;
+use crate::errno::Errno;
+
+/// The identity of a file: no two files that exist at once share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// `st_dev`, or `st_rdev` for a block device.
+    pub device: u64,
+    /// `st_ino`; 0 for a block device.
+    pub inode: u64,
+}
+
+/// The alignment that direct I/O requires, in bytes (`STATX_DIOALIGN`, since
+/// Linux 6.1; the logical block size before).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Alignment {
+    /// Of the buffer's address.
+    pub memory: u32,
+    /// Of offset and length.
+    pub offset: u32,
+}
+
+/// What is known of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Facts {
+    /// The kind of object.
+    pub kind: Kind,
+    /// The identity of the file or block device; pipes and sockets have one
+    /// too.
+    pub id: Option<FileId>,
+    /// Open for reading.
+    pub readable: bool,
+    /// Open for writing.
+    pub writable: bool,
+    /// `O_APPEND`: every write goes to the end.
+    pub append: bool,
+    /// `O_NONBLOCK`.
+    pub nonblocking: bool,
+    /// `O_DIRECT`: bypasses the page cache; on a pipe, packet mode.
+    pub direct: bool,
+    /// A file of a FUSE server that has it read past the page cache
+    /// (`FOPEN_DIRECT_IO`). `read(2)` does that, and calls that take pages do
+    /// not: `splice(2)`, `sendfile(2)`, `copy_file_range(2)`. Set too if that
+    /// is unknown.
+    pub unpaged: bool,
+    /// A memory device (`mem(4)`, `random(4)`): bytes without boundaries, whose
+    /// reads never wait.
+    pub memory: bool,
+    /// A generated file whose `poll(2)` does not report bytes to read, and
+    /// whose reads never wait.
+    pub polls_for_others: bool,
+    /// A listening socket.
+    pub listening: bool,
+    /// The position, or the offset that the request gives instead, in bytes;
+    /// `None` if it cannot seek.
+    pub position: Option<u64>,
+    /// Size in bytes, if it has one.
+    pub size: Option<u64>,
+    /// Bytes of storage allocated to a file.
+    pub allocated: Option<u64>,
+    /// The file system's preferred block size, in bytes.
+    pub block: u32,
+    /// The file system it is on. `None` of a file: `fstatfs(2)` fails, and it
+    /// may be any file system.
+    pub filesystem: Option<Filesystem>,
+    /// What direct I/O requires; set if [`Facts::direct`] is, and if direct I/O
+    /// may be chosen.
+    pub alignment: Option<Alignment>,
+    /// Percent of the bytes to read that are in the page cache; queried only if
+    /// direct I/O may be chosen. Otherwise why it is unknown: `ENOSYS` before
+    /// Linux 6.5, `EPERM` where newer kernels tell only the owner, and
+    /// processes that may write to it (`can_do_cachestat`, mm/filemap.c).
+    pub cached: Result<u8, Errno>,
+}
+
+impl Facts {
+    /// Returns facts of this kind with nothing special about them, to try the
+    /// route without a descriptor.
+    pub fn plain(kind: Kind) -> Facts {
+        let cached = kind.is_cached();
+        Facts {
+            kind,
+            id: None,
+            readable: true,
+            writable: true,
+            append: false,
+            nonblocking: false,
+            direct: false,
+            unpaged: false,
+            memory: kind == Kind::CharDevice,
+            polls_for_others: false,
+            listening: false,
+            position: (cached || kind == Kind::Pseudo).then_some(0),
+            size: cached.then_some(1 << 30),
+            allocated: kind.is_file().then_some(1 << 30),
+            block: 4096,
+            filesystem: None,
+            alignment: None,
+            cached: Err(Errno::ENODATA),
+        }
+    }
+
+    /// Whether it can be read again after a rewind, and written at an offset.
+    pub fn is_seekable(&self) -> bool {
+        self.position.is_some()
+    }
+
+    /// Whether fewer bytes are allocated than its size: it has holes, or the
+    /// file system compresses.
+    pub fn may_have_holes(&self) -> bool {
+        match (self.size, self.allocated) {
+            (Some(size), Some(allocated)) => self.kind.is_file() && allocated < size,
+            _ => false,
+        }
+    }
+
+    /// Whether it is a file on a local file system, whose size is reliable.
+    pub fn has_true_size(&self) -> bool {
+        self.kind == Kind::File && self.filesystem.is_some_and(|fs| !fs.is_foreign())
+    }
+
+    /// Whether a call on it can block on another process without limit.
+    pub fn can_block(&self) -> bool {
+        self.kind.can_block() && !self.memory
+    }
+
+    /// Whether reading it can block in the same way. Some generated files do,
+    /// such as `/proc/kmsg` and tracefs' `trace_pipe`.
+    pub fn reading_waits(&self) -> bool {
+        let may_be_pseudo = self.kind == Kind::File && self.filesystem.is_none() && self.unpaged;
+        let pseudo = self.kind == Kind::Pseudo && !self.polls_for_others;
+        self.can_block() || pseudo || may_be_pseudo
+    }
+
+    /// Whether its file system may be one of these. That of a file may be
+    /// unknown.
+    pub(crate) fn may_be_on(&self, of: impl FnOnce(Filesystem) -> bool) -> bool {
+        match self.filesystem {
+            Some(filesystem) => of(filesystem),
+            None => self.kind == Kind::File,
+        }
+    }
+
+    /// Whether it is a device each of whose reads and writes may be a message,
+    /// such as `/dev/net/tun`; no query tells.
+    pub fn may_be_messages(&self) -> bool {
+        self.kind == Kind::CharDevice && !self.memory
+    }
+
+    /// Whether every write goes to the end. Block devices are written at the
+    /// position, whatever `O_APPEND` says (`blkdev_write_iter`, block/fops.c).
+    pub(crate) fn appends(&self) -> bool {
+        self.append && self.kind.is_file()
+    }
+
+    /// Whether it is open for direct I/O: what `O_DIRECT` means if it has a
+    /// page cache.
+    pub fn is_direct(&self) -> bool {
+        self.kind.is_cached() && self.direct
+    }
+
+    /// Whether it is a pipe in packet mode (`pipe2(2)`, `O_DIRECT`): what a
+    /// short read leaves of a packet is lost. Only the write end shows it.
+    pub fn is_packet_pipe(&self) -> bool {
+        self.kind.is_pipe() && self.direct
+    }
+}

@@ -1,0 +1,64 @@
+//! Terminals.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::event::PollFlags;
+use rustix::fs::{FileType, OFlags};
+
+use super::reopen::reopen;
+use crate::sys;
+
+/// `isatty(3)`, also of a terminal that has hung up, which refuses with `EIO`
+/// (`hung_up_tty_ioctl`, drivers/tty/tty_io.c).
+pub(super) fn is_terminal(fd: BorrowedFd<'_>) -> bool {
+    match rustix::termios::tcgetwinsize(fd) {
+        Err(rustix::io::Errno::IO) => has_hung_up(fd),
+        done => done.is_ok(),
+    }
+}
+
+/// Whether a terminal has hung up for good, which `poll(2)` shows on all descriptors
+/// that were open then (`hung_up_tty_poll`, drivers/tty/tty_io.c). The master of a
+/// pseudoterminal without a slave shows no error. `false` if no call tells.
+pub(crate) fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
+    let none = PollFlags::empty();
+    sys::poll_now(fd, none).is_ok_and(|shown| {
+        let flags = [PollFlags::HUP, PollFlags::ERR];
+        flags.map(|flag| shown.shows(flag)) == [Some(true); 2]
+    })
+}
+
+/// Whether it is the master of a pseudoterminal (`pty(7)`): opened by `/dev/ptmx`, or
+/// one of the BSD style (devices.txt, as above). Terminals that programs run on have
+/// other numbers.
+pub(crate) fn is_pty_master(fd: BorrowedFd<'_>) -> bool {
+    use rustix::fs::{major, minor};
+    let device = match rustix::fs::fstat(fd) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice => {
+            stat.st_rdev
+        }
+        _ => return false,
+    };
+    (major(device), minor(device)) == (5, 2) || major(device) == 2
+}
+
+/// Opens a terminal again with `O_NONBLOCK`: a write to a blocking one that polls
+/// writable takes a few bytes and blocks on the rest while the terminal is not read or
+/// its output is stopped (`n_tty_write`, drivers/tty/n_tty.c).
+///
+/// `None` if that fails, or would open another terminal: opening the master of a
+/// pseudoterminal makes a new one; `/dev/tty`, `/dev/tty0` and `/dev/console` may refer
+/// to another terminal by now; and opening a serial line raises its modem signals
+/// (Documentation/admin-guide/devices.txt has the numbers).
+pub(super) fn reopen_terminal(fd: BorrowedFd<'_>, flags: OFlags) -> Option<OwnedFd> {
+    use rustix::fs::{fstat, major, minor};
+    const VIRTUAL: u32 = 4;
+    const SLAVES: std::ops::RangeInclusive<u32> = 136..=143;
+    let device = fstat(fd).ok()?.st_rdev;
+    let stays = match major(device) {
+        VIRTUAL => (1..64).contains(&minor(device)),
+        major => SLAVES.contains(&major),
+    };
+    // EBUSY: TIOCEXCL; EACCES: another user's terminal; EIO: it has hung up.
+    stays.then(|| reopen(fd, flags | OFlags::NOCTTY).ok())?
+}

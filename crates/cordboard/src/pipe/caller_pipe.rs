@@ -1,0 +1,122 @@
+//! The caller's pipes, which are enlarged for the length of a transfer.
+
+use std::os::fd::{BorrowedFd, RawFd};
+
+use super::budget::{Share, User, fair};
+use super::capacity::{LARGEST, capacity};
+use super::enlarged::{Enlarged, shrink};
+use super::resize::resize;
+use crate::endpoint::{Endpoint, Side};
+use crate::sys::identity;
+
+/// The caller's pipe, which may be enlarged for the length of a transfer; only its
+/// capacity changes.
+pub(crate) struct CallerPipe {
+    side: Side,
+    /// The owner's descriptor number.
+    number: RawFd,
+    before: usize,
+    now: usize,
+    share: Share,
+    /// `None` while little is moved through it.
+    user: Option<User>,
+}
+
+impl CallerPipe {
+    /// `None` if it is already large, unless an earlier transfer has enlarged it.
+    pub(crate) fn new(side: Side, endpoint: &Endpoint<'_>) -> Option<CallerPipe> {
+        let (fd, number) = (endpoint.fd(), endpoint.number());
+        let now = capacity(fd);
+        let (before, share) = match Enlarged::take(fd) {
+            Some(large) if large.now == now => (large.before, large.share),
+            _ => (now, Share::none()),
+        };
+        (1..LARGEST).contains(&before).then_some(CallerPipe {
+            side,
+            number,
+            before,
+            now,
+            share,
+            user: None,
+        })
+    }
+
+    /// Makes it as large as the budget allows, because much is to be moved.
+    pub(crate) fn grow(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        self.fit(LARGEST, source, sink);
+    }
+
+    /// Adapts the capacity after a step that moved `bytes`. The pipe grows if its
+    /// capacity limited the step, so that a pipe for occasional messages stays as it
+    /// is. It at most doubles, so that of many transfers that start together none gets
+    /// the whole budget before the others have had a turn. It shrinks if more pipes
+    /// share the budget by now; a full pipe does not (`EBUSY`), so that is tried again.
+    pub(crate) fn moved(&mut self, bytes: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        if bytes >= self.now / 2 || self.now > fair() {
+            self.fit(2 * self.now, source, sink);
+        }
+    }
+
+    fn fit(&mut self, most: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        self.user.get_or_insert_with(User::new);
+        let fd = self.of(source, sink);
+        let due = fair().min(most).max(self.before);
+        // Unless its owner has changed it since.
+        if due != self.now && capacity(fd) == self.now {
+            resize(fd, &mut self.now, due, &mut self.share);
+        }
+    }
+
+    /// Doubles it, whatever others have: its slots are used up by few bytes. `false` if
+    /// it does not grow.
+    pub(crate) fn widen(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> bool {
+        let (fd, now) = (self.of(source, sink), self.now);
+        if now < LARGEST && capacity(fd) == now {
+            resize(fd, &mut self.now, 2 * now, &mut self.share);
+        }
+        self.now > now
+    }
+
+    /// Returns the capacity that its owner has set.
+    pub(crate) fn before(&self) -> usize {
+        self.before
+    }
+
+    /// Returns its capacity, as far as is known without a call.
+    pub(crate) fn capacity(&self) -> usize {
+        self.now
+    }
+
+    /// Releases its share of the budget while it is idle.
+    pub(crate) fn rest(&mut self) {
+        self.user = None;
+    }
+
+    /// Restores the pipe's old capacity, unless its owner has changed it meanwhile. If
+    /// it holds more than that (`EBUSY`), it gets as close as possible, and counts
+    /// against the budget while it is too large.
+    pub(crate) fn give_back(mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
+        let fd = self.of(source, sink);
+        if self.now == self.before || capacity(fd) != self.now {
+            return;
+        }
+        shrink(fd, &mut self.now, self.before, &mut self.share);
+        if let Some(id) = identity(fd) {
+            let large = Enlarged {
+                id,
+                number: self.number,
+                before: self.before,
+                now: self.now,
+                share: self.share,
+            };
+            large.leave();
+        }
+    }
+
+    fn of<'fd>(&self, source: BorrowedFd<'fd>, sink: BorrowedFd<'fd>) -> BorrowedFd<'fd> {
+        match self.side {
+            Side::Source => source,
+            Side::Sink => sink,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Two descriptors of the library, and the bytes between them: a private pipe,
+//! or a socket pair.
+
+use std::os::fd::BorrowedFd;
+
+use crate::sys::{Identity, identity};
+
+/// A private pipe or a socket pair. Its descriptor numbers may refer to other
+/// files in a thread with a descriptor table of its own (`unshare(2)`), in a
+/// child of `fork(2)`, and if the host closes descriptors that it has not
+/// opened.
+pub(crate) trait Channel: Sized {
+    /// Returns the end to read and the end to write, each with its identity
+    /// when it was made; `None`: unknown.
+    fn ends(&self) -> [(BorrowedFd<'_>, Option<Identity>); 2];
+
+    /// Returns the number of bytes in it.
+    fn held(&self) -> u64;
+
+    /// Counts bytes that were read.
+    fn drained(&mut self, bytes: usize);
+
+    /// Forgets its descriptors without closing them.
+    fn forget(self);
+
+    /// Returns the end to read.
+    fn reader(&self) -> BorrowedFd<'_> {
+        self.ends()[0].0
+    }
+
+    /// Returns the end to write.
+    fn writer(&self) -> BorrowedFd<'_> {
+        self.ends()[1].0
+    }
+
+    /// Whether both numbers still refer to it.
+    fn is_here(&self) -> bool {
+        let own = |(fd, id): (_, Option<_>)| id.is_some() && identity(fd) == id;
+        self.ends().into_iter().all(own)
+    }
+
+    /// Closes it, unless its numbers refer to other files.
+    fn close(self) {
+        if !self.is_here() {
+            self.forget();
+        }
+    }
+}

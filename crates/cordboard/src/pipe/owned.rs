@@ -1,0 +1,100 @@
+//! A private pipe.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::budget::{Share, User, fair};
+use super::channel::Channel;
+use super::resize::resize;
+use crate::errno::Errno;
+use crate::sys::{Identity, beyond, identity};
+
+/// A pipe that counts the bytes in it.
+///
+/// The kernel counts capacity in pages and not in bytes: a 64 KiB pipe has been
+/// seen to hold 245,760 bytes of a socket's, and one byte to take a whole page.
+/// So `capacity` is a measure for step sizes and never a bound; only the kernel
+/// knows when a pipe is full.
+pub(crate) struct OwnedPipe {
+    pub(super) reader: OwnedFd,
+    pub(super) writer: OwnedFd,
+    /// Its device and inode; `None`: unknown.
+    pub(super) id: Option<Identity>,
+    pub(super) capacity: usize,
+    /// The capacity that was requested.
+    pub(super) wanted: usize,
+    pub(super) held: u64,
+    /// The last step filled at least half of it, so a larger one may be of use.
+    pub(super) was_full: bool,
+    pub(super) share: Share,
+    /// `None` while it is idle.
+    pub(super) user: Option<User>,
+}
+
+impl OwnedPipe {
+    pub(super) fn open() -> Result<OwnedPipe, Errno> {
+        use rustix::pipe::{PipeFlags, pipe_with};
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (reader, writer) = (beyond(reader)?, beyond(writer)?);
+        let capacity = rustix::pipe::fcntl_getpipe_size(&writer)?;
+        Ok(OwnedPipe {
+            id: identity(&reader),
+            reader,
+            writer,
+            capacity,
+            wanted: capacity,
+            held: 0,
+            was_full: false,
+            share: Share::none(),
+            user: None,
+        })
+    }
+
+    /// Requests this capacity in bytes. If it is refused, the pipe keeps its
+    /// capacity, which is slower but works.
+    pub(super) fn resize(&mut self, capacity: usize) {
+        resize(
+            self.writer.as_fd(),
+            &mut self.capacity,
+            capacity,
+            &mut self.share,
+        );
+    }
+
+    /// Shrinks it to its fair share of the budget, or grows it if it was full.
+    /// To be called while it is empty.
+    pub(crate) fn fit(&mut self) {
+        let fair = self.wanted.min(fair());
+        if self.capacity > fair || self.was_full {
+            self.resize(fair);
+        }
+    }
+
+    /// Returns its capacity in bytes, if every page of it were full.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Counts bytes that were written.
+    pub(crate) fn filled(&mut self, bytes: usize) {
+        self.held += bytes as u64;
+        self.was_full = bytes >= self.capacity / 2;
+    }
+}
+
+impl Channel for OwnedPipe {
+    fn ends(&self) -> [(BorrowedFd<'_>, Option<Identity>); 2] {
+        [&self.reader, &self.writer].map(|end| (end.as_fd(), self.id))
+    }
+
+    fn held(&self) -> u64 {
+        self.held
+    }
+
+    fn drained(&mut self, bytes: usize) {
+        self.held -= bytes as u64;
+    }
+
+    fn forget(self) {
+        std::mem::forget((self.reader, self.writer));
+    }
+}

@@ -1,0 +1,39 @@
+//! One thread of the library.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+
+use crate::errno::Errno;
+use crate::sys::{self, NoSignals, Spawned};
+
+/// The owner of threads that belong to no engine. An engine's number otherwise.
+pub(crate) const NO_OWNER: usize = 0;
+
+thread_local! {
+    static OWNER: Cell<usize> = const { Cell::new(NO_OWNER) };
+}
+
+/// Whether the calling thread belongs to this owner.
+pub(crate) fn is_of(owner: usize) -> bool {
+    OWNER.get() == owner
+}
+
+/// Starts a thread with all signals blocked.
+pub(crate) fn start(
+    name: &'static CStr,
+    owner: usize,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<Spawned, Errno> {
+    let signals = NoSignals::start();
+    let started = sys::spawn(name, move || {
+        OWNER.set(owner);
+        body();
+    });
+    drop(signals);
+    started
+}
+
+/// Gives the calling thread another name.
+pub(crate) fn rename(name: &CStr) {
+    let _ = rustix::thread::set_name(name);
+}
