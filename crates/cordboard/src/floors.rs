@@ -100,7 +100,12 @@ fn named(tokens: &[String]) -> Named {
                 named.used.extend(all);
             }
         } else if is_path && is_name(&tokens[at]) {
-            named.used.push(path(tokens, &mut at));
+            // `pub(in crate::path)` names who may see, and uses nothing.
+            let is_visibility = at > 1 && tokens[at - 1] == "in" && tokens[at - 2] == "(";
+            let path = path(tokens, &mut at);
+            if !is_visibility {
+                named.used.push(path);
+            }
         } else {
             at += 1;
         }
@@ -273,7 +278,7 @@ fn no_files_import_each_other() {
 fn imports_are_found_in_every_form() {
     let text = "use crate::a::{self, b::C, d::*};\nuse super::e as f; // use crate::no;\n\
                 fn x() { crate::g::h(\"crate::no::m\"); child::go() }\n\
-                pub(crate) use child::Handed;";
+                pub(crate) use child::Handed; pub(in crate::no) fn y();";
     let named = named(&tokens(text));
     let found: Vec<String> = named.used.iter().map(|path| path.join("::")).collect();
     let all = [

@@ -6,7 +6,6 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::core::Core;
 use crate::endpoint::Endpoint;
 use crate::map::Map;
 use crate::sys::{self, Identity};
@@ -40,19 +39,19 @@ impl Ends {
 /// A transfer that is in the list until this is dropped: before its descriptors
 /// are closed, since the numbers may be somebody else's from then on.
 pub(super) struct Listed {
-    core: Arc<Core>,
+    ends: Arc<Ends>,
     id: u64,
 }
 
 impl Listed {
     /// The transfer has its own descriptors by now.
-    pub(super) fn new(core: &Arc<Core>, id: u64, transfer: &Transfer<'static>) -> Listed {
+    pub(super) fn new(ends: &Arc<Ends>, id: u64, transfer: &Transfer<'static>) -> Listed {
         let pair = [transfer.source(), transfer.sink()].map(listed);
         if pair.iter().any(Option::is_some) {
-            core.ends().lock().insert(id, pair);
+            ends.lock().insert(id, pair);
         }
         Listed {
-            core: Arc::clone(core),
+            ends: Arc::clone(ends),
             id,
         }
     }
@@ -66,6 +65,6 @@ fn listed(end: &Endpoint<'_>) -> Option<(RawFd, Identity)> {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.core.ends().lock().remove(&self.id);
+        self.ends.lock().remove(&self.id);
     }
 }

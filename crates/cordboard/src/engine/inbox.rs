@@ -1,6 +1,7 @@
 //! Messages to the thread that waits for everything, which is woken when the
 //! first comes while it sleeps. `crates/model` tries the orders.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::sync::{Condvar, Errno, EventFd, Mutex, MutexGuard};
@@ -9,7 +10,7 @@ use super::sync::{Condvar, Errno, EventFd, Mutex, MutexGuard};
 pub(crate) struct Inbox<T> {
     queue: Mutex<Queue<T>>,
     /// Rung for a reader that waits for descriptors as well.
-    bell: EventFd,
+    bell: Arc<EventFd>,
     /// Told to a reader that waits for messages only.
     arrived: Condvar,
 }
@@ -35,7 +36,7 @@ impl<T> Inbox<T> {
                 waits: false,
                 closed: false,
             }),
-            bell: EventFd::distinct()?,
+            bell: Arc::new(EventFd::distinct()?),
             arrived: Condvar::new(),
         })
     }
@@ -101,7 +102,7 @@ impl<T> Inbox<T> {
         std::mem::take(&mut queue.items)
     }
 
-    pub(crate) fn bell(&self) -> &EventFd {
+    pub(crate) fn bell(&self) -> &Arc<EventFd> {
         &self.bell
     }
 }

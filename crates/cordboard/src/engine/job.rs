@@ -7,17 +7,41 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::core::Core;
 use super::ends::Listed;
+use super::poller::Poller;
 use super::running::Shared;
-use super::station::Station;
 use super::timers::Alarm;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::report::Outcome;
 use crate::transfer::{
-    Awake, Clock, Course, Interest, Need, Poll, Settlement, Transfer, Turn, Waiter, What,
+    Awake, Clock, Course, Interest, Need, Next, Poll, Settlement, Transfer, Turn, Waiter, What,
 };
+
+/// What a transfer asks of the engine that runs it.
+pub(super) trait Crew: Send + Sync {
+    /// The time as all its transfers count it.
+    fn clock(&self) -> Poll;
+
+    /// The host has closed the engine's descriptors, as of the last millisecond.
+    fn is_lost(&self) -> bool;
+
+    /// The same, as of now: before descriptors are closed by number.
+    fn is_lost_by_now(&self) -> bool;
+
+    /// Every transfer is to end.
+    fn is_stopping(&self) -> bool;
+
+    /// A transfer has begun.
+    fn one_more(&self);
+
+    /// The end of this transfer has been reported.
+    fn one_less(&self, id: u64);
+
+    /// Takes a transfer back from a worker, to wait for it or to go on with it.
+    /// Comes back if the engine's thread has given up.
+    fn take_back(&self, job: Box<Job>) -> Result<(), Box<Job>>;
+}
 
 /// A transfer and all that its engine knows of it.
 pub(super) struct Job {
@@ -37,7 +61,7 @@ pub(super) struct Job {
     pub(super) ending: Option<Turn>,
     pub(super) alarm: Alarm,
     /// Where it is waited for.
-    pub(super) station: Arc<Station>,
+    pub(super) poller: Arc<Poller>,
     pub(super) watched: Watched,
     /// The wake-up of the caller's own [`Control`](crate::Control): a copy,
     /// since one is registered once only, and several transfers may share it.
@@ -54,20 +78,50 @@ impl Job {
         self.ticket.is_cancelled()
     }
 
+    /// Goes on where the transfer is: after a wait, or with a step.
+    pub(super) fn advance(&mut self) -> Next {
+        let mut clock = self.ticket.crew.clock();
+        let cancelled = self.is_cancelled();
+        let awake = std::mem::take(&mut self.awake);
+        let (course, transfer) = (&mut self.course, &mut self.transfer);
+        // A caller's observer may panic; the others' transfers go on.
+        let looked = &mut self.looked;
+        let next = guarded(|| match self.need.take() {
+            Some(need) => {
+                *looked = awake.ready;
+                course.resume(transfer, need, awake, &mut clock)
+            }
+            None => {
+                let looked = std::mem::take(looked) || cancelled;
+                let look = (!looked).then(|| course.look_first(transfer, &mut clock));
+                (look.flatten()).unwrap_or_else(|| course.step(transfer, cancelled, &mut clock))
+            }
+        });
+        self.ticket.shared.live.show(&self.transfer);
+        next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
+    }
+
+    /// Has it give up what it can do without, which is closed by number.
+    pub(super) fn rest(&mut self) {
+        if !self.ticket.crew.is_lost() {
+            self.transfer.rest();
+        }
+    }
+
     /// Settles, closes the descriptors, and tells everyone: in this order, so
     /// that whoever has heard of the end can rely on the rest.
     pub(super) fn finish(self: Box<Self>) {
         // The host may have other files under these numbers: an end that was
         // found there does not count, and nothing is closed. All that is asked
         // again behind this is what may have waited since.
-        if self.ticket.core.is_lost_by_now() || !self.transfer.has_its_own() {
+        if self.ticket.crew.is_lost_by_now() || !self.transfer.has_its_own() {
             return self.let_go();
         }
         let quick = self.transfer.ends_at_once();
         self.unwatch();
         let job = *self;
         let mut waiter = Closing {
-            poll: job.ticket.core.clock(),
+            poll: job.ticket.crew.clock(),
             ticket: &job.ticket,
         };
         let turn = job
@@ -75,13 +129,13 @@ impl Job {
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
         drop(job.wake);
         let (transfer, start, listed) = (job.transfer, job.course.start, job.listed);
-        let core = Arc::clone(&job.ticket.core);
+        let crew = Arc::clone(&job.ticket.crew);
         // A caller's observer or stage may panic; the thread is the others' too.
         let settled = guarded(|| {
             let (outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
             // Not before: the account may take long, for a sync.
             drop(listed);
-            match quick || !core.is_lost_by_now() {
+            match quick || !crew.is_lost_by_now() {
                 true => open.close(quick),
                 false => open.let_go(),
             }
@@ -117,11 +171,11 @@ impl Job {
     }
 
     /// It is waited for here from now on.
-    pub(super) fn settle_at(&mut self, station: &Arc<Station>) {
-        if !Arc::ptr_eq(&self.station, station) {
+    pub(super) fn settle_at(&mut self, poller: &Arc<Poller>) {
+        if !Arc::ptr_eq(&self.poller, poller) {
             self.unwatch();
             self.watched = Watched::default();
-            self.station = Arc::clone(station);
+            self.poller = Arc::clone(poller);
         }
     }
 
@@ -130,7 +184,7 @@ impl Job {
         let Some((fd, flags)) = role.of(&self.transfer, self.need, self.wake.as_ref()) else {
             return Ok(());
         };
-        let epoll = self.station.epoll();
+        let epoll = self.poller.epoll();
         let data = role.token(self.id());
         let flags = match role.is_doubted(&self.transfer, self.need) {
             true => flags | EventFlags::ET,
@@ -189,7 +243,7 @@ impl Job {
             if self.watched.has(role)
                 && let Some((fd, _)) = role.of(&self.transfer, self.need, self.wake.as_ref())
             {
-                let _ = epoll::delete(self.station.epoll(), fd);
+                let _ = epoll::delete(self.poller.epoll(), fd);
             }
         }
     }
@@ -295,22 +349,22 @@ impl Watched {
 /// The promise that somebody is told of the end, whatever happens.
 pub(super) struct Ticket {
     pub(super) shared: Arc<Shared>,
-    pub(super) core: Arc<Core>,
+    pub(super) crew: Arc<dyn Crew>,
     told: bool,
 }
 
 impl Ticket {
-    pub(super) fn new(shared: Arc<Shared>, core: &Arc<Core>) -> Ticket {
-        core.one_more();
+    pub(super) fn new(shared: Arc<Shared>, crew: Arc<dyn Crew>) -> Ticket {
+        crew.one_more();
         Ticket {
             shared,
-            core: Arc::clone(core),
+            crew,
             told: false,
         }
     }
 
     fn is_cancelled(&self) -> bool {
-        self.shared.completion.is_cancelled() || self.core.is_stopping()
+        self.shared.completion.is_cancelled() || self.crew.is_stopping()
     }
 
     fn end(mut self, outcome: Outcome) {
@@ -323,7 +377,7 @@ impl Ticket {
         let live = &self.shared.live;
         live.end(report.read, report.written, report.elapsed);
         self.shared.completion.end(outcome);
-        self.core.one_less();
+        self.crew.one_less(self.shared.id);
     }
 }
 

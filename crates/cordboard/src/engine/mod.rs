@@ -13,9 +13,11 @@ mod ends;
 mod inbox;
 mod job;
 mod message;
+mod poller;
 mod reactor;
 mod running;
 mod seat;
+mod slab;
 mod station;
 mod status;
 mod sync;
@@ -32,10 +34,10 @@ pub use crate::request::Backend;
 
 use self::core::Core;
 use self::ends::Listed;
-use self::job::{Job, Ticket, Watched};
+use self::job::{Crew, Job, Ticket, Watched};
 use self::message::Message;
-use self::reactor::Reactor;
-use self::running::Shared;
+use self::reactor::Shift;
+use self::running::{Runner, Shared};
 use self::status::Live;
 use self::timers::Alarm;
 use crate::endpoint::Side;
@@ -123,12 +125,13 @@ impl Engine {
             sys::try_io_uring()?;
         }
         let core = Arc::new(Core::new(options.workers)?);
-        let reactor = Reactor::new(Arc::clone(&core), Arc::clone(core.main()))?;
+        let shift = Shift::new(&core, core.main());
+        let reactor = shift.begin()?;
         let body = {
             let core = Arc::clone(&core);
             move || {
                 core.begins();
-                reactor.run();
+                shift.run(reactor);
             }
         };
         let thread = threads::start(c"cordboard", core.number, body)?;
@@ -188,7 +191,7 @@ impl Engine {
         let id = self.core.next_id();
         let shared = Shared::new(id, live, &self.core);
         let job = Job {
-            listed: Listed::new(&self.core, id, &transfer),
+            listed: Listed::new(self.core.ends(), id, &transfer),
             transfer,
             course: Course::begin(self.core.clock().now()),
             need: None,
@@ -197,10 +200,10 @@ impl Engine {
             queued: false,
             ending: None,
             alarm: Alarm::default(),
-            station: Arc::clone(self.core.main()),
+            poller: Arc::clone(self.core.main().poller()),
             watched: Watched::default(),
             wake,
-            ticket: Ticket::new(Arc::clone(&shared), &self.core),
+            ticket: Ticket::new(Arc::clone(&shared), Arc::clone(&self.core) as Arc<dyn Crew>),
         };
         match self.core.inbox().push(Message::Run(Box::new(job))) {
             Ok(()) => Ok(Ok(Running::new(shared))),

@@ -9,11 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::completion::{Completion, Ending, Taken};
-use super::core::Core;
-use super::inbox::Inbox;
-use super::message::Message;
-use super::reactor::Reactor;
-use super::seat::Seat;
 use super::status::{Live, Status};
 use crate::errno::Errno;
 use crate::report::{Outcome, Report};
@@ -27,6 +22,26 @@ impl Ending for Outcome {
     }
 }
 
+/// What a handle asks of the engine that runs its transfer.
+pub(super) trait Runner: Send + Sync {
+    /// The process that its threads belong to.
+    fn process(&self) -> Stamp;
+
+    /// Numbers of descriptors refer to other files in the calling thread than in
+    /// the engine's.
+    fn has_other_descriptors(&self) -> bool;
+
+    /// Has this transfer looked at again: it was cancelled.
+    fn look(&self, id: u64);
+
+    /// Has the engine find out whether the host has closed its descriptors: the
+    /// thread that sleeps on them does so within a minute only.
+    fn check(&self);
+
+    /// In a child of `fork(2)`: closes what the child has inherited.
+    fn close_inherited(&self);
+}
+
 /// What a transfer on an engine and its handle have in common.
 pub(super) struct Shared {
     pub(super) id: u64,
@@ -34,9 +49,7 @@ pub(super) struct Shared {
     process: Stamp,
     pub(super) live: Live,
     pub(super) completion: Completion<Outcome>,
-    inbox: Arc<Inbox<Message>>,
-    seat: Arc<Seat<Box<Reactor>>>,
-    core: Weak<Core>,
+    runner: Weak<dyn Runner>,
     /// When the engine's descriptors were last checked through this handle, in
     /// milliseconds since the start.
     checked: AtomicU64,
@@ -49,36 +62,33 @@ const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(60);
 
 impl Shared {
-    pub(super) fn new(id: u64, live: Live, core: &Arc<Core>) -> Arc<Shared> {
-        let station = core.main();
+    pub(super) fn new(id: u64, live: Live, runner: &Arc<impl Runner + 'static>) -> Arc<Shared> {
+        let weak = Arc::downgrade(runner);
         Arc::new(Shared {
             id,
             // Not the one that this is in by now: a signal's handler may have
             // forked in the midst of the start.
-            process: core.process(),
+            process: runner.process(),
             live,
             completion: Completion::new(),
-            inbox: Arc::clone(station.inbox()),
-            seat: Arc::clone(station.seat()),
-            core: Arc::downgrade(core),
+            runner: weak,
             checked: AtomicU64::new(0),
         })
     }
 
     /// Whether the engine has the descriptors that the calling thread opens.
     fn is_in_reach(&self) -> Result<(), Errno> {
-        let core = self.core.upgrade();
-        match core.is_some_and(|core| core.has_other_descriptors()) {
+        let runner = self.runner.upgrade();
+        match runner.is_some_and(|runner| runner.has_other_descriptors()) {
             true => Err(Errno::EBADF),
             false => Ok(()),
         }
     }
 
-    /// Has the engine find out where the host has closed its descriptors: the
-    /// thread that sleeps on them does so within a minute only.
+    /// See [`Runner::check`].
     fn check(&self) {
-        if !self.inbox.bell().is_still_open() {
-            self.seat.doubt();
+        if let Some(runner) = self.runner.upgrade() {
+            runner.check();
         }
     }
 
@@ -161,8 +171,8 @@ impl Running {
 
     /// In a child of `fork(2)`.
     fn close_inherited(&self) {
-        if let Some(core) = self.shared.core.upgrade() {
-            core.close_inherited();
+        if let Some(runner) = self.shared.runner.upgrade() {
+            runner.close_inherited();
         }
     }
 
@@ -200,12 +210,12 @@ impl Running {
     /// to 4096 bytes to a blocking serial line that accepts only a part of it.
     /// Other transfers go on meanwhile.
     pub fn cancel(&self) {
-        if !self.is_orphan() && self.shared.completion.cancel() {
-            let told = self.shared.inbox.push(Message::Look(self.shared.id));
-            if told.is_err() {
-                // An engine that has shut down has ended it already.
-                self.shared.seat.doubt();
-            }
+        if !self.is_orphan()
+            && self.shared.completion.cancel()
+            // An engine that is gone has ended it already.
+            && let Some(runner) = self.shared.runner.upgrade()
+        {
+            runner.look(self.shared.id);
         }
     }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::Job;
-use super::message::Message;
 use crate::endpoint::Side;
 use crate::threads;
 use crate::transfer::{Awake, Home, Need, Next, SPELL, Waiter, What};
@@ -41,16 +40,16 @@ impl threads::Work for Task {
 /// Some steps of a transfer: until it waits, has ended, or has had its share.
 fn piece(mut job: Box<Job>) -> Option<Task> {
     job.transfer.runs_on = Home::Worker;
-    let core = Arc::clone(&job.ticket.core);
+    let crew = Arc::clone(&job.ticket.crew);
     let moved = |job: &Job| job.transfer.counts().0 + job.transfer.counts().1;
     let enough = moved(&job).saturating_add(2 * PIECE);
     for _ in 0..STEPS {
         // Before each step: some take as long as a disk does.
-        if core.is_lost() {
+        if crew.is_lost() {
             job.let_go();
             return None;
         }
-        match core.advance(&mut job) {
+        match job.advance() {
             Next::Step if moved(&job) >= enough => break,
             Next::Step => {}
             Next::Wait(need) => {
@@ -58,7 +57,7 @@ fn piece(mut job: Box<Job>) -> Option<Task> {
                 match glance(&mut job, &need) {
                     Some(awake) => job.awake = awake,
                     None => {
-                        core.rest(&mut job);
+                        job.rest();
                         return back(job);
                     }
                 }
@@ -76,10 +75,10 @@ fn piece(mut job: Box<Job>) -> Option<Task> {
 
 /// To the reactor, which waits for it or goes on with it.
 fn back(job: Box<Job>) -> Option<Task> {
-    let inbox = Arc::clone(job.ticket.core.inbox());
+    let crew = Arc::clone(&job.ticket.crew);
     // It reads until the last transfer has ended, this one included, or has
     // given up.
-    if let Err(Message::Run(job)) = inbox.push(Message::Run(job)) {
+    if let Err(job) = crew.take_back(job) {
         job.finish();
     }
     None
@@ -100,7 +99,7 @@ fn glance(job: &mut Job, need: &Need) -> Option<Awake> {
     let What::Side(side) = need.what else {
         return None;
     };
-    let mut clock = job.ticket.core.clock();
+    let mut clock = job.ticket.crew.clock();
     let transfer = &mut job.transfer;
     let patient = transfer.runs_on == Home::Worker
         && side == Side::Sink

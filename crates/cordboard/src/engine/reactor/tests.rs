@@ -3,10 +3,20 @@ use std::os::fd::AsFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use testkit::child;
 
-use super::super::station::FRESH;
-use super::*;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Shift;
+use crate::engine::core::Core;
+use crate::engine::job::Crew;
+use crate::engine::poller::FRESH;
+use crate::engine::running::Runner;
+use crate::errno::Errno;
 use crate::report::Refusal;
 use crate::request::Request;
+use crate::sys;
+use crate::transfer::Clock;
 use crate::transfer::Transfer;
 
 /// The host has closed the engine's descriptors while a transfer keeps the
@@ -16,14 +26,15 @@ use crate::transfer::Transfer;
 fn a_busy_thread_takes_no_event_of_the_hosts() {
     assert!(child::in_a_child(|| {
         let core = Arc::new(Core::new(1).unwrap());
-        let reactor = Reactor::new(Arc::clone(&core), Arc::clone(core.main())).unwrap();
+        let shift = Shift::new(&core, core.main());
+        let reactor = shift.begin().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         rustix::io::write(&writer, b"x").unwrap();
         let own = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let flags = EventFlags::IN | EventFlags::ONESHOT;
         epoll::add(&own, &reader, EventData::new_u64(7), flags).unwrap();
         let station = Arc::clone(core.main());
-        child::replace(station.epoll(), own.as_fd());
+        child::replace(station.poller().epoll(), own.as_fd());
         for number in station.inbox().bell().numbers() {
             child::replace(number, reader.as_fd());
         }
@@ -32,7 +43,7 @@ fn a_busy_thread_takes_no_event_of_the_hosts() {
             std::thread::yield_now();
         }
         let mut events = [const { MaybeUninit::uninit() }; 4];
-        let paused = Box::new(reactor).pause(Some(Duration::ZERO), &mut events);
+        let paused = shift.pause(reactor, Some(Duration::ZERO), &mut events);
         let heard = paused.map(|(_, heard)| heard);
         let now = rustix::event::Timespec::default();
         let (left, _) = epoll::wait(&own, &mut events, Some(&now)).unwrap();

@@ -1,0 +1,113 @@
+//! What one thread of an engine waits with.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+
+use crate::errno::Errno;
+use crate::sys::{EventFd, beyond};
+use crate::transfer::{self, Home};
+
+/// The token of the wake-up: transfers' numbers do not reach it.
+pub(super) const WAKE: EventData = EventData::new_u64(u64::MAX);
+
+/// How long a check of the wake-up is trusted.
+pub(super) const FRESH: Duration = Duration::from_millis(1);
+
+/// An epoll instance, and the wake-up that is registered in it.
+pub(super) struct Poller {
+    /// `None` once it is dropped.
+    epoll: Option<OwnedFd>,
+    wake: Arc<EventFd>,
+    /// The transfers whose steps its thread takes.
+    pub(super) home: Home,
+    /// The time of the last check of the wake-up, in milliseconds.
+    looked: AtomicU64,
+}
+
+impl Poller {
+    pub(super) fn new(home: Home, wake: &Arc<EventFd>) -> Result<Poller, Errno> {
+        let epoll = beyond(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        epoll::add(&epoll, wake, WAKE, EventFlags::IN)?;
+        Ok(Poller {
+            epoll: Some(epoll),
+            wake: Arc::clone(wake),
+            home,
+            looked: AtomicU64::new(u64::MAX),
+        })
+    }
+
+    /// A message has come, and the thread reads it.
+    pub(super) fn clear_wake(&self) {
+        let _ = self.wake.clear();
+    }
+
+    pub(super) fn epoll(&self) -> BorrowedFd<'_> {
+        self.epoll.as_ref().expect("it is not dropped yet").as_fd()
+    }
+
+    /// The events that have come by then; none where a signal has, of which only
+    /// a debugger's comes here.
+    pub(super) fn fetch<'a>(
+        &self,
+        events: &'a mut [MaybeUninit<Event>],
+        timeout: Option<Duration>,
+    ) -> Result<&'a [Event], Errno> {
+        match transfer::fetch(self.epoll(), events, timeout) {
+            Err(Errno::EINTR) => Ok(&[]),
+            done => done,
+        }
+    }
+
+    /// Its wake-up is open, as of the last millisecond.
+    pub(super) fn was_here(&self, now: Duration) -> bool {
+        let now = millisecond(now);
+        self.looked.load(Ordering::Relaxed) == now || self.looks(now)
+    }
+
+    /// The same at this moment.
+    pub(super) fn is_here(&self, now: Duration) -> bool {
+        self.looks(millisecond(now))
+    }
+
+    fn looks(&self, now: u64) -> bool {
+        let here = self.wake.is_still_open();
+        if here {
+            self.looked.store(now, Ordering::Relaxed);
+        }
+        here
+    }
+
+    /// Whether its descriptors are still its own: the host may have closed all
+    /// that it did not open, and reused their numbers. The epoll instance is
+    /// this poller's if the wake-up is registered in it; any other says `ENOENT`,
+    /// and is not changed.
+    pub(super) fn is_intact(&self) -> bool {
+        use rustix::io::Errno as Refused;
+        let wake = &self.wake;
+        wake.is_here()
+            && match epoll::modify(self.epoll(), wake, WAKE, EventFlags::IN) {
+                Ok(()) => true,
+                Err(Refused::NOENT | Refused::INVAL | Refused::BADF) => false,
+                // From a filter: it says nothing about the descriptor.
+                Err(_) => true,
+            }
+    }
+}
+
+fn millisecond(now: Duration) -> u64 {
+    (now.as_nanos() / FRESH.as_nanos()) as u64
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        if !self.is_intact() {
+            // The numbers may be other files by now.
+            std::mem::forget(self.epoll.take());
+        }
+    }
+}
