@@ -1,13 +1,14 @@
-//! What can be done with a handle.
+//! Operations on handles.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use cordboard::{Errno, Report};
 use libc::ssize_t;
 
-use crate::guard::{Problem, guard};
+use crate::error::Error;
+use crate::guard::guard;
 use crate::outcome::{self, Finished};
-use crate::table::{Slot, table, telling};
+use crate::table::{Entry, run_callback, table};
 use crate::types::{CORD_LAST, cord_callback, cord_report, cord_status, cord_transfer};
 use crate::{convert, sys};
 
@@ -37,15 +38,15 @@ pub unsafe extern "C" fn cord_wait(transfer: cord_transfer, report: *mut cord_re
     guard(-1, || {
         if transfer == CORD_LAST {
             // SAFETY: as the caller promises.
-            return unsafe { tell(transfer, report) }.map(|_| 0);
+            return unsafe { try_report(transfer, report) }.map(|_| 0);
         }
-        // Kept: another thread may close the handle meanwhile.
-        let slot = table().get(transfer)?;
+        // A reference: another thread may close the handle during the wait.
+        let entry = table().get(transfer)?;
         // SAFETY: as the caller promises.
         unsafe { check(report)? };
-        slot.wait()?;
+        entry.wait()?;
         // SAFETY: as the caller promises.
-        unsafe { tell_of(&slot, report) }.map(|_| 0)
+        unsafe { try_entry(&entry, report) }.map(|_| 0)
     })
 }
 
@@ -68,61 +69,63 @@ pub unsafe extern "C" fn cord_wait(transfer: cord_transfer, report: *mut cord_re
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cord_try(transfer: cord_transfer, report: *mut cord_report) -> c_int {
     // SAFETY: as the caller promises.
-    guard(-1, || unsafe { tell(transfer, report) }.map(c_int::from))
+    guard(-1, || {
+        unsafe { try_report(transfer, report) }.map(c_int::from)
+    })
 }
 
-/// Fills in the report, if there is one by now.
+/// Writes the report if the transfer has ended; whether it has.
 ///
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn tell(transfer: cord_transfer, report: *mut cord_report) -> Result<bool, Problem> {
+/// As for `cord_try`.
+unsafe fn try_report(transfer: cord_transfer, report: *mut cord_report) -> Result<bool, Error> {
     if transfer == CORD_LAST {
         // SAFETY: as the caller promises.
-        return outcome::with_last(|last| unsafe { give(&last.report, report) });
+        return outcome::with_last(|last| unsafe { write_report(&last.report, report) });
     }
-    let slot = table().get(transfer)?;
+    let entry = table().get(transfer)?;
     // SAFETY: as the caller promises.
-    unsafe { tell_of(&slot, report) }
+    unsafe { try_entry(&entry, report) }
 }
 
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn tell_of(slot: &Slot, report: *mut cord_report) -> Result<bool, Problem> {
-    match slot.report() {
+/// As for `cord_try`.
+unsafe fn try_entry(entry: &Entry, report: *mut cord_report) -> Result<bool, Error> {
+    match entry.report() {
         // SAFETY: as the caller promises.
-        Some(from) => unsafe { give(from, report) },
+        Some(from) => unsafe { write_report(from, report) },
         None => {
             // SAFETY: as the caller promises.
             unsafe { check(report)? };
-            // Which finds out where it cannot end by itself any more.
-            slot.running.status();
+            // `status` ends a transfer whose descriptors the program has closed.
+            entry.running.status();
             Ok(false)
         }
     }
 }
 
-/// Finds out at once what would be refused at the end.
+/// Refuses a wrong `struct_size` now rather than at the end.
 ///
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn check(report: *const cord_report) -> Result<(), Problem> {
+/// As for `cord_try`.
+unsafe fn check(report: *const cord_report) -> Result<(), Error> {
     if report.is_null() {
         return Ok(());
     }
     // SAFETY: as the caller promises.
-    unsafe { sys::check(report) }.map_err(Problem::from)
+    unsafe { sys::check_size(report) }.map_err(Error::from)
 }
 
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn give(from: &Report, report: *mut cord_report) -> Result<bool, Problem> {
+/// As for `cord_try`.
+unsafe fn write_report(from: &Report, report: *mut cord_report) -> Result<bool, Error> {
     if !report.is_null() {
         // SAFETY: as the caller promises.
-        unsafe { sys::give(report, &convert::report(from)) }?;
+        unsafe { sys::write_struct(report, &convert::report(from)) }?;
     }
     Ok(true)
 }
@@ -151,7 +154,7 @@ pub unsafe extern "C" fn cord_get_status(
         let now = table().get(transfer)?.running.status();
         let from = convert::status(&now);
         // SAFETY: as the caller promises.
-        unsafe { sys::give(status, &from)? };
+        unsafe { sys::write_struct(status, &from)? };
         Ok(0)
     })
 }
@@ -200,13 +203,13 @@ pub unsafe extern "C" fn cord_on_end(
     user: *mut c_void,
 ) -> c_int {
     guard(-1, || {
-        let slot = table().get(transfer)?;
+        let entry = table().get(transfer)?;
         let callback = callback.ok_or(Errno::EFAULT)?;
-        let user = sys::Opaque::new(user);
-        slot.running.on_end(move |report| {
+        let user = sys::UserData::new(user);
+        entry.running.on_end(move |report| {
             let report = convert::report(report);
-            // SAFETY: the caller's function, with what the caller gave for it.
-            telling(|| unsafe { callback(transfer, &raw const report, user.get()) });
+            // SAFETY: the caller's function, with the caller's pointer for it.
+            run_callback(|| unsafe { callback(transfer, &raw const report, user.get()) });
         });
         Ok(0)
     })
@@ -262,8 +265,8 @@ pub unsafe extern "C" fn cord_stranded(
 ) -> ssize_t {
     guard(-1, || {
         // SAFETY: as the caller promises.
-        let room = unsafe { sys::room(buffer.cast(), size)? };
-        let read = with_finished(transfer, |finished| finished.stranded(room))?;
+        let buffer = unsafe { sys::buffer(buffer.cast(), size)? };
+        let read = with_finished(transfer, |finished| finished.stranded(buffer))?;
         Ok(isize::try_from(read).unwrap_or(isize::MAX))
     })
 }
@@ -295,19 +298,19 @@ pub unsafe extern "C" fn cord_json(
 ) -> ssize_t {
     guard(-1, || {
         // SAFETY: as the caller promises.
-        let room = unsafe { sys::room(buffer.cast(), size)? };
+        let buffer = unsafe { sys::buffer(buffer.cast(), size)? };
         let text = with_finished(transfer, |finished| finished.json())?;
-        Ok(isize::try_from(sys::give_text(room, &text)).unwrap_or(isize::MAX))
+        Ok(isize::try_from(sys::write_string(buffer, &text)).unwrap_or(isize::MAX))
     })
 }
 
 fn with_finished<T>(
     transfer: cord_transfer,
-    f: impl FnOnce(&mut Finished) -> Result<T, Problem>,
-) -> Result<T, Problem> {
+    f: impl FnOnce(&mut Finished) -> Result<T, Error>,
+) -> Result<T, Error> {
     match transfer {
         CORD_LAST => outcome::with_last(f),
-        open => Slot::finished(&*table().get(open)?, f),
+        open => Entry::finished(&*table().get(open)?, f),
     }
 }
 

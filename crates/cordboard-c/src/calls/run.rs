@@ -1,12 +1,13 @@
-//! A whole request, waited for or not.
+//! Transfers with all options: `cord_run`, `cord_start`.
 
 use std::ffi::c_int;
 
 use cordboard::Request;
 
 use super::splice::{lend_both, synchronous};
+use crate::error::Error;
 use crate::failed::Failed;
-use crate::guard::{Problem, guard};
+use crate::guard::guard;
 use crate::outcome::Finished;
 use crate::table::table;
 use crate::types::{cord_report, cord_request, cord_transfer};
@@ -41,33 +42,36 @@ use crate::{convert, outcome, sys};
 pub unsafe extern "C" fn cord_run(request: *const cord_request, report: *mut cord_report) -> c_int {
     guard(-1, || {
         if !report.is_null() {
-            // Not found out after all has been moved.
+            // Before the transfer moves bytes.
             // SAFETY: as the caller promises.
             unsafe {
-                sys::check(report)
+                sys::check_size(report)
                     .map_err(Failed::from)
-                    .map_err(Failed::keep)?
+                    .map_err(Failed::set_last)?
             };
         }
         // SAFETY: as the caller promises.
-        let (finished, problem) = match unsafe { run(request) } {
+        let (finished, error) = match unsafe { run(request) } {
             Ok(finished) => (finished, None),
-            Err(failed) => failed.apart(),
+            Err(failed) => {
+                let (finished, error) = failed.into_parts();
+                (finished, Some(error))
+            }
         };
         if !report.is_null() {
-            // Not from CORD_LAST: a thread that is ending has none any more.
-            let account = convert::report(&finished.report);
+            // Not from CORD_LAST: an exiting thread no longer has one.
+            let from = convert::report(&finished.report);
             // SAFETY: as the caller promises.
-            unsafe { sys::give(report, &account)? };
+            unsafe { sys::write_struct(report, &from)? };
         }
-        outcome::keep(finished);
-        problem.map_or(Ok(0), Err)
+        outcome::set_last(finished);
+        error.map_or(Ok(0), Err)
     })
 }
 
 /// # Safety
 ///
-/// As of `cord_run`.
+/// As for `cord_run`.
 unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
     // SAFETY: as the caller promises.
     let (from, request) = unsafe { read(request)? };
@@ -101,19 +105,19 @@ pub unsafe extern "C" fn cord_start(request: *const cord_request) -> cord_transf
         let (from, request) = unsafe { read(request)? };
         let (source, sink) = lend_both(from.source, from.sink)?;
         let running =
-            cordboard::start(source, sink, request).map_err(|failure| Problem::from(&failure))?;
+            cordboard::start(source, sink, request).map_err(|failure| Error::from(&failure))?;
         Ok(table().insert(running, None, |_| {}))
     })
 }
 
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn read(request: *const cord_request) -> Result<(cord_request, Request), Problem> {
+/// As for `cord_start`.
+unsafe fn read(request: *const cord_request) -> Result<(cord_request, Request), Error> {
     // SAFETY: as the caller promises.
-    let from = unsafe { sys::take(request)? };
-    // SAFETY: a string or NULL, as the caller promises with the request.
-    let paths = unsafe { sys::text(from.paths)? };
+    let from = unsafe { sys::read_struct(request)? };
+    // SAFETY: a string or NULL, as the caller promises.
+    let paths = unsafe { sys::string(from.paths)? };
     let request = convert::request(&from, paths)?;
     Ok((from, request))
 }

@@ -1,4 +1,4 @@
-//! The one call.
+//! `cord_splice`, and the handle of an asynchronous one.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -7,11 +7,12 @@ use cordboard::{Ended, Errno, Refusal, Report, Request, Side, Size, Transfer};
 use libc::ssize_t;
 
 use crate::failed::Failed;
+use crate::fasync::Notification;
 use crate::guard::guard;
-use crate::outcome::{Finished, keep};
+use crate::outcome::{Finished, set_last};
+use crate::sys;
 use crate::table::table;
 use crate::types::{CORD_EOF, cord_transfer};
-use crate::{fasync, sys};
 
 /// cord_splice - move bytes from any descriptor to any other
 ///
@@ -52,7 +53,7 @@ use crate::{fasync, sys};
 ///   EFBIG, EDQUOT, and so on.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_splice(src: c_int, dst: c_int, size: usize) -> ssize_t {
-    guard(-1, || splice(src, dst, size).map_err(Failed::keep))
+    guard(-1, || splice(src, dst, size).map_err(Failed::set_last))
 }
 
 fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
@@ -64,23 +65,23 @@ fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
         ..Request::default()
     };
     let (source, sink) = lend_both(src, dst)?;
-    match fasync::asked(source, sink)? {
+    match Notification::requested(source, sink)? {
         None => {
             let finished = synchronous(source, sink, request)?;
             let written = finished.report.written;
-            keep(finished);
+            set_last(finished);
             Ok(isize::try_from(written).unwrap_or(isize::MAX))
         }
-        Some(asked) => {
+        Some(notification) => {
             let running = cordboard::start(source, sink, request)?;
-            let tell = move |report: &Report| fasync::tell(asked, report);
-            table().insert(running, Some([src, dst]), tell);
+            let at_end = move |report: &Report| notification.send(report);
+            table().insert(running, Some([src, dst]), at_end);
             Ok(0)
         }
     }
 }
 
-/// Runs it on this thread. The caller keeps the account.
+/// Runs a transfer on this thread. The caller stores the outcome.
 pub(super) fn synchronous(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
@@ -88,13 +89,13 @@ pub(super) fn synchronous(
 ) -> Result<Finished, Failed> {
     let outcome = Transfer::new(source, sink, request)?.run();
     if outcome.report.ended == Ended::Idle {
-        // No side has failed, whether or not bytes are stranded.
+        // Not a failure, even if bytes are stranded.
         return Ok(Finished::from(outcome));
     }
     Ok(Finished::new(outcome.into_result()?, None))
 }
 
-/// The caller's descriptors, for the length of the call.
+/// Borrows the caller's descriptors for the duration of the call.
 pub(super) fn lend_both<'a>(
     source: c_int,
     sink: c_int,

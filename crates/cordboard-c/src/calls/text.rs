@@ -1,8 +1,8 @@
-//! Words.
+//! Texts.
 
 use std::ffi::c_char;
 
-use crate::guard::words;
+use crate::guard::message;
 
 /// cord_error - what this thread's last failed call has to say
 ///
@@ -10,7 +10,7 @@ use crate::guard::words;
 /// tell. Valid until the next call of this thread that fails. Never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_error() -> *const c_char {
-    words()
+    message()
 }
 
 /// cord_version - the version of the library, `"0.1.0"`
