@@ -12,22 +12,21 @@ use crate::table::{Entry, run_callback, table};
 use crate::types::{CORD_LAST, cord_callback, cord_report, cord_status, cord_transfer};
 use crate::{convert, sys};
 
-/// cord_wait - wait for a transfer's end
+/// cord_wait - wait for the end of a transfer
 ///
-/// After it the callbacks of the transfer have returned, and it leaves both
-/// descriptors alone. The handle stays open.
-/// Any number of threads may wait, and no descriptor is needed for it. `report`
-/// may be NULL.
+/// When the call returns, the callbacks of the transfer have returned, and the
+/// transfer no longer uses the descriptors. The handle stays open. Any number
+/// of threads may wait. The call needs no descriptor. `report` may be NULL.
 ///
 /// # Returns
 ///
-/// 0 however it ended: see `report->ended` and `report->error`. -1 and errno
-/// where it could not be waited for.
+/// 0 after the end, also after a failure of the transfer: see `report->ended`
+/// and `report->error`. -1 and errno if the call cannot wait.
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
-/// * EDEADLK: called in a callback.
+/// * EBADF: not an open handle of this process.
+/// * EDEADLK: called in a callback, which it would block.
 /// * EINVAL: a `struct_size` that no version had.
 ///
 /// # Safety
@@ -50,17 +49,17 @@ pub unsafe extern "C" fn cord_wait(transfer: cord_transfer, report: *mut cord_re
     })
 }
 
-/// cord_try - the account of a transfer, if it has ended
+/// cord_try - get the report of a transfer if it has ended
 ///
 /// Never waits. `report` may be NULL.
 ///
 /// # Returns
 ///
-/// 1 if it has ended, 0 if it still runs, -1 and errno.
+/// 1 if the transfer has ended, 0 if it still runs, or -1 and errno.
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 /// * EINVAL: a `struct_size` that no version had.
 ///
 /// # Safety
@@ -99,7 +98,8 @@ unsafe fn try_entry(entry: &Entry, report: *mut cord_report) -> Result<bool, Err
         None => {
             // SAFETY: as the caller promises.
             unsafe { check(report)? };
-            // `status` ends a transfer whose descriptors the program has closed.
+            // `status` ends a transfer whose descriptors the program has
+            // closed.
             entry.running.status();
             Ok(false)
         }
@@ -130,7 +130,7 @@ unsafe fn write_report(from: &Report, report: *mut cord_report) -> Result<bool, 
     Ok(true)
 }
 
-/// cord_get_status - how far a transfer has come
+/// cord_get_status - get the progress of a transfer
 ///
 /// # Returns
 ///
@@ -138,7 +138,7 @@ unsafe fn write_report(from: &Report, report: *mut cord_report) -> Result<bool, 
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process; CORD_LAST, which has ended.
+/// * EBADF: not an open handle of this process; CORD_LAST, which has ended.
 /// * EFAULT: `status` is NULL.
 /// * EINVAL: a `struct_size` that no version had.
 ///
@@ -159,10 +159,10 @@ pub unsafe extern "C" fn cord_get_status(
     })
 }
 
-/// cord_fd - a descriptor to wait for the end with poll(2)
+/// cord_fd - a descriptor for waiting for the end with poll(2)
 ///
-/// It polls readable once the transfer has ended, and stays so. It belongs to
-/// the handle: not to be read, nor closed.
+/// It is readable (POLLIN) once the transfer has ended, and stays so. It
+/// belongs to the handle: the caller must neither read nor close it.
 ///
 /// # Returns
 ///
@@ -170,19 +170,21 @@ pub unsafe extern "C" fn cord_get_status(
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process; or this thread has descriptors of
-///   its own (`unshare(2)`), among which the handle's is not.
+/// * EBADF: not an open handle of this process; or this thread has its own
+///   descriptor table (`unshare(2)`, CLONE_FILES), without the handle's
+///   descriptor.
 /// * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
     guard(-1, || table().get(transfer)?.descriptor())
 }
 
-/// cord_on_end - have a function called at the end
+/// cord_on_end - register a function to be called at the end
 ///
-/// Once, on a thread of the library before anyone who waits is told; at once
-/// and on the calling thread, if the end has come. It is called even where the
-/// handle is closed meanwhile. The report is valid for the call.
+/// It is called once, on a thread of the library, before waiting threads
+/// return. If the transfer has ended already, this call itself calls it. It is
+/// called also if the handle was closed in between. The report is valid during
+/// the call.
 ///
 /// # Returns
 ///
@@ -190,7 +192,7 @@ pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 /// * EFAULT: `callback` is NULL.
 ///
 /// # Safety
@@ -215,11 +217,11 @@ pub unsafe extern "C" fn cord_on_end(
     })
 }
 
-/// cord_cancel - end a transfer early
+/// cord_cancel - cancel a transfer
 ///
-/// Returns at once; the end comes as any other, with an exact account. What
-/// has ended already stays as it is. A system call that blocks and cannot be
-/// interrupted returns first (docs/c.md).
+/// Returns at once. The transfer ends later, with exact counts. If it has ended
+/// already, nothing changes. A system call that blocks and cannot be
+/// interrupted delays the end until it returns (docs/c.md).
 ///
 /// # Returns
 ///
@@ -227,7 +229,7 @@ pub unsafe extern "C" fn cord_on_end(
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_cancel(transfer: cord_transfer) -> c_int {
     guard(-1, || {
@@ -236,22 +238,22 @@ pub extern "C" fn cord_cancel(transfer: cord_transfer) -> c_int {
     })
 }
 
-/// cord_stranded - bytes that were read from the source and not written
+/// cord_stranded - get bytes that were read from the source and not written
 ///
-/// As read(2): the next of them, at most `size`. Datagrams come one a call and
-/// whole, be it with no bytes.
+/// Returns the next ones, at most `size`, as read(2) does. Of datagrams each
+/// call returns a whole one, which may be empty.
 ///
 /// # Returns
 ///
-/// Bytes, or -1 and errno.
+/// The number of bytes, or -1 and errno.
 ///
 /// # Errors
 ///
-/// * ENODATA: nothing is left, or nothing ever was.
-/// * EMSGSIZE: the next datagram has more than `size` bytes. It stays.
+/// * ENODATA: no bytes are left, or none were stranded.
+/// * EMSGSIZE: the next datagram has more than `size` bytes. It is not removed.
 /// * EBUSY: the transfer still runs.
-/// * EDEADLK: called in a callback.
-/// * EBADF: no open handle of this process.
+/// * EDEADLK: called in a callback, which it would block.
+/// * EBADF: not an open handle of this process.
 /// * EFAULT: `buffer` is NULL and `size` is not 0.
 ///
 /// # Safety
@@ -271,20 +273,21 @@ pub unsafe extern "C" fn cord_stranded(
     })
 }
 
-/// cord_json - the whole account as one line of JSON
+/// cord_json - get the report as one line of JSON
 ///
-/// The same as the command's `--json`, which has the paths that were not taken
-/// and why. As snprintf(3): at most `size` bytes with the ending 0.
+/// The line that the command writes with `--json`. It includes the paths that
+/// were not taken, and why. As snprintf(3), writes at most `size` bytes,
+/// including the terminating 0.
 ///
 /// # Returns
 ///
-/// The length of the whole text, without its 0, or -1 and errno.
+/// The length of the whole line, without the terminating 0, or -1 and errno.
 ///
 /// # Errors
 ///
 /// * EBUSY: the transfer still runs.
-/// * EDEADLK: called in a callback.
-/// * EBADF: no open handle of this process.
+/// * EDEADLK: called in a callback, which it would block.
+/// * EBADF: not an open handle of this process.
 /// * EFAULT: `buffer` is NULL and `size` is not 0.
 ///
 /// # Safety
@@ -314,14 +317,15 @@ fn with_finished<T>(
     }
 }
 
-/// cord_close - give a handle back; a transfer that still runs is cancelled
+/// cord_close - release a handle, and cancel its transfer if that still runs
 ///
-/// Stranded bytes that were not read are dropped with it: wait and read them
-/// first, where they matter. Closing `CORD_LAST` frees what it keeps.
+/// Discards stranded bytes that were not read: to keep them, wait and read them
+/// before. Closing `CORD_LAST` frees its report and stranded bytes.
 ///
-/// It does not wait. What had been read is still written after it, as far as
-/// the sink takes it at once. To write something behind a transfer that was
-/// ended early: `cord_cancel`, `cord_wait`, `cord_close`.
+/// The call does not wait. After it the transfer still writes bytes that it has
+/// read, as long as the sink accepts them without waiting. To write to the sink
+/// after a cancelled transfer, call `cord_cancel`, `cord_wait`, `cord_close` in
+/// this order.
 ///
 /// # Returns
 ///
@@ -329,7 +333,7 @@ fn with_finished<T>(
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_close(transfer: cord_transfer) -> c_int {
     guard(-1, || {
@@ -341,7 +345,7 @@ pub extern "C" fn cord_close(transfer: cord_transfer) -> c_int {
     })
 }
 
-/// cord_detach - give a handle back and let the transfer go on to its end
+/// cord_detach - release a handle, and let its transfer run to its end
 ///
 /// # Returns
 ///
@@ -349,7 +353,7 @@ pub extern "C" fn cord_close(transfer: cord_transfer) -> c_int {
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_detach(transfer: cord_transfer) -> c_int {
     guard(-1, || table().detach(transfer).map(|()| 0))

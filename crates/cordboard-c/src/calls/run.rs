@@ -13,26 +13,26 @@ use crate::table::table;
 use crate::types::{cord_report, cord_request, cord_transfer};
 use crate::{convert, outcome, sys};
 
-/// cord_run - carry out a request, and wait for its end
+/// cord_run - run a transfer and wait for its end
 ///
-/// As cord_splice, with everything that a request can say, and never
-/// asynchronous: FASYNC is not looked at. `report` may be NULL; it is filled
-/// in after every failure too, but that of its own `struct_size`.
+/// As cord_splice, with all options of a request. Never asynchronous: FASYNC is
+/// ignored. `report` may be NULL. It is also written after a failure, unless
+/// its own `struct_size` is wrong.
 ///
 /// # Returns
 ///
-/// 0, or -1 and errno. An end by `idle_ms` is none of both sides' failure: 0,
-/// with bytes in `report->stranded` too, which `cord_stranded` hands back.
+/// 0, or -1 and errno. An end by `idle_ms` is not a failure: the call returns
+/// 0, even if `report->stranded` is not 0; `cord_stranded` returns these bytes.
 ///
 /// # Errors
 ///
 /// * EFAULT: `request` is NULL.
-/// * EINVAL: a `struct_size` that no version had; an unknown flag, offset, path
-///   or `direct`.
+/// * EINVAL: a `struct_size` that no version had; an unknown flag, path or
+///   value of `direct`; an offset below 0; CORD_SPARSE with CORD_DENSE.
 /// * E2BIG: a field that this version does not know is not 0.
-/// * ESPIPE: an offset for what cannot seek.
+/// * ESPIPE: an offset for a descriptor that cannot seek.
 /// * EOVERFLOW: an offset past 2^63-1.
-/// * All of cord_splice's.
+/// * Those of cord_splice.
 ///
 /// # Safety
 ///
@@ -79,10 +79,10 @@ unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
     synchronous(source, sink, request)
 }
 
-/// cord_start - begin a transfer that runs by itself
+/// cord_start - start an asynchronous transfer
 ///
-/// Both descriptors are duplicated. The caller owns the handle and gives it
-/// back with `cord_close` or `cord_detach`.
+/// Duplicates both descriptors. The caller owns the handle and releases it with
+/// `cord_close` or `cord_detach`.
 ///
 /// # Returns
 ///
@@ -90,10 +90,12 @@ unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
 ///
 /// # Errors
 ///
-/// Those of cord_run that need nothing to be moved, and
+/// Those of cord_run that are known before any byte is moved, and
 ///
-/// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread.
-/// * EBADF: this thread has descriptors of its own (`unshare(2)`).
+/// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
+///   available.
+/// * EBADF: this thread has its own descriptor table (`unshare(2)`,
+///   CLONE_FILES).
 ///
 /// # Safety
 ///
