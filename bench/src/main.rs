@@ -19,7 +19,7 @@ use cli::{Action, Cli, Run};
 use experiments::Experiment;
 use harness::env::Environment;
 use harness::tools::Tools;
-use harness::{Bench, prune, record, summary, sys};
+use harness::{Bench, prune, record, runs, summary, sys};
 
 fn main() -> ExitCode {
     act().unwrap_or_else(|error| {
@@ -44,7 +44,7 @@ fn act() -> Result<ExitCode> {
         }
         Action::Run(run) => run_all(&run),
         Action::Prune => {
-            for file in prune::prune(&record::runs())? {
+            for file in prune::prune(&runs::directory())? {
                 println!("removed {}", file.display());
             }
             Ok(ExitCode::SUCCESS)
@@ -61,12 +61,12 @@ fn run_all(run: &Run) -> Result<ExitCode> {
     for experiment in chosen {
         eprintln!("# {}", experiment.name);
         let mut bench = Bench::new(&run.options(), &tools)?;
-        let env = Environment::of(&bench);
+        let env = Environment::of(bench.directory.path(), &tools);
         (experiment.run)(&mut bench).with_context(|| experiment.name)?;
         let text = summary::render(experiment.name, experiment.about, &bench);
         println!("{text}");
         if run.record {
-            let place = record::keep(&record::runs(), experiment.name, &bench, &env, &text)?;
+            let place = record::write(&runs::directory(), experiment.name, &bench, &env, &text)?;
             eprintln!("kept in {}", place.display());
         }
         failed |= bench.failed();

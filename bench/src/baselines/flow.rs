@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use cordboard::{DataPath, Direct, Observer, Progress, Request, Transfer, Watermarks};
 
-use crate::harness::figures::say;
+use crate::harness::figures::print;
 
 /// Bytes a second, of what came after the start.
 pub const RATE: &str = "GB/s after start";
@@ -46,7 +46,7 @@ pub fn run(from: &str, to: &str, start: u64, fixed: Option<Fixed>) -> Result<()>
     ensure!(paths.contains(&DataPath::Direct), "not direct: {paths:?}");
     if let Some((when, written)) = passed.get() {
         let rest = (report.written - written) as f64;
-        say(RATE, rest / 1e9 / when.elapsed().as_secs_f64());
+        print(RATE, rest / 1e9 / when.elapsed().as_secs_f64());
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use rustix::pipe::{SpliceFlags, pipe};
 
-use super::engine_ways;
-use crate::harness::figures::say;
+use super::engine;
+use crate::harness::figures::print;
 use crate::harness::stats::percentile;
 use crate::harness::usage::Usage;
 
@@ -24,12 +24,12 @@ struct Pipes {
     sink: OwnedFd,
 }
 
-/// One way to move a block that is in the source; its time in seconds.
-type Way = Box<dyn FnMut(&Pipes) -> Result<f64>>;
+/// One method to move a block that is in the source; its time in seconds.
+type Method = Box<dyn FnMut(&Pipes) -> Result<f64>>;
 
 /// Moves `count` blocks and says how long each took.
-pub fn run(way: &str, count: usize) -> Result<()> {
-    let mut way = find(way)?;
+pub fn run(method: &str, count: usize) -> Result<()> {
+    let mut method = find(method)?;
     let (source, fill) = pipe()?;
     let (drain, sink) = pipe()?;
     let pipes = Pipes { source, sink };
@@ -42,7 +42,7 @@ pub fn run(way: &str, count: usize) -> Result<()> {
         }
         sent[..8].copy_from_slice(&n.to_le_bytes());
         ensure!(rustix::io::write(&fill, &sent)? == BLOCK, "no room");
-        let seconds = way(&pipes)?;
+        let seconds = method(&pipes)?;
         ensure!(rustix::io::read(&drain, &mut came)? == BLOCK, "less came");
         ensure!(came == sent, "something else came");
         if n >= RUN_IN {
@@ -50,19 +50,19 @@ pub fn run(way: &str, count: usize) -> Result<()> {
         }
     }
     let used = Usage::of_process()? - used;
-    say("bytes", (count * BLOCK) as f64);
-    say("wall", times.iter().sum());
-    say("cpu", used.cpu);
+    print("bytes", (count * BLOCK) as f64);
+    print("wall", times.iter().sum());
+    print("cpu", used.cpu);
     for (name, share) in [("p50 µs", 0.5), ("p99 µs", 0.99), ("p99.9 µs", 0.999)] {
-        say(name, percentile(&times, share).unwrap_or(0.0) * 1e6);
+        print(name, percentile(&times, share).unwrap_or(0.0) * 1e6);
     }
-    say("wake-ups each", used.switches / count as f64);
+    print("wake-ups each", used.switches / count as f64);
     Ok(())
 }
 
-fn find(way: &str) -> Result<Way> {
+fn find(method: &str) -> Result<Method> {
     let none = SpliceFlags::empty();
-    Ok(match way {
+    Ok(match method {
         "read-write" => {
             let mut buffer = vec![0; BLOCK];
             timed(move |pipes| {
@@ -93,27 +93,25 @@ fn find(way: &str) -> Result<Way> {
             let report = cordboard::splice(&pipes.source, &pipes.sink, size)?;
             Ok(usize::try_from(report.written)?)
         }),
-        "engine-wait" => timed(|p| engine_ways::wait(p.source.as_fd(), p.sink.as_fd(), BLOCK)),
-        "engine-future" => {
-            timed(|p| engine_ways::block_on(p.source.as_fd(), p.sink.as_fd(), BLOCK))
-        }
-        "engine-eventfd" => timed(|p| engine_ways::poll(p.source.as_fd(), p.sink.as_fd(), BLOCK)),
+        "engine-wait" => timed(|p| engine::wait(p.source.as_fd(), p.sink.as_fd(), BLOCK)),
+        "engine-future" => timed(|p| engine::block_on(p.source.as_fd(), p.sink.as_fd(), BLOCK)),
+        "engine-eventfd" => timed(|p| engine::poll(p.source.as_fd(), p.sink.as_fd(), BLOCK)),
         // How long the caller is kept; the end is waited for outside.
         "engine-start" => Box::new(|pipes| {
             let from = Instant::now();
-            let running = engine_ways::start(pipes.source.as_fd(), pipes.sink.as_fd(), BLOCK)?;
+            let running = engine::start(pipes.source.as_fd(), pipes.sink.as_fd(), BLOCK)?;
             let seconds = from.elapsed().as_secs_f64();
             running.wait().into_result()?;
             Ok(seconds)
         }),
-        _ => bail!("no way is called {way}"),
+        _ => bail!("no method is called {method}"),
     })
 }
 
-fn timed(mut way: impl FnMut(&Pipes) -> Result<usize> + 'static) -> Way {
+fn timed(mut method: impl FnMut(&Pipes) -> Result<usize> + 'static) -> Method {
     Box::new(move |pipes| {
         let from = Instant::now();
-        let moved = black_box(way(pipes)?);
+        let moved = black_box(method(pipes)?);
         let seconds = from.elapsed().as_secs_f64();
         ensure!(moved == BLOCK, "{moved} bytes moved");
         Ok(seconds)

@@ -2,19 +2,19 @@
 //! hold against them. Each runs as a process of its own:
 //! `bench baseline NAME ARG…`.
 
-mod cat_ways;
-mod copy_ways;
-mod direct_ways;
-mod engine_ways;
+mod cat_loops;
+mod copy_loops;
+mod direct_copy;
+mod engine;
 pub mod flow;
 pub mod latency;
 mod library;
 pub mod many;
-mod relay_ways;
+mod relay_loops;
 mod sinks;
 mod synced;
 
-pub use relay_ways::sent;
+pub use relay_loops::sent;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -47,23 +47,23 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
     let name = words.remove(0);
     let args = Args(words);
     match name.as_str() {
-        "cat-read-write" => cat_ways::read_write(args.word(0)?, args.number(1)?),
-        "cat-splice" => cat_ways::splice(args.word(0)?, args.number(1)?, args.optional(2)?),
-        "cat-broker" => cat_ways::broker(args.word(0)?, args.number(1)?, args.optional(2)?),
-        "copy" => copy_ways::file(
+        "cat-read-write" => cat_loops::read_write(args.word(0)?, args.number(1)?),
+        "cat-splice" => cat_loops::splice(args.word(0)?, args.number(1)?, args.optional(2)?),
+        "cat-broker" => cat_loops::broker(args.word(0)?, args.number(1)?, args.optional(2)?),
+        "copy" => copy_loops::file(
             args.word(0)?,
             args.word(1)?,
             args.word(2)?,
             args.optional(3)?,
         ),
-        "copy-direct" => direct_ways::file(
+        "copy-direct" => direct_copy::file(
             args.word(0)?,
             args.word(1)?,
             args.number(2)?,
             args.number(3)?,
         ),
         "then-fsync" => synced::then_fsync(args.word(0)?, &args.0[1..]),
-        "copy-all" => copy_ways::all(args.word(0)?, args.word(1)?, args.word(2)?),
+        "copy-all" => copy_loops::all(args.word(0)?, args.word(1)?, args.word(2)?),
         "flow" => flow::run(
             args.word(0)?,
             args.word(1)?,
@@ -89,10 +89,10 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
             let silence = Duration::from_millis(args.word(3)?.parse()?);
             many::idle::run(args.word(0)?, args.number(1)?, args.number(2)?, silence)
         }
-        "relay-read-write" => relay_ways::read_write(args.number(0)?),
-        "relay-splice" => relay_ways::splice(args.number(0)?),
-        "relay-source" => relay_ways::source(args.number(0)?),
-        "relay-sink" => relay_ways::sink(args.word(0)?),
+        "relay-read-write" => relay_loops::read_write(args.number(0)?),
+        "relay-splice" => relay_loops::splice(args.number(0)?),
+        "relay-source" => relay_loops::source(args.number(0)?),
+        "relay-sink" => relay_loops::sink(args.word(0)?),
         "sink-read" => sinks::read(),
         "sink-splice" => sinks::splice(),
         "sink-digest" => sinks::digest(),

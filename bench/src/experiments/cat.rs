@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use super::experiment::{Experiment, available};
 use super::pipeline::{READERS, Reader, pipeline};
-use super::{Experiment, present};
 use crate::harness::Bench;
 use crate::harness::contestant::Contestant;
 use crate::harness::files;
@@ -95,7 +95,7 @@ fn contestants(bench: &mut Bench) -> Vec<Contestant> {
             Some(tools.baseline(BROKER_WIDE, "cat-broker {src} 524288 1048576")),
         ),
     ];
-    present(bench, all)
+    available(bench, all)
 }
 
 fn once(tools: &Tools, file: &Path, reader: Reader, turn: &Turn<'_>) -> Result<Sample> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::{Experiment, present};
+use super::experiment::{Experiment, available};
 use crate::harness::contestant::Contestant;
 use crate::harness::cpu::own_time;
 use crate::harness::interleave::{Setting, Turn};
@@ -149,7 +149,7 @@ fn contestants(bench: &mut Bench, clones: bool) -> Vec<Contestant> {
             Some(tools.baseline(way, &format!("copy {way} {{src}} {{dst}}"))),
         ));
     }
-    present(bench, all)
+    available(bench, all)
 }
 
 fn prepare(source: &Path, sink: &Path, directory: &Path, case: Case, quick: bool) -> Result<()> {

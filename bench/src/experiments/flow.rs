@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::Experiment;
+use super::experiment::Experiment;
 use super::paper_tables::devices::{Device, Setup};
 use crate::baselines::flow::RATE;
 use crate::harness::contestant::{Contestant, Role};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::Experiment;
+use super::experiment::Experiment;
 use crate::baselines::latency::BLOCK;
 use crate::harness::Bench;
 use crate::harness::contestant::{Contestant, Role};

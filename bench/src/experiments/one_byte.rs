@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Experiment, present};
+use super::experiment::{Experiment, available};
 use crate::harness::interleave::Setting;
 use crate::harness::launch::Job;
 use crate::harness::series::Sample;
@@ -38,7 +38,7 @@ fn run(bench: &mut Bench) -> Result<()> {
             Some(tools.baseline("copy_file_range", "copy copy_file_range {src} {dst}")),
         ),
     ];
-    let contestants = present(bench, all);
+    let contestants = available(bench, all);
     let setting = Setting {
         name: format!("one byte {}", env::filesystem(bench.directory.path())),
         expected,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::{Experiment, present};
+use super::experiment::{Experiment, available};
 use crate::baselines;
 use crate::harness::Bench;
 use crate::harness::contestant::Contestant;
@@ -57,7 +57,7 @@ fn run(bench: &mut Bench) -> Result<()> {
             Some(tools.baseline(LIMIT, "relay-splice 1048576")),
         ),
     ];
-    let contestants: Vec<Contestant> = present(bench, all);
+    let contestants: Vec<Contestant> = available(bench, all);
     let setting = Setting {
         name: SETTING.to_owned(),
         expected: baselines::sent(usize::try_from(size)?),

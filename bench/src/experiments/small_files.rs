@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Experiment, present};
+use super::experiment::{Experiment, available};
 use crate::harness::contestant::Contestant;
 use crate::harness::digest::Content;
 use crate::harness::interleave::{Setting, Turn};
@@ -175,7 +175,7 @@ fn contestants(bench: &mut Bench) -> Vec<Contestant> {
             Some(tools.baseline("copy_file_range", "copy-all copy_file_range {src} {dst}")),
         ),
     ];
-    present(bench, all)
+    available(bench, all)
 }
 
 fn once(source: &Path, sink: &Path, turn: &Turn<'_>) -> Result<Sample> {

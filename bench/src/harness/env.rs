@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::Bench;
+use super::tools::Tools;
 
 /// What goes into `env.json`.
 #[derive(Debug, Serialize)]
@@ -43,8 +43,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Looks around.
-    pub fn of(bench: &Bench) -> Environment {
+    /// The current environment of a run with its files in `directory`.
+    pub fn of(directory: &Path, tools: &Tools) -> Environment {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let kernel = rustix::system::uname()
             .release()
@@ -57,7 +57,7 @@ impl Environment {
             cores,
             cpu: proc_field("/proc/cpuinfo", "model name"),
             memory_gib: kib(&proc_field("/proc/meminfo", "MemTotal")) >> 20,
-            filesystem: filesystem(bench.directory.path()),
+            filesystem: filesystem(directory),
             load_before: fs::read_to_string("/proc/loadavg")
                 .map_or(String::new(), |l| l.split(' ').take(1).collect()),
             command: command(),
@@ -67,7 +67,7 @@ impl Environment {
                 .into_iter()
                 .filter_map(|k| Some((k.to_owned(), std::env::var(k).ok()?)))
                 .collect(),
-            versions: bench.tools.versions().into_iter().collect(),
+            versions: tools.versions().into_iter().collect(),
         }
     }
 

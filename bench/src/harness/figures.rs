@@ -9,7 +9,7 @@ use super::launch::Job;
 use super::series::Sample;
 
 /// Says one.
-pub fn say(name: &str, value: f64) {
+pub fn print(name: &str, value: f64) {
     println!("{name}={value}");
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use anyhow::{Result, bail, ensure};
 
-use super::Bench;
+use super::bench::Bench;
 use super::contestant::Contestant;
 use super::cpu;
 use super::digest::Content;
@@ -132,7 +132,7 @@ impl Bench {
                         name: contestant.name.clone(),
                         role: contestant.role,
                         corrupt: error.is::<WrongBytes>(),
-                        why: self.discreet(&format!("{error:#}")),
+                        why: self.without_paths(&format!("{error:#}")),
                     }),
                 }
             }

@@ -43,7 +43,7 @@ pub struct Mark {
 
 /// What it did between two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Work {
+pub struct LoadDelta {
     /// Operations completed.
     pub operations: f64,
     /// Wall seconds.
@@ -91,7 +91,7 @@ impl Load {
     }
 
     /// What it does in this time.
-    pub fn during(&self, time: Duration) -> Work {
+    pub fn during(&self, time: Duration) -> LoadDelta {
         let before = self.mark();
         std::thread::sleep(time);
         self.mark().since(&before)
@@ -100,8 +100,8 @@ impl Load {
 
 impl Mark {
     /// What was done since.
-    pub fn since(&self, before: &Mark) -> Work {
-        Work {
+    pub fn since(&self, before: &Mark) -> LoadDelta {
+        LoadDelta {
             operations: (self.operations - before.operations) as f64,
             seconds: (self.at - before.at).as_secs_f64(),
             processor: (self.processor - before.processor) as f64 / 1e9,
@@ -109,7 +109,7 @@ impl Mark {
     }
 }
 
-impl Work {
+impl LoadDelta {
     /// Operations a second.
     pub fn rate(&self) -> f64 {
         self.operations / self.seconds

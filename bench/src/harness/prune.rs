@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::record::RAW;
+use super::runs::{RAW, name, parts};
 
 /// Removes the raw data of all runs but the newest of each experiment; says
 /// which files those were.
@@ -41,22 +41,6 @@ fn outdated(runs: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The name of an experiment's run: the first of a day has no number.
-pub fn name(experiment: &str, number: u32) -> String {
-    if number == 1 {
-        experiment.to_owned()
-    } else {
-        format!("{experiment}-{number}")
-    }
-}
-
-/// The experiment and the number of a run of this name.
-fn parts(name: &str) -> (&str, u32) {
-    let split = name.rsplit_once('-');
-    let numbered = split.and_then(|(experiment, n)| Some((experiment, n.parse().ok()?)));
-    numbered.unwrap_or((name, 1))
-}
-
 fn directories(place: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(place).with_context(|| place.display().to_string())? {
@@ -71,20 +55,7 @@ fn directories(place: &Path) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::record;
-
-    #[test]
-    fn names_and_their_parts() {
-        for (experiment, number, run) in [
-            ("cat", 1, "cat"),
-            ("copy-file", 1, "copy-file"),
-            ("small-files", 12, "small-files-12"),
-            ("table1", 2, "table1-2"),
-        ] {
-            assert_eq!(name(experiment, number), run);
-            assert_eq!(parts(run), (experiment, number));
-        }
-    }
+    use crate::harness::runs;
 
     #[test]
     fn the_newest_run_of_each_experiment_keeps_its_raw_data() {
@@ -122,19 +93,19 @@ mod tests {
 
     #[test]
     fn the_recorded_runs_are_pruned() {
-        let files = outdated(&record::runs()).unwrap();
+        let files = outdated(&runs::directory()).unwrap();
         assert!(files.is_empty(), "`bench prune` removes {files:?}");
     }
 
     #[test]
     fn the_index_links_to_files_that_are_there() {
-        let index = fs::read_to_string(record::runs().join("README.md")).unwrap();
+        let index = fs::read_to_string(runs::directory().join("README.md")).unwrap();
         let links = index.split("](").skip(1);
         let links: Vec<&str> = links.filter_map(|rest| rest.split(')').next()).collect();
         assert!(!links.is_empty());
         for link in links {
             let file = link.split('#').next().unwrap_or(link);
-            assert!(record::runs().join(file).exists(), "{link}");
+            assert!(runs::directory().join(file).exists(), "{link}");
         }
     }
 }

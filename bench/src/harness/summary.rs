@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Bench;
+use super::bench::Bench;
 use super::contestant::Role;
 use super::series::{Series, SettingResult};
 use super::stats::{Spread, ratio_of_medians};
@@ -14,7 +14,7 @@ pub fn render(name: &str, about: &str, bench: &Bench) -> String {
         let _ = write!(out, "\n## {}\n\n{}", result.name, table(result));
     }
     if !bench.targets.is_empty() {
-        let _ = write!(out, "\n## Required and reached\n\n{}", verdicts(bench));
+        let _ = write!(out, "\n## Required and reached\n\n{}", checks(bench));
     }
     if bench.options.quick {
         out.push_str("\nA quick run: it says that everything works, not how fast.\n");
@@ -138,19 +138,17 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-fn verdicts(bench: &Bench) -> String {
+fn checks(bench: &Bench) -> String {
     let mut out = "| setting | required | reached | |\n|---|---|--:|---|\n".to_owned();
     for target in &bench.targets {
-        let verdict = target.judge(&bench.results);
+        let check = target.judge(&bench.results);
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} |",
             target.setting,
-            verdict.required,
-            verdict
-                .reached
-                .map_or("–".to_owned(), |r| format!("{r:.3}")),
-            match verdict.met {
+            check.required,
+            check.reached.map_or("–".to_owned(), |r| format!("{r:.3}")),
+            match check.met {
                 Some(true) => "yes",
                 Some(false) => "**no**",
                 None => "not measured",

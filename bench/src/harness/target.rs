@@ -14,7 +14,7 @@ pub enum Against {
     /// Nobody: the bound is a number of seconds.
     Seconds,
     /// Nobody: the bound is the figure itself.
-    Nobody,
+    Absolute,
 }
 
 /// What is compared.
@@ -49,7 +49,7 @@ pub struct Target {
 
 /// How a requirement was met.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct Check {
     /// The requirement in words.
     pub required: String,
     /// What came out, in the same unit.
@@ -60,7 +60,7 @@ pub struct Verdict {
 
 impl Target {
     /// Judges it by the results.
-    pub fn judge(&self, results: &[SettingResult]) -> Verdict {
+    pub fn judge(&self, results: &[SettingResult]) -> Check {
         let setting = results.iter().find(|r| r.name == self.setting);
         let ours = setting.and_then(|s| s.of(self.ours));
         let (sign, unit) = match self.measure {
@@ -75,7 +75,7 @@ impl Target {
                 format!("{} {sign} {} s {unit}", self.ours, self.bound),
                 ours.and_then(Series::median),
             ),
-            Against::Nobody => (
+            Against::Absolute => (
                 format!("{} {sign} {} {unit}", self.ours, self.bound),
                 ours.and_then(|s| Some(Spread::of(&self.measured(s))?.median)),
             ),
@@ -95,7 +95,7 @@ impl Target {
                 )
             }
         };
-        Verdict {
+        Check {
             required,
             reached,
             met: reached.map(|r| match self.measure {
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    fn judged(measure: Measure, against: Against, bound: f64) -> Verdict {
+    fn judged(measure: Measure, against: Against, bound: f64) -> Check {
         let results = [SettingResult {
             name: "s".into(),
             bytes: 1,
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!((v.reached, v.met), (Some(2.0), Some(true)));
         let v = judged(Measure::More("share"), Against::Baselines, 9.0);
         assert_eq!((v.reached, v.met), (Some(8.0), Some(false)));
-        let v = judged(Measure::Less("share"), Against::Nobody, 0.9);
+        let v = judged(Measure::Less("share"), Against::Absolute, 0.9);
         assert_eq!((v.reached, v.met), (Some(1.0), Some(false)));
         let v = judged(Measure::More("unheard of"), against(), 0.0);
         assert_eq!((v.reached, v.met), (None, None));

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::Memory;
 use super::far::{Far, IN_HAND, MESSAGE};
-use super::ways::{One, Way};
-use crate::harness::figures::say;
+use super::figures::Memory;
+use super::movers::{Mover, Transfer};
+use crate::harness::figures::print;
 use crate::harness::stats::percentile;
 use crate::harness::usage::{Usage, resident};
 
@@ -21,8 +21,8 @@ pub const SPARE: u64 = 100 + IN_HAND;
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// Starts `n`, lets them be for `silence`, and sends `messages`.
-pub fn run(way: &str, n: usize, messages: usize, silence: Duration) -> Result<()> {
-    let way = Way::named(way)?;
+pub fn run(mover: &str, n: usize, messages: usize, silence: Duration) -> Result<()> {
+    let mover = Mover::named(mover)?;
     let mut far = Far::start()?;
     let mut near = Vec::new();
     let mut running = Vec::with_capacity(n);
@@ -37,17 +37,17 @@ pub fn run(way: &str, n: usize, messages: usize, silence: Duration) -> Result<()
     let started = Instant::now();
     // Each one's descriptors are closed here as soon as it has its own.
     for (source, sink) in near {
-        running.push(One::start(way, source, sink, false, None)?);
+        running.push(Transfer::start(mover, source, sink, false, None)?);
     }
     let starting = started.elapsed().as_secs_f64();
-    say("start µs each", starting * 1e6 / n as f64);
+    print("start µs each", starting * 1e6 / n as f64);
 
     std::thread::sleep(SETTLING);
     let of_others = || -> Result<Usage> { Ok(Usage::of_process()? - Usage::of_thread()?) };
     let before = of_others()?;
     std::thread::sleep(silence);
-    say("idle wake-ups", (of_others()? - before).switches);
-    say(
+    print("idle wake-ups", (of_others()? - before).switches);
+    print(
         "idle RSS B each",
         (resident()? - memory.resident) / n as f64,
     );
@@ -55,19 +55,19 @@ pub fn run(way: &str, n: usize, messages: usize, silence: Duration) -> Result<()
     let before = of_others()?;
     let times = far.talk(messages)?;
     let used = of_others()? - before;
-    say("bytes", (messages * MESSAGE) as f64);
-    say("wall", times.iter().sum());
-    say("cpu", used.cpu);
-    say("wake-ups a message", used.switches / messages as f64);
+    print("bytes", (messages * MESSAGE) as f64);
+    print("wall", times.iter().sum());
+    print("cpu", used.cpu);
+    print("wake-ups a message", used.switches / messages as f64);
     for (name, share) in [("p50 µs", 0.5), ("p99 µs", 0.99)] {
-        say(name, percentile(&times, share).unwrap_or(0.0) * 1e6);
+        print(name, percentile(&times, share).unwrap_or(0.0) * 1e6);
     }
-    memory.say_pipes(n)?;
+    memory.print_pipes(n)?;
     end(far, running, messages)
 }
 
 /// Every transfer has to end, and to have its count right.
-fn end(far: Far, running: Vec<One>, messages: usize) -> Result<()> {
+fn end(far: Far, running: Vec<Transfer>, messages: usize) -> Result<()> {
     far.end()?;
     let mut written = 0;
     for one in running {

@@ -18,25 +18,25 @@ const STACK: usize = 64 << 10;
 
 /// Who does it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Mover {
     Engine,
     ThreadsReadWrite,
     ThreadsSplice,
 }
 
-impl Way {
-    pub fn named(name: &str) -> Result<Way> {
+impl Mover {
+    pub fn named(name: &str) -> Result<Mover> {
         Ok(match name {
-            "engine" => Way::Engine,
-            "threads" => Way::ThreadsReadWrite,
-            "threads-splice" => Way::ThreadsSplice,
-            _ => bail!("no way is called {name}"),
+            "engine" => Mover::Engine,
+            "threads" => Mover::ThreadsReadWrite,
+            "threads-splice" => Mover::ThreadsSplice,
+            _ => bail!("no mover is called {name}"),
         })
     }
 }
 
-/// One that runs.
-pub enum One {
+/// Transfer that runs.
+pub enum Transfer {
     Engine(Running),
     Thread(JoinHandle<Result<u64>>, Arc<AtomicU64>),
 }
@@ -44,16 +44,16 @@ pub enum One {
 /// What is done when one has ended.
 pub type AtEnd = Box<dyn FnOnce() + Send>;
 
-impl One {
+impl Transfer {
     /// Starts it; the descriptors are its own.
     pub fn start(
-        way: Way,
+        mover: Mover,
         source: OwnedFd,
         sink: OwnedFd,
         sync: bool,
         at_end: Option<AtEnd>,
-    ) -> Result<One> {
-        if way == Way::Engine {
+    ) -> Result<Transfer> {
+        if mover == Mover::Engine {
             let request = Request {
                 size: Size::Eof,
                 sync,
@@ -63,14 +63,14 @@ impl One {
             if let Some(at_end) = at_end {
                 running.on_end(move |_| at_end());
             }
-            return Ok(One::Engine(running));
+            return Ok(Transfer::Engine(running));
         }
         let written = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&written);
         let work = move || {
             let sink = File::from(sink);
-            match way {
-                Way::ThreadsSplice => splice(&source, &sink, &count)?,
+            match mover {
+                Mover::ThreadsSplice => splice(&source, &sink, &count)?,
                 _ => read_write(&source, &sink, &count)?,
             }
             if sync {
@@ -83,22 +83,22 @@ impl One {
             Ok(count.load(Ordering::Relaxed))
         };
         let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
-        Ok(One::Thread(thread.context("a thread")?, written))
+        Ok(Transfer::Thread(thread.context("a thread")?, written))
     }
 
     /// Bytes its sink has accepted.
     pub fn written(&self) -> u64 {
         match self {
-            One::Engine(running) => running.status().written,
-            One::Thread(_, written) => written.load(Ordering::Relaxed),
+            Transfer::Engine(running) => running.status().written,
+            Transfer::Thread(_, written) => written.load(Ordering::Relaxed),
         }
     }
 
     /// Waits for its end and says how many bytes that were.
     pub fn wait(self) -> Result<u64> {
         match self {
-            One::Engine(running) => Ok(running.wait().into_result()?.written),
-            One::Thread(thread, _) => thread.join().map_err(|_| anyhow!("it panicked"))?,
+            Transfer::Engine(running) => Ok(running.wait().into_result()?.written),
+            Transfer::Thread(thread, _) => thread.join().map_err(|_| anyhow!("it panicked"))?,
         }
     }
 }

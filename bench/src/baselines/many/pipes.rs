@@ -1,4 +1,4 @@
-//! From pipe to pipe, all at once. One thread is at all the other ends: it
+//! From pipe to pipe, all at once. Transfer thread is at all the other ends: it
 //! fills from a file's pages and empties into `/dev/null`, both by splice, so
 //! that it is in the way as little as can be.
 
@@ -13,9 +13,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 
-use super::ways::{One, Way};
-use super::{Memory, say_fairness};
-use crate::harness::figures::say;
+use super::figures::{Memory, print_fairness};
+use super::movers::{Mover, Transfer};
+use crate::harness::figures::print;
 use crate::harness::files::Noise;
 use crate::harness::usage::Usage;
 
@@ -35,8 +35,8 @@ struct Outer {
 }
 
 /// Moves `bytes` through each of `n` pairs; `verify` looks at every byte.
-pub fn run(way: &str, n: usize, bytes: u64, verify: bool) -> Result<()> {
-    let way = Way::named(way)?;
+pub fn run(mover: &str, n: usize, bytes: u64, verify: bool) -> Result<()> {
+    let mover = Mover::named(mover)?;
     let mut outer = Vec::new();
     let mut inner = Vec::new();
     for _ in 0..n {
@@ -58,21 +58,21 @@ pub fn run(way: &str, n: usize, bytes: u64, verify: bool) -> Result<()> {
     let started = Instant::now();
     let mut running = Vec::new();
     for (source, sink) in inner {
-        running.push(One::start(way, source, sink, false, None)?);
+        running.push(Transfer::start(mover, source, sink, false, None)?);
     }
-    let (progress, ended) = ends.serve(&mut outer, started, || memory.say_pipes(n))?;
+    let (progress, ended) = ends.serve(&mut outer, started, || memory.print_pipes(n))?;
     let wall = started.elapsed().as_secs_f64();
     for one in running {
         let written = one.wait()?;
         ensure!(written == bytes, "{written} bytes of {bytes}");
     }
     let (mine, all) = (Usage::of_thread()? - mine, Usage::of_process()? - all);
-    say("bytes", (n as u64 * bytes) as f64);
-    say("wall", wall);
-    say("cpu", all.cpu - mine.cpu);
-    memory.say_resident(n)?;
-    say_fairness(&progress, &ended);
-    say("wake-ups", all.switches - mine.switches);
+    print("bytes", (n as u64 * bytes) as f64);
+    print("wall", wall);
+    print("cpu", all.cpu - mine.cpu);
+    memory.print_resident(n)?;
+    print_fairness(&progress, &ended);
+    print("wake-ups", all.switches - mine.switches);
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{ENGINE, THREADS, as_fast_as_by_hand, by_bench};
-use crate::experiments::present;
+use super::contestants::{ENGINE, THREADS, as_fast_as_by_hand, by_bench};
+use crate::experiments::experiment::available;
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::digest::Content;
 use crate::harness::interleave::{Setting, Turn};
@@ -87,7 +87,7 @@ fn contestants(bench: &mut Bench, count: usize, cold: bool) -> Vec<Contestant> {
             Some(by_bench(&tools, THREADS, Role::Baseline, &args("threads"))),
         ),
     ];
-    present(bench, all)
+    available(bench, all)
 }
 
 fn prepare(source: &Path, sink: &Path, cold: bool, quick: bool) -> Result<()> {

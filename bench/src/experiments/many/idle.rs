@@ -3,7 +3,7 @@
 use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{ENGINE, THREADS, by_bench};
+use super::contestants::{ENGINE, THREADS, by_bench};
 use crate::baselines::many::{DESCRIPTORS, MESSAGE, SPARE};
 use crate::harness::contestant::Role;
 use crate::harness::digest::Content;
@@ -54,7 +54,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         bench.targets.push(Target {
             setting: setting.name.clone(),
             ours: ENGINE,
-            against: Against::Nobody,
+            against: Against::Absolute,
             measure: Measure::Less(figure),
             bound,
         });

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{ENGINE, THREADS, THREADS_SPLICE, as_fast_as_by_hand, by_bench};
+use super::contestants::{ENGINE, THREADS, THREADS_SPLICE, as_fast_as_by_hand, by_bench};
 use crate::harness::contestant::Role;
 use crate::harness::digest::Content;
 use crate::harness::interleave::{Setting, Turn};

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use testkit::table::{self, Entry};
 use testkit::{SinkKind, SourceKind};
 
-use super::{Cell, SLOW};
+use super::cell::{Cell, SLOW};
 
 /// What stands above the table.
 const ABOVE: &str = "\

@@ -7,6 +7,7 @@
 //! `--setting "pipe -> TCP"` or `--setting="-> eventfd"` brings only those cells
 //! of it up to date.
 
+mod cell;
 mod document;
 mod measure;
 mod verify;
@@ -15,10 +16,11 @@ use anyhow::Result;
 use testkit::table::Entry;
 use testkit::{SinkKind, SourceKind, matrix};
 
-use super::Experiment;
+use super::experiment::Experiment;
 use crate::harness::Bench;
 use crate::harness::contestant::Role;
 use crate::harness::series::{Failed, Series, SettingResult};
+use cell::Cell;
 use measure::Measured;
 
 /// The slot.
@@ -27,16 +29,6 @@ pub const EXPERIMENT: Experiment = Experiment {
     about: "Every pair of kinds of descriptor: which path is taken, and how fast.",
     run,
 };
-
-/// Below this a cell is worth a second look.
-const SLOW: f64 = 0.95;
-
-/// One cell of the table.
-struct Cell {
-    source: SourceKind,
-    sink: SinkKind,
-    entry: Entry,
-}
 
 fn run(bench: &mut Bench) -> Result<()> {
     let rounds = bench.options.rounds;

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::devices::Setup;
-use crate::experiments::present;
+use crate::experiments::experiment::available;
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::interleave::Turn;
 use crate::harness::tools::Tools;
@@ -52,7 +52,7 @@ pub fn contestants(bench: &mut Bench) -> Vec<Contestant> {
             ("dd", dd("dd direct 1M", "bs=1M iflag=direct oflag=direct")),
         ]);
     }
-    present(bench, all)
+    available(bench, all)
 }
 
 fn library(tools: &Tools) -> Contestant {

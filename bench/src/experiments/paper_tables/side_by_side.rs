@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::columns::{IMPROVEMENT, PERCENT};
 use super::copiers::{CP, LIBRARY, OURS};
 use super::devices::Device;
-use super::table1::{IMPROVEMENT, PERCENT};
 use crate::harness::Bench;
 use crate::harness::series::{Series, SettingResult};
 use crate::harness::stats::Spread;

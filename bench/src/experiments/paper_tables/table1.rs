@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::columns::{IMPROVEMENT, PERCENT, SLOWDOWN};
 use super::copiers::{CP, LIBRARY, OURS};
 use super::devices::{Device, Setup};
-use super::side_by_side;
-use crate::experiments::Experiment;
+use super::{rounds, side_by_side};
+use crate::experiments::experiment::Experiment;
 use crate::harness::Bench;
 use crate::harness::cores::{self, Busy};
 use crate::harness::interleave::Turn;
@@ -25,12 +26,6 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The column of the conference paper's form.
-pub const PERCENT: &str = "% of idle";
-/// The column of the report's.
-pub const SLOWDOWN: &str = "F";
-/// The report's improvement over CP, for the same operations.
-pub const IMPROVEMENT: &str = "I";
 /// Before and after each copy, the test program is measured alone so long.
 const ALONE: Duration = Duration::from_millis(250);
 const ALONE_QUICK: Duration = Duration::from_millis(20);
@@ -44,7 +39,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     };
     let load = Load::start(core)?;
     let confined = Confined::to(core);
-    super::on_every_device(bench, |place, turn| once(place, turn, &load, alone))?;
+    rounds::on_every_device(bench, |place, turn| once(place, turn, &load, alone))?;
     drop(load);
     if let Err(why) = confined {
         bench.skip(
@@ -103,8 +98,8 @@ fn once(place: &Setup, turn: &Turn<'_>, load: &Load, alone: Duration) -> Result<
     let busy = Busy::now()?;
     let mark = load.mark();
     let started = Instant::now();
-    let running = cores::on_core(load.core(), || super::start(place, turn))??;
-    let sample = super::finish(running, started)?;
+    let running = cores::on_core(load.core(), || rounds::start(place, turn))??;
+    let sample = rounds::finish(running, started)?;
     let work = load.mark().since(&mark);
     let (here, elsewhere) = Busy::now()?.since(&busy, load.core());
     let idle = (idle_before + load.during(alone).rate()) / 2.0;
@@ -124,7 +119,7 @@ fn targets(device: Device) -> Vec<Target> {
     let target = |ours, figure, bound| Target {
         setting: device.name().to_owned(),
         ours,
-        against: Against::Nobody,
+        against: Against::Absolute,
         measure: Measure::More(figure),
         bound,
     };

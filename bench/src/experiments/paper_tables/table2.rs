@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use super::copiers::{CP, LIBRARY, OTHERS, OURS};
 use super::devices::{Device, Setup};
-use super::side_by_side;
-use crate::experiments::Experiment;
+use super::{rounds, side_by_side};
+use crate::experiments::experiment::Experiment;
 use crate::harness::Bench;
 use crate::harness::cores::Busy;
 use crate::harness::interleave::Turn;
@@ -22,7 +22,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(bench: &mut Bench) -> Result<()> {
-    super::on_every_device(bench, once)?;
+    rounds::on_every_device(bench, once)?;
     bench.notes.push(side_by_side::throughput(bench));
     bench.notes.push(NOTE.to_owned());
     bench
@@ -38,7 +38,7 @@ const NOTE: &str = "The source is cold, and every contestant ends with fsync. cp
 fn once(place: &Setup, turn: &Turn<'_>) -> Result<Sample> {
     let busy = Busy::now()?;
     let started = Instant::now();
-    let sample = super::finish(super::start(place, turn)?, started)?;
+    let sample = rounds::finish(rounds::start(place, turn)?, started)?;
     let (first, others) = Busy::now()?.since(&busy, 0);
     let gigabytes = std::fs::metadata(&place.sink)?.len() as f64 / 1e9;
     Ok(sample.with("machine s/GB", (first + others) / gigabytes))
