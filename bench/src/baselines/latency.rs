@@ -1,5 +1,5 @@
-//! 4 KiB from one pipe to another, again and again, in this process: what
-//! starting and ending a transfer costs.
+//! Repeated transfers of 4 KiB from one pipe to another in this process: the cost of
+//! starting and ending a transfer.
 
 use std::hint::black_box;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,21 +13,22 @@ use crate::harness::figures::print;
 use crate::harness::stats::percentile;
 use crate::harness::usage::Usage;
 
-/// Bytes of one transfer.
+/// The size of one transfer, in bytes.
 pub const BLOCK: usize = 4096;
-/// Not counted: the first ones find cold caches and start the engine.
-const RUN_IN: usize = 200;
+/// The first transfers, which are not counted: they warm the caches and start the
+/// engine.
+const WARM_UP: usize = 200;
 
-/// Two pipes.
+/// The ends of two pipes.
 struct Pipes {
     source: OwnedFd,
     sink: OwnedFd,
 }
 
-/// One method to move a block that is in the source; its time in seconds.
+/// Moves the block that is in the source; the time in seconds.
 type Method = Box<dyn FnMut(&Pipes) -> Result<f64>>;
 
-/// Moves `count` blocks and says how long each took.
+/// Moves `count` blocks and prints the percentiles of their times.
 pub fn run(method: &str, count: usize) -> Result<()> {
     let mut method = find(method)?;
     let (source, fill) = pipe()?;
@@ -36,16 +37,22 @@ pub fn run(method: &str, count: usize) -> Result<()> {
     let (mut sent, mut came) = ([7; BLOCK], [0; BLOCK]);
     let mut times = Vec::with_capacity(count);
     let mut used = Usage::of_process()?;
-    for n in 0..RUN_IN + count {
-        if n == RUN_IN {
+    for n in 0..WARM_UP + count {
+        if n == WARM_UP {
             used = Usage::of_process()?;
         }
         sent[..8].copy_from_slice(&n.to_le_bytes());
-        ensure!(rustix::io::write(&fill, &sent)? == BLOCK, "no room");
+        ensure!(
+            rustix::io::write(&fill, &sent)? == BLOCK,
+            "short write to the source"
+        );
         let seconds = method(&pipes)?;
-        ensure!(rustix::io::read(&drain, &mut came)? == BLOCK, "less came");
-        ensure!(came == sent, "something else came");
-        if n >= RUN_IN {
+        ensure!(
+            rustix::io::read(&drain, &mut came)? == BLOCK,
+            "short read from the sink"
+        );
+        ensure!(came == sent, "other bytes arrived");
+        if n >= WARM_UP {
             times.push(seconds);
         }
     }
@@ -96,7 +103,7 @@ fn find(method: &str) -> Result<Method> {
         "engine-wait" => timed(|p| engine::wait(p.source.as_fd(), p.sink.as_fd(), BLOCK)),
         "engine-future" => timed(|p| engine::block_on(p.source.as_fd(), p.sink.as_fd(), BLOCK)),
         "engine-eventfd" => timed(|p| engine::poll(p.source.as_fd(), p.sink.as_fd(), BLOCK)),
-        // How long the caller is kept; the end is waited for outside.
+        // The time of the call only; the wait is not measured.
         "engine-start" => Box::new(|pipes| {
             let from = Instant::now();
             let running = engine::start(pipes.source.as_fd(), pipes.sink.as_fd(), BLOCK)?;
@@ -104,7 +111,7 @@ fn find(method: &str) -> Result<Method> {
             running.wait().into_result()?;
             Ok(seconds)
         }),
-        _ => bail!("no method is called {method}"),
+        _ => bail!("unknown method {method}"),
     })
 }
 

@@ -1,6 +1,5 @@
-//! The tightest loop we could write by hand for each way, and the ends to
-//! hold against them. Each runs as a process of its own:
-//! `bench baseline NAME ARG…`.
+//! Hand-written loops for each method, and the readers and writers at their ends.
+//! Each runs in its own process: `bench baseline NAME ARG…`.
 
 mod cat_loops;
 mod copy_loops;
@@ -42,7 +41,7 @@ impl Args {
 /// Runs the baseline of this name.
 pub fn run(mut words: Vec<String>) -> Result<()> {
     if words.is_empty() {
-        bail!("which baseline?");
+        bail!("the name of the baseline is missing");
     }
     let name = words.remove(0);
     let args = Args(words);
@@ -98,11 +97,11 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
         "sink-digest" => sinks::digest(),
         "library-synced" => library::copy_synced(args.word(0)?, args.word(1)?),
         "library" => library::splice(args.word(0)?, args.word(1)?),
-        _ => bail!("no baseline is called {name}"),
+        _ => bail!("unknown baseline {name}"),
     }
 }
 
-/// `BLOCK READS WRITES BURST` from the fourth argument on; nothing: adaptive.
+/// `BLOCK READS WRITES BURST` from the fourth argument on; without them, adaptive.
 fn flow_control(args: &Args) -> Result<Option<flow::Fixed>> {
     let Some(block) = args.optional(3)? else {
         return Ok(None);
@@ -113,6 +112,6 @@ fn flow_control(args: &Args) -> Result<Option<flow::Fixed>> {
         writes: mark(5)?,
         burst: mark(6)?,
     };
-    let block = NonZeroUsize::new(block).context("a block of no bytes")?;
+    let block = NonZeroUsize::new(block).context("the block size is 0")?;
     Ok(Some(flow::Fixed { block, marks }))
 }

@@ -1,4 +1,4 @@
-//! One byte: what starting costs.
+//! A file of one byte: the cost of starting.
 
 use anyhow::Result;
 
@@ -9,10 +9,10 @@ use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, env, files};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "one-byte",
-    about: "A file of one byte copied: what starting a process and deciding the route cost.",
+    about: "A file of one byte copied: the cost of starting a process and choosing the route.",
     run,
 };
 
@@ -48,7 +48,8 @@ fn run(bench: &mut Bench) -> Result<()> {
         bench.options.rounds.get_or_insert(20);
     }
     bench.measure(&setting, &contestants, |turn| {
-        let words = turn.words(&[("src", source.clone().into()), ("dst", sink.clone().into())]);
+        let words =
+            turn.command_line(&[("src", source.clone().into()), ("dst", sink.clone().into())]);
         let (finished, wall) = Job::new(&words)?.run()?;
         let arrived = files::content(&sink)?;
         files::remove(&sink);

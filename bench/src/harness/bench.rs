@@ -9,54 +9,54 @@ use super::target::Target;
 use super::tools::Tools;
 use super::{cpu, env};
 
-/// What the command line asks of a run.
+/// The options of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Small sizes and few rounds, to see that everything works.
+    /// Use small sizes and few rounds, to check that everything works.
     pub quick: bool,
-    /// The run is kept.
+    /// Record the run.
     pub record: bool,
-    /// Rounds of each setting, instead of the experiment's own number.
+    /// The number of rounds of each setting, instead of that of the experiment.
     pub rounds: Option<usize>,
     /// Only contestants whose name contains one of these.
     pub only: Vec<String>,
     /// Only settings whose name contains one of these.
     pub settings: Vec<String>,
-    /// Where the files are made.
+    /// The directory for the files.
     pub directory: Option<PathBuf>,
 }
 
-/// One run of one experiment: what it may use, and what it has found.
+/// One run of one experiment: its options, resources and results.
 #[derive(Debug)]
 pub struct Bench {
-    /// What was asked for.
+    /// The options.
     pub options: Options,
-    /// The programs found.
+    /// The programs that were found.
     pub tools: Tools,
-    /// A directory of this run's own; gone afterwards.
+    /// The directory of this run, removed at its end.
     pub directory: tempfile::TempDir,
-    /// Whether perf counts instructions, else why not.
+    /// Whether perf can count instructions, or why not.
     pub counting: Result<(), String>,
     /// The measurements.
     pub results: Vec<SettingResult>,
-    /// What was hoped for.
+    /// The targets.
     pub targets: Vec<Target>,
-    /// Whatever else the summary should say.
+    /// Further paragraphs of the summary.
     pub notes: Vec<String>,
-    /// What was left out, and why.
+    /// What was skipped, and why.
     pub skipped: Vec<String>,
     /// Contestants that failed.
     pub failures: Vec<Failed>,
 }
 
 impl Bench {
-    /// Nothing measured yet.
+    /// A run without results.
     pub fn new(options: &Options, tools: &Tools) -> Result<Bench> {
         let parent = options.directory.clone().unwrap_or_else(on_disk);
         let directory = tempfile::Builder::new()
             .prefix("cordboard-bench-")
             .tempdir_in(&parent)
-            .with_context(|| format!("no room for files in {}", parent.display()))?;
+            .with_context(|| format!("cannot create a directory in {}", parent.display()))?;
         let counting = cpu::counts_instructions(directory.path());
         Ok(Bench {
             options: options.clone(),
@@ -71,30 +71,30 @@ impl Bench {
         })
     }
 
-    /// A path in the run's directory.
+    /// A path in the directory of the run.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Full size, or the small one of a quick run.
+    /// The full size, or the size for a quick run.
     pub fn size(&self, full: u64, quick: u64) -> u64 {
         if self.options.quick { quick } else { full }
     }
 
-    /// Says in the summary why something was left out.
+    /// Records in the summary that something was skipped, and why.
     pub fn skip(&mut self, what: &str, why: impl std::fmt::Display) {
         let line = format!("{what}: {why}");
         eprintln!("  skipped: {line}");
         self.skipped.push(line);
     }
 
-    /// Whether the command line leaves room for this setting.
+    /// Whether the command line selects this setting.
     pub fn wants(&self, setting: &str) -> bool {
         let wanted = &self.options.settings;
         wanted.is_empty() || wanted.iter().any(|w| setting.contains(w.as_str()))
     }
 
-    /// A message without this machine's paths.
+    /// A message without the paths of this machine.
     pub(super) fn without_paths(&self, message: &str) -> String {
         let directories = [Some(self.directory.path()), self.tools.bench.parent()];
         let paths = directories.into_iter().flatten().map(Path::to_string_lossy);
@@ -103,14 +103,14 @@ impl Bench {
         })
     }
 
-    /// Whether the run has to be called a failure: ours failed, or anybody
-    /// delivered wrong bytes.
+    /// Whether the run has failed: Cordboard failed, or any contestant delivered wrong
+    /// bytes.
     pub fn failed(&self) -> bool {
         self.failures.iter().any(Failed::counts)
     }
 }
 
-/// The system's directory for temporary files, unless that is in memory.
+/// The system's directory for temporary files, or `/var/tmp` if that is a tmpfs.
 fn on_disk() -> PathBuf {
     let usual = std::env::temp_dir();
     let kept = Path::new("/var/tmp");

@@ -1,4 +1,4 @@
-//! What the experiments have in common.
+//! Measuring, recording and reporting.
 
 mod bench;
 pub mod contestant;

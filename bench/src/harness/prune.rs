@@ -1,4 +1,4 @@
-//! Which recorded runs keep their raw data: the newest of each experiment.
+//! Removes the raw data of recorded runs, except the newest of each experiment.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 
 use super::runs::{RAW, name, parts};
 
-/// Removes the raw data of all runs but the newest of each experiment; says
-/// which files those were.
+/// Removes the raw data of all runs except the newest of each experiment; the
+/// removed files.
 pub fn prune(runs: &Path) -> Result<Vec<PathBuf>> {
     let files = outdated(runs)?;
     for file in &files {
@@ -18,22 +18,22 @@ pub fn prune(runs: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The raw data of all runs but the newest of each experiment.
+/// The raw data of all runs except the newest of each experiment.
 fn outdated(runs: &Path) -> Result<Vec<PathBuf>> {
     let mut experiments: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
     for day in directories(runs)? {
         for run in directories(&runs.join(&day))? {
             let (experiment, number) = parts(&run);
-            let of_it = experiments.entry(experiment.to_owned()).or_default();
-            of_it.push((day.clone(), number));
+            let numbers = experiments.entry(experiment.to_owned()).or_default();
+            numbers.push((day.clone(), number));
         }
     }
     let mut files = Vec::new();
-    for (experiment, mut of_it) in experiments {
-        // A day begins with its date.
-        of_it.sort();
-        of_it.pop();
-        for (day, number) in of_it {
+    for (experiment, mut numbers) in experiments {
+        // The name of a day begins with the date.
+        numbers.sort();
+        numbers.pop();
+        for (day, number) in numbers {
             files.push(runs.join(day).join(name(&experiment, number)).join(RAW));
         }
     }

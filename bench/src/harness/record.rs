@@ -1,4 +1,4 @@
-//! Keeping a run.
+//! Records a run.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use super::env::Environment;
 use super::runs::{self, RAW};
 use super::series::Sample;
 
-/// Writes `raw.csv`, `env.json` and `summary.md` of a run; says where.
+/// Writes `raw.csv`, `env.json` and `summary.md` of a run; their directory.
 pub fn write(
     directory: &Path,
     name: &str,
@@ -23,7 +23,7 @@ pub fn write(
     let place = (1..)
         .map(|number| day.join(runs::name(name, number)))
         .find(|place| !place.exists())
-        .context("no name is free")?;
+        .context("no unused name")?;
     fs::create_dir_all(&place)?;
     fs::write(place.join(RAW), raw(name, bench))?;
     fs::write(
@@ -63,7 +63,7 @@ fn raw(name: &str, bench: &Bench) -> String {
     out
 }
 
-/// `name=value;name=value`, in full precision.
+/// The figures as `name=value;name=value`, in full precision.
 fn figures(sample: &Sample) -> String {
     let pairs = sample.figures.iter().map(|(n, v)| format!("{n}={v}"));
     pairs.collect::<Vec<_>>().join(";")

@@ -6,7 +6,7 @@ use crate::harness::figures::print;
 use crate::harness::stats::{jain, most_to_least};
 use crate::harness::usage;
 
-/// Memory before anything was started.
+/// The memory before any transfer was started.
 pub struct Memory {
     pub resident: f64,
     pipes: f64,
@@ -21,15 +21,15 @@ impl Memory {
         })
     }
 
-    /// Says what each of `n` took at the peak since then.
+    /// Prints the peak of the memory since then, per transfer of `n`.
     pub fn print_resident(&self, n: usize) -> Result<()> {
         let more = usage::resident_peak()? - self.resident;
         print("RSS KiB each", more / n as f64 / 1024.0);
         Ok(())
     }
 
-    /// Says how much more each of `n` has in pipes now: private ones, and by
-    /// how much the given ones were enlarged.
+    /// Prints how much the capacity of all pipes has grown, per transfer of `n`:
+    /// private pipes, and the enlargement of the given ones.
     pub fn print_pipes(&self, n: usize) -> Result<()> {
         let more = usage::pipe_capacity()? - self.pipes;
         print("pipe KiB each", more / n as f64 / 1024.0);
@@ -37,13 +37,13 @@ impl Memory {
     }
 }
 
-/// Says how evenly they went on: how far each was when the first one ended,
-/// and how long after that the last one did, of the whole time.
+/// Prints how evenly the transfers progressed: the progress of each at the first
+/// end, and the time from the first end to the last, relative to the whole time.
 pub fn print_fairness(progress: &[f64], ends: &[f64]) {
     let last = ends.iter().copied().fold(0.0, f64::max);
     let first = ends.iter().copied().fold(f64::INFINITY, f64::min);
     print("Jain", jain(progress).unwrap_or(0.0));
-    // Somebody who has nothing at all by then has an infinite share to wait for.
+    // A transfer without any progress makes the ratio infinite.
     print("max÷min", most_to_least(progress).unwrap_or(f64::INFINITY));
     print("end spread %", (last - first) / last * 100.0);
 }

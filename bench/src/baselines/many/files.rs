@@ -1,4 +1,4 @@
-//! Every file of a directory into another one, all at once.
+//! Copies all files of a directory into another one at the same time.
 
 use std::fs::{self, File};
 use std::sync::mpsc::channel;
@@ -11,7 +11,7 @@ use super::movers::{AtEnd, Mover, Transfer};
 use crate::harness::figures::print;
 use crate::harness::usage::Usage;
 
-/// Copies them.
+/// Copies the files and prints the figures.
 pub fn run(mover: &str, from: &str, to: &str, sync: bool) -> Result<()> {
     let mover = Mover::named(mover)?;
     let mut pairs = Vec::new();
@@ -44,7 +44,11 @@ pub fn run(mover: &str, from: &str, to: &str, sync: bool) -> Result<()> {
         ensure!(written == size, "{written} bytes of {size}");
     }
     ends.extend(receiver);
-    ensure!(ends.len() == count, "{} of {count} have told", ends.len());
+    ensure!(
+        ends.len() == count,
+        "{} of {count} reported their end",
+        ends.len()
+    );
     let others = (Usage::of_process()? - all).switches - (Usage::of_thread()? - mine).switches;
     memory.print_resident(count)?;
     print_fairness(&progress, &ends);

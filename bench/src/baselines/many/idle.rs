@@ -1,26 +1,27 @@
-//! Very many pipe pairs with next to nothing to do: what they take while
-//! nothing moves, and how soon a few bytes are through.
+//! Thousands of idle pipe pairs: their resources while nothing moves, and the latency
+//! of a few bytes.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::far::{Far, IN_HAND, MESSAGE};
+use super::far::{BATCH_DESCRIPTORS, Far, MESSAGE};
 use super::figures::Memory;
 use super::movers::{Mover, Transfer};
 use crate::harness::figures::print;
 use crate::harness::stats::percentile;
 use crate::harness::usage::{Usage, resident};
 
-/// Descriptors of a pair: the near ends. The far ones are another process's.
+/// The number of descriptors of a pair in this process: the inner ends. The outer
+/// ends are in another process.
 pub const DESCRIPTORS: u64 = 2;
-/// For everything else.
-pub const SPARE: u64 = 100 + IN_HAND;
-/// For all to be asleep.
+/// The number of other descriptors.
+pub const SPARE: u64 = 100 + BATCH_DESCRIPTORS;
+/// The time after which all threads sleep.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// Starts `n`, lets them be for `silence`, and sends `messages`.
+/// Starts `n` transfers, sends nothing for `silence`, and then `messages` messages.
 pub fn run(mover: &str, n: usize, messages: usize, silence: Duration) -> Result<()> {
     let mover = Mover::named(mover)?;
     let mut far = Far::start()?;
@@ -35,7 +36,7 @@ pub fn run(mover: &str, n: usize, messages: usize, silence: Duration) -> Result<
     far.hand_over()?;
     let memory = Memory::now()?;
     let started = Instant::now();
-    // Each one's descriptors are closed here as soon as it has its own.
+    // Each transfer closes these descriptors once it has its own.
     for (source, sink) in near {
         running.push(Transfer::start(mover, source, sink, false, None)?);
     }
@@ -66,7 +67,7 @@ pub fn run(mover: &str, n: usize, messages: usize, silence: Duration) -> Result<
     end(far, running, messages)
 }
 
-/// Every transfer has to end, and to have its count right.
+/// Checks that every transfer ends, and its count.
 fn end(far: Far, running: Vec<Transfer>, messages: usize) -> Result<()> {
     far.end()?;
     let mut written = 0;

@@ -1,4 +1,4 @@
-//! A transfer on the engine, or a thread that copies.
+//! What moves the bytes: a transfer on the engine, or a thread that copies.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,10 +13,10 @@ use rustix::pipe::SpliceFlags;
 
 const BLOCK: usize = 128 << 10;
 const SPLICE_BLOCK: usize = 1 << 20;
-/// A thread that copies needs next to none.
+/// The stack size of a thread that copies.
 const STACK: usize = 64 << 10;
 
-/// Who does it.
+/// What moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mover {
     Engine,
@@ -30,22 +30,22 @@ impl Mover {
             "engine" => Mover::Engine,
             "threads" => Mover::ThreadsReadWrite,
             "threads-splice" => Mover::ThreadsSplice,
-            _ => bail!("no mover is called {name}"),
+            _ => bail!("unknown mover {name}"),
         })
     }
 }
 
-/// Transfer that runs.
+/// A running transfer.
 pub enum Transfer {
     Engine(Running),
     Thread(JoinHandle<Result<u64>>, Arc<AtomicU64>),
 }
 
-/// What is done when one has ended.
+/// A function that is called at the end of a transfer.
 pub type AtEnd = Box<dyn FnOnce() + Send>;
 
 impl Transfer {
-    /// Starts it; the descriptors are its own.
+    /// Starts a transfer, which owns the descriptors.
     pub fn start(
         mover: Mover,
         source: OwnedFd,
@@ -83,10 +83,13 @@ impl Transfer {
             Ok(count.load(Ordering::Relaxed))
         };
         let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
-        Ok(Transfer::Thread(thread.context("a thread")?, written))
+        Ok(Transfer::Thread(
+            thread.context("cannot start a thread")?,
+            written,
+        ))
     }
 
-    /// Bytes its sink has accepted.
+    /// The number of bytes that the sink has accepted.
     pub fn written(&self) -> u64 {
         match self {
             Transfer::Engine(running) => running.status().written,
@@ -94,17 +97,19 @@ impl Transfer {
         }
     }
 
-    /// Waits for its end and says how many bytes that were.
+    /// Waits for the end; the number of bytes written.
     pub fn wait(self) -> Result<u64> {
         match self {
             Transfer::Engine(running) => Ok(running.wait().into_result()?.written),
-            Transfer::Thread(thread, _) => thread.join().map_err(|_| anyhow!("it panicked"))?,
+            Transfer::Thread(thread, _) => {
+                thread.join().map_err(|_| anyhow!("the thread panicked"))?
+            }
         }
     }
 }
 
 fn read_write(source: &OwnedFd, mut sink: &File, count: &AtomicU64) -> Result<()> {
-    // Not zeroed ahead of its use: what is never filled takes no memory.
+    // Not zeroed: pages that are never written take no memory.
     let mut buffer = Vec::with_capacity(BLOCK);
     loop {
         buffer.clear();

@@ -1,5 +1,4 @@
-//! Many transfers at once: of files, of pipe pairs, and of pipe pairs through
-//! which next to nothing goes.
+//! Many simultaneous transfers: of files, of busy pipe pairs, and of idle pipe pairs.
 
 mod contestants;
 mod files;
@@ -11,7 +10,7 @@ use anyhow::Result;
 use super::experiment::Experiment;
 use crate::harness::Bench;
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "many",
     about: "1 to 256 copies at once, of files and of pipe pairs, and 10,000 idle pipe pairs.",
@@ -35,9 +34,9 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-const NOTE: &str = "RSS each: the peak of the process's memory over what it was before the \
-    first start, by the number of transfers; pipe each: the capacity of private pipes, and by how \
-    much the given ones were enlarged. Wake-ups: voluntary context switches of all threads but \
-    the bench's own. Fairness: Jain's index and the ratio of the most to the least of what each \
-    had moved when the first one ended; end spread: from the first end to the last one, of the \
-    whole time.";
+const NOTE: &str = "RSS each: the peak of the resident memory above that before the first \
+    start, divided by the number of transfers. pipe each: the capacity of private pipes and the \
+    enlargement of the given ones. wake-ups: voluntary context switches of all threads except \
+    the bench's own. Jain and max÷min: Jain's fairness index and the ratio of the most to the \
+    fewest bytes that each had moved at the first end. end spread: the time from the first end \
+    to the last, relative to the whole time.";

@@ -13,10 +13,10 @@ use crate::harness::series::Sample;
 use crate::harness::{Bench, files};
 
 const ROUNDS: usize = 5;
-/// A copy takes seconds there, and always the same.
+/// Copies on throttled devices take seconds, and vary little.
 const ROUNDS_THROTTLED: usize = 3;
 
-/// Goes through the devices; `once` measures one copy.
+/// Measures on each device. `once` measures one copy.
 pub fn on_every_device(
     bench: &mut Bench,
     mut once: impl FnMut(&Setup, &Turn<'_>) -> Result<Sample>,
@@ -55,7 +55,7 @@ pub fn on_every_device(
         bench.notes.push(format!(
             "{}: {} on {}.",
             device.name(),
-            files::words(size),
+            files::size_text(size),
             place.filesystem
         ));
         files::remove(&place.source);
@@ -66,10 +66,10 @@ pub fn on_every_device(
 /// Starts the copy.
 pub fn start(place: &Setup, turn: &Turn<'_>) -> Result<Running> {
     let (src, dst) = (place.source.clone().into(), place.sink.clone().into());
-    Job::new(&turn.words(&[("src", src), ("dst", dst)]))?.start()
+    Job::new(&turn.command_line(&[("src", src), ("dst", dst)]))?.start()
 }
 
-/// Waits for its end.
+/// Waits for the end of the copy.
 pub fn finish(running: Running, started: Instant) -> Result<Sample> {
     let reaped = running.reap()?;
     let wall = started.elapsed().as_secs_f64();
@@ -80,7 +80,7 @@ pub fn finish(running: Running, started: Instant) -> Result<Sample> {
     })
 }
 
-/// With what is in the copy.
+/// Adds the size of the copy, and its digest in a verifying run.
 fn arrived(place: &Setup, turn: &Turn<'_>, sample: Sample) -> Result<Sample> {
     let digest = match turn.verifies() {
         true => Some(files::content(&place.sink)?.digest),

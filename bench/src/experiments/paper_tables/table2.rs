@@ -14,10 +14,10 @@ use crate::harness::interleave::Turn;
 use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "table2",
-    about: "Throughput: a cold file copied and on the medium, on an idle machine.",
+    about: "Throughput: a cold file copied and synced, on an idle machine.",
     run,
 };
 
@@ -31,9 +31,9 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-const NOTE: &str = "The source is cold, and every contestant ends with fsync. cpu is the \
-    contestant's own; machine is what all cores together were busy, so with the kernel's own \
-    threads too (writeback, loop devices, io_uring's workers).";
+const NOTE: &str = "The source is not cached, and every contestant ends with fsync. cpu is the \
+    processor time of the contestant; machine is the busy time of all cores, which includes \
+    kernel threads (writeback, loop devices, io_uring workers).";
 
 fn once(place: &Setup, turn: &Turn<'_>) -> Result<Sample> {
     let busy = Busy::now()?;

@@ -67,8 +67,8 @@ pub unsafe extern "C" fn cord_wait(transfer: cord_transfer, report: *mut cord_re
 /// `report` is valid for as many bytes as its `struct_size` says, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cord_try(transfer: cord_transfer, report: *mut cord_report) -> c_int {
-    // SAFETY: as the caller promises.
     guard(-1, || {
+        // SAFETY: as the caller promises.
         unsafe { try_report(transfer, report) }.map(c_int::from)
     })
 }

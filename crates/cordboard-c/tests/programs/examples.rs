@@ -47,12 +47,12 @@ fn player(program: &Program, folder: &Path) -> Command {
 
 fn ends_well(child: std::process::Child) {
     let out = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{}: {said}", out.status);
-    let told = String::from_utf8_lossy(&out.stdout);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{}: {stderr}", out.status);
+    let output = String::from_utf8_lossy(&out.stdout);
     assert!(
-        told.starts_with(&format!("audio: {AUDIO} bytes by ")),
-        "{told}"
+        output.starts_with(&format!("audio: {AUDIO} bytes by ")),
+        "{output}"
     );
 }
 
@@ -161,9 +161,9 @@ fn the_player_ends_where_its_audio_cannot_start() {
     std::fs::write(&video, b"").unwrap();
     command.env("VIDEO_DAC", &video);
     let out = command.spawn().unwrap().wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("audio: "), "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("audio: "), "{stderr}");
     let shown = std::fs::read(&video).unwrap();
     assert_eq!(shown.len(), VIDEO);
     assert_eq!(pattern::check(VIDEO_AT, &shown), Ok(()));
@@ -227,10 +227,10 @@ fn scp_copies() {
         .output()
         .unwrap();
     assert_eq!(full.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&full.stderr);
+    let stderr = String::from_utf8_lossy(&full.stderr);
     assert!(
-        said.ends_with("/dev/full: No space left on device\n"),
-        "{said}"
+        stderr.ends_with("/dev/full: No space left on device\n"),
+        "{stderr}"
     );
     let none = program.plain().arg("none").arg(&to).output().unwrap();
     assert_eq!(none.status.code(), Some(1));

@@ -96,8 +96,8 @@ fn installing_makes_nothing() {
     let before = files();
     let early = make("install", &install).output().unwrap();
     assert!(!early.status.success());
-    let said = String::from_utf8_lossy(&early.stderr);
-    assert!(said.contains("is missing: run make first"), "{said}");
+    let stderr = String::from_utf8_lossy(&early.stderr);
+    assert!(stderr.contains("is missing: run make first"), "{stderr}");
     assert_eq!(files(), before);
 
     std::fs::create_dir(&release).unwrap();
@@ -297,7 +297,7 @@ fn a_library_that_the_dynamic_linker_will_not_find_is_reported() {
         "[ $# = 0 ] || {{ echo '{}: (from here)'; exit; }}",
         library.display()
     );
-    let told = |ldconfig: &Path, destdir: &Path| {
+    let install = |ldconfig: &Path, destdir: &Path| {
         let variables = [
             ("PREFIX", root.as_path()),
             ("LDCONFIG", ldconfig),
@@ -306,15 +306,15 @@ fn a_library_that_the_dynamic_linker_will_not_find_is_reported() {
         run(&mut prefix.command("install", &variables))
     };
     let none = Path::new("");
-    let elsewhere = told(&fake("elsewhere", "[ $# != 0 ]"), none);
+    let elsewhere = install(&fake("elsewhere", "[ $# != 0 ]"), none);
     let advice = format!("-Wl,-rpath,{}", library.display());
     assert!(elsewhere.contains(&advice), "{elsewhere}");
-    let refused = told(&fake("refused", &format!("{lists}\nexit 1")), none);
+    let refused = install(&fake("refused", &format!("{lists}\nexit 1")), none);
     assert!(refused.contains("until root has run ldconfig"), "{refused}");
     let ran = folder.path().join("ran");
     let runs = fake("runs", &format!("{lists}\n: >'{}'", ran.display()));
-    let staged = told(&runs, &folder.path().join("stage"));
+    let staged = install(&runs, &folder.path().join("stage"));
     assert!(!staged.contains("note:") && !ran.exists(), "{staged}");
-    let done = told(&runs, none);
+    let done = install(&runs, none);
     assert!(!done.contains("note:") && ran.exists(), "{done}");
 }

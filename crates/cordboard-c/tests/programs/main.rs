@@ -17,9 +17,9 @@ fn passes(name: &str, forks: bool) {
         return;
     };
     let run = program.checked().output().expect("it runs");
-    let said = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{name}: {}\n{said}", run.status);
-    for line in said.lines() {
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{name}: {}\n{stderr}", run.status);
+    for line in stderr.lines() {
         if let Some((what, reason)) = skipped(line) {
             testkit::skip::report(what, reason);
         }
