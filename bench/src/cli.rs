@@ -22,7 +22,8 @@ pub enum Action {
     List,
     /// Run experiments and print their summaries
     Run(Run),
-    /// Remove the raw data of all recorded runs except the newest of each experiment
+    /// Remove the raw data of all recorded runs except the newest of each
+    /// experiment
     Prune,
 }
 

@@ -9,18 +9,18 @@
 pub struct Row {
     /// The kind of device.
     pub device: &'static str,
-    /// The rate of the test program during `cp`, in percent of its rate on an idle
-    /// machine.
+    /// The rate of the test program during `cp`, in percent of its rate on an
+    /// idle machine.
     pub percent_cp: f64,
     /// The same during `scp`, the copy program that uses splice.
     pub percent_scp: f64,
     /// The improvement of `scp` over `cp`, in percent.
     pub improvement: f64,
-    /// The form of the report: the slowdown during `cp`,
+    /// The slowdown during `cp`, in the form of the report.
     pub f_cp: f64,
-    /// during `scp`,
+    /// The slowdown during `scp`.
     pub f_scp: f64,
-    /// and the improvement factor.
+    /// The improvement factor of the report.
     pub i: f64,
     /// The throughput of `cp`, in KB/s.
     pub rate_cp: f64,
@@ -72,9 +72,10 @@ pub const ROWS: [Row; 3] = [
 
 /// The size of the file, in bytes.
 pub const FILE: u64 = 8 << 20;
-/// Bytes per second between medium and drive. The RZ58 reaches 3.1 to 3.9 MB/s,
+/// The rate between medium and drive of the RZ58, in bytes per second: 3.1 to
+/// 3.9 MB/s.
 pub const RZ58_RATE: u64 = 3_500_000;
-/// the RZ56 1.66 MB/s.
+/// The same of the RZ56: 1.66 MB/s.
 pub const RZ56_RATE: u64 = 1_660_000;
 
 /// The papers' figures for this kind of device.
@@ -103,14 +104,16 @@ pub struct DuringCopy {
 }
 
 impl DuringCopy {
-    /// The work of the test program during the copy, in seconds of an idle machine.
+    /// The work of the test program during the copy, in seconds of an idle
+    /// machine.
     pub fn done(self) -> f64 {
         self.availability * self.seconds
     }
 
     /// The time that the test program takes for a fixed number of operations,
-    /// which take `work` seconds on an idle machine, if one copy starts together
-    /// with it. After the end of the copy it has the processor to itself.
+    /// which take `work` seconds on an idle machine, if one copy starts
+    /// together with it. After the end of the copy it has the processor to
+    /// itself.
     pub fn takes(self, work: f64) -> f64 {
         let left = work - self.done();
         if left >= 0.0 {
@@ -164,7 +167,8 @@ mod tests {
     fn the_report_s_table_1_is_the_same_one_in_its_form() {
         for row in ROWS {
             for (percent, f) in [(row.percent_cp, row.f_cp), (row.percent_scp, row.f_scp)] {
-                // The number of operations in the time of 100 on an idle machine.
+                // The number of operations in the time of 100 on an idle
+                // machine.
                 let share = availability(percent, 1.0, 100.0).unwrap();
                 assert_eq!(digits(slowdown(share).unwrap(), 1), digits(f, 1));
             }
@@ -175,7 +179,8 @@ mod tests {
 
     #[test]
     fn table_2_comes_out() {
-        // The conference printed MB/s with two digits, and computed percentages from those.
+        // The conference printed MB/s with two digits, and computed percentages
+        // from those.
         for row in ROWS {
             let printed = |rate: f64| (rate / 10.0).round() / 100.0;
             let factor = improvement(printed(row.rate_scp), printed(row.rate_cp)).unwrap();

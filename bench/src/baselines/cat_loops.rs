@@ -26,8 +26,8 @@ pub fn read_write(path: &str, block: usize) -> Result<()> {
     }
 }
 
-/// `splice(2)` into the reader's pipe: the blog post's `fast`, with 16 KiB. With
-/// `enlarge`, sets the capacity of the reader's pipe first.
+/// `splice(2)` into the reader's pipe: the blog post's `fast`, with 16 KiB.
+/// With `enlarge`, sets the capacity of the reader's pipe first.
 pub fn splice(path: &str, block: usize, enlarge: Option<usize>) -> Result<()> {
     let file = open(path)?;
     let out = std::io::stdout();
@@ -38,8 +38,8 @@ pub fn splice(path: &str, block: usize, enlarge: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// Through a private pipe of `block` bytes: the reader's pipe is locked only while
-/// pages move, not while the kernel looks them up in the page cache.
+/// Through a private pipe of `block` bytes: the reader's pipe is locked only
+/// while pages move, not while the kernel looks them up in the page cache.
 pub fn broker(path: &str, block: usize, enlarge: Option<usize>) -> Result<()> {
     let file = open(path)?;
     let out = std::io::stdout();

@@ -1,5 +1,5 @@
-//! A copy that bypasses the page cache: `O_DIRECT`, with several blocks in flight,
-//! each read and written in the same buffer.
+//! A copy that bypasses the page cache: `O_DIRECT`, with several blocks in
+//! flight, each read and written in the same buffer.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,8 +16,8 @@ enum At {
     Writing(usize),
 }
 
-/// Copies with `depth` blocks of `block` bytes, by io_uring with registered files
-/// and buffers.
+/// Copies with `depth` blocks of `block` bytes, by io_uring with registered
+/// files and buffers.
 pub fn file(from: &str, to: &str, block: usize, depth: usize) -> Result<()> {
     ensure!(
         block > 0 && block.is_multiple_of(ALIGNMENT) && depth > 0,

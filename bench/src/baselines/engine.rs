@@ -1,5 +1,5 @@
-//! Not a baseline: a transfer on the library's engine, and each method of waiting
-//! for its end.
+//! Not a baseline: a transfer on the library's engine, and each method of
+//! waiting for its end.
 
 use std::future::Future;
 use std::os::fd::BorrowedFd;

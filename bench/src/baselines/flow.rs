@@ -1,4 +1,5 @@
-//! Not a baseline: the library's direct path, with fixed or adaptive flow control.
+//! Not a baseline: the library's direct path, with fixed or adaptive flow
+//! control.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -23,8 +24,8 @@ pub struct Fixed {
     pub marks: Watermarks,
 }
 
-/// Copies a file. The rate does not include the first `start` bytes, during which
-/// adaptive flow control finds its setting.
+/// Copies a file. The rate does not include the first `start` bytes, during
+/// which adaptive flow control finds its setting.
 pub fn run(from: &str, to: &str, start: u64, fixed: Option<Fixed>) -> Result<()> {
     let (source, sink) = (File::open(from)?, File::create(to)?);
     let request = Request {

@@ -1,5 +1,5 @@
-//! Repeated transfers of 4 KiB from one pipe to another in this process: the cost of
-//! starting and ending a transfer.
+//! Repeated transfers of 4 KiB from one pipe to another in this process: the
+//! cost of starting and ending a transfer.
 
 use std::hint::black_box;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,8 +15,8 @@ use crate::harness::usage::Usage;
 
 /// The size of one transfer, in bytes.
 pub const BLOCK: usize = 4096;
-/// The first transfers, which are not counted: they warm the caches and start the
-/// engine.
+/// The first transfers, which are not counted: they warm the caches and start
+/// the engine.
 const WARM_UP: usize = 200;
 
 /// The ends of two pipes.

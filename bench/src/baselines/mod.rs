@@ -1,5 +1,5 @@
-//! Hand-written loops for each method, and the readers and writers at their ends.
-//! Each runs in its own process: `bench baseline NAME ARG…`.
+//! Hand-written loops for each method, and the readers and writers at their
+//! ends. Each runs in its own process: `bench baseline NAME ARG…`.
 
 mod cat_loops;
 mod copy_loops;
@@ -101,7 +101,8 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
     }
 }
 
-/// `BLOCK READS WRITES BURST` from the fourth argument on; without them, adaptive.
+/// `BLOCK READS WRITES BURST` from the fourth argument on; without them,
+/// adaptive.
 fn flow_control(args: &Args) -> Result<Option<flow::Fixed>> {
     let Some(block) = args.optional(3)? else {
         return Ok(None);

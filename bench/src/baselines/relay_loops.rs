@@ -1,5 +1,5 @@
-//! Loops from a connected socket, descriptor 3, to another one, descriptor 4; and the
-//! processes at both ends, whose socket is descriptor 3.
+//! Loops from a connected socket, descriptor 3, to another one, descriptor 4;
+//! and the processes at both ends, whose socket is descriptor 3.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -112,7 +112,7 @@ mod tests {
     use super::sent;
 
     #[test]
-    fn what_is_sent_has_the_length_asked_for() {
+    fn the_source_sends_the_requested_length() {
         assert_eq!(sent(1_000_000).bytes, 1_000_000);
         assert_ne!(sent(1_000_000).digest, sent(1_000_032).digest);
     }

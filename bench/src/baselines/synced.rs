@@ -1,5 +1,5 @@
-//! Runs a program and then `fsync(2)` of its output, as one process: for programs
-//! without an option for it.
+//! Runs a program and then `fsync(2)` of its output, as one process: for
+//! programs without an option for it.
 
 use std::fs::File;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! A cached file into a pipe: kaashif's comparison of `cat` with a read/write loop
-//! and a splice loop, with three kinds of reader.
+//! A cached file into a pipe: kaashif's comparison of `cat` with a read/write
+//! loop and a splice loop, with three kinds of reader.
 
 use std::path::Path;
 

@@ -72,7 +72,8 @@ fn run(bench: &mut Bench) -> Result<()> {
         if !bench.wants_any(kind, &all) {
             continue;
         }
-        // Space for the source, a copy, and a removed copy that is not freed yet.
+        // Space for the source, a copy, and a removed copy that is not freed
+        // yet.
         match LoopFs::make(kind, size * 3 + (1 << 30)) {
             Ok(made) => on(bench, kind, made.path(), size, &all, true)?,
             Err(why) => bench.skip(kind, format!("{why:#}")),

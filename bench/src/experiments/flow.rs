@@ -25,8 +25,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 const ADAPTIVE: &str = "adaptive";
 const ROUNDS: usize = 3;
 const BLOCKS: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// Pending reads, pending writes, reads started per finished write. The third are the
-/// papers'.
+/// Pending reads, pending writes, reads started per finished write. The third
+/// are the papers'.
 const MARKS: [[u32; 3]; 5] = [[1, 1, 1], [2, 2, 2], [3, 5, 5], [4, 4, 4], [8, 8, 8]];
 /// The bytes during which an adaptive transfer may find its setting.
 const START: u64 = 256 << 20;

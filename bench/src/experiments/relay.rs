@@ -1,5 +1,5 @@
-//! From one TCP connection to another, over loopback. Source, relay and sink are three
-//! processes; the relay has the sockets as descriptors 3 and 4.
+//! From one TCP connection to another, over loopback. Source, relay and sink
+//! are three processes; the relay has the sockets as descriptors 3 and 4.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

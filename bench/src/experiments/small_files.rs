@@ -121,9 +121,9 @@ fn on(
     Ok(())
 }
 
-/// Renames the copy instead of removing it. When ext4 looks for a free inode, it skips
-/// each inode that was freed in the last seconds, one by one, so removing the copy
-/// would slow down the next contestant.
+/// Renames the copy instead of removing it. When ext4 looks for a free inode,
+/// it skips each inode that was freed in the last seconds, one by one, so
+/// removing the copy would slow down the next contestant.
 fn put_aside(sink: &Path, number: usize) -> Result<()> {
     if sink.exists() {
         fs::rename(sink, aside(sink, number))?;

@@ -103,14 +103,15 @@ impl Bench {
         })
     }
 
-    /// Whether the run has failed: Cordboard failed, or any contestant delivered wrong
-    /// bytes.
+    /// Whether the run has failed: Cordboard failed, or any contestant
+    /// delivered wrong bytes.
     pub fn failed(&self) -> bool {
         self.failures.iter().any(Failed::counts)
     }
 }
 
-/// The system's directory for temporary files, or `/var/tmp` if that is a tmpfs.
+/// The system's directory for temporary files, or `/var/tmp` if that is a
+/// tmpfs.
 fn on_disk() -> PathBuf {
     let usual = std::env::temp_dir();
     let kept = Path::new("/var/tmp");

@@ -31,8 +31,8 @@ impl Role {
 /// A program and its arguments, with placeholders such as `{src}`.
 #[derive(Debug, Clone)]
 pub struct Contestant {
-    /// The name in the tables, without a comma: it separates names on the command
-    /// line.
+    /// The name in the tables, without a comma: it separates names on the
+    /// command line.
     pub name: String,
     /// Its role.
     pub role: Role,
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_filled_in() {
+    fn placeholders_are_replaced() {
         let dd = Contestant::new("dd", Role::Peer, "dd", "if={src} {dst} bs=1M");
         let words = dd.command_line(&[("src", "a b".into()), ("dst", "c d".into())]);
         assert_eq!(words, ["dd", "if=a b", "c d", "bs=1M"]);

@@ -1,17 +1,17 @@
 //! Processor affinity, and how busy the cores are.
 //!
-//! The processor time of a process does not include kernel threads that work for
-//! it: writeback, loop devices, io_uring workers. The time of the cores includes
-//! them, together with all other activity of the machine.
+//! The processor time of a process does not include kernel threads that work
+//! for it: writeback, loop devices, io_uring workers. The time of the cores
+//! includes them, together with all other activity of the machine.
 
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The columns of a `cpu` line of `/proc/stat` that count as busy: `user`, `nice`,
-/// `system`, `irq`, `softirq`. Not `idle`, `iowait` and `steal`; `user` includes
-/// `guest`. See `proc_stat(5)`.
+/// The columns of a `cpu` line of `/proc/stat` that count as busy: `user`,
+/// `nice`, `system`, `irq`, `softirq`. Not `idle`, `iowait` and `steal`; `user`
+/// includes `guest`. See `proc_stat(5)`.
 const BUSY: [usize; 5] = [0, 1, 2, 5, 6];
 
 /// The busy seconds of each core since boot, by its number.
@@ -25,7 +25,8 @@ impl Busy {
         Ok(parse(&text, rustix::param::clock_ticks_per_second() as f64))
     }
 
-    /// The busy seconds since `before` of this core, and of all others together.
+    /// The busy seconds since `before` of this core, and of all others
+    /// together.
     pub fn since(&self, before: &Busy, core: usize) -> (f64, f64) {
         let mut here = 0.0;
         let mut elsewhere = 0.0;
@@ -62,8 +63,8 @@ pub fn allowed() -> Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|n| set.is_set(*n)).collect())
 }
 
-/// Runs `work` with this thread on one core. Processes and threads that it starts
-/// inherit the affinity.
+/// Runs `work` with this thread on one core. Processes and threads that it
+/// starts inherit the affinity.
 pub fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> Result<T> {
     let before = sched_getaffinity(None)?;
     let mut one = CpuSet::new();
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_where_it_was_put_and_then_where_it_was() {
+    fn the_affinity_is_set_and_restored() {
         let before = allowed().unwrap();
         let last = *before.last().unwrap();
         assert_eq!(on_core(last, || allowed().unwrap()).unwrap(), [last]);

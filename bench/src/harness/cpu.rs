@@ -44,8 +44,8 @@ pub fn own_time<T>(work: impl FnOnce() -> T) -> (T, Cpu) {
     (value, Cpu { user: 0.0, system })
 }
 
-/// The prefix of a command line that makes `perf stat` write its instruction count
-/// to `output`.
+/// The prefix of a command line that makes `perf stat` write its instruction
+/// count to `output`.
 pub fn counting_prefix(output: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["perf", "stat", "-x", ",", "-e", "instructions", "-o"]
         .map(OsString::from)
@@ -87,7 +87,7 @@ mod tests {
     use super::parse_count;
 
     #[test]
-    fn a_count_is_found_and_a_refusal_is_not_one() {
+    fn a_count_is_parsed_and_a_refusal_is_none() {
         assert_eq!(
             parse_count("1234567,,instructions,100,100.00,,\n"),
             Some(1_234_567)

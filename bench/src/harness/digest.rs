@@ -34,7 +34,8 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Adds a block. The length of every block but the last is a multiple of 32.
+    /// Adds a block. The length of every block but the last is a multiple of
+    /// 32.
     pub fn update(&mut self, piece: &[u8]) {
         debug_assert!(self.bytes.is_multiple_of(32));
         self.bytes += piece.len() as u64;
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn swapped_and_missing_bytes_show() {
+    fn swapped_and_missing_bytes_change_the_digest() {
         let plain: Vec<u8> = (0..=255).collect();
         let mut swapped = plain.clone();
         swapped.swap(3, 200);
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_no_difference() {
+    fn the_digest_does_not_depend_on_block_sizes() {
         let plain = [7; 96];
         let mut digest = Digest::default();
         digest.update(&plain[..64]);

@@ -1,5 +1,5 @@
-//! Figures that only the contestant itself can measure. It prints them on standard
-//! output, one `name=value` per line.
+//! Figures that only the contestant itself can measure. It prints them on
+//! standard output, one `name=value` per line.
 
 use anyhow::{Context, Result};
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_add_output() {
+    fn printed_figures_are_added() {
         let add_output =
             add_output(Sample::default(), "wall=0.5\nbytes=4096\np99 µs=1.25\n").unwrap();
         assert_eq!((add_output.wall, add_output.bytes), (0.5, 4096));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn other_output_is_refused() {
         assert!(add_output(Sample::default(), "hello").is_err());
         assert!(add_output(Sample::default(), "wall=long").is_err());
     }

@@ -58,7 +58,8 @@ pub fn content(path: &Path) -> Result<Content> {
     Ok(digest_of(file)?)
 }
 
-/// The length and the digest of all files of a directory, in the order of names.
+/// The length and the digest of all files of a directory, in the order of
+/// names.
 pub fn content_of_all(directory: &Path) -> Result<Content> {
     let mut names: Vec<_> = fs::read_dir(directory)?.collect::<Result<_, _>>()?;
     names.sort_by_key(fs::DirEntry::file_name);
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_is_what_is_found() {
+    fn a_file_has_the_digest_it_was_made_with() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let made = make(&path, (1 << 20) + 12_345).unwrap();
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_words() {
+    fn sizes_as_text() {
         assert_eq!(size_text(2 << 30), "2 GiB");
         assert_eq!(size_text(4096), "4 KiB");
         assert_eq!(size_text(1), "1 B");

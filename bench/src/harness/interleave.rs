@@ -1,5 +1,5 @@
-//! Runs the contestants of a setting in turn, round by round, so that changes on
-//! the machine affect all of them alike.
+//! Runs the contestants of a setting in turn, round by round, so that changes
+//! on the machine affect all of them alike.
 
 use std::ffi::OsString;
 
@@ -50,8 +50,8 @@ impl Turn<'_> {
 /// A situation in which the contestants are compared.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// The name in the tables, without a comma: it separates names on the command
-    /// line.
+    /// The name in the tables, without a comma: it separates names on the
+    /// command line.
     pub name: String,
     /// The bytes that have to arrive.
     pub expected: Content,
@@ -61,8 +61,8 @@ pub struct Setting {
 
 impl Bench {
     /// Runs all of `contestants` in this setting: a verifying round, a counting
-    /// round if perf can count, and the measured rounds. A contestant that fails
-    /// is recorded as failed and not run again.
+    /// round if perf can count, and the measured rounds. A contestant that
+    /// fails is recorded as failed and not run again.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ mod tests {
     use crate::harness::contestant::Role;
 
     #[test]
-    fn everybody_has_a_turn_in_every_round() {
+    fn every_contestant_runs_in_every_round() {
         for round in 0..6 {
             let mut order = order(4, round);
             order.sort_unstable();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_known_as_such() {
+    fn wrong_bytes_are_detected() {
         let setting = Setting {
             name: "s".into(),
             expected: Content {

@@ -1,5 +1,5 @@
-//! The papers' test program: processor-bound, in equal operations. Their rate shows
-//! how much processor time other programs leave.
+//! The papers' test program: processor-bound, in equal operations. Their rate
+//! shows how much processor time other programs leave.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::cores;
 use super::files::Noise;
 
-/// The buffer of one operation: it fits the first-level cache and takes about 10 µs.
+/// The buffer of one operation: it fits the first-level cache and takes about
+/// 10 µs.
 const PIECE: usize = 16 << 10;
 /// The interval of polling for its start.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

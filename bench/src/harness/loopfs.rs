@@ -108,8 +108,8 @@ impl Drop for LoopFs {
     }
 }
 
-/// Direct I/O on the image avoids caching the data twice. It is not used if tmpfs
-/// does not support it (before Linux 6.6).
+/// Direct I/O on the image avoids caching the data twice. It is not used if
+/// tmpfs does not support it (before Linux 6.6).
 fn attach(image: &Path) -> Result<String> {
     let mut why = String::new();
     for direct in ["on", "off"] {

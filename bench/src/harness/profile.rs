@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn perf_is_read() {
+    fn perf_output_is_parsed() {
         let report =
             "\n    75.43%  [k] rep_movs_alternative   \n     3.22%  [.] <a::B as c::D>::e  \n";
         assert_eq!(
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn strace_is_read() {
+    fn strace_output_is_parsed() {
         let table = "% time     seconds  usecs/call     calls    errors syscall\n\
                      ------ ----------- ----------- --------- --------- ----------------\n\
                      60.00    0.102030          12        12         2 read\n\

@@ -127,9 +127,9 @@ impl Ring {
     fn push(&mut self, entry: squeue::Entry, block: usize) -> io::Result<()> {
         let entry = entry.user_data(block as u64);
         let mut queue = self.uring.submission();
-        // SAFETY: the entry refers to a registered block, which lives as long as
-        // the ring; the ring is not dropped before the entry has completed; the
-        // length is at most that of the block.
+        // SAFETY: the entry refers to a registered block, which lives as long
+        // as the ring; the ring is not dropped before the entry has completed;
+        // the length is at most that of the block.
         unsafe { queue.push(&entry) }.map_err(io::Error::other)?;
         drop(queue);
         self.under_way += 1;

@@ -49,8 +49,8 @@ pub fn ratio_of_medians(a: &[f64], b: &[f64]) -> Option<f64> {
     (b > 0.0).then(|| a / b)
 }
 
-/// The value that this share of the measurements does not exceed: `0.99` for the
-/// 99th percentile. `None` if there are no values.
+/// The value that this share of the measurements does not exceed: `0.99` for
+/// the 99th percentile. `None` if there are no values.
 pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wild_measurement_does_not_move_the_ratio() {
+    fn an_outlier_does_not_change_the_ratio() {
         assert_eq!(
             ratio_of_medians(&[2.0, 2.0, 90.0], &[1.0, 1.0, 1.0]),
             Some(2.0)
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_of_fairness_as_its_authors_give_it() {
+    fn jains_index_has_its_published_values() {
         assert_eq!(jain(&[1.0; 256]), Some(1.0));
         // If k of n have equal shares and the others none, it is k/n.
         assert_eq!(jain(&[5.0, 5.0, 0.0, 0.0, 0.0]), Some(0.4));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_against_the_least() {
+    fn the_largest_share_is_divided_by_the_smallest() {
         assert_eq!(most_to_least(&[2.0, 8.0, 4.0]), Some(4.0));
         assert_eq!(most_to_least(&[0.0, 8.0]), None);
         assert_eq!(most_to_least(&[]), None);

@@ -1,6 +1,6 @@
-//! System calls without a safe wrapper: waiting for a child with its processor time,
-//! passing descriptors to it, a private mount namespace. Only this module and `ring`
-//! contain `unsafe`.
+//! System calls without a safe wrapper: waiting for a child with its processor
+//! time, passing descriptors to it, a private mount namespace. Only this module
+//! and `ring` contain `unsafe`.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -90,8 +90,8 @@ fn seconds(time: libc::timeval) -> f64 {
     time.tv_sec as f64 + time.tv_usec as f64 / 1e6
 }
 
-/// Occupies descriptors 3 to 9 until the process ends, so that [`hand_over`] can
-/// use these numbers in a child without replacing another descriptor.
+/// Occupies descriptors 3 to 9 until the process ends, so that [`hand_over`]
+/// can use these numbers in a child without replacing another descriptor.
 pub fn reserve_low_descriptors() -> io::Result<()> {
     loop {
         let null = OwnedFd::from(std::fs::File::open("/dev/null")?);
@@ -116,8 +116,8 @@ pub fn hand_over(command: &mut Command, descriptors: Vec<OwnedFd>) {
     }
     let place = move || {
         for (target, fd) in (FIRST_INHERITED..).zip(&descriptors) {
-            // SAFETY: dup2 takes integers; the target is a reserved number, which
-            // nothing else in this process uses.
+            // SAFETY: dup2 takes integers; the target is a reserved number,
+            // which nothing else in this process uses.
             if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -135,12 +135,13 @@ pub fn inherited(number: i32) -> io::Result<OwnedFd> {
     if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, was inherited, and the baselines take each number once.
+    // SAFETY: it is open, was inherited, and the baselines take each number
+    // once.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Gives this process a private mount namespace: its mounts end with it, even if
-/// it is killed. `unshare(2)`, root only.
+/// Gives this process a private mount namespace: its mounts end with it, even
+/// if it is killed. `unshare(2)`, root only.
 pub fn private_mounts() -> io::Result<()> {
     // SAFETY: CLONE_NEWNS changes no memory of this process.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } < 0 {

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_of_the_others_counts() {
+    fn the_best_of_the_others_is_compared() {
         let v = checked(Measure::Rate, Against::Best(&["slow", "fast"]), 2.5);
         assert_eq!((v.reached, v.met), (Some(2.0), Some(false)));
         let v = checked(Measure::Rate, Against::Best(&["slow"]), 2.5);

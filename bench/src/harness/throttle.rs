@@ -1,9 +1,9 @@
 //! Limits the rate of a device to that of a disk of 1992.
 //!
 //! The limits are those of the root group of the `blkio` controller of cgroup
-//! version 1. They apply to all I/O of the device, including the kernel's writeback,
-//! which belongs to no process in a group. Loop devices only: a limit on the
-//! machine's disk would affect all processes.
+//! version 1. They apply to all I/O of the device, including the kernel's
+//! writeback, which belongs to no process in a group. Loop devices only: a
+//! limit on the machine's disk would affect all processes.
 
 use std::fs;
 use std::path::Path;

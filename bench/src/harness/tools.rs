@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 
 use super::contestant::{Contestant, Role};
 
-/// The variable with the path of the `cordboard` to measure. By default it is built.
+/// The variable with the path of the `cordboard` to measure. By default it is
+/// built.
 pub const BINARY_VARIABLE: &str = "CORDBOARD_BIN";
 /// The variable with the `--root` of `cargo install` for the peers.
 pub const PEERS_VARIABLE: &str = "CORDBOARD_PEERS";
@@ -38,7 +39,8 @@ impl Tools {
                 .with_context(|| BINARY_VARIABLE)?,
             None => {
                 let built = directory.join("cordboard");
-                // Always under `cargo run`, so that no outdated command is measured.
+                // Always under `cargo run`, so that no outdated command is
+                // measured.
                 if std::env::var_os("CARGO").is_some() || !built.is_file() {
                     build(&target)?;
                 }
@@ -113,7 +115,8 @@ impl Tools {
         })
     }
 
-    /// All programs that may be compared, with the first line of their versions.
+    /// All programs that may be compared, with the first line of their
+    /// versions.
     pub fn versions(&self) -> Vec<(String, String)> {
         let mut all = vec![("cordboard".to_owned(), version(&self.cordboard))];
         for tool in ["cat", "cp", "dd", "pv", "perf", "mkfs.xfs", "mkfs.btrfs"] {

@@ -1,5 +1,5 @@
-//! Resource usage of this process or of one thread: for contestants that share a
-//! process with the readers and writers at their ends.
+//! Resource usage of this process or of one thread: for contestants that share
+//! a process with the readers and writers at their ends.
 
 use std::fs;
 use std::ops::Sub;
@@ -132,7 +132,8 @@ mod tests {
         let (take, put) = rustix::pipe::pipe().unwrap();
         let again = rustix::io::dup(&put).unwrap();
         let size = rustix::pipe::fcntl_getpipe_size(&take).unwrap();
-        // Other tests of this process open and close pipes too: only this one counts.
+        // Other tests of this process open and close pipes too: only this one
+        // counts.
         let before = sys::pipe_capacity(std::os::fd::AsRawFd::as_raw_fd(&again));
         assert_eq!(before, Some(size));
         assert!(pipe_capacity().unwrap() >= size as f64);

@@ -1,6 +1,6 @@
-//! Restricts the kernel's workers (loop devices, writeback, file systems) to one
-//! core: their work for a copy then takes time from the test program, as on a
-//! machine with one core.
+//! Restricts the kernel's workers (loop devices, writeback, file systems) to
+//! one core: their work for a copy then takes time from the test program, as on
+//! a machine with one core.
 
 use std::fs;
 
@@ -20,7 +20,8 @@ impl Confined {
     ///
     /// # Errors
     ///
-    /// The reason why that is not possible here, usually that the user is not root.
+    /// The reason why that is not possible here, usually that the user is not
+    /// root.
     pub fn to(core: usize) -> Result<Confined> {
         let before = fs::read_to_string(MASK).context(MASK)?;
         fs::write(MASK, mask(core)).context(MASK)?;
@@ -36,8 +37,8 @@ impl Drop for Confined {
     }
 }
 
-/// The mask of one core in the format of the kernel: groups of 32 bits, the highest
-/// first.
+/// The mask of one core in the format of the kernel: groups of 32 bits, the
+/// highest first.
 fn mask(core: usize) -> String {
     let highest = 1u32 << (core % 32);
     let rest = ",00000000".repeat(core / 32);

@@ -1,5 +1,5 @@
-//! Descriptors that the library keeps between calls. The program may have closed
-//! them (`close_range(2)`) and opened other files under their numbers.
+//! Descriptors that the library keeps between calls. The program may have
+//! closed them (`close_range(2)`) and opened other files under their numbers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};

@@ -16,8 +16,8 @@ use crate::types::*;
 ///
 /// # Errors
 ///
-/// * `EINVAL`: an unknown flag, path or value of `direct`, an offset below 0, or
-///   flags that exclude each other.
+/// * `EINVAL`: an unknown flag, path or value of `direct`, an offset below 0,
+///   or flags that exclude each other.
 /// * `E2BIG`: a reserved field is not 0.
 #[allow(
     clippy::needless_update,
@@ -128,8 +128,8 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The names of the paths, separated by commas, cut to fit, with a 0 byte at the
-/// end.
+/// The names of the paths, separated by commas, cut to fit, with a 0 byte at
+/// the end.
 fn names<const SIZE: usize>(paths: &[DataPath]) -> [c_char; SIZE] {
     let names: Vec<&str> = paths.iter().map(|path| path.name()).collect();
     let mut out = [0; SIZE];

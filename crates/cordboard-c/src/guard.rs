@@ -1,5 +1,5 @@
-//! The boundary of the C library: a failure sets errno and stores a message, and
-//! neither a panic nor a thread's cancellation crosses.
+//! The boundary of the C library: a failure sets errno and stores a message,
+//! and neither a panic nor a thread's cancellation crosses.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};

@@ -127,7 +127,8 @@ pub(crate) fn set_last(finished: Finished) {
     let _ = LAST.try_with(|last| last.replace(Some(finished)));
 }
 
-/// Gives access to the outcome of the last transfer that this thread waited for.
+/// Gives access to the outcome of the last transfer that this thread waited
+/// for.
 ///
 /// # Errors
 ///
@@ -204,8 +205,9 @@ mod tests {
         assert_eq!(read(&mut datagrams, 8), Err(Errno::ENODATA));
     }
 
-    /// As if a child of `fork(2)` held the write end: no end of file follows, and
-    /// the read does not wait for one. Bytes that a child has read are missing.
+    /// As if a child of `fork(2)` held the write end: no end of file follows,
+    /// and the read does not wait for one. Bytes that a child has read are
+    /// missing.
     #[test]
     fn reading_a_pipe_ends_while_its_write_end_is_open() {
         for (may_wait, stolen) in [(false, 0), (false, 1), (true, 0)] {

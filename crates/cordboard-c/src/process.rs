@@ -16,7 +16,8 @@ pub(crate) fn value<T: Send + Sync>(
 }
 
 /// Locks a part of this process's state, which `find` looks up. It is looked up
-/// again if a signal handler has forked in between: the child has its own state.
+/// again if a signal handler has forked in between: the child has its own
+/// state.
 pub(crate) fn lock<T>(find: impl Fn() -> &'static Lock<T>) -> MutexGuard<'static, T> {
     loop {
         if let Some(guard) = find().lock() {

@@ -1,8 +1,8 @@
 //! Handles: numbers, looked up in a table.
 //!
-//! A number is never used twice, so a closed handle is `EBADF`. Each process has
-//! its own table: the transfers that a parent started stay with the parent, and
-//! its handles are `EBADF` in a child.
+//! A number is never used twice, so a closed handle is `EBADF`. Each process
+//! has its own table: the transfers that a parent started stay with the parent,
+//! and its handles are `EBADF` in a child.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -35,7 +35,8 @@ impl Entry {
         self.report.get()
     }
 
-    /// The number of the descriptor that is readable once the transfer has ended.
+    /// The number of the descriptor that is readable once the transfer has
+    /// ended.
     ///
     /// # Errors
     ///
@@ -138,8 +139,9 @@ impl Table {
     }
 
     /// Makes a handle, which [`Table::latest`] returns for these numbers. Calls
-    /// `at_end` once with the report, after the handle has it and before waiting
-    /// threads return. That may be within this call, so it is done last.
+    /// `at_end` once with the report, after the handle has it and before
+    /// waiting threads return. That may be within this call, so it is done
+    /// last.
     pub(crate) fn insert(
         &'static self,
         running: Running,

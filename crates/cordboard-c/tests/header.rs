@@ -79,7 +79,7 @@ fn the_versions_are_those_of_the_header() {
 
 /// The header declares no function of the system's C library.
 #[test]
-fn the_header_declares_nothing_of_others() {
+fn the_header_declares_only_its_own_functions() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let header = std::fs::read_to_string(root.join("include/cordboard.h")).unwrap();
     let others: Vec<&str> = header

@@ -1,5 +1,5 @@
-//! The outer ends of thousands of pipe pairs, in a second process: the number of
-//! descriptors of a process is limited, and the transfers need all of them.
+//! The outer ends of thousands of pipe pairs, in a second process: the number
+//! of descriptors of a process is limited, and the transfers need all of them.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -16,13 +16,14 @@ use rustix::net::{
 
 /// The size of a message through a pair, in bytes.
 pub const MESSAGE: usize = 16;
-/// The number of pairs that are passed at a time, with two descriptors each. One
-/// message takes at most 253 descriptors (`SCM_MAX_FD`, `unix(7)`).
+/// The number of pairs that are passed at a time, with two descriptors each.
+/// One message takes at most 253 descriptors (`SCM_MAX_FD`, `unix(7)`).
 const BATCH: usize = 20;
 /// The number of descriptors that are open here before they are passed.
 pub const BATCH_DESCRIPTORS: u64 = 2 * BATCH as u64;
 
-/// The commands to the other process, one byte each. The pairs come with the first.
+/// The commands to the other process, one byte each. The pairs come with the
+/// first.
 const PAIRS: u8 = 1;
 const TALK: u8 = 2;
 const END: u8 = 3;
@@ -200,7 +201,7 @@ mod tests {
     use super::stride;
 
     #[test]
-    fn everybody_has_a_turn_before_anybody_has_another() {
+    fn every_pair_has_a_message_before_any_has_a_second() {
         for n in [1, 2, 7, 64, 1000] {
             let mut seen: Vec<usize> = (0..n).cycle().step_by(stride(n)).take(n).collect();
             seen.sort_unstable();

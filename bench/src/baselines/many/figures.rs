@@ -28,8 +28,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Prints how much the capacity of all pipes has grown, per transfer of `n`:
-    /// private pipes, and the enlargement of the given ones.
+    /// Prints how much the capacity of all pipes has grown, per transfer of
+    /// `n`: private pipes, and the enlargement of the given ones.
     pub fn print_pipes(&self, n: usize) -> Result<()> {
         let more = usage::pipe_capacity()? - self.pipes;
         print("pipe KiB each", more / n as f64 / 1024.0);
@@ -37,8 +37,9 @@ impl Memory {
     }
 }
 
-/// Prints how evenly the transfers progressed: the progress of each at the first
-/// end, and the time from the first end to the last, relative to the whole time.
+/// Prints how evenly the transfers progressed: the progress of each at the
+/// first end, and the time from the first end to the last, relative to the
+/// whole time.
 pub fn print_fairness(progress: &[f64], ends: &[f64]) {
     let last = ends.iter().copied().fold(0.0, f64::max);
     let first = ends.iter().copied().fold(f64::INFINITY, f64::min);

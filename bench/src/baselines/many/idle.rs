@@ -1,5 +1,5 @@
-//! Thousands of idle pipe pairs: their resources while nothing moves, and the latency
-//! of a few bytes.
+//! Thousands of idle pipe pairs: their resources while nothing moves, and the
+//! latency of a few bytes.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,16 @@ use crate::harness::figures::print;
 use crate::harness::stats::percentile;
 use crate::harness::usage::{Usage, resident};
 
-/// The number of descriptors of a pair in this process: the inner ends. The outer
-/// ends are in another process.
+/// The number of descriptors of a pair in this process: the inner ends. The
+/// outer ends are in another process.
 pub const DESCRIPTORS: u64 = 2;
 /// The number of other descriptors.
 pub const SPARE: u64 = 100 + BATCH_DESCRIPTORS;
 /// The time after which all threads sleep.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// Starts `n` transfers, sends nothing for `silence`, and then `messages` messages.
+/// Starts `n` transfers, sends nothing for `silence`, and then `messages`
+/// messages.
 pub fn run(mover: &str, n: usize, messages: usize, silence: Duration) -> Result<()> {
     let mover = Mover::named(mover)?;
     let mut far = Far::start()?;

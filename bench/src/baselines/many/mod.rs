@@ -1,5 +1,5 @@
-//! Many simultaneous transfers in one process: on the library's engine, or with one
-//! thread each.
+//! Many simultaneous transfers in one process: on the library's engine, or with
+//! one thread each.
 
 pub mod far;
 mod figures;

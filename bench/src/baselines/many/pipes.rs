@@ -1,6 +1,6 @@
-//! Simultaneous transfers from pipe to pipe. One thread serves all outer ends: it
-//! fills them from the pages of a file and drains them into `/dev/null`, both by
-//! splice, to use as little processor time as possible.
+//! Simultaneous transfers from pipe to pipe. One thread serves all outer ends:
+//! it fills them from the pages of a file and drains them into `/dev/null`,
+//! both by splice, to use as little processor time as possible.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -105,8 +105,8 @@ impl Ends {
         })
     }
 
-    /// Fills and drains until all have ended. Calls `at_eighth` when an eighth of all
-    /// bytes has arrived.
+    /// Fills and drains until all have ended. Calls `at_eighth` when an eighth
+    /// of all bytes has arrived.
     fn serve(
         &mut self,
         outer: &mut [Outer],
@@ -165,8 +165,8 @@ impl Ends {
         Ok((progress, ended))
     }
 
-    /// Writes as much as fits; closes the end after the last byte, which removes it
-    /// from the epoll instance.
+    /// Writes as much as fits; closes the end after the last byte, which
+    /// removes it from the epoll instance.
     fn fill(&self, pair: &mut Outer) -> Result<()> {
         let Some(fill) = &pair.fill else {
             return Ok(());

@@ -67,8 +67,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Raises the descriptor limit as far as necessary and permitted, for this process
-/// and the contestants; the number of pairs that it allows.
+/// Raises the descriptor limit as far as necessary and permitted, for this
+/// process and the contestants; the number of pairs that it allows.
 fn allowed_pairs(pairs: u64) -> u64 {
     let wanted = pairs * DESCRIPTORS + SPARE;
     let limit = getrlimit(Resource::Nofile);

@@ -1,4 +1,5 @@
-//! Many simultaneous transfers: of files, of busy pipe pairs, and of idle pipe pairs.
+//! Many simultaneous transfers: of files, of busy pipe pairs, and of idle pipe
+//! pairs.
 
 mod contestants;
 mod files;

@@ -12,7 +12,8 @@ use crate::harness::{Bench, figures};
 
 const ROUNDS: usize = 5;
 
-/// Measures `count` pairs, through which the same total size moves for every `count`.
+/// Measures `count` pairs, through which the same total size moves for every
+/// `count`.
 pub fn run(bench: &mut Bench, count: usize) -> Result<()> {
     let each = bench.size(4 << 30, 32 << 20) / count as u64;
     let contestants = [

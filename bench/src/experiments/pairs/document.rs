@@ -59,8 +59,8 @@ pub fn update(cells: &[Cell]) -> Result<()> {
     fs::write(&place, format!("{ABOVE}{text}")).context("docs/paths.md")
 }
 
-/// The notes for the summary: the counts, and the pairs that are slower than the plain
-/// loop, which a quick run cannot determine.
+/// The notes for the summary: the counts, and the pairs that are slower than
+/// the plain loop, which a quick run cannot determine.
 pub fn notes(cells: &[Cell], quick: bool) -> Vec<String> {
     let mut slow: Vec<(f64, String)> = Vec::new();
     let (mut moved, mut alike, mut wrong, mut skipped) = (0, 0, 0, 0);

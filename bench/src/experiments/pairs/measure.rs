@@ -12,31 +12,33 @@ use crate::harness::cpu::Cpu;
 use crate::harness::series::Sample;
 use crate::harness::stats::Spread;
 
-/// The time that a measurement should take, in seconds: long compared with starting
-/// and stopping, short enough for all pairs.
+/// The time that a measurement should take, in seconds: long compared with
+/// starting and stopping, short enough for all pairs.
 const SECONDS: f64 = 0.05;
 /// The minimum and the maximum size of one transfer, in bytes.
 const LEAST: u64 = 64 << 10;
 const MOST: u64 = 128 << 20;
-/// If a kind cannot hold that much, the transfer is repeated: at most this often,
+/// The maximum number of repetitions, if a kind cannot hold that much.
 const REPEATS: f64 = 40.0;
-/// and for at most this many seconds, including the creation of both ends.
+/// The maximum time of the repetitions in seconds, including the creation of
+/// both ends.
 const PATIENCE: f64 = 0.2;
 
-/// The time after which the threads that feed and drain a pair sleep. A transfer that
-/// begins while they still start would have an advantage.
+/// The time after which the threads that feed and drain a pair sleep. A
+/// transfer that begins while they still start would have an advantage.
 const SETTLING: Duration = Duration::from_micros(100);
 
 /// The samples of one cell, each with its position in its round.
 pub struct Measured {
-    /// The median over the rounds of the time of the plain loop divided by that of the
-    /// library.
+    /// The median over the rounds of the time of the plain loop divided by that
+    /// of the library.
     pub ratio: Option<f64>,
     pub library: Vec<(usize, Sample)>,
     pub plain: Vec<(usize, Sample)>,
 }
 
-/// The plain loop fails, perhaps because of the sizes in which the data arrives.
+/// The plain loop fails, perhaps because of the sizes in which the data
+/// arrives.
 #[derive(Debug)]
 struct PlainFails(model::Side, i32);
 
@@ -65,8 +67,8 @@ struct Setup {
     kept: Option<Source>,
 }
 
-/// Measures `rounds` rounds, after one that does not count. `None` if the plain loop
-/// fails.
+/// Measures `rounds` rounds, after one that does not count. `None` if the plain
+/// loop fails.
 pub fn measure(
     source: SourceKind,
     sink: SinkKind,
@@ -80,8 +82,8 @@ pub fn measure(
     }
 }
 
-/// A lower ratio is measured again, with at most this many setups. All rounds count,
-/// including the first ones, so repeating does not bias the median.
+/// A lower ratio is measured again, with at most this many setups. All rounds
+/// count, including the first ones, so repeating does not bias the median.
 const DOUBTFUL: f64 = 0.98;
 const SETUPS: usize = 4;
 
@@ -199,9 +201,9 @@ impl Setup {
         }
     }
 
-    /// One transfer. A pseudo-terminal that was closed under load has lost the last
-    /// bytes; such a run is reported and repeated. (`verify` checks the bytes of
-    /// every pair.)
+    /// One transfer. A pseudo-terminal that was closed under load has lost the
+    /// last bytes; such a run is reported and repeated. (`verify` checks the
+    /// bytes of every pair.)
     fn once(&mut self, mover: Mover) -> Result<Sample> {
         let terminal = self.sink == SinkKind::Tty || self.source == SourceKind::Tty;
         let mut tries = if terminal { 3 } else { 1 };
@@ -255,7 +257,8 @@ impl Setup {
     }
 }
 
-/// The processor time of this thread in seconds, in user space and in the kernel.
+/// The processor time of this thread in seconds, in user space and in the
+/// kernel.
 fn thread_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,10 +1,11 @@
-//! Every pair of kinds of descriptor: whether it works, which path is taken, and how
-//! its speed compares with a plain read/write loop between the same descriptors.
+//! Every pair of kinds of descriptor: whether it works, which path is taken,
+//! and how its speed compares with a plain read/write loop between the same
+//! descriptors.
 //!
-//! This experiment runs in the process of the bench, because a command line cannot
-//! name most of these descriptors. A complete `--record` run writes `docs/paths.md`;
-//! with `--setting "pipe -> TCP"` or `--setting="-> eventfd"` only those cells are
-//! updated.
+//! This experiment runs in the process of the bench, because a command line
+//! cannot name most of these descriptors. A complete `--record` run writes
+//! `docs/paths.md`; with `--setting "pipe -> TCP"` or `--setting="-> eventfd"`
+//! only those cells are updated.
 
 mod cell;
 mod document;

@@ -86,8 +86,8 @@ fn synced(tools: &Tools, contestant: Contestant) -> Contestant {
     }
 }
 
-/// Evicts the source, removes the copy and syncs the file system. The programs stay
-/// cached.
+/// Evicts the source, removes the copy and syncs the file system. The programs
+/// stay cached.
 pub fn prepare(place: &Setup, turn: &Turn<'_>, quick: bool) -> Result<()> {
     files::remove(&place.sink);
     if !quick {

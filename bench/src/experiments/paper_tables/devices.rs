@@ -27,7 +27,8 @@ pub enum Device {
 }
 
 impl Device {
-    /// All devices in the order of the papers' tables, with the machine's disk second.
+    /// All devices in the order of the papers' tables, with the machine's disk
+    /// second.
     pub const ALL: [Device; 4] = [Device::Ram, Device::Disk, Device::Rz58, Device::Rz56];
 
     /// The name of the setting, as in the papers.
@@ -40,8 +41,8 @@ impl Device {
         }
     }
 
-    /// The size of the file: the papers' 8 MB on disks of their speed; larger on the
-    /// others, so that a copy takes long enough.
+    /// The size of the file: the papers' 8 MB on disks of their speed; larger
+    /// on the others, so that a copy takes long enough.
     pub fn size(self, bench: &Bench) -> u64 {
         match self {
             Device::Ram => bench.size(1 << 30, 16 << 20),

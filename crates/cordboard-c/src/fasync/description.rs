@@ -8,8 +8,8 @@ use cordboard::endpoint::same_description;
 use crate::checked_fd::{CheckedFd, duplicate, file_id};
 use crate::sys;
 
-/// Whether two descriptors of one file share an open file description; `None` if
-/// that cannot be determined: before Linux 6.10 in a container that filters
+/// Whether two descriptors of one file share an open file description; `None`
+/// if that cannot be determined: before Linux 6.10 in a container that filters
 /// `kcmp(2)`.
 pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
     if same_description(a, b) {
@@ -21,8 +21,8 @@ pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
 }
 
 /// An open file description, held by a duplicate. The program may have closed
-/// the duplicate (`close_range(2)`) and opened another file under its number, or
-/// the same file.
+/// the duplicate (`close_range(2)`) and opened another file under its number,
+/// or the same file.
 pub(super) struct Description {
     duplicate: CheckedFd,
     /// The number by which the program passed it.

@@ -1,12 +1,12 @@
 //! FASYNC emulated on files that the kernel does not keep it on, which are
 //! mostly regular files.
 //!
-//! `F_SETFL` ignores the flag if the file has no `fasync` operation (fs/fcntl.c,
-//! `setfl`), so the paper's `fcntl(audiofile, F_SETFL, FASYNC)` would have no
-//! effect on Linux. `F_SETSIG`, in contrast, is kept by every open file
-//! description, ends with it, and is set on none by default. So the emulated
-//! flag consists of two things: the number is recorded here with its file, and
-//! the description has a signal set.
+//! `F_SETFL` ignores the flag if the file has no `fasync` operation
+//! (fs/fcntl.c, `setfl`), so the paper's `fcntl(audiofile, F_SETFL, FASYNC)`
+//! would have no effect on Linux. `F_SETSIG`, in contrast, is kept by every
+//! open file description, ends with it, and is set on none by default. So the
+//! emulated flag consists of two things: the number is recorded here with its
+//! file, and the description has a signal set.
 //!
 //! No duplicate is kept: it would hold the file open, with its locks and its
 //! leases, after the program has closed it. So another number is compared with

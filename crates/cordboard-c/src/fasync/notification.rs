@@ -93,10 +93,10 @@ impl Notification {
         }
     }
 
-    /// The receiver and the signal, read at the end, as the kernel does. If both
-    /// sides have an owner, the source's. If none has, the calling process, as
-    /// in the paper. If an owner has exited, no signal is sent, as the kernel
-    /// does: SIGIO would end a process that does not expect it.
+    /// The receiver and the signal, read at the end, as the kernel does. If
+    /// both sides have an owner, the source's. If none has, the calling
+    /// process, as in the paper. If an owner has exited, no signal is sent, as
+    /// the kernel does: SIGIO would end a process that does not expect it.
     fn target(&self, report: &Report) -> Option<Target> {
         let owned = |side| AsyncSide::owner(side).map(|owner| (side, owner));
         let (side, owner) = match self.sides.iter().find_map(owned) {
@@ -158,9 +158,9 @@ mod tests {
         (notification, reader, writer)
     }
 
-    /// The program closes all descriptors while the flag is suspended, and opens
-    /// its own under their numbers: these keep their flags and stay open, and
-    /// their owner is not signalled.
+    /// The program closes all descriptors while the flag is suspended, and
+    /// opens its own under their numbers: these keep their flags and stay open,
+    /// and their owner is not signalled.
     #[test]
     fn descriptors_that_the_program_replaced_are_left_alone() {
         assert!(child::in_a_child(|| {
@@ -180,8 +180,8 @@ mod tests {
         }));
     }
 
-    /// The same, but the program has the same file under the number: a duplicate
-    /// that it kept.
+    /// The same, but the program has the same file under the number: a
+    /// duplicate that it kept.
     #[test]
     fn a_file_that_the_program_opened_again_stays_open() {
         assert!(child::in_a_child(|| {

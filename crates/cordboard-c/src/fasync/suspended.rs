@@ -47,8 +47,9 @@ pub(super) fn will_be_restored(fd: BorrowedFd<'_>) -> Option<bool> {
     find(&entries, fd).map(|at| entries[at].restore)
 }
 
-/// Sets the other flags, and whether this one will be set again; `None` if it is
-/// not suspended. Under the lock, because the end of a transfer sets flags too.
+/// Sets the other flags, and whether this one will be set again; `None` if it
+/// is not suspended. Under the lock, because the end of a transfer sets flags
+/// too.
 pub(super) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Option<Result<(), Errno>> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
@@ -101,7 +102,8 @@ impl Suspended {
 }
 
 impl Drop for Suspended {
-    /// Finds the entry by its address: not every kernel can compare descriptions.
+    /// Finds the entry by its address: not every kernel can compare
+    /// descriptions.
     fn drop(&mut self) {
         let mut entries = entries();
         let same = |entry: &SuspendedFlag| Arc::ptr_eq(&entry.description, &self.description);

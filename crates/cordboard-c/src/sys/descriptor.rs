@@ -59,8 +59,8 @@ pub(crate) struct OwnerEx {
 }
 
 impl OwnerEx {
-    /// The owner, which gets the signals. `None` if none was set, or if the owner
-    /// has exited (fs/fcntl.c, `f_getown_ex`).
+    /// The owner, which gets the signals. `None` if none was set, or if the
+    /// owner has exited (fs/fcntl.c, `f_getown_ex`).
     pub(crate) fn owner(self) -> Option<Owner> {
         const F_OWNER_TID: libc::c_int = 0;
         const F_OWNER_PGRP: libc::c_int = 2;

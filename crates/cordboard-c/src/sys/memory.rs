@@ -19,8 +19,8 @@ use crate::types::{cord_report, cord_request, cord_status};
 /// `repr(C)`, a `usize` first, valid with all bits zero, no padding that
 /// matters.
 pub(crate) unsafe trait Extensible: Copy {
-    /// Its sizes in earlier versions. Each is the end of a field, and stays when
-    /// fields are added.
+    /// Its sizes in earlier versions. Each is the end of a field, and stays
+    /// when fields are added.
     const EARLIER_SIZES: &[usize];
 }
 
@@ -190,8 +190,8 @@ impl UserData {
     }
 }
 
-/// Writes as much of a text as fits, with a 0 byte at its end. Returns the length
-/// of the whole text, as `snprintf(3)` does.
+/// Writes as much of a text as fits, with a 0 byte at its end. Returns the
+/// length of the whole text, as `snprintf(3)` does.
 pub(crate) fn write_string(buffer: &mut [MaybeUninit<u8>], text: &str) -> usize {
     if let Some(most) = buffer.len().checked_sub(1) {
         let length = text.len().min(most);

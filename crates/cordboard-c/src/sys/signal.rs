@@ -25,9 +25,9 @@ pub(crate) struct Target {
     pub(crate) error: libc::c_int,
 }
 
-/// Sends the signal, with a `siginfo_t` as the kernel fills it in for I/O. If the
-/// queue is full (`RLIMIT_SIGPENDING`), sends a plain SIGIO, as the kernel does
-/// (`fcntl(2)`, `F_SETSIG`).
+/// Sends the signal, with a `siginfo_t` as the kernel fills it in for I/O. If
+/// the queue is full (`RLIMIT_SIGPENDING`), sends a plain SIGIO, as the kernel
+/// does (`fcntl(2)`, `F_SETSIG`).
 ///
 /// # Errors
 ///
@@ -58,8 +58,9 @@ pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
     }
 }
 
-/// For `kill(2)`, -1 means every process that may be signalled. So only a process
-/// in group 1, the first group of a container, can signal that group, as 0.
+/// For `kill(2)`, -1 means every process that may be signalled. So only a
+/// process in group 1, the first group of a container, can signal that group,
+/// as 0.
 fn send_to_group(group: libc::pid_t, signal: libc::c_int) -> Result<(), Errno> {
     // SAFETY: takes nothing and returns an integer.
     let own = unsafe { libc::getpgrp() };
@@ -80,8 +81,8 @@ fn send_to_thread(thread: libc::pid_t, signal: libc::c_int) -> Result<(), Errno>
     }
 }
 
-/// `rt_sigqueueinfo(2)`, `rt_tgsigqueueinfo(2)`: `call` has the number of the call
-/// and the receiver.
+/// `rt_sigqueueinfo(2)`, `rt_tgsigqueueinfo(2)`: `call` has the number of the
+/// call and the receiver.
 fn queue(call: &[libc::c_long], info: &Info) -> Result<(), Errno> {
     let pointer = std::ptr::from_ref(info);
     let result = match *call {

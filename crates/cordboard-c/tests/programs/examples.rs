@@ -56,8 +56,8 @@ fn ends_well(child: std::process::Child) {
     );
 }
 
-/// The reader of the audio reads nothing before all frames have arrived: a player
-/// whose audio is not asynchronous never shows the first frame.
+/// The reader of the audio reads nothing before all frames have arrived: a
+/// player whose audio is not asynchronous never shows the first frame.
 #[test]
 fn the_player_shows_frames_while_the_audio_waits() {
     let Some(program) = Program::example("player") else {

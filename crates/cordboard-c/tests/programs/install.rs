@@ -20,7 +20,7 @@ fn symbols(library: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_symbols_are_versioned_and_no_others_show() {
+fn all_exported_symbols_are_versioned() {
     let Some(prefix) = prefix() else { return };
     let library = prefix.path.join("lib/libcordboard.so");
     let symbols = symbols(&library);
@@ -41,7 +41,7 @@ fn the_symbols_are_versioned_and_no_others_show() {
 }
 
 #[test]
-fn a_staged_installation_has_every_file_and_takes_them_all_back() {
+fn uninstall_removes_every_installed_file() {
     let Some(prefix) = prefix() else { return };
     let stage = tempfile::tempdir().unwrap();
     let variables: [(&str, &Path); 2] = [
@@ -77,7 +77,7 @@ fn a_staged_installation_has_every_file_and_takes_them_all_back() {
 /// `make`, then `make install` without cargo and without a compiler. The latter
 /// writes nothing into the source tree.
 #[test]
-fn installing_makes_nothing() {
+fn install_builds_nothing() {
     let Some(prefix) = prefix() else { return };
     let (target, stage) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let release = target.path().join("release");
@@ -115,7 +115,7 @@ fn installing_makes_nothing() {
 
 /// A moved installation is found at its new place.
 #[test]
-fn the_prefix_can_be_another_than_at_installation() {
+fn an_installation_can_be_moved() {
     let Some(prefix) = prefix() else { return };
     let words = prefix.pkg_config(&["--define-variable=prefix=/moved", "--cflags", "--libs"]);
     for word in ["-I/moved/include", "-L/moved/lib"] {
@@ -160,8 +160,8 @@ int main(void)
 }
 "#;
 
-/// Links a program with these options, runs it, and returns the shared libraries
-/// that it needs.
+/// Links a program with these options, runs it, and returns the shared
+/// libraries that it needs.
 fn links_and_runs(prefix: &Prefix, options: &[&str], libraries: &[String]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("alone.c"), folder.path().join("alone"));
@@ -196,8 +196,8 @@ fn a_program_linked_with_the_archive_needs_no_library() {
     assert!(!needed.contains("libcordboard"), "{needed}");
 }
 
-/// `pkg-config --static --libs` is sufficient for `-static`, if the C library is
-/// installed as an archive.
+/// `pkg-config --static --libs` is sufficient for `-static`, if the C library
+/// is installed as an archive.
 #[test]
 fn a_static_program_needs_nothing() {
     let Some(prefix) = prefix() else { return };
@@ -227,8 +227,8 @@ fn can_link(option: &str) -> Result<(), String> {
     }
 }
 
-/// `make install` into a directory that the dynamic linker searches, and then the
-/// example, in overlays that leave the machine's file systems unchanged.
+/// `make install` into a directory that the dynamic linker searches, and then
+/// the example, in overlays that leave the machine's file systems unchanged.
 #[test]
 fn a_program_finds_the_library_as_soon_as_it_is_installed() {
     const WHAT: &str = "an installation that the dynamic linker searches";

@@ -1,7 +1,7 @@
-//! The library as C programs use it: installed into a prefix by `make` and found
-//! by pkg-config. The programs are compiled by the system's compiler with every
-//! warning an error, and run under valgrind, or with the compiler's sanitizers
-//! if valgrind does not run.
+//! The library as C programs use it: installed into a prefix by `make` and
+//! found by pkg-config. The programs are compiled by the system's compiler with
+//! every warning an error, and run under valgrind, or with the compiler's
+//! sanitizers if valgrind does not run.
 
 mod examples;
 mod install;
@@ -10,8 +10,8 @@ mod program;
 
 use program::{Language, Program};
 
-/// Runs one test as C, and compiles it as C++. Programs that fork are not checked
-/// for leaks.
+/// Runs one test as C, and compiles it as C++. Programs that fork are not
+/// checked for leaks.
 fn passes(name: &str, forks: bool) {
     let Some(program) = Program::test(name, Language::C, forks) else {
         return;

@@ -33,8 +33,8 @@ pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// `libcordboard_c.a` of this source tree, by the path that cargo prints. Without
-/// cargo, one that was built elsewhere.
+/// `libcordboard_c.a` of this source tree, by the path that cargo prints.
+/// Without cargo, one that was built elsewhere.
 fn archive() -> PathBuf {
     if let Some(built) = std::env::var_os("CORDBOARD_C_ARCHIVE") {
         return built.into();

@@ -111,8 +111,9 @@ impl Program {
         command
     }
 
-    /// Runs it with memory checks. A program that forks is not checked for leaks:
-    /// in a child, memory that only the parent's threads refer to looks leaked.
+    /// Runs it with memory checks. A program that forks is not checked for
+    /// leaks: in a child, memory that only the parent's threads refer to looks
+    /// leaked.
     pub fn checked(&self) -> Command {
         if !has_valgrind() {
             testkit::skip::report(
