@@ -16,7 +16,7 @@ pub fn render(name: &str, about: &str, bench: &Bench) -> String {
     if !bench.targets.is_empty() {
         let _ = write!(
             out,
-            "\n## Targets: required and reached\n\n{}",
+            "\n## Required and reached\n\n{}",
             targets(bench)
         );
     }

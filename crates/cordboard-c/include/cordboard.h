@@ -256,8 +256,8 @@ extern "C" {
 // * EOPNOTSUPP: no allowed path takes this pair.
 // * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
 //   EFBIG, EDQUOT, and so on.
-// * With FASYNC: those of cord_start. A later failure is reported by the
-//   signal.
+// * With FASYNC also EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or
+//   thread is available. A failure after the start is reported by the signal.
 ssize_t cord_splice(int src, int dst, size_t size);
 
 // cord_last - the handle of an asynchronous cord_splice

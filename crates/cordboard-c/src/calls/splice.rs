@@ -52,8 +52,8 @@ use crate::types::{CORD_EOF, cord_transfer};
 /// * EOPNOTSUPP: no allowed path takes this pair.
 /// * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
 ///   EFBIG, EDQUOT, and so on.
-/// * With FASYNC: those of cord_start. A later failure is reported by the
-///   signal.
+/// * With FASYNC also EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or
+///   thread is available. A failure after the start is reported by the signal.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_splice(src: c_int, dst: c_int, size: usize) -> ssize_t {
     guard(-1, || splice(src, dst, size).map_err(Failed::set_last))
