@@ -6,39 +6,40 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::harness::Options;
 
-/// The experiments.
+/// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "bench", about = "The experiments")]
+#[command(name = "bench", about = "Runs the experiments")]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub action: Action,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Name the experiments
+    /// List the experiments
     List,
-    /// Run some and print their summaries
+    /// Run experiments and print their summaries
     Run(Run),
-    /// Remove the raw data of all recorded runs but the newest of each experiment
+    /// Remove the raw data of all recorded runs except the newest of each
+    /// experiment
     Prune,
 }
 
-/// `run`
+/// The arguments of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
     /// Experiments, or `all`
     #[arg(required = true)]
     pub names: Vec<String>,
-    /// Small sizes and few rounds: to see that everything works
+    /// Use small sizes and few rounds, to check that everything works
     #[arg(long)]
     pub quick: bool,
     /// Keep raw data, environment and summary in bench/runs
     #[arg(long)]
     pub record: bool,
-    /// Rounds of each setting
+    /// Number of rounds of each setting
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
     /// Only contestants whose name contains one of these
@@ -47,14 +48,14 @@ pub struct Run {
     /// Only settings whose name contains one of these
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub setting: Vec<String>,
-    /// Where the files are made [default: the directory for temporary files,
-    /// or /var/tmp where that is in memory]
+    /// Directory for the files [default: the directory for temporary files, or
+    /// /var/tmp if that is a tmpfs]
     #[arg(long, value_name = "DIRECTORY")]
     pub dir: Option<PathBuf>,
 }
 
 impl Run {
-    /// For the harness.
+    /// The options for the harness.
     pub fn options(&self) -> Options {
         Options {
             quick: self.quick,

@@ -1,5 +1,5 @@
-//! The experiments: ours, the peers and our own hand-written loops,
-//! interleaved in one run, as ratios of medians.
+//! Experiments that compare Cordboard, other programs and hand-written loops,
+//! interleaved in one run, by ratios of medians.
 //!
 //! `cargo run -r -p bench -- list`, `… run NAME`. Peers from crates.io are
 //! found after `cargo install uu_cat uu_cp --root target/peers`.
@@ -19,7 +19,7 @@ use cli::{Action, Cli, Run};
 use experiments::Experiment;
 use harness::env::Environment;
 use harness::tools::Tools;
-use harness::{Bench, prune, record, summary, sys};
+use harness::{Bench, prune, record, runs, summary, sys};
 
 fn main() -> ExitCode {
     act().unwrap_or_else(|error| {
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn act() -> Result<ExitCode> {
-    // Before anything else: a baseline's start is in its measured time.
+    // First, because the measured time of a baseline includes its start.
     let mut words = std::env::args().skip(1);
     if words.next().as_deref() == Some("baseline") {
         baselines::run(words.collect())?;
@@ -44,7 +44,7 @@ fn act() -> Result<ExitCode> {
         }
         Action::Run(run) => run_all(&run),
         Action::Prune => {
-            for file in prune::prune(&record::runs())? {
+            for file in prune::prune(&runs::directory())? {
                 println!("removed {}", file.display());
             }
             Ok(ExitCode::SUCCESS)
@@ -61,13 +61,13 @@ fn run_all(run: &Run) -> Result<ExitCode> {
     for experiment in chosen {
         eprintln!("# {}", experiment.name);
         let mut bench = Bench::new(&run.options(), &tools)?;
-        let env = Environment::of(&bench);
+        let env = Environment::of(bench.directory.path(), &tools);
         (experiment.run)(&mut bench).with_context(|| experiment.name)?;
         let text = summary::render(experiment.name, experiment.about, &bench);
         println!("{text}");
         if run.record {
-            let place = record::keep(&record::runs(), experiment.name, &bench, &env, &text)?;
-            eprintln!("kept in {}", place.display());
+            let place = record::write(&runs::directory(), experiment.name, &bench, &env, &text)?;
+            eprintln!("recorded in {}", place.display());
         }
         failed |= bench.failed();
     }
@@ -84,7 +84,7 @@ fn choose(names: &[String]) -> Result<Vec<Experiment>> {
     }
     let find = |name: &String| match experiments::ALL.iter().find(|e| e.name == name) {
         Some(experiment) => Ok(*experiment),
-        None => bail!("no experiment is called {name}: see `list`"),
+        None => bail!("unknown experiment {name}: see `list`"),
     };
     names.iter().map(find).collect()
 }

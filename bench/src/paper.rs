@@ -1,31 +1,32 @@
-//! The figures of Fall and Pasquale's experiments, and what they are made of:
+//! The figures of Fall and Pasquale's experiments, and their formulas:
 //! "Exploiting In-Kernel Data Paths to Improve I/O Throughput and CPU
 //! Availability", as printed by the conference (USENIX, Winter 1993) and as a
 //! technical report (UCSD, November 1992).
 
-/// One line of both papers' tables 1 and 2: an 8 MB file copied between two
+/// One row of tables 1 and 2 of both papers: an 8 MB file, copied between two
 /// devices of this kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     /// The kind of device.
     pub device: &'static str,
-    /// Percent of the idle rate at which the test program runs beside `cp`.
+    /// The rate of the test program during `cp`, in percent of its rate on an
+    /// idle machine.
     pub percent_cp: f64,
-    /// The same beside `scp`, the copy program made with splice.
+    /// The same during `scp`, the copy program that uses splice.
     pub percent_scp: f64,
-    /// Improvement of `scp` over `cp`, in percent.
+    /// The improvement of `scp` over `cp`, in percent.
     pub improvement: f64,
-    /// The report's form: slowdown beside `cp`,
+    /// The slowdown during `cp`, in the form of the report.
     pub f_cp: f64,
-    /// beside `scp`,
+    /// The slowdown during `scp`.
     pub f_scp: f64,
-    /// and the improvement factor.
+    /// The improvement factor of the report.
     pub i: f64,
-    /// Throughput of `cp`, KB/s.
+    /// The throughput of `cp`, in KB/s.
     pub rate_cp: f64,
-    /// Throughput of `scp`, KB/s.
+    /// The throughput of `scp`, in KB/s.
     pub rate_scp: f64,
-    /// Percent by which `scp` is faster, as the conference printed it.
+    /// By how much `scp` is faster, in percent, as printed by the conference.
     pub faster: f64,
 }
 
@@ -69,20 +70,21 @@ pub const ROWS: [Row; 3] = [
     },
 ];
 
-/// The size of the file.
+/// The size of the file, in bytes.
 pub const FILE: u64 = 8 << 20;
-/// Bytes a second between medium and drive: the RZ58 gives 3.1 to 3.9 MB/s,
+/// The rate between medium and drive of the RZ58, in bytes per second: 3.1 to
+/// 3.9 MB/s.
 pub const RZ58_RATE: u64 = 3_500_000;
-/// the RZ56 1.66 MB/s.
+/// The same of the RZ56: 1.66 MB/s.
 pub const RZ56_RATE: u64 = 1_660_000;
 
-/// What the papers say of this kind of device.
+/// The papers' figures for this kind of device.
 pub fn row(device: &str) -> Option<Row> {
     ROWS.into_iter().find(|row| row.device == device)
 }
 
-/// How fast the test program runs, of the rate at which it runs alone: its
-/// operations in `seconds`, against those of an idle machine. 1 is undisturbed.
+/// The rate of the test program relative to its rate on an idle machine: its
+/// operations in `seconds` divided by those of an idle machine. 1: no effect.
 pub fn availability(operations: f64, seconds: f64, idle_rate: f64) -> Option<f64> {
     (seconds > 0.0 && idle_rate > 0.0).then(|| operations / seconds / idle_rate)
 }
@@ -92,25 +94,26 @@ pub fn slowdown(availability: f64) -> Option<f64> {
     (availability > 0.0).then(|| 1.0 / availability)
 }
 
-/// A copy beside the test program.
+/// A copy during which the test program runs.
 #[derive(Debug, Clone, Copy)]
-pub struct Beside {
-    /// [`availability`] while it runs.
+pub struct DuringCopy {
+    /// [`availability`] during the copy.
     pub availability: f64,
-    /// How many seconds it runs.
+    /// The duration of the copy, in seconds.
     pub seconds: f64,
 }
 
-impl Beside {
-    /// How much the test program does meanwhile, in seconds of an idle machine.
+impl DuringCopy {
+    /// The work of the test program during the copy, in seconds of an idle
+    /// machine.
     pub fn done(self) -> f64 {
         self.availability * self.seconds
     }
 
-    /// How long the test program takes for a fixed number of operations, which
-    /// an idle machine does in `work` seconds, with one copy beside it that
-    /// starts when it does. Once the copy has ended it has the processor to
-    /// itself; a copy that lasts longer is as long beside it as it takes.
+    /// The time that the test program takes for a fixed number of operations,
+    /// which take `work` seconds on an idle machine, if one copy starts
+    /// together with it. After the end of the copy it has the processor to
+    /// itself.
     pub fn takes(self, work: f64) -> f64 {
         let left = work - self.done();
         if left >= 0.0 {
@@ -120,22 +123,21 @@ impl Beside {
         }
     }
 
-    /// The report's improvement I over `cp`: for the operations that the test
-    /// program does while `cp` copies the file, `T_cp / T`. Two copies that
-    /// both have their share of the processor as long as they last differ in
-    /// how long that is.
-    pub fn improvement_over(self, cp: Beside) -> Option<f64> {
+    /// The report's improvement I over `cp`: `T_cp / T` for the operations that
+    /// the test program does while `cp` copies the file. Of two copies with the
+    /// same share of the processor, the shorter one is better.
+    pub fn improvement_over(self, cp: DuringCopy) -> Option<f64> {
         improvement(cp.seconds, self.takes(cp.done()))
     }
 }
 
-/// The report's improvement I of one way over another: how many times as fast
-/// the test program runs beside it. `F_cp / F_scp`.
+/// The report's improvement I of one copy over another: how many times as fast
+/// the test program runs during it. `F_cp / F_scp`.
 pub fn improvement(ours: f64, theirs: f64) -> Option<f64> {
     (theirs > 0.0).then(|| ours / theirs)
 }
 
-/// A factor as the percentage by which it is more than 1.
+/// By how much a factor exceeds 1, in percent.
 pub fn percent_more(factor: f64) -> f64 {
     (factor - 1.0) * 100.0
 }
@@ -165,7 +167,8 @@ mod tests {
     fn the_report_s_table_1_is_the_same_one_in_its_form() {
         for row in ROWS {
             for (percent, f) in [(row.percent_cp, row.f_cp), (row.percent_scp, row.f_scp)] {
-                // So many operations in the time in which an idle machine does 100.
+                // The number of operations in the time of 100 on an idle
+                // machine.
                 let share = availability(percent, 1.0, 100.0).unwrap();
                 assert_eq!(digits(slowdown(share).unwrap(), 1), digits(f, 1));
             }
@@ -176,7 +179,8 @@ mod tests {
 
     #[test]
     fn table_2_comes_out() {
-        // The conference printed MB/s with two digits, and made its percentages of those.
+        // The conference printed MB/s with two digits, and computed percentages
+        // from those.
         for row in ROWS {
             let printed = |rate: f64| (rate / 10.0).round() / 100.0;
             let factor = improvement(printed(row.rate_scp), printed(row.rate_cp)).unwrap();
@@ -190,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn with_copies_that_last_equally_long_it_is_the_papers_formula() {
+    fn for_copies_of_equal_duration_it_is_the_papers_formula() {
         for row in ROWS {
-            let beside = |percent: f64| Beside {
+            let during_copy = |percent: f64| DuringCopy {
                 availability: percent / 100.0,
                 seconds: 1e9,
             };
-            let (cp, scp) = (beside(row.percent_cp), beside(row.percent_scp));
+            let (cp, scp) = (during_copy(row.percent_cp), during_copy(row.percent_scp));
             let factor = scp.improvement_over(cp).unwrap();
             assert_eq!(digits(percent_more(factor), 1), digits(row.improvement, 1));
             assert_eq!(cp.improvement_over(cp), Some(1.0));
@@ -204,20 +208,20 @@ mod tests {
     }
 
     #[test]
-    fn who_is_done_sooner_leaves_the_rest_of_the_time_alone() {
-        let cp = Beside {
+    fn a_shorter_copy_leaves_the_rest_of_the_time_idle() {
+        let cp = DuringCopy {
             availability: 0.5,
             seconds: 4.0,
         };
-        // As greedy, but for half a second: 0.25 of 2 are done, 1.75 remain.
-        let quick = Beside {
+        // The same share for half a second: 0.25 of 2 are done, 1.75 remain.
+        let quick = DuringCopy {
             availability: 0.5,
             seconds: 0.5,
         };
         assert_eq!(quick.takes(cp.done()), 2.25);
         assert_eq!(quick.improvement_over(cp), Some(4.0 / 2.25));
-        // Slower than cp, and no less greedy: no better.
-        let slow = Beside {
+        // Slower than cp with the same share: no improvement.
+        let slow = DuringCopy {
             availability: 0.5,
             seconds: 9.0,
         };
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_there_is_nothing_to_say() {
+    fn missing_values_are_none() {
         assert_eq!(availability(5.0, 0.0, 1.0), None);
         assert_eq!(availability(5.0, 1.0, 0.0), None);
         assert_eq!(slowdown(0.0), None);

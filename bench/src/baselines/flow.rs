@@ -1,5 +1,5 @@
-//! Not a baseline: the library's direct path with given flow control, or with
-//! none given, which adapts.
+//! Not a baseline: the library's direct path, with fixed or adaptive flow
+//! control.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -10,22 +10,22 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use cordboard::{DataPath, Direct, Observer, Progress, Request, Transfer, Watermarks};
 
-use crate::harness::figures::say;
+use crate::harness::figures::print;
 
-/// Bytes a second, of what came after the start.
+/// The rate after the first bytes.
 pub const RATE: &str = "GB/s after start";
 
 /// The block size and the watermarks.
 #[derive(Debug, Clone, Copy)]
 pub struct Fixed {
-    /// Bytes.
+    /// The block size in bytes.
     pub block: NonZeroUsize,
-    /// Pending reads, pending writes, and how many reads a write may start.
+    /// Pending reads, pending writes, and reads started per finished write.
     pub marks: Watermarks,
 }
 
-/// Copies a file. The first `start` bytes are what an adaptive one may take to
-/// find its setting.
+/// Copies a file. The rate does not include the first `start` bytes, during
+/// which adaptive flow control finds its setting.
 pub fn run(from: &str, to: &str, start: u64, fixed: Option<Fixed>) -> Result<()> {
     let (source, sink) = (File::open(from)?, File::create(to)?);
     let request = Request {
@@ -43,15 +43,18 @@ pub fn run(from: &str, to: &str, start: u64, fixed: Option<Fixed>) -> Result<()>
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request)?;
     let report = transfer.observe(observer).run().into_result()?;
     let paths = &report.path;
-    ensure!(paths.contains(&DataPath::Direct), "not direct: {paths:?}");
+    ensure!(
+        paths.contains(&DataPath::Direct),
+        "not the direct path: {paths:?}"
+    );
     if let Some((when, written)) = passed.get() {
         let rest = (report.written - written) as f64;
-        say(RATE, rest / 1e9 / when.elapsed().as_secs_f64());
+        print(RATE, rest / 1e9 / when.elapsed().as_secs_f64());
     }
     Ok(())
 }
 
-/// When the start was over, and what was written by then.
+/// Records when `start` bytes were written, and the number of bytes then.
 struct Passed {
     start: u64,
     at: Arc<OnceLock<(Instant, u64)>>,

@@ -1,4 +1,4 @@
-//! Not a baseline: the library, called from a process of ours.
+//! Not a baseline: the library, called by this program.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ pub fn splice(from: &str, to: &str) -> Result<()> {
     Ok(())
 }
 
-/// One file to another, on the medium when it has ended.
+/// Copies a file and syncs the copy.
 pub fn copy_synced(from: &str, to: &str) -> Result<()> {
     let (source, sink) = (File::open(from)?, File::create(to)?);
     let request = Request {

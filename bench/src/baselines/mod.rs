@@ -1,20 +1,19 @@
-//! The tightest loop we could write by hand for each way, and the ends to
-//! hold against them. Each runs as a process of its own:
-//! `bench baseline NAME ARG…`.
+//! Hand-written loops for each method, and the readers and writers at their
+//! ends. Each runs in its own process: `bench baseline NAME ARG…`.
 
-mod cat_ways;
-mod copy_ways;
-mod direct_ways;
-mod engine_ways;
+mod cat_loops;
+mod copy_loops;
+mod direct_copy;
+mod engine;
 pub mod flow;
 pub mod latency;
 mod library;
 pub mod many;
-mod relay_ways;
+mod relay_loops;
 mod sinks;
 mod synced;
 
-pub use relay_ways::sent;
+pub use relay_loops::sent;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -42,28 +41,28 @@ impl Args {
 /// Runs the baseline of this name.
 pub fn run(mut words: Vec<String>) -> Result<()> {
     if words.is_empty() {
-        bail!("which baseline?");
+        bail!("the name of the baseline is missing");
     }
     let name = words.remove(0);
     let args = Args(words);
     match name.as_str() {
-        "cat-read-write" => cat_ways::read_write(args.word(0)?, args.number(1)?),
-        "cat-splice" => cat_ways::splice(args.word(0)?, args.number(1)?, args.optional(2)?),
-        "cat-broker" => cat_ways::broker(args.word(0)?, args.number(1)?, args.optional(2)?),
-        "copy" => copy_ways::file(
+        "cat-read-write" => cat_loops::read_write(args.word(0)?, args.number(1)?),
+        "cat-splice" => cat_loops::splice(args.word(0)?, args.number(1)?, args.optional(2)?),
+        "cat-broker" => cat_loops::broker(args.word(0)?, args.number(1)?, args.optional(2)?),
+        "copy" => copy_loops::file(
             args.word(0)?,
             args.word(1)?,
             args.word(2)?,
             args.optional(3)?,
         ),
-        "copy-direct" => direct_ways::file(
+        "copy-direct" => direct_copy::file(
             args.word(0)?,
             args.word(1)?,
             args.number(2)?,
             args.number(3)?,
         ),
         "then-fsync" => synced::then_fsync(args.word(0)?, &args.0[1..]),
-        "copy-all" => copy_ways::all(args.word(0)?, args.word(1)?, args.word(2)?),
+        "copy-all" => copy_loops::all(args.word(0)?, args.word(1)?, args.word(2)?),
         "flow" => flow::run(
             args.word(0)?,
             args.word(1)?,
@@ -89,20 +88,21 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
             let silence = Duration::from_millis(args.word(3)?.parse()?);
             many::idle::run(args.word(0)?, args.number(1)?, args.number(2)?, silence)
         }
-        "relay-read-write" => relay_ways::read_write(args.number(0)?),
-        "relay-splice" => relay_ways::splice(args.number(0)?),
-        "relay-source" => relay_ways::source(args.number(0)?),
-        "relay-sink" => relay_ways::sink(args.word(0)?),
+        "relay-read-write" => relay_loops::read_write(args.number(0)?),
+        "relay-splice" => relay_loops::splice(args.number(0)?),
+        "relay-source" => relay_loops::source(args.number(0)?),
+        "relay-sink" => relay_loops::sink(args.word(0)?),
         "sink-read" => sinks::read(),
         "sink-splice" => sinks::splice(),
         "sink-digest" => sinks::digest(),
         "library-synced" => library::copy_synced(args.word(0)?, args.word(1)?),
         "library" => library::splice(args.word(0)?, args.word(1)?),
-        _ => bail!("no baseline is called {name}"),
+        _ => bail!("unknown baseline {name}"),
     }
 }
 
-/// `BLOCK READS WRITES BURST` from the fourth argument on; nothing: adaptive.
+/// `BLOCK READS WRITES BURST` from the fourth argument on; without them,
+/// adaptive.
 fn flow_control(args: &Args) -> Result<Option<flow::Fixed>> {
     let Some(block) = args.optional(3)? else {
         return Ok(None);
@@ -113,6 +113,6 @@ fn flow_control(args: &Args) -> Result<Option<flow::Fixed>> {
         writes: mark(5)?,
         burst: mark(6)?,
     };
-    let block = NonZeroUsize::new(block).context("a block of no bytes")?;
+    let block = NonZeroUsize::new(block).context("the block size is 0")?;
     Ok(Some(flow::Fixed { block, marks }))
 }

@@ -1,4 +1,4 @@
-//! What reads standard input, and prints how much came.
+//! Readers of standard input, which print the number of bytes.
 
 use std::fs::OpenOptions;
 
@@ -40,13 +40,13 @@ pub fn splice() -> Result<()> {
     Ok(())
 }
 
-/// A reader that looks at every byte.
+/// A reader that computes the digest.
 pub fn digest() -> Result<()> {
     print_content(digest_of(std::io::stdin())?);
     Ok(())
 }
 
-/// As the harness reads it: bytes, digest.
+/// Prints the number of bytes and the digest for the harness.
 pub fn print_content(content: Content) {
     println!("{} {}", content.bytes, content.digest);
 }

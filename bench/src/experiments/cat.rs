@@ -1,12 +1,12 @@
-//! A cached file into a pipe: kaashif's test of `cat` against a read/write
+//! A cached file into a pipe: kaashif's comparison of `cat` with a read/write
 //! loop and a splice loop, with three kinds of reader.
 
 use std::path::Path;
 
 use anyhow::Result;
 
+use super::experiment::{Experiment, available};
 use super::pipeline::{READERS, Reader, pipeline};
-use super::{Experiment, present};
 use crate::harness::Bench;
 use crate::harness::contestant::Contestant;
 use crate::harness::files;
@@ -16,7 +16,7 @@ use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::tools::Tools;
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "cat",
     about: "A cached file into a pipe, with a reader that splices, one that reads, and pv.",
@@ -54,14 +54,12 @@ fn run(bench: &mut Bench) -> Result<()> {
         }
     }
     if !profiles.is_empty() {
-        bench
-            .notes
-            .push(format!("## Where the time goes\n\n{profiles}"));
+        bench.notes.push(format!("## Profile\n\n{profiles}"));
     }
     bench.notes.push(format!(
-        "{} from the page cache. The reader runs before the clock starts; the clock stops \
-         when both have ended. Wide: the contestant enlarges the reader's pipe to 1 MiB.",
-        files::words(size)
+        "{} from the page cache. The measured time starts after the reader has started, and ends \
+         when both have ended. wide: the contestant sets the reader's pipe to 1 MiB.",
+        files::size_text(size)
     ));
     bench.targets.extend(targets());
     Ok(())
@@ -95,11 +93,11 @@ fn contestants(bench: &mut Bench) -> Vec<Contestant> {
             Some(tools.baseline(BROKER_WIDE, "cat-broker {src} 524288 1048576")),
         ),
     ];
-    present(bench, all)
+    available(bench, all)
 }
 
 fn once(tools: &Tools, file: &Path, reader: Reader, turn: &Turn<'_>) -> Result<Sample> {
-    files::warm(file)?;
+    files::cache(file)?;
     let capacity = reader.capacity();
     let reader = if turn.verifies() {
         Reader::Checks
@@ -110,22 +108,22 @@ fn once(tools: &Tools, file: &Path, reader: Reader, turn: &Turn<'_>) -> Result<S
         tools,
         reader,
         capacity,
-        &turn.words(&[("src", file.into())]),
+        &turn.command_line(&[("src", file.into())]),
     )
 }
 
-/// A table of where each contestant spends its time, in a run of its own.
+/// A table of where each contestant spends its time, from a separate run.
 fn profile(bench: &mut Bench, file: &Path, reader: Reader, contestants: &[Contestant]) -> String {
     if bench.options.quick {
         return String::new();
     }
     let Some(profiler) = Profiler::find(bench.directory.path()) else {
-        bench.skip("where the time goes", "neither perf nor strace works here");
+        bench.skip("profile", "neither perf nor strace works here");
         return String::new();
     };
     let output = bench.path("profile");
     let mut out = format!(
-        "{}: {}\n\n| contestant | most |\n|---|---|\n",
+        "{}: {}\n\n| contestant | largest shares |\n|---|---|\n",
         reader.setting(),
         profiler.unit()
     );
@@ -133,7 +131,7 @@ fn profile(bench: &mut Bench, file: &Path, reader: Reader, contestants: &[Contes
     let finished = |c: &&Contestant| finished.is_some_and(|r| r.of(&c.name).is_some());
     for contestant in contestants.iter().filter(finished) {
         let mut words = profiler.prefix(&output);
-        words.extend(contestant.words(&[("src", file.into())]));
+        words.extend(contestant.command_line(&[("src", file.into())]));
         let top = match pipeline(&bench.tools, reader, reader.capacity(), &words) {
             Ok(_) => profiler.top(&output).join(", "),
             Err(error) => format!("{error:#}"),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::{Experiment, present};
+use super::experiment::{Experiment, available};
 use crate::harness::contestant::Contestant;
 use crate::harness::cpu::own_time;
 use crate::harness::interleave::{Setting, Turn};
@@ -16,7 +16,7 @@ use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, env, files};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "copy-file",
     about: "One file copied within a file system: cached, cached with fsync, cold with fsync.",
@@ -24,13 +24,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const OURS: &str = "cordboard copy";
-const WAYS: &[&str] = &["read-write", "copy_file_range", "sendfile", "splice"];
+const METHODS: &[&str] = &["read-write", "copy_file_range", "sendfile", "splice"];
 const CLONE_SECONDS: f64 = 0.020;
 const ROUNDS: usize = 7;
-/// Where the ways that do not clone take a hundred times as long.
+/// On file systems that can clone, other methods take a hundred times as long.
 const ROUNDS_AMONG_CLONES: usize = 5;
 
-/// What the page cache has at the start, and what has to have happened at the end.
+/// Whether the source is cached at the start, and the copy synced at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Cached,
@@ -39,7 +39,7 @@ enum Case {
 }
 
 impl Case {
-    fn words(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Case::Cached => "cached",
             Case::CachedSynced => "cached fsync",
@@ -65,24 +65,25 @@ fn run(bench: &mut Bench) -> Result<()> {
                 .tempdir_in(memory)?;
             on(bench, "tmpfs", directory.path(), size, &all[..1], false)?;
         } else {
-            bench.skip("tmpfs", "no room in memory");
+            bench.skip("tmpfs", "not enough memory, or no tmpfs at /dev/shm");
         }
     }
     for kind in ["xfs", "btrfs"] {
         if !bench.wants_any(kind, &all) {
             continue;
         }
-        // Room for the source, a copy, and what was just removed.
+        // Space for the source, a copy, and a removed copy that is not freed
+        // yet.
         match LoopFs::make(kind, size * 3 + (1 << 30)) {
             Ok(made) => on(bench, kind, made.path(), size, &all, true)?,
             Err(why) => bench.skip(kind, format!("{why:#}")),
         }
     }
     bench.notes.push(format!(
-        "{}. fsync: by the harness, inside the measured time, and its processor time counts \
-         as the contestant's. xfs and btrfs are on a loop device over tmpfs. Time that the \
-         kernel spends in its own threads is nobody's.",
-        files::words(size)
+        "{}. fsync: called by the harness within the measured time; its processor time counts \
+         for the contestant. xfs and btrfs are on a loop device over tmpfs. The processor time \
+         of kernel threads is not counted.",
+        files::size_text(size)
     ));
     Ok(())
 }
@@ -96,7 +97,7 @@ impl Bench {
 }
 
 fn setting_name(place: &str, case: Case) -> String {
-    format!("{place} {}", case.words())
+    format!("{place} {}", case.name())
 }
 
 fn on(
@@ -121,7 +122,7 @@ fn on(
         };
         bench.measure(&setting, &contestants, |turn| {
             let sample = prepare(&source, &sink, directory, case, quick)
-                .and_then(|()| files::warm(&turn.contestant.program))
+                .and_then(|()| files::cache(&turn.contestant.program))
                 .and_then(|()| once(&source, &sink, case, turn));
             files::remove(&sink);
             sample
@@ -143,28 +144,28 @@ fn contestants(bench: &mut Bench, clones: bool) -> Vec<Contestant> {
             tools.peer("dd", "if={src} of={dst} bs=1M status=none"),
         ),
     ];
-    for way in WAYS.iter().copied().chain(clones.then_some("clone")) {
+    for method in METHODS.iter().copied().chain(clones.then_some("clone")) {
         all.push((
-            way,
-            Some(tools.baseline(way, &format!("copy {way} {{src}} {{dst}}"))),
+            method,
+            Some(tools.baseline(method, &format!("copy {method} {{src}} {{dst}}"))),
         ));
     }
-    present(bench, all)
+    available(bench, all)
 }
 
 fn prepare(source: &Path, sink: &Path, directory: &Path, case: Case, quick: bool) -> Result<()> {
     files::remove(sink);
     if !quick {
-        files::settle(directory)?;
+        files::sync(directory)?;
     }
     match case {
-        Case::Cached | Case::CachedSynced => files::warm(source),
-        Case::ColdSynced => files::chill(source, !quick),
+        Case::Cached | Case::CachedSynced => files::cache(source),
+        Case::ColdSynced => files::evict(source, !quick),
     }
 }
 
 fn once(source: &Path, sink: &Path, case: Case, turn: &Turn<'_>) -> Result<Sample> {
-    let words = turn.words(&[("src", source.into()), ("dst", sink.into())]);
+    let words = turn.command_line(&[("src", source.into()), ("dst", sink.into())]);
     let job = Job::new(&words)?;
     let started = Instant::now();
     let (finished, mut wall) = job.run()?;
@@ -200,7 +201,7 @@ fn targets(setting: &str, case: Case, clones: bool) -> Vec<Target> {
     match (case, clones) {
         (Case::Cached, true) => vec![target(Against::Seconds, Measure::Wall, CLONE_SECONDS)],
         (Case::Cached | Case::CachedSynced, false) => vec![
-            target(Against::Best(WAYS), Measure::Rate, 0.95),
+            target(Against::Best(METHODS), Measure::Rate, 0.95),
             target(Against::Best(&["cp"]), Measure::Rate, 1.2),
         ],
         _ => Vec::new(),

@@ -1,11 +1,11 @@
-//! Flow control: block sizes and watermarks swept, and adapted to.
+//! Flow control: fixed block sizes and watermarks, and adaptive ones.
 
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::Experiment;
+use super::experiment::Experiment;
 use super::paper_tables::devices::{Device, Setup};
 use crate::baselines::flow::RATE;
 use crate::harness::contestant::{Contestant, Role};
@@ -15,7 +15,7 @@ use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, figures, files};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "flow",
     about: "Flow control of the direct path: block sizes and watermarks, fixed and adaptive.",
@@ -25,11 +25,12 @@ pub const EXPERIMENT: Experiment = Experiment {
 const ADAPTIVE: &str = "adaptive";
 const ROUNDS: usize = 3;
 const BLOCKS: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// Pending reads, pending writes, reads a write may start; the papers' are the third.
+/// Pending reads, pending writes, reads started per finished write. The third
+/// are the papers'.
 const MARKS: [[u32; 3]; 5] = [[1, 1, 1], [2, 2, 2], [3, 5, 5], [4, 4, 4], [8, 8, 8]];
-/// What an adaptive transfer may take to find its setting.
+/// The bytes during which an adaptive transfer may find its setting.
 const START: u64 = 256 << 20;
-/// Not worse than the best fixed one by more than this, from then on.
+/// The minimum rate after that, relative to the best fixed setting.
 const ENOUGH: f64 = 0.95;
 
 fn run(bench: &mut Bench) -> Result<()> {
@@ -43,9 +44,9 @@ fn run(bench: &mut Bench) -> Result<()> {
         }
     }
     bench.notes.push(format!(
-        "A contestant is block size, then pending reads / pending writes / reads a finished write \
-         may start. {RATE}: of what came after the first {}, fsync included.",
-        files::words(start(bench))
+        "The name of a contestant has the block size, and pending reads / pending writes / reads \
+         started per finished write. {RATE}: the rate after the first {}, including fsync.",
+        files::size_text(start(bench))
     ));
     Ok(())
 }
@@ -67,10 +68,10 @@ fn on(bench: &mut Bench, device: Device, place: &Setup) -> Result<()> {
     bench.measure(&setting, &contestants, |turn| {
         files::remove(&place.sink);
         if !quick {
-            files::settle(place.sink_directory())?;
+            files::sync(place.sink_directory())?;
         }
-        files::chill(&place.source, !quick)?;
-        files::warm(&turn.contestant.program)?;
+        files::evict(&place.source, !quick)?;
+        files::cache(&turn.contestant.program)?;
         let sample = once(&place.source, &place.sink, turn);
         files::remove(&place.sink);
         sample
@@ -100,7 +101,7 @@ fn contestants(bench: &Bench) -> Vec<Contestant> {
     let mut all = vec![one(ADAPTIVE, Role::Ours, "")];
     for block in blocks {
         for [reads, writes, burst] in marks {
-            let name = format!("{} {reads}/{writes}/{burst}", files::words(*block));
+            let name = format!("{} {reads}/{writes}/{burst}", files::size_text(*block));
             let args = format!("{block} {reads} {writes} {burst}");
             all.push(one(&name, Role::Baseline, &args));
         }
@@ -109,7 +110,7 @@ fn contestants(bench: &Bench) -> Vec<Contestant> {
 }
 
 fn once(source: &Path, sink: &Path, turn: &Turn<'_>) -> Result<Sample> {
-    let words = turn.words(&[("src", source.into()), ("dst", sink.into())]);
+    let words = turn.command_line(&[("src", source.into()), ("dst", sink.into())]);
     let started = Instant::now();
     let (finished, _) = Job::new(&words)?.keep_output().run()?;
     let wall = started.elapsed().as_secs_f64();
@@ -124,5 +125,5 @@ fn once(source: &Path, sink: &Path, turn: &Turn<'_>) -> Result<Sample> {
         digest,
         ..Sample::default()
     };
-    figures::heard(sample, &finished.output)
+    figures::add_output(sample, &finished.output)
 }

@@ -1,8 +1,8 @@
-//! 4 KiB from one pipe to another: what a transfer costs from start to end.
+//! 4 KiB from one pipe to another: the cost of a transfer from start to end.
 
 use anyhow::Result;
 
-use super::Experiment;
+use super::experiment::Experiment;
 use crate::baselines::latency::BLOCK;
 use crate::harness::Bench;
 use crate::harness::contestant::{Contestant, Role};
@@ -11,16 +11,16 @@ use crate::harness::figures;
 use crate::harness::interleave::Setting;
 use crate::harness::target::{Against, Measure, Target};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "latency",
-    about: "4 KiB from pipe to pipe: what a transfer takes from start to end.",
+    about: "4 KiB from pipe to pipe: the time of a transfer from start to end.",
     run,
 };
 
 const SETTING: &str = "4 KiB pipe to pipe";
 const ROUNDS: usize = 9;
-/// As in the tables, and as the baseline is called.
+/// The name in the tables, and that of the baseline.
 const PLAIN: &[(&str, &str)] = &[
     ("read+write", "read-write"),
     ("one splice", "splice"),
@@ -36,18 +36,18 @@ const OURS: &[(&str, &str)] = &[
 
 fn run(bench: &mut Bench) -> Result<()> {
     let count = bench.size(20_000, 500);
-    let with = |role: Role, ways: &[(&str, &str)]| -> Vec<Contestant> {
-        let one = |(name, way): &(&str, &str)| {
-            let args = format!("baseline latency {way} {count}");
+    let with = |role: Role, methods: &[(&str, &str)]| -> Vec<Contestant> {
+        let one = |(name, method): &(&str, &str)| {
+            let args = format!("baseline latency {method} {count}");
             Contestant::new(name, role, &bench.tools.bench, &args)
         };
-        ways.iter().map(one).collect()
+        methods.iter().map(one).collect()
     };
     let mut contestants = with(Role::Ours, OURS);
     contestants.extend(with(Role::Baseline, PLAIN));
     let setting = Setting {
         name: SETTING.to_owned(),
-        // Each block is compared by the contestant itself.
+        // The contestant itself checks each block.
         expected: Content {
             bytes: count * BLOCK as u64,
             digest: 0,
@@ -63,10 +63,10 @@ fn run(bench: &mut Bench) -> Result<()> {
         bound: 2.0,
     });
     bench.notes.push(format!(
-        "{count} transfers one after the other, in one process; the block is put into the source \
-         before the clock starts and taken from the sink after it has stopped. Medians over the \
-         rounds of each round's percentiles. Start alone: until the caller goes on. cpu is the \
-         whole process's, with putting in and taking out."
+        "{count} successive transfers in one process. The measured time includes neither the write \
+         of the block to the source pipe nor its read from the sink pipe. The percentiles are \
+         medians over the rounds. start alone: the time until the call returns. cpu is that of \
+         the whole process, including these writes and reads."
     ));
     Ok(())
 }

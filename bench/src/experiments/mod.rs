@@ -1,7 +1,8 @@
-//! The experiments, one a file.
+//! The experiments, one per file.
 
 mod cat;
 mod copy_file;
+mod experiment;
 mod flow;
 mod latency;
 mod many;
@@ -12,23 +13,9 @@ mod pipeline;
 mod relay;
 mod small_files;
 
-use anyhow::Result;
+pub use experiment::Experiment;
 
-use crate::harness::Bench;
-use crate::harness::contestant::Contestant;
-
-/// One experiment.
-#[derive(Debug, Clone, Copy)]
-pub struct Experiment {
-    /// As on the command line.
-    pub name: &'static str,
-    /// What it asks.
-    pub about: &'static str,
-    /// Does it.
-    pub run: fn(&mut Bench) -> Result<()>,
-}
-
-/// All of them.
+/// All experiments.
 pub const ALL: &[Experiment] = &[
     cat::EXPERIMENT,
     copy_file::EXPERIMENT,
@@ -42,15 +29,3 @@ pub const ALL: &[Experiment] = &[
     many::EXPERIMENT,
     latency::EXPERIMENT,
 ];
-
-/// The contestants that are there; says which are not.
-fn present(bench: &mut Bench, all: Vec<(&str, Option<Contestant>)>) -> Vec<Contestant> {
-    let mut found = Vec::new();
-    for (name, contestant) in all {
-        match contestant {
-            Some(contestant) => found.push(contestant),
-            None => bench.skip(name, "not found"),
-        }
-    }
-    found
-}

@@ -1,18 +1,18 @@
-//! One byte: what starting costs.
+//! A file of one byte: the cost of starting.
 
 use anyhow::Result;
 
-use super::{Experiment, present};
+use super::experiment::{Experiment, available};
 use crate::harness::interleave::Setting;
 use crate::harness::launch::Job;
 use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, env, files};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "one-byte",
-    about: "A file of one byte copied: what starting a process and deciding the route cost.",
+    about: "A file of one byte copied: the cost of starting a process and choosing the route.",
     run,
 };
 
@@ -38,7 +38,7 @@ fn run(bench: &mut Bench) -> Result<()> {
             Some(tools.baseline("copy_file_range", "copy copy_file_range {src} {dst}")),
         ),
     ];
-    let contestants = present(bench, all);
+    let contestants = available(bench, all);
     let setting = Setting {
         name: format!("one byte {}", env::filesystem(bench.directory.path())),
         expected,
@@ -48,7 +48,8 @@ fn run(bench: &mut Bench) -> Result<()> {
         bench.options.rounds.get_or_insert(20);
     }
     bench.measure(&setting, &contestants, |turn| {
-        let words = turn.words(&[("src", source.clone().into()), ("dst", sink.clone().into())]);
+        let words =
+            turn.command_line(&[("src", source.clone().into()), ("dst", sink.clone().into())]);
         let (finished, wall) = Job::new(&words)?.run()?;
         let arrived = files::content(&sink)?;
         files::remove(&sink);

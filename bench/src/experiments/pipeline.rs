@@ -11,10 +11,10 @@ use crate::harness::launch::{Finished, Job};
 use crate::harness::series::Sample;
 use crate::harness::tools::Tools;
 
-/// For a reader to be started and asleep in its first read.
+/// The time after which a reader sleeps in its first read.
 const SETTLING: Duration = Duration::from_millis(15);
 const WIDE: usize = 1 << 20;
-/// Those that are measured.
+/// The readers that are measured.
 pub const READERS: [Reader; 4] = [
     Reader::Splices,
     Reader::SplicesWide,
@@ -22,7 +22,7 @@ pub const READERS: [Reader; 4] = [
     Reader::Pv,
 ];
 
-/// Who is at the other end of the pipe.
+/// The reader of the pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     /// Splices into `/dev/null`.
@@ -33,7 +33,7 @@ pub enum Reader {
     Reads,
     /// `pv`, into `/dev/null`.
     Pv,
-    /// Looks at every byte.
+    /// Computes the digest of all bytes.
     Checks,
 }
 
@@ -49,12 +49,12 @@ impl Reader {
         }
     }
 
-    /// What the pipe is enlarged to before anybody starts.
+    /// The capacity of the pipe at the start, if not the default.
     pub fn capacity(self) -> Option<usize> {
         (self == Reader::SplicesWide).then_some(WIDE)
     }
 
-    fn words(self, tools: &Tools) -> Vec<OsString> {
+    fn command_line(self, tools: &Tools) -> Vec<OsString> {
         let ours = |sink: &str| vec![tools.bench.clone().into(), "baseline".into(), sink.into()];
         match self {
             Reader::Splices | Reader::SplicesWide => ours("sink-splice"),
@@ -64,19 +64,19 @@ impl Reader {
         }
     }
 
-    /// What it has counted, and the digest if it looked.
+    /// The number of bytes that it has read, and the digest if it computes one.
     fn account(self, finished: &Finished) -> Result<(u64, Option<u64>)> {
         let text = match self {
             Reader::Pv => finished.complaints.lines().last().unwrap_or_default(),
             _ => finished.output.as_str(),
         };
         let mut words = text.split_whitespace().map(str::parse::<u64>);
-        let bytes = words.next().context("the reader said nothing")??;
+        let bytes = words.next().context("the reader printed nothing")??;
         Ok((bytes, words.next().transpose()?))
     }
 }
 
-/// `words | reader`, through a pipe of this capacity.
+/// Runs `words | reader` through a pipe of this capacity.
 pub fn pipeline(
     tools: &Tools,
     reader: Reader,
@@ -87,7 +87,7 @@ pub fn pipeline(
     if let Some(capacity) = capacity {
         fcntl_setpipe_size(&put, capacity)?;
     }
-    let reading = Job::new(&reader.words(tools))?.stdin(take);
+    let reading = Job::new(&reader.command_line(tools))?.stdin(take);
     let reading = if reader == Reader::Pv {
         reading
     } else {
@@ -98,7 +98,7 @@ pub fn pipeline(
     std::thread::sleep(SETTLING);
 
     let started = Instant::now();
-    // When this fails, the write end is closed all the same and the reader ends.
+    // If this fails, the write end is closed too, and the reader ends.
     let writer = writing.start().and_then(|writer| writer.reap());
     let reader_end = reading.reap()?;
     let wall = started.elapsed().as_secs_f64();

@@ -1,5 +1,5 @@
-//! From one TCP connection to another, over loopback: source, relay and sink
-//! are three processes, the relay has both sockets as descriptors 3 and 4.
+//! From one TCP connection to another, over loopback. Source, relay and sink
+//! are three processes; the relay has the sockets as descriptors 3 and 4.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::{Experiment, present};
+use super::experiment::{Experiment, available};
 use crate::baselines;
 use crate::harness::Bench;
 use crate::harness::contestant::Contestant;
@@ -17,7 +17,7 @@ use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{files, tools::Tools};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "relay",
     about: "From one TCP connection to another over loopback.",
@@ -57,7 +57,7 @@ fn run(bench: &mut Bench) -> Result<()> {
             Some(tools.baseline(LIMIT, "relay-splice 1048576")),
         ),
     ];
-    let contestants: Vec<Contestant> = present(bench, all);
+    let contestants: Vec<Contestant> = available(bench, all);
     let setting = Setting {
         name: SETTING.to_owned(),
         expected: baselines::sent(usize::try_from(size)?),
@@ -79,14 +79,14 @@ fn run(bench: &mut Bench) -> Result<()> {
         });
     }
     bench.notes.push(format!(
-        "{}. The clock starts with the relay and stops when the sink has seen the end. The \
-         others' processor time is the source's and the sink's.",
-        files::words(size)
+        "{}. The measured time is from the start of the relay until the sink has reached the end \
+         of file. The others' processor time is that of the source and the sink.",
+        files::size_text(size)
     ));
     Ok(())
 }
 
-/// A connection's two ends.
+/// The two ends of a connection.
 fn connection() -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -102,7 +102,8 @@ fn once(tools: &Tools, size: u64, turn: &Turn<'_>) -> Result<Sample> {
     };
     let (source_side, relay_in) = connection()?;
     let (relay_out, sink_side) = connection()?;
-    let relay = Job::new(&turn.words(&[]))?.hand_over(vec![relay_in.into(), relay_out.into()]);
+    let relay =
+        Job::new(&turn.command_line(&[]))?.hand_over(vec![relay_in.into(), relay_out.into()]);
     let how = if turn.verifies() { "digest" } else { "count" };
     let sink = Job::new(&end(&["relay-sink", how]))?
         .keep_output()
@@ -113,7 +114,7 @@ fn once(tools: &Tools, size: u64, turn: &Turn<'_>) -> Result<Sample> {
         .start()?;
 
     let started = Instant::now();
-    // When this fails, its sockets are closed all the same and the ends see it.
+    // If this fails, its sockets are closed too, and both ends notice.
     let relay = relay.start().and_then(|relay| relay.reap());
     let sink = sink.reap()?;
     let wall = started.elapsed().as_secs_f64();
@@ -127,7 +128,7 @@ fn once(tools: &Tools, size: u64, turn: &Turn<'_>) -> Result<Sample> {
         wall,
         cpu: relay.cpu,
         others: sink.cpu + source.cpu,
-        bytes: words.next().context("the sink said nothing")??,
+        bytes: words.next().context("the sink printed nothing")??,
         digest: words.next().transpose()?,
         ..Sample::default()
     })

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Experiment, present};
+use super::experiment::{Experiment, available};
 use crate::harness::contestant::Contestant;
 use crate::harness::digest::Content;
 use crate::harness::interleave::{Setting, Turn};
@@ -17,7 +17,7 @@ use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, env, files};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "small-files",
     about: "10,000 files of 4 KiB copied into a new directory.",
@@ -27,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const OURS: &str = "cordboard copy";
 const FILE: usize = 4096;
 const ROUNDS: usize = 9;
-/// For so long ext4 takes an inode for freed just now.
+/// The time for which ext4 does not reuse a freed inode.
 const RECENT: std::time::Duration = std::time::Duration::from_secs(6);
 const ROOM: u64 = 1 << 30;
 
@@ -53,9 +53,9 @@ fn run(bench: &mut Bench) -> Result<()> {
         }
     }
     bench.notes.push(format!(
-        "{count} files of {} in one directory. A contestant with a recursive mode gets the \
-         directory, one without gets the names.",
-        files::words(FILE as u64)
+        "{count} files of {} in one directory. The argument of a contestant with a recursive mode \
+         is the directory; another one gets the names of the files.",
+        files::size_text(FILE as u64)
     ));
     Ok(())
 }
@@ -74,7 +74,7 @@ fn on(
     let source = directory.join("many");
     let sink = directory.join("copy");
     let expected = make(&source, count)?;
-    files::settle(directory)?;
+    files::sync(directory)?;
     let contestants = contestants(bench);
     let quick = bench.options.quick;
     for cold in colds.iter().copied() {
@@ -93,11 +93,11 @@ fn on(
                 files::remove(&sink);
             }
             if !quick {
-                files::settle(directory)?;
+                files::sync(directory)?;
             }
             if cold && !quick {
-                files::drop_all();
-                files::warm(&turn.contestant.program)?;
+                files::drop_caches();
+                files::cache(&turn.contestant.program)?;
             } else {
                 files::content_of_all(&source)?;
             }
@@ -121,9 +121,9 @@ fn on(
     Ok(())
 }
 
-/// Keeps what was made instead of removing it: ext4 passes over each inode that
-/// was freed in the last seconds, one by one, whenever it looks for a free one.
-/// The next contestant would pay for what the one before has made.
+/// Renames the copy instead of removing it. When ext4 looks for a free inode,
+/// it skips each inode that was freed in the last seconds, one by one, so
+/// removing the copy would slow down the next contestant.
 fn put_aside(sink: &Path, number: usize) -> Result<()> {
     if sink.exists() {
         fs::rename(sink, aside(sink, number))?;
@@ -175,13 +175,13 @@ fn contestants(bench: &mut Bench) -> Vec<Contestant> {
             Some(tools.baseline("copy_file_range", "copy-all copy_file_range {src} {dst}")),
         ),
     ];
-    present(bench, all)
+    available(bench, all)
 }
 
 fn once(source: &Path, sink: &Path, turn: &Turn<'_>) -> Result<Sample> {
-    let mut words = turn.words(&[("src", source.into()), ("dst", sink.into())]);
+    let mut words = turn.command_line(&[("src", source.into()), ("dst", sink.into())]);
     if let Some(at) = words.iter().position(|word| word == "{names}") {
-        // Into a directory that is there; making it is not what is measured.
+        // Into an existing directory: creating it is not measured.
         fs::create_dir(sink)?;
         words.splice(at..=at, names(source, sink)?);
     }

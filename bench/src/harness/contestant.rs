@@ -1,23 +1,23 @@
-//! Who takes part.
+//! The contestants: programs that are compared.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What a contestant is to the comparison.
+/// The role of a contestant in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Cordboard, as the command or as the library.
     Ours,
-    /// The tool everybody has, which the ratios refer to.
+    /// The standard tool, to which the ratios refer.
     Reference,
-    /// Another program that does the work.
+    /// Another program for the same work.
     Peer,
-    /// The tightest loop we could write by hand for one way.
+    /// A hand-written loop for one method.
     Baseline,
 }
 
 impl Role {
-    /// The word in `raw.csv`.
+    /// The name in `raw.csv`.
     pub fn name(self) -> &'static str {
         match self {
             Role::Ours => "ours",
@@ -28,13 +28,13 @@ impl Role {
     }
 }
 
-/// A program and its arguments, in which `{src}` and the like stand for what
-/// a run fills in.
+/// A program and its arguments, with placeholders such as `{src}`.
 #[derive(Debug, Clone)]
 pub struct Contestant {
-    /// As in the tables. No comma: the command line lists names by them.
+    /// The name in the tables, without a comma: it separates names on the
+    /// command line.
     pub name: String,
-    /// What it is to the comparison.
+    /// Its role.
     pub role: Role,
     /// The program.
     pub program: PathBuf,
@@ -43,7 +43,7 @@ pub struct Contestant {
 }
 
 impl Contestant {
-    /// A contestant whose arguments are one string, split at spaces.
+    /// A contestant with arguments that `args` separates by spaces.
     pub fn new(name: &str, role: Role, program: impl Into<PathBuf>, args: &str) -> Contestant {
         Contestant {
             name: name.to_owned(),
@@ -53,15 +53,15 @@ impl Contestant {
         }
     }
 
-    /// The same under another name.
+    /// The same contestant with another name.
     #[must_use]
     pub fn called(mut self, name: &str) -> Contestant {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// Program and arguments with the placeholders filled in.
-    pub fn words(&self, fill: &[(&str, OsString)]) -> Vec<OsString> {
+    /// The program and its arguments, with the placeholders replaced.
+    pub fn command_line(&self, fill: &[(&str, OsString)]) -> Vec<OsString> {
         let mut words = vec![self.program.clone().into_os_string()];
         for arg in &self.args {
             let filled = fill.iter().find(|(key, _)| {
@@ -76,7 +76,7 @@ impl Contestant {
     }
 }
 
-/// For placeholders inside an argument, as in `if={src}`.
+/// Replaces placeholders inside an argument, such as `if={src}`.
 fn substitute(arg: &str, fill: &[(&str, OsString)]) -> String {
     fill.iter().fold(arg.to_owned(), |arg, (key, value)| {
         arg.replace(&format!("{{{key}}}"), &value.to_string_lossy())
@@ -88,9 +88,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_filled_in() {
+    fn placeholders_are_replaced() {
         let dd = Contestant::new("dd", Role::Peer, "dd", "if={src} {dst} bs=1M");
-        let words = dd.words(&[("src", "a b".into()), ("dst", "c d".into())]);
+        let words = dd.command_line(&[("src", "a b".into()), ("dst", "c d".into())]);
         assert_eq!(words, ["dd", "if=a b", "c d", "bs=1M"]);
     }
 }

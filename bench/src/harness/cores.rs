@@ -1,36 +1,37 @@
-//! Which core works, and how busy the cores are.
+//! Processor affinity, and how busy the cores are.
 //!
-//! A process's own account leaves out what the kernel does for it in threads
-//! of its own: writeback, loop devices, io_uring's workers. The cores' account
-//! has it all, with whatever else happens on the machine.
+//! The processor time of a process does not include kernel threads that work
+//! for it: writeback, loop devices, io_uring workers. The time of the cores
+//! includes them, together with all other activity of the machine.
 
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// In `/proc/stat`, the columns of a `cpu` line: busy are `user`, `nice`,
-/// `system`, `irq` and `softirq`; `idle`, `iowait` and `steal` are not, and
-/// `guest` is in `user` already. `proc_stat(5)`.
+/// The columns of a `cpu` line of `/proc/stat` that count as busy: `user`,
+/// `nice`, `system`, `irq`, `softirq`. Not `idle`, `iowait` and `steal`; `user`
+/// includes `guest`. See `proc_stat(5)`.
 const BUSY: [usize; 5] = [0, 1, 2, 5, 6];
 
-/// Seconds each core has been busy since the machine started, by its number.
+/// The busy seconds of each core since boot, by its number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Busy(Vec<(usize, f64)>);
 
 impl Busy {
-    /// Until now.
+    /// The current values.
     pub fn now() -> Result<Busy> {
         let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
         Ok(parse(&text, rustix::param::clock_ticks_per_second() as f64))
     }
 
-    /// Seconds since `before` on this core, and on all others together.
+    /// The busy seconds since `before` of this core, and of all others
+    /// together.
     pub fn since(&self, before: &Busy, core: usize) -> (f64, f64) {
         let mut here = 0.0;
         let mut elsewhere = 0.0;
         for (number, seconds) in &self.0 {
-            // A core that was not there before has done all of it since.
+            // A core without an earlier value came online since.
             let earlier = before.0.iter().find(|(n, _)| n == number);
             let spent = seconds - earlier.map_or(0.0, |(_, s)| *s);
             if *number == core {
@@ -51,19 +52,19 @@ fn parse(text: &str, ticks: f64) -> Busy {
         let busy: f64 = BUSY.iter().filter_map(|i| columns.get(*i)).sum();
         Some((number, busy / ticks))
     };
-    // The first line has no number: it is the sum.
+    // The first line, without a number, is the sum.
     let numbered = text.lines().filter(|l| !l.starts_with("cpu "));
     Busy(numbered.filter_map(line).collect())
 }
 
-/// The cores this process may use.
+/// The cores that this process may use.
 pub fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|n| set.is_set(*n)).collect())
 }
 
-/// Runs `work` with this thread on one core. Processes and threads that are
-/// started meanwhile stay there.
+/// Runs `work` with this thread on one core. Processes and threads that it
+/// starts inherit the affinity.
 pub fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> Result<T> {
     let before = sched_getaffinity(None)?;
     let mut one = CpuSet::new();
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_where_it_was_put_and_then_where_it_was() {
+    fn the_affinity_is_set_and_restored() {
         let before = allowed().unwrap();
         let last = *before.last().unwrap();
         assert_eq!(on_core(last, || allowed().unwrap()).unwrap(), [last]);

@@ -1,4 +1,4 @@
-//! Processor time, and instructions where the machine counts them.
+//! Processor time, and instruction counts if the machine has them.
 
 use std::ffi::OsString;
 use std::ops::Add;
@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 pub struct Cpu {
     /// Seconds in user space.
     pub user: f64,
-    /// Seconds in the kernel on the process's behalf.
+    /// Seconds in the kernel.
     pub system: f64,
 }
 
 impl Cpu {
-    /// Both together.
+    /// The sum of both.
     pub fn total(self) -> f64 {
         self.user + self.system
     }
@@ -32,7 +32,7 @@ impl Add for Cpu {
     }
 }
 
-/// Runs `work` and says what processor time this process has spent on it.
+/// Runs `work`; its result, and the processor time of this process.
 pub fn own_time<T>(work: impl FnOnce() -> T) -> (T, Cpu) {
     let now = || {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -44,8 +44,8 @@ pub fn own_time<T>(work: impl FnOnce() -> T) -> (T, Cpu) {
     (value, Cpu { user: 0.0, system })
 }
 
-/// The prefix of a command line that has `perf stat` count its instructions
-/// into `output`.
+/// The prefix of a command line that makes `perf stat` write its instruction
+/// count to `output`.
 pub fn counting_prefix(output: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["perf", "stat", "-x", ",", "-e", "instructions", "-o"]
         .map(OsString::from)
@@ -55,7 +55,7 @@ pub fn counting_prefix(output: &Path) -> Vec<OsString> {
     words
 }
 
-/// The count in what `perf stat -x ,` wrote.
+/// The count in the output of `perf stat -x ,`.
 pub fn parse_count(text: &str) -> Option<u64> {
     text.lines()
         .filter(|line| line.contains("instructions"))
@@ -63,7 +63,7 @@ pub fn parse_count(text: &str) -> Option<u64> {
         .next()
 }
 
-/// Whether `perf stat` counts instructions here; otherwise why not.
+/// Whether `perf stat` can count instructions here, or why not.
 pub fn counts_instructions(scratch: &Path) -> Result<(), String> {
     let output = scratch.join("perf-probe");
     let prefix = counting_prefix(&output);
@@ -74,10 +74,10 @@ pub fn counts_instructions(scratch: &Path) -> Result<(), String> {
         .stderr(Stdio::null())
         .status();
     match ran {
-        Err(error) => Err(format!("no perf: {error}")),
+        Err(error) => Err(format!("perf cannot be run: {error}")),
         Ok(_) => match std::fs::read_to_string(&output).as_deref().map(parse_count) {
             Ok(Some(_)) => Ok(()),
-            _ => Err("perf counts no instructions on this machine".to_owned()),
+            _ => Err("perf cannot count instructions on this machine".to_owned()),
         },
     }
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::parse_count;
 
     #[test]
-    fn a_count_is_found_and_a_refusal_is_not_one() {
+    fn a_count_is_parsed_and_a_refusal_is_none() {
         assert_eq!(
             parse_count("1234567,,instructions,100,100.00,,\n"),
             Some(1_234_567)

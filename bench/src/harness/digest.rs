@@ -1,5 +1,5 @@
-//! A fast digest that depends on every byte and its place: to catch lost,
-//! doubled, moved and stale bytes, not an adversary.
+//! A fast digest that depends on every byte and its position. It detects lost,
+//! duplicated, moved and stale bytes; it is not cryptographic.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,16 +8,16 @@ const PIECE: usize = 1 << 20;
 const LANES: usize = 4;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What came through a descriptor.
+/// The data read from a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// Of all of them, in order.
+    /// The digest of all bytes in order.
     pub digest: u64,
 }
 
-/// The digest so far.
+/// The state of a digest.
 #[derive(Debug, Clone)]
 pub struct Digest {
     lanes: [u64; LANES],
@@ -34,7 +34,8 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Takes a piece. Every piece but the last is a multiple of 32 bytes long.
+    /// Adds a block. The length of every block but the last is a multiple of
+    /// 32.
     pub fn update(&mut self, piece: &[u8]) {
         debug_assert!(self.bytes.is_multiple_of(32));
         self.bytes += piece.len() as u64;
@@ -48,7 +49,7 @@ impl Digest {
         }
     }
 
-    /// The end.
+    /// The final digest.
     pub fn finish(self) -> Content {
         let digest = self.lanes.iter().fold(self.bytes, |sum, lane| {
             (sum ^ lane).wrapping_mul(MULTIPLIER).rotate_left(31)
@@ -60,7 +61,7 @@ impl Digest {
     }
 }
 
-/// Reads a descriptor to its end.
+/// Reads a descriptor to the end of file.
 pub fn digest_of(source: impl AsFd) -> io::Result<Content> {
     let mut digest = Digest::default();
     let mut buffer = vec![0; PIECE];
@@ -73,7 +74,7 @@ pub fn digest_of(source: impl AsFd) -> io::Result<Content> {
     }
 }
 
-/// Reads until the buffer is full or the source ends.
+/// Reads until the buffer is full, or to the end of file.
 fn fill(source: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn swapped_and_missing_bytes_show() {
+    fn swapped_and_missing_bytes_change_the_digest() {
         let plain: Vec<u8> = (0..=255).collect();
         let mut swapped = plain.clone();
         swapped.swap(3, 200);
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_no_difference() {
+    fn the_digest_does_not_depend_on_block_sizes() {
         let plain = [7; 96];
         let mut digest = Digest::default();
         digest.update(&plain[..64]);

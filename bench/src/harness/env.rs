@@ -1,5 +1,5 @@
-//! The circumstances of a run. Nothing that identifies a machine: no host
-//! name, no user, no path but relative ones.
+//! The environment of a run. It contains nothing that identifies a machine: no
+//! host name, no user name, only relative paths.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,42 +9,42 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::Bench;
+use super::tools::Tools;
 
-/// What goes into `env.json`.
+/// The contents of `env.json`.
 #[derive(Debug, Serialize)]
 pub struct Environment {
-    /// The day, UTC.
+    /// The date, UTC.
     pub date: String,
-    /// A name for machines of this kind, not for this one.
+    /// The kind of machine, such as `2core`.
     pub host: String,
     /// `uname -r`.
     pub kernel: String,
-    /// Processors this program may use.
+    /// The number of processors that this program may use.
     pub cores: usize,
-    /// The model.
+    /// The processor model.
     pub cpu: String,
-    /// Memory, in GiB.
+    /// The size of the memory, in GiB.
     pub memory_gib: u64,
-    /// Of the directory with the files.
+    /// The file system of the directory with the files.
     pub filesystem: String,
-    /// Processes that wanted to run in the minute before the run.
+    /// The load average of the minute before the run.
     pub load_before: String,
-    /// The command, without the program's path.
+    /// The command line, without the path of the program.
     pub command: Vec<String>,
-    /// The commit, with `+` if the tree had changes.
+    /// The commit, with `+` if the working tree had changes.
     pub commit: String,
-    /// The compiler.
+    /// The version of the compiler.
     pub rustc: String,
     /// `CORDBOARD_ROUTE` and `CORDBOARD_WITHOUT`, if set.
     pub switches: BTreeMap<String, String>,
-    /// The programs.
+    /// The versions of the programs.
     pub versions: BTreeMap<String, String>,
 }
 
 impl Environment {
-    /// Looks around.
-    pub fn of(bench: &Bench) -> Environment {
+    /// The current environment of a run with its files in `directory`.
+    pub fn of(directory: &Path, tools: &Tools) -> Environment {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let kernel = rustix::system::uname()
             .release()
@@ -57,7 +57,7 @@ impl Environment {
             cores,
             cpu: proc_field("/proc/cpuinfo", "model name"),
             memory_gib: kib(&proc_field("/proc/meminfo", "MemTotal")) >> 20,
-            filesystem: filesystem(bench.directory.path()),
+            filesystem: filesystem(directory),
             load_before: fs::read_to_string("/proc/loadavg")
                 .map_or(String::new(), |l| l.split(' ').take(1).collect()),
             command: command(),
@@ -67,7 +67,7 @@ impl Environment {
                 .into_iter()
                 .filter_map(|k| Some((k.to_owned(), std::env::var(k).ok()?)))
                 .collect(),
-            versions: bench.tools.versions().into_iter().collect(),
+            versions: tools.versions().into_iter().collect(),
         }
     }
 
@@ -82,7 +82,7 @@ impl Environment {
     }
 }
 
-/// Bytes of memory that a run may take.
+/// The memory that is available to a run, in bytes.
 pub fn memory_available() -> u64 {
     kib(&proc_field("/proc/meminfo", "MemAvailable")) << 10
 }
@@ -101,7 +101,7 @@ fn proc_field(file: &str, field: &str) -> String {
     value.map_or("unknown".to_owned(), |(_, value)| value.trim().to_owned())
 }
 
-/// The file system of a path, by its magic number.
+/// The name of the file system of a path, by its magic number.
 pub fn filesystem(path: &Path) -> String {
     match rustix::fs::statfs(path).map(|s| s.f_type as u64 & 0xffff_ffff) {
         Ok(0xef53) => "ext4".to_owned(),
@@ -117,7 +117,7 @@ pub fn filesystem(path: &Path) -> String {
     }
 }
 
-/// The command line; a directory given by its absolute path is nobody's business.
+/// The command line, with absolute paths removed.
 fn command() -> Vec<String> {
     let mut words = vec!["bench".to_owned()];
     words.extend(std::env::args().skip(1).map(|arg| match arg.find('/') {
@@ -153,7 +153,7 @@ fn today() -> String {
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// The date that is `days` days after 1970-01-01.
+/// The date `days` days after 1970-01-01.
 fn civil(mut days: u64) -> (u64, u64, u64) {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))

@@ -1,5 +1,5 @@
-//! How a contestant tells the harness what only it can know: `name=value`, a
-//! line each, on standard output.
+//! Figures that only the contestant itself can measure. It prints them on
+//! standard output, one `name=value` per line.
 
 use anyhow::{Context, Result};
 
@@ -8,29 +8,31 @@ use super::interleave::Turn;
 use super::launch::Job;
 use super::series::Sample;
 
-/// Says one.
-pub fn say(name: &str, value: f64) {
+/// Prints a figure.
+pub fn print(name: &str, value: f64) {
     println!("{name}={value}");
 }
 
-/// One turn of a program that measures itself, and says all there is to know.
+/// Runs a program that measures itself and prints all figures.
 pub fn alone(turn: &Turn<'_>) -> Result<Sample> {
-    let (finished, _) = Job::new(&turn.words(&[]))?.keep_output().run()?;
+    let (finished, _) = Job::new(&turn.command_line(&[]))?.keep_output().run()?;
     let sample = Sample {
         digest: Some(0),
         ..Sample::default()
     };
-    heard(sample, &finished.output)
+    add_output(sample, &finished.output)
 }
 
-/// With what was said. `wall`, `cpu` and `bytes` take the place of the
-/// harness's own measurement; everything else is a figure.
-pub fn heard(mut sample: Sample, output: &str) -> Result<Sample> {
+/// Adds the printed figures to a sample. `wall`, `cpu` and `bytes` replace the
+/// measurements of the harness.
+pub fn add_output(mut sample: Sample, output: &str) -> Result<Sample> {
     for line in output.lines() {
         let (name, value) = line
             .split_once('=')
-            .with_context(|| format!("said: {line}"))?;
-        let value: f64 = value.parse().with_context(|| format!("said: {line}"))?;
+            .with_context(|| format!("not name=value: {line}"))?;
+        let value: f64 = value
+            .parse()
+            .with_context(|| format!("not name=value: {line}"))?;
         match name {
             "wall" => sample.wall = value,
             "bytes" => sample.bytes = value as u64,
@@ -51,15 +53,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
-        let heard = heard(Sample::default(), "wall=0.5\nbytes=4096\np99 µs=1.25\n").unwrap();
-        assert_eq!((heard.wall, heard.bytes), (0.5, 4096));
-        assert_eq!(heard.figures, [("p99 µs".to_owned(), 1.25)]);
+    fn printed_figures_are_added() {
+        let add_output =
+            add_output(Sample::default(), "wall=0.5\nbytes=4096\np99 µs=1.25\n").unwrap();
+        assert_eq!((add_output.wall, add_output.bytes), (0.5, 4096));
+        assert_eq!(add_output.figures, [("p99 µs".to_owned(), 1.25)]);
     }
 
     #[test]
-    fn anything_else_is_refused() {
-        assert!(heard(Sample::default(), "hello").is_err());
-        assert!(heard(Sample::default(), "wall=long").is_err());
+    fn other_output_is_refused() {
+        assert!(add_output(Sample::default(), "hello").is_err());
+        assert!(add_output(Sample::default(), "wall=long").is_err());
     }
 }

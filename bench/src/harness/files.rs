@@ -1,4 +1,4 @@
-//! Files to move, and what the page cache holds of them.
+//! Files to move, and their pages in the page cache.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,12 +12,12 @@ use super::digest::{Content, Digest, digest_of};
 
 const PIECE: usize = 1 << 20;
 
-/// Numbers that do not repeat and do not compress (xorshift64*).
+/// Pseudo-random numbers, which do not compress (xorshift64*).
 #[derive(Debug)]
 pub struct Noise(u64);
 
 impl Noise {
-    /// The same seed, the same numbers.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Noise {
         Noise(seed.wrapping_mul(2) + 1)
     }
@@ -33,9 +33,9 @@ impl Noise {
     }
 }
 
-/// Writes a file of `bytes` bytes of noise, on the medium when this returns.
+/// Writes a file of `bytes` random bytes and syncs it.
 pub fn make(path: &Path, bytes: u64) -> Result<Content> {
-    let mut file = File::create(path).context("cannot make the source file")?;
+    let mut file = File::create(path).context("cannot create the source file")?;
     let mut noise = Noise::new(bytes);
     let mut digest = Digest::default();
     let mut buffer = vec![0; PIECE];
@@ -44,7 +44,7 @@ pub fn make(path: &Path, bytes: u64) -> Result<Content> {
         noise.fill(&mut buffer);
         let piece = &buffer[..PIECE.min(usize::try_from(left)?)];
         file.write_all(piece)
-            .context("cannot fill the source file")?;
+            .context("cannot write the source file")?;
         digest.update(piece);
         left -= piece.len() as u64;
     }
@@ -52,13 +52,14 @@ pub fn make(path: &Path, bytes: u64) -> Result<Content> {
     Ok(digest.finish())
 }
 
-/// Reads a file to see what is in it.
+/// The length and the digest of a file.
 pub fn content(path: &Path) -> Result<Content> {
-    let file = File::open(path).context("nothing to check")?;
+    let file = File::open(path).context("cannot open the copy")?;
     Ok(digest_of(file)?)
 }
 
-/// The content of all files of a directory, in the order of their names.
+/// The length and the digest of all files of a directory, in the order of
+/// names.
 pub fn content_of_all(directory: &Path) -> Result<Content> {
     let mut names: Vec<_> = fs::read_dir(directory)?.collect::<Result<_, _>>()?;
     names.sort_by_key(fs::DirEntry::file_name);
@@ -80,8 +81,8 @@ pub fn content_of_all(directory: &Path) -> Result<Content> {
     })
 }
 
-/// Reads the file, so that all of it is in the page cache.
-pub fn warm(path: &Path) -> Result<()> {
+/// Reads the file into the page cache.
+pub fn cache(path: &Path) -> Result<()> {
     let file = File::open(path)?;
     rustix::fs::fadvise(&file, 0, None, Advice::Sequential)?;
     let mut buffer = vec![0; PIECE];
@@ -89,30 +90,30 @@ pub fn warm(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Empties the page cache of this file; of everything, if `all` and allowed.
-pub fn chill(path: &Path, all: bool) -> Result<()> {
+/// Evicts the pages of this file; with `all` those of all files, if permitted.
+pub fn evict(path: &Path, all: bool) -> Result<()> {
     let file = File::open(path)?;
     rustix::fs::fsync(&file)?;
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     if all {
-        drop_all();
+        drop_caches();
     }
     Ok(())
 }
 
-/// Empties all caches, if allowed.
-pub fn drop_all() {
+/// Drops all caches, if permitted.
+pub fn drop_caches() {
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
-/// Leaves nothing to write back that the next run would have to wait for.
-pub fn settle(directory: &Path) -> Result<()> {
+/// Syncs the file system, so that the next run does not wait for writeback.
+pub fn sync(directory: &Path) -> Result<()> {
     let directory = File::open(directory)?;
     rustix::fs::syncfs(directory.as_fd())?;
     Ok(())
 }
 
-/// Removes a file or a directory that may not be there.
+/// Removes a file or a directory if it exists.
 pub fn remove(path: &Path) {
     if path.is_dir() {
         let _ = fs::remove_dir_all(path);
@@ -121,8 +122,8 @@ pub fn remove(path: &Path) {
     }
 }
 
-/// `2 GiB`, `64 MiB`, `4 KiB`.
-pub fn words(bytes: u64) -> String {
+/// A size as text: `2 GiB`, `64 MiB`, `4 KiB`.
+pub fn size_text(bytes: u64) -> String {
     for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
         if bytes >= 1 << shift {
             return format!("{} {unit}", bytes >> shift);
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_is_what_is_found() {
+    fn a_file_has_the_digest_it_was_made_with() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let made = make(&path, (1 << 20) + 12_345).unwrap();
@@ -145,9 +146,9 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_words() {
-        assert_eq!(words(2 << 30), "2 GiB");
-        assert_eq!(words(4096), "4 KiB");
-        assert_eq!(words(1), "1 B");
+    fn sizes_as_text() {
+        assert_eq!(size_text(2 << 30), "2 GiB");
+        assert_eq!(size_text(4096), "4 KiB");
+        assert_eq!(size_text(1), "1 B");
     }
 }

@@ -1,47 +1,47 @@
-//! Running the contestants of one setting in turn, round by round, so that
-//! whatever changes on the machine meets them all alike.
+//! Runs the contestants of a setting in turn, round by round, so that changes
+//! on the machine affect all of them alike.
 
 use std::ffi::OsString;
 
 use anyhow::{Result, bail, ensure};
 
-use super::Bench;
+use super::bench::Bench;
 use super::contestant::Contestant;
 use super::cpu;
 use super::digest::Content;
 use super::series::{Failed, Sample, Series, SettingResult};
 use super::sys;
 
-/// What one run is for.
+/// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
-    /// To see that the right bytes arrive. Also warms everything up.
+    /// Checks that the right bytes arrive. Also warms the caches.
     Verify,
-    /// To count instructions.
+    /// Counts instructions.
     Count,
-    /// To measure.
+    /// Measures.
     Timed,
 }
 
-/// How to run a contestant this time.
+/// One run of a contestant.
 #[derive(Debug, Clone)]
 pub struct Turn<'a> {
-    /// Who.
+    /// The contestant.
     pub contestant: &'a Contestant,
-    /// What for.
+    /// The purpose of the run.
     pub pass: Pass,
     prefix: Vec<OsString>,
 }
 
 impl Turn<'_> {
     /// The whole command line.
-    pub fn words(&self, fill: &[(&str, OsString)]) -> Vec<OsString> {
+    pub fn command_line(&self, fill: &[(&str, OsString)]) -> Vec<OsString> {
         let mut words = self.prefix.clone();
-        words.extend(self.contestant.words(fill));
+        words.extend(self.contestant.command_line(fill));
         words
     }
 
-    /// Whether the digest of what arrived is wanted.
+    /// Whether the experiment computes the digest of the bytes that arrived.
     pub fn verifies(&self) -> bool {
         self.pass == Pass::Verify
     }
@@ -50,22 +50,23 @@ impl Turn<'_> {
 /// A situation in which the contestants are compared.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// As in the tables. No comma: the command line lists names by them.
+    /// The name in the tables, without a comma: it separates names on the
+    /// command line.
     pub name: String,
-    /// What has to arrive.
+    /// The bytes that have to arrive.
     pub expected: Content,
-    /// Rounds, unless the command line says otherwise.
+    /// The number of rounds, unless the command line sets it.
     pub rounds: usize,
 }
 
 impl Bench {
     /// Runs all of `contestants` in this setting: a verifying round, a counting
-    /// one where perf can count, and the measured ones. A contestant that
-    /// fails is out, and said to be.
+    /// round if perf can count, and the measured rounds. A contestant that
+    /// fails is recorded as failed and not run again.
     ///
     /// # Errors
     ///
-    /// Only that somebody asked for an early end.
+    /// Only an interrupt by a signal.
     pub fn measure(
         &mut self,
         setting: &Setting,
@@ -132,7 +133,7 @@ impl Bench {
                         name: contestant.name.clone(),
                         role: contestant.role,
                         corrupt: error.is::<WrongBytes>(),
-                        why: self.discreet(&format!("{error:#}")),
+                        why: self.without_paths(&format!("{error:#}")),
                     }),
                 }
             }
@@ -154,8 +155,8 @@ impl Bench {
     }
 }
 
-/// The order of a round: every round starts with the next contestant, every
-/// second one goes backwards, so that nobody always follows the same one.
+/// The order of a round. Every round starts with the next contestant, and every
+/// second round is reversed, so that a contestant has different predecessors.
 fn order(n: usize, round: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).map(|i| (i + round) % n).collect();
     if round % 2 == 1 {
@@ -164,7 +165,7 @@ fn order(n: usize, round: usize) -> Vec<usize> {
     order
 }
 
-/// What arrived is not what was sent.
+/// Other bytes arrived than were sent.
 #[derive(Debug)]
 struct WrongBytes(String);
 
@@ -192,7 +193,7 @@ fn checked(
     );
     ensure!(
         !turn.verifies() || sample.digest == Some(expected.digest),
-        WrongBytes("the digest of what arrived is wrong".to_owned())
+        WrongBytes("the digest of the bytes that arrived is wrong".to_owned())
     );
     Ok(sample)
 }
@@ -203,7 +204,7 @@ mod tests {
     use crate::harness::contestant::Role;
 
     #[test]
-    fn everybody_has_a_turn_in_every_round() {
+    fn every_contestant_runs_in_every_round() {
         for round in 0..6 {
             let mut order = order(4, round);
             order.sort_unstable();
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_known_as_such() {
+    fn wrong_bytes_are_detected() {
         let setting = Setting {
             name: "s".into(),
             expected: Content {

@@ -1,4 +1,4 @@
-//! Starting a process and waiting for it, with its processor time.
+//! Starts a process and waits for it, with its processor time.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,11 +15,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::cpu::Cpu;
 use super::sys;
 
-/// A process that takes longer is killed, and its run counts as failed.
+/// A process that takes longer is killed, and its run has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A process about to start. Standard input and output are `/dev/null`
-/// unless given; standard error is kept for the message of a failure.
+/// A process to start. Standard input and output are `/dev/null` by default;
+/// standard error is kept for the error message.
 #[derive(Debug)]
 pub struct Job {
     command: Command,
@@ -27,7 +27,7 @@ pub struct Job {
     complaints: File,
 }
 
-/// A process that runs.
+/// A running process.
 #[derive(Debug)]
 pub struct Running {
     pid: u32,
@@ -36,19 +36,19 @@ pub struct Running {
     output: Option<OwnedFd>,
 }
 
-/// What a process that ended well has left.
+/// The results of a process that succeeded.
 #[derive(Debug)]
 pub struct Finished {
     /// Its processor time.
     pub cpu: Cpu,
-    /// Its standard output, if asked for.
+    /// Its standard output, if it was kept.
     pub output: String,
     /// Its standard error.
     pub complaints: String,
 }
 
 impl Job {
-    /// `words` are the program and its arguments.
+    /// A process with this program and arguments.
     pub fn new(words: &[OsString]) -> Result<Job> {
         let (program, args) = words.split_first().context("an empty command line")?;
         let complaints = tempfile::tempfile()?;
@@ -69,37 +69,37 @@ impl Job {
         })
     }
 
-    /// Its standard input.
+    /// Sets its standard input.
     pub fn stdin(mut self, fd: impl Into<Stdio>) -> Job {
         self.command.stdin(fd);
         self
     }
 
-    /// Its standard output.
+    /// Sets its standard output.
     pub fn stdout(mut self, fd: impl Into<Stdio>) -> Job {
         self.command.stdout(fd);
         self
     }
 
-    /// Keeps its standard output, which has to be short, for [`Finished`].
+    /// Keeps its standard output, which must be short, for [`Finished`].
     pub fn keep_output(mut self) -> Job {
         self.command.stdout(Stdio::piped());
         self
     }
 
-    /// Its working directory.
+    /// Sets its working directory.
     pub fn directory(mut self, path: &Path) -> Job {
         self.command.current_dir(path);
         self
     }
 
-    /// Descriptors it gets as 3, 4, …
+    /// The descriptors that it inherits as 3, 4, …
     pub fn hand_over(mut self, descriptors: Vec<OwnedFd>) -> Job {
         sys::hand_over(&mut self.command, descriptors);
         self
     }
 
-    /// Starts it. The descriptors given to it are closed on this side.
+    /// Starts it. This process closes the descriptors that it passed.
     pub fn start(mut self) -> Result<Running> {
         let mut child = self
             .command
@@ -113,7 +113,7 @@ impl Job {
         })
     }
 
-    /// Starts it, waits, and says how long that took.
+    /// Starts it and waits; its results and the wall time in seconds.
     pub fn run(self) -> Result<(Finished, f64)> {
         let started = Instant::now();
         let running = self.start()?;
@@ -123,7 +123,7 @@ impl Job {
     }
 }
 
-/// A process that ended somehow.
+/// A process that has ended.
 #[derive(Debug)]
 pub struct Reaped {
     running: Running,
@@ -133,8 +133,8 @@ pub struct Reaped {
 }
 
 impl Running {
-    /// Waits for the end, and only that: no clock should run on while
-    /// messages are read.
+    /// Waits for the end only: reading the output must not add to the measured
+    /// time.
     pub fn reap(self) -> Result<Reaped> {
         let late = !self.ended_in_time();
         let (status, cpu) = sys::wait_with_usage(self.pid)?;
@@ -149,7 +149,7 @@ impl Running {
     fn ended_in_time(&self) -> bool {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let Some(Ok(pidfd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
-            return true; // before Linux 5.3: wait without patience
+            return true; // before Linux 5.3: no time limit
         };
         let patience = Timespec::try_from(PATIENCE).expect("fits");
         let deadline = Instant::now() + PATIENCE;
@@ -167,7 +167,7 @@ impl Running {
 }
 
 impl Reaped {
-    /// An error if it ended badly.
+    /// Its results; an error if it failed.
     pub fn check(mut self) -> Result<Finished> {
         let mut complaints = Vec::new();
         self.running.complaints.rewind()?;
@@ -177,7 +177,7 @@ impl Reaped {
             bail!("{}: killed after {PATIENCE:?}", self.running.what);
         }
         if !self.status.success() {
-            let said: Vec<&str> = complaints
+            let lines: Vec<&str> = complaints
                 .lines()
                 .filter(|line| !line.trim().is_empty())
                 .take(3)
@@ -186,7 +186,7 @@ impl Reaped {
                 "{}: {}: {}",
                 self.running.what,
                 self.status,
-                said.join(" / ")
+                lines.join(" / ")
             );
         }
         let mut output = String::new();

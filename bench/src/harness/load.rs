@@ -1,5 +1,5 @@
-//! The papers' test program: bound to the processor, in equal operations that
-//! are counted, so that what disturbs it shows.
+//! The papers' test program: processor-bound, in equal operations. Their rate
+//! shows how much processor time other programs leave.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use rustix::time::{ClockId, clock_gettime};
 use super::cores;
 use super::files::Noise;
 
-/// What one operation fills: stays in the first-level cache, takes about 10 µs.
+/// The buffer of one operation: it fits the first-level cache and takes about
+/// 10 µs.
 const PIECE: usize = 16 << 10;
-/// Until it has its core.
+/// The interval of polling for its start.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// The test program, running on one core until it is dropped.
+/// The test program, which runs on one core until it is dropped.
 #[derive(Debug)]
 pub struct Load {
     core: usize,
@@ -33,7 +34,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// How far the test program was at a moment.
+/// The counters of the test program at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
     at: Instant,
@@ -41,10 +42,10 @@ pub struct Mark {
     processor: u64,
 }
 
-/// What it did between two moments.
+/// The work of the test program between two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Work {
-    /// Operations completed.
+pub struct LoadDelta {
+    /// Completed operations.
     pub operations: f64,
     /// Wall seconds.
     pub seconds: f64,
@@ -53,14 +54,14 @@ pub struct Work {
 }
 
 impl Load {
-    /// Starts it on this core.
+    /// Starts the test program on this core.
     pub fn start(core: usize) -> Result<Load> {
         let shared = Arc::new(Shared::default());
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("test program".to_owned())
             .spawn(move || {
-                // Where it cannot be put on the core it must not run at all.
+                // If the affinity cannot be set, it must not run at all.
                 let _ = cores::on_core(core, || work(&its));
             })?;
         let load = Load {
@@ -81,7 +82,7 @@ impl Load {
         self.core
     }
 
-    /// How far it is now.
+    /// The current counters.
     pub fn mark(&self) -> Mark {
         Mark {
             at: Instant::now(),
@@ -90,8 +91,8 @@ impl Load {
         }
     }
 
-    /// What it does in this time.
-    pub fn during(&self, time: Duration) -> Work {
+    /// Its work during this time.
+    pub fn during(&self, time: Duration) -> LoadDelta {
         let before = self.mark();
         std::thread::sleep(time);
         self.mark().since(&before)
@@ -99,9 +100,9 @@ impl Load {
 }
 
 impl Mark {
-    /// What was done since.
-    pub fn since(&self, before: &Mark) -> Work {
-        Work {
+    /// The work since `before`.
+    pub fn since(&self, before: &Mark) -> LoadDelta {
+        LoadDelta {
             operations: (self.operations - before.operations) as f64,
             seconds: (self.at - before.at).as_secs_f64(),
             processor: (self.processor - before.processor) as f64 / 1e9,
@@ -109,8 +110,8 @@ impl Mark {
     }
 }
 
-impl Work {
-    /// Operations a second.
+impl LoadDelta {
+    /// Operations per second.
     pub fn rate(&self) -> f64 {
         self.operations / self.seconds
     }
@@ -132,7 +133,7 @@ fn work(shared: &Shared) {
         noise.fill(&mut piece);
         black_box(&piece);
         shared.operations.fetch_add(1, Ordering::Relaxed);
-        // A short system call in each operation: the same beside everybody.
+        // The system call is part of every operation, for each contestant.
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let nanoseconds = time.tv_sec * 1_000_000_000 + time.tv_nsec;
         let nanoseconds = u64::try_from(nanoseconds).unwrap_or(0);
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_works_until_it_is_dropped_and_what_it_did_is_counted() {
+    fn it_counts_operations_until_it_is_dropped() {
         let core = cores::allowed().unwrap()[0];
         let load = Load::start(core).unwrap();
         assert_eq!(load.core(), core);
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_is_not_there_is_refused() {
+    fn a_missing_core_is_refused() {
         assert!(Load::start(100_000).is_err());
     }
 }

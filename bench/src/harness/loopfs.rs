@@ -1,9 +1,8 @@
 //! A file system of a given type on a loop device over tmpfs.
 //!
-//! Cleaned up whatever happens: the mount is in a mount table of this
-//! process's own, the image has no name any more once it is attached, and
-//! the loop device detaches itself when the mount goes. All three end with
-//! the process even if that is killed.
+//! It is removed in every case: the mount is in a private mount namespace, the
+//! image is unlinked once it is attached, and the loop device detaches itself
+//! after the unmount. All three end with the process, even if it is killed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,16 +25,16 @@ pub struct LoopFs {
 }
 
 impl LoopFs {
-    /// Makes and mounts one: `kind` is `xfs` or `btrfs`.
+    /// Makes and mounts a file system of type `kind`: `xfs` or `btrfs`.
     ///
     /// # Errors
     ///
-    /// Why that is not possible here.
+    /// The reason why that is not possible here.
     pub fn make(kind: &str, bytes: u64) -> Result<LoopFs> {
         ensure!(rustix::process::geteuid().is_root(), "not root");
         ensure!(
             env::filesystem(Path::new(MEMORY)) == "tmpfs",
-            "{MEMORY} is no tmpfs"
+            "{MEMORY} is not a tmpfs"
         );
         ensure!(env::memory_available() > bytes * 2, "not enough memory");
         static PRIVATE: OnceLock<Result<(), String>> = OnceLock::new();
@@ -43,7 +42,7 @@ impl LoopFs {
         private
             .clone()
             .map_err(anyhow::Error::msg)
-            .context("no private mount table")?;
+            .context("no private mount namespace")?;
 
         let directory = tempfile::Builder::new()
             .prefix("cordboard-mount-")
@@ -63,7 +62,7 @@ impl LoopFs {
         let (tool, flags): (&str, &[&str]) = match kind {
             "xfs" => ("mkfs.xfs", &["-q", "-f", "-m", "reflink=1"]),
             "btrfs" => ("mkfs.btrfs", &["-q", "-f"]),
-            _ => bail!("no recipe for {kind}"),
+            _ => bail!("unknown file system {kind}"),
         };
         run(
             tool,
@@ -81,12 +80,12 @@ impl LoopFs {
                 made.mount.as_ref(),
             ],
         )?;
-        // In use, so this only marks it to be detached at the last close.
+        // It is in use: this only marks it to be detached at the last close.
         run("losetup", ["-d", &made.device])?;
         Ok(made)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.mount
     }
@@ -103,14 +102,14 @@ impl Drop for LoopFs {
     fn drop(&mut self) {
         let unmounted = rustix::mount::unmount(&self.mount, rustix::mount::UnmountFlags::DETACH);
         if unmounted.is_err() {
-            // It never got as far as a mount: the device is still attached.
+            // It was never mounted: the device is still attached.
             let _ = run("losetup", ["-d", &self.device]);
         }
     }
 }
 
-/// Direct I/O on the image keeps a second page cache out of the way; where
-/// tmpfs does not have it (before Linux 6.6), without.
+/// Direct I/O on the image avoids caching the data twice. It is not used if
+/// tmpfs does not support it (before Linux 6.6).
 fn attach(image: &Path) -> Result<String> {
     let mut why = String::new();
     for direct in ["on", "off"] {

@@ -1,5 +1,5 @@
-//! Where a contestant spends its time: by perf where that works, else the
-//! system calls it makes, by strace.
+//! Where a contestant spends its time: by perf, or, if perf does not work, its
+//! system calls by strace.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 
 const SHOWN: usize = 5;
 
-/// What can look inside a process here.
+/// A tool that profiles a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profiler {
-    /// Samples of the processor, by symbol.
+    /// Samples of processor time, by symbol.
     Perf,
-    /// Counts of system calls.
+    /// The number of system calls.
     Strace,
 }
 
 impl Profiler {
-    /// The better one that works here.
+    /// The best one that works here.
     pub fn find(scratch: &Path) -> Option<Profiler> {
         [Profiler::Perf, Profiler::Strace]
             .into_iter()
@@ -33,7 +33,7 @@ impl Profiler {
             })
     }
 
-    /// The prefix of a command line that has it look.
+    /// The prefix of a command line that profiles it.
     pub fn prefix(self, output: &Path) -> Vec<OsString> {
         let words: &[&str] = match self {
             Profiler::Perf => &["perf", "record", "-q", "-F", "5000", "-o"],
@@ -47,7 +47,7 @@ impl Profiler {
         words
     }
 
-    /// What it has seen, most first.
+    /// The largest entries of a profile.
     pub fn top(self, output: &Path) -> Vec<String> {
         match self {
             Profiler::Strace => top_calls(&std::fs::read_to_string(output).unwrap_or_default()),
@@ -64,7 +64,7 @@ impl Profiler {
         }
     }
 
-    /// What the numbers are.
+    /// The unit of the numbers.
     pub fn unit(self) -> &'static str {
         match self {
             Profiler::Perf => "perf, share of its processor time",
@@ -79,7 +79,7 @@ fn top_symbols(report: &str) -> Vec<String> {
         .lines()
         .filter_map(|line| {
             let (share, symbol) = line.trim().split_once("%  [")?;
-            // After `k] ` or `.] `; in a table, a bar would end the cell.
+            // After `k] ` or `.] `. A bar would end the cell of the table.
             let symbol = symbol.get(3..)?.trim().replace('|', "/");
             Some(format!("{share}% {symbol}"))
         })
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn perf_is_read() {
+    fn perf_output_is_parsed() {
         let report =
             "\n    75.43%  [k] rep_movs_alternative   \n     3.22%  [.] <a::B as c::D>::e  \n";
         assert_eq!(
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn strace_is_read() {
+    fn strace_output_is_parsed() {
         let table = "% time     seconds  usecs/call     calls    errors syscall\n\
                      ------ ----------- ----------- --------- --------- ----------------\n\
                      60.00    0.102030          12        12         2 read\n\

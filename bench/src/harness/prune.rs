@@ -1,4 +1,4 @@
-//! Which recorded runs keep their raw data: the newest of each experiment.
+//! Removes the raw data of recorded runs, except the newest of each experiment.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::record::RAW;
+use super::runs::{RAW, name, parts};
 
-/// Removes the raw data of all runs but the newest of each experiment; says
-/// which files those were.
+/// Removes the raw data of all runs except the newest of each experiment; the
+/// removed files.
 pub fn prune(runs: &Path) -> Result<Vec<PathBuf>> {
     let files = outdated(runs)?;
     for file in &files {
@@ -18,43 +18,27 @@ pub fn prune(runs: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The raw data of all runs but the newest of each experiment.
+/// The raw data of all runs except the newest of each experiment.
 fn outdated(runs: &Path) -> Result<Vec<PathBuf>> {
     let mut experiments: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
     for day in directories(runs)? {
         for run in directories(&runs.join(&day))? {
             let (experiment, number) = parts(&run);
-            let of_it = experiments.entry(experiment.to_owned()).or_default();
-            of_it.push((day.clone(), number));
+            let numbers = experiments.entry(experiment.to_owned()).or_default();
+            numbers.push((day.clone(), number));
         }
     }
     let mut files = Vec::new();
-    for (experiment, mut of_it) in experiments {
-        // A day begins with its date.
-        of_it.sort();
-        of_it.pop();
-        for (day, number) in of_it {
+    for (experiment, mut numbers) in experiments {
+        // The name of a day begins with the date.
+        numbers.sort();
+        numbers.pop();
+        for (day, number) in numbers {
             files.push(runs.join(day).join(name(&experiment, number)).join(RAW));
         }
     }
     files.retain(|file| file.exists());
     Ok(files)
-}
-
-/// The name of an experiment's run: the first of a day has no number.
-pub fn name(experiment: &str, number: u32) -> String {
-    if number == 1 {
-        experiment.to_owned()
-    } else {
-        format!("{experiment}-{number}")
-    }
-}
-
-/// The experiment and the number of a run of this name.
-fn parts(name: &str) -> (&str, u32) {
-    let split = name.rsplit_once('-');
-    let numbered = split.and_then(|(experiment, n)| Some((experiment, n.parse().ok()?)));
-    numbered.unwrap_or((name, 1))
 }
 
 fn directories(place: &Path) -> Result<Vec<String>> {
@@ -71,20 +55,7 @@ fn directories(place: &Path) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::record;
-
-    #[test]
-    fn names_and_their_parts() {
-        for (experiment, number, run) in [
-            ("cat", 1, "cat"),
-            ("copy-file", 1, "copy-file"),
-            ("small-files", 12, "small-files-12"),
-            ("table1", 2, "table1-2"),
-        ] {
-            assert_eq!(name(experiment, number), run);
-            assert_eq!(parts(run), (experiment, number));
-        }
-    }
+    use crate::harness::runs;
 
     #[test]
     fn the_newest_run_of_each_experiment_keeps_its_raw_data() {
@@ -122,19 +93,19 @@ mod tests {
 
     #[test]
     fn the_recorded_runs_are_pruned() {
-        let files = outdated(&record::runs()).unwrap();
+        let files = outdated(&runs::directory()).unwrap();
         assert!(files.is_empty(), "`bench prune` removes {files:?}");
     }
 
     #[test]
     fn the_index_links_to_files_that_are_there() {
-        let index = fs::read_to_string(record::runs().join("README.md")).unwrap();
+        let index = fs::read_to_string(runs::directory().join("README.md")).unwrap();
         let links = index.split("](").skip(1);
         let links: Vec<&str> = links.filter_map(|rest| rest.split(')').next()).collect();
         assert!(!links.is_empty());
         for link in links {
             let file = link.split('#').next().unwrap_or(link);
-            assert!(record::runs().join(file).exists(), "{link}");
+            assert!(runs::directory().join(file).exists(), "{link}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Keeping a run.
+//! Records a run.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,27 +6,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::Bench;
+use super::bench::Bench;
 use super::env::Environment;
-use super::prune;
+use super::runs::{self, RAW};
 use super::series::Sample;
 
-/// The file with a line for each measurement.
-pub const RAW: &str = "raw.csv";
-
-/// Writes `raw.csv`, `env.json` and `summary.md` of a run; says where.
-pub fn keep(
-    runs: &Path,
+/// Writes `raw.csv`, `env.json` and `summary.md` of a run; their directory.
+pub fn write(
+    directory: &Path,
     name: &str,
     bench: &Bench,
     env: &Environment,
     summary: &str,
 ) -> Result<PathBuf> {
-    let day = runs.join(env.tag());
+    let day = directory.join(env.tag());
     let place = (1..)
-        .map(|number| day.join(prune::name(name, number)))
+        .map(|number| day.join(runs::name(name, number)))
         .find(|place| !place.exists())
-        .context("no name is free")?;
+        .context("no unused name")?;
     fs::create_dir_all(&place)?;
     fs::write(place.join(RAW), raw(name, bench))?;
     fs::write(
@@ -35,13 +32,6 @@ pub fn keep(
     )?;
     fs::write(place.join("summary.md"), summary)?;
     Ok(place)
-}
-
-/// The directory of the recorded runs.
-pub fn runs() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR")
-        .map_or("bench".into(), PathBuf::from)
-        .join("runs")
 }
 
 fn raw(name: &str, bench: &Bench) -> String {
@@ -73,7 +63,7 @@ fn raw(name: &str, bench: &Bench) -> String {
     out
 }
 
-/// `name=value;name=value`, in full precision.
+/// The figures as `name=value;name=value`, in full precision.
 fn figures(sample: &Sample) -> String {
     let pairs = sample.figures.iter().map(|(n, v)| format!("{n}={v}"));
     pairs.collect::<Vec<_>>().join(";")

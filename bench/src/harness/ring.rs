@@ -1,18 +1,17 @@
-//! An io_uring with blocks of memory of its own that reads and writes share:
-//! what the hand-written direct copy needs. With `sys`, the only room of the
-//! benches that has `unsafe`.
+//! An io_uring with registered buffers that reads and writes share, for the
+//! hand-written direct copy. Only this module and `sys` contain `unsafe`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
-/// What direct I/O wants addresses, lengths and positions to be multiples of.
+/// The alignment of addresses, lengths and offsets for direct I/O.
 pub const ALIGNMENT: usize = 4096;
 const SOURCE: types::Fixed = types::Fixed(0);
 const SINK: types::Fixed = types::Fixed(1);
 
-/// The ring and its blocks. Dropped, it waits for what is under way.
+/// The ring and its blocks. Dropping it waits for pending operations.
 pub struct Ring {
     uring: IoUring,
     blocks: Vec<Block>,
@@ -20,7 +19,7 @@ pub struct Ring {
     under_way: usize,
 }
 
-/// Memory at an aligned address.
+/// Memory with the alignment of direct I/O.
 struct Block {
     room: Vec<u8>,
     start: usize,
@@ -38,21 +37,22 @@ impl Block {
     }
 }
 
-/// What has finished.
+/// A completed operation.
 #[derive(Debug)]
 pub struct Finished {
-    /// Which block it was.
+    /// The number of the block.
     pub block: usize,
-    /// Bytes read or written.
+    /// The number of bytes read or written.
     pub result: io::Result<usize>,
 }
 
 impl Ring {
-    /// A ring with `depth` blocks of `length` bytes, between these two.
+    /// A ring with `depth` blocks of `length` bytes, between two files.
     ///
     /// # Errors
     ///
-    /// `ENOSYS`, `EPERM`: no io_uring here; `ENOMEM`: the blocks cannot be locked.
+    /// * `ENOSYS`, `EPERM`: io_uring is not available.
+    /// * `ENOMEM`: the blocks cannot be locked.
     pub fn new(
         source: impl AsFd,
         sink: impl AsFd,
@@ -71,14 +71,14 @@ impl Ring {
             under_way: 0,
         };
         let vectors: Vec<libc::iovec> = ring.blocks.iter_mut().map(|b| vector(b, length)).collect();
-        // SAFETY: the blocks are alive, and not moved, until the ring is dropped.
+        // SAFETY: the blocks stay valid and in place until the ring is dropped.
         unsafe { ring.uring.submitter().register_buffers(&vectors) }?;
         let files = [source.as_fd().as_raw_fd(), sink.as_fd().as_raw_fd()];
         ring.uring.submitter().register_files(&files)?;
         Ok(ring)
     }
 
-    /// Starts to fill a block from this position of the source.
+    /// Starts a read of a block at this offset of the source.
     pub fn read(&mut self, block: usize, position: u64) -> io::Result<()> {
         let (address, index) = self.place(block);
         let entry = opcode::ReadFixed::new(SOURCE, address, self.length, index)
@@ -87,17 +87,17 @@ impl Ring {
         self.push(entry, block)
     }
 
-    /// Starts to write so much of a block at this position of the sink.
+    /// Starts a write of `length` bytes of a block at this offset of the sink.
     pub fn write(&mut self, block: usize, length: usize, position: u64) -> io::Result<()> {
         let (address, index) = self.place(block);
-        assert!(length <= self.length as usize, "more than a block holds");
+        assert!(length <= self.length as usize, "longer than a block");
         let entry = opcode::WriteFixed::new(SINK, address, length as u32, index)
             .offset(position)
             .build();
         self.push(entry, block)
     }
 
-    /// Waits until something has finished.
+    /// Waits for a completion.
     pub fn wait(&mut self) -> io::Result<Vec<Finished>> {
         self.uring.submit_and_wait(1)?;
         let done: Vec<Finished> = self
@@ -115,7 +115,7 @@ impl Ring {
         Ok(done)
     }
 
-    /// How many reads and writes have not finished.
+    /// The number of pending reads and writes.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
@@ -127,9 +127,9 @@ impl Ring {
     fn push(&mut self, entry: squeue::Entry, block: usize) -> io::Result<()> {
         let entry = entry.user_data(block as u64);
         let mut queue = self.uring.submission();
-        // SAFETY: the entry is for a registered block that lives as long as the
-        // ring, which is not dropped before the entry has finished; its length
-        // is no more than the block's.
+        // SAFETY: the entry refers to a registered block, which lives as long
+        // as the ring; the ring is not dropped before the entry has completed;
+        // the length is at most that of the block.
         unsafe { queue.push(&entry) }.map_err(io::Error::other)?;
         drop(queue);
         self.under_way += 1;

@@ -1,4 +1,4 @@
-//! What was measured.
+//! Measurements.
 
 use super::contestant::{Contestant, Role};
 use super::cpu::Cpu;
@@ -7,22 +7,22 @@ use super::stats::Spread;
 /// One measurement.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
-    /// Seconds from the start until the last byte was where it should be.
+    /// Seconds from the start until the last byte was delivered.
     pub wall: f64,
-    /// The contestant's processor time, with that of an fsync made for it.
+    /// The processor time of the contestant, with that of an fsync made for it.
     pub cpu: Cpu,
-    /// The processor time of those at the other end, if they are processes.
+    /// The processor time of the processes at the other ends.
     pub others: Cpu,
-    /// Bytes that arrived.
+    /// The number of bytes that arrived.
     pub bytes: u64,
     /// Their digest, in a verifying run.
     pub digest: Option<u64>,
-    /// What else an experiment measures, each by the name of its column.
+    /// Further figures of the experiment, by the names of their columns.
     pub figures: Vec<(String, f64)>,
 }
 
 impl Sample {
-    /// With one more figure.
+    /// Adds a figure.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: f64) -> Sample {
         self.figures.push((name.into(), value));
@@ -33,18 +33,18 @@ impl Sample {
 /// All measurements of one contestant in one setting.
 #[derive(Debug)]
 pub struct Series {
-    /// Who.
+    /// The name of the contestant.
     pub name: String,
-    /// What it is to the comparison.
+    /// Its role.
     pub role: Role,
-    /// A sample a round, with its place in the round.
+    /// One sample per round, with its position in the round.
     pub samples: Vec<(usize, Sample)>,
-    /// Instructions of one run.
+    /// The instruction count of one run.
     pub instructions: Option<u64>,
 }
 
 impl Series {
-    /// Nothing yet.
+    /// A series without samples.
     pub fn empty(contestant: &Contestant) -> Series {
         Series {
             name: contestant.name.clone(),
@@ -54,28 +54,28 @@ impl Series {
         }
     }
 
-    /// Wall seconds.
+    /// The wall times, in seconds.
     pub fn walls(&self) -> Vec<f64> {
         self.samples.iter().map(|(_, s)| s.wall).collect()
     }
 
-    /// Its own processor seconds.
+    /// The processor times, in seconds.
     pub fn cpus(&self) -> Vec<f64> {
         self.samples.iter().map(|(_, s)| s.cpu.total()).collect()
     }
 
-    /// Processor seconds at the other end.
+    /// The processor times at the other ends, in seconds.
     pub fn others(&self) -> Vec<f64> {
         self.samples.iter().map(|(_, s)| s.others.total()).collect()
     }
 
-    /// The values of a figure of this name.
+    /// The values of the figure with this name.
     pub fn figure(&self, name: &str) -> Vec<f64> {
         let all = self.samples.iter().flat_map(|(_, s)| &s.figures);
         all.filter(|(n, _)| n == name).map(|(_, v)| *v).collect()
     }
 
-    /// The median of the wall seconds.
+    /// The median of the wall times, in seconds.
     pub fn median(&self) -> Option<f64> {
         Spread::of(&self.walls()).map(|s| s.median)
     }
@@ -86,9 +86,9 @@ impl Series {
 pub struct SettingResult {
     /// Its name.
     pub name: String,
-    /// Bytes a run moves.
+    /// The number of bytes that a run moves.
     pub bytes: u64,
-    /// Those who finished.
+    /// The contestants that succeeded.
     pub series: Vec<Series>,
 }
 
@@ -98,7 +98,7 @@ impl SettingResult {
         self.series.iter().find(|s| s.name == name)
     }
 
-    /// The names of the figures that anybody has, in the order of the samples.
+    /// The names of all figures, in the order of the samples.
     pub fn figure_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let samples = self.series.iter().flat_map(|s| &s.samples);
@@ -110,9 +110,9 @@ impl SettingResult {
         names
     }
 
-    /// The fastest of those that satisfy `who`.
-    pub fn best(&self, who: impl Fn(&Series) -> bool) -> Option<&Series> {
-        let mut those: Vec<&Series> = self.series.iter().filter(|s| who(s)).collect();
+    /// The fastest contestant that satisfies `filter`.
+    pub fn best(&self, filter: impl Fn(&Series) -> bool) -> Option<&Series> {
+        let mut those: Vec<&Series> = self.series.iter().filter(|s| filter(s)).collect();
         those.retain(|s| s.median().is_some());
         let median = |s: &Series| s.median().unwrap_or(f64::INFINITY);
         those
@@ -121,23 +121,23 @@ impl SettingResult {
     }
 }
 
-/// A contestant that did not finish.
+/// A contestant that failed.
 #[derive(Debug)]
 pub struct Failed {
-    /// Where.
+    /// The setting.
     pub setting: String,
-    /// Who.
+    /// The name of the contestant.
     pub name: String,
-    /// What it is to the comparison.
+    /// Its role.
     pub role: Role,
-    /// Whether it delivered wrong bytes and called that success.
+    /// Whether it delivered wrong bytes without an error.
     pub corrupt: bool,
-    /// What it said.
+    /// The error message.
     pub why: String,
 }
 
 impl Failed {
-    /// Whether this makes the run a failure.
+    /// Whether the run has failed because of it.
     pub fn counts(&self) -> bool {
         self.corrupt || self.role == Role::Ours
     }

@@ -3,16 +3,16 @@
 /// Median and quartiles of a set of measurements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// Half of the measurements are below.
+    /// The median.
     pub median: f64,
-    /// A quarter of them is below.
+    /// The first quartile.
     pub low: f64,
-    /// A quarter of them is above.
+    /// The third quartile.
     pub high: f64,
 }
 
 impl Spread {
-    /// `None` of nothing.
+    /// `None` if there are no values.
     pub fn of(values: &[f64]) -> Option<Spread> {
         if values.is_empty() {
             return None;
@@ -38,34 +38,34 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     let below = at.floor() as usize;
     let above = at.ceil() as usize;
     if sorted[below] == sorted[above] {
-        return sorted[below]; // also where both are infinite
+        return sorted[below]; // also if both are infinite
     }
     sorted[below] + (sorted[above] - sorted[below]) * (at - below as f64)
 }
 
-/// How many times `b`'s median is in `a`'s; `None` where there is no telling.
+/// The median of `a` divided by that of `b`; `None` if it is undefined.
 pub fn ratio_of_medians(a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (Spread::of(a)?.median, Spread::of(b)?.median);
     (b > 0.0).then(|| a / b)
 }
 
 /// The value that this share of the measurements does not exceed: `0.99` for
-/// the 99th percentile. `None` of nothing.
+/// the 99th percentile. `None` if there are no values.
 pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     (!sorted.is_empty()).then(|| quantile(&sorted, share))
 }
 
-/// Jain's index of fairness: 1 if all got the same, 1/n if one got all.
-/// R. Jain, D. Chiu and W. Hawe, DEC-TR-301, 1984. `None` if nobody got any.
+/// Jain's index of fairness: 1 if all shares are equal, 1/n if one has all.
+/// R. Jain, D. Chiu and W. Hawe, DEC-TR-301, 1984. `None` if all shares are 0.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|x| x * x).sum();
     (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
-/// How many times the least share is in the most.
+/// The largest share divided by the smallest.
 pub fn most_to_least(shares: &[f64]) -> Option<f64> {
     let most = shares.iter().copied().max_by(f64::total_cmp)?;
     let least = shares.iter().copied().min_by(f64::total_cmp)?;
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_nothing_there_is_nothing_to_say() {
+    fn missing_values_are_none() {
         assert_eq!(Spread::of(&[]), None);
         assert_eq!(ratio_of_medians(&[], &[1.0]), None);
         assert_eq!(ratio_of_medians(&[1.0], &[0.0]), None);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wild_measurement_does_not_move_the_ratio() {
+    fn an_outlier_does_not_change_the_ratio() {
         assert_eq!(
             ratio_of_medians(&[2.0, 2.0, 90.0], &[1.0, 1.0, 1.0]),
             Some(2.0)
@@ -122,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn the_index_of_fairness_as_its_authors_give_it() {
+    fn jains_index_has_its_published_values() {
         assert_eq!(jain(&[1.0; 256]), Some(1.0));
-        // Who shares with k of n gets k/n: the report's "discriminates".
+        // If k of n have equal shares and the others none, it is k/n.
         assert_eq!(jain(&[5.0, 5.0, 0.0, 0.0, 0.0]), Some(0.4));
         assert_eq!(jain(&[0.0, 7.0, 0.0, 0.0]), Some(0.25));
         // Independent of the scale.
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_against_the_least() {
+    fn the_largest_share_is_divided_by_the_smallest() {
         assert_eq!(most_to_least(&[2.0, 8.0, 4.0]), Some(4.0));
         assert_eq!(most_to_least(&[0.0, 8.0]), None);
         assert_eq!(most_to_least(&[]), None);

@@ -1,23 +1,27 @@
-//! The tables.
+//! The summary of a run, as Markdown.
 
 use std::fmt::Write as _;
 
-use super::Bench;
+use super::bench::Bench;
 use super::contestant::Role;
 use super::series::{Series, SettingResult};
 use super::stats::{Spread, ratio_of_medians};
 
-/// Everything that was found, as Markdown.
+/// Renders the results, targets, notes and remarks.
 pub fn render(name: &str, about: &str, bench: &Bench) -> String {
     let mut out = format!("# {name}\n\n{about}\n");
     for result in &bench.results {
         let _ = write!(out, "\n## {}\n\n{}", result.name, table(result));
     }
     if !bench.targets.is_empty() {
-        let _ = write!(out, "\n## Required and reached\n\n{}", verdicts(bench));
+        let _ = write!(
+            out,
+            "\n## Required and reached\n\n{}",
+            targets(bench)
+        );
     }
     if bench.options.quick {
-        out.push_str("\nA quick run: it says that everything works, not how fast.\n");
+        out.push_str("\nA quick run: it checks that everything works; its times mean nothing.\n");
     }
     for note in &bench.notes {
         let _ = write!(out, "\n{}\n", note.trim_end());
@@ -26,7 +30,7 @@ pub fn render(name: &str, about: &str, bench: &Bench) -> String {
     if let Err(why) = &bench.counting {
         remarks.push(format!("instructions: {why}"));
     }
-    remarks.extend(bench.skipped.iter().map(|s| format!("left out: {s}")));
+    remarks.extend(bench.skipped.iter().map(|s| format!("skipped: {s}")));
     for f in &bench.failures {
         let how = if f.corrupt { "WRONG BYTES" } else { "failed" };
         remarks.push(format!("{how}: {}, {}: {}", f.name, f.setting, f.why));
@@ -44,7 +48,7 @@ type Cell<'a> = Box<dyn Fn(&Series) -> Option<String> + 'a>;
 
 fn table(result: &SettingResult) -> String {
     let columns = columns(result);
-    // A column without a single figure is left out.
+    // A column without any figure is omitted.
     let columns: Vec<&(String, Cell<'_>)> = columns
         .iter()
         .filter(|(_, cell)| result.series.iter().any(|s| cell(s).is_some()))
@@ -126,7 +130,7 @@ fn columns(result: &SettingResult) -> Vec<(String, Cell<'_>)> {
     columns
 }
 
-/// Three digits that count, and no more zeros than the number has.
+/// A number with three significant digits, or its integer part.
 pub fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -138,19 +142,17 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-fn verdicts(bench: &Bench) -> String {
+fn targets(bench: &Bench) -> String {
     let mut out = "| setting | required | reached | |\n|---|---|--:|---|\n".to_owned();
     for target in &bench.targets {
-        let verdict = target.judge(&bench.results);
+        let check = target.check(&bench.results);
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} |",
             target.setting,
-            verdict.required,
-            verdict
-                .reached
-                .map_or("–".to_owned(), |r| format!("{r:.3}")),
-            match verdict.met {
+            check.required,
+            check.reached.map_or("–".to_owned(), |r| format!("{r:.3}")),
+            match check.met {
                 Some(true) => "yes",
                 Some(false) => "**no**",
                 None => "not measured",
@@ -165,7 +167,7 @@ mod tests {
     use super::figure;
 
     #[test]
-    fn three_digits_count() {
+    fn three_digits_are_significant() {
         let shown: Vec<String> = [0.0, 0.0123, 1.651, 81.44, 3343.2].map(figure).into();
         assert_eq!(shown, ["0", "0.012", "1.65", "81.4", "3343"]);
     }

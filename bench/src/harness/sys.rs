@@ -1,5 +1,6 @@
-//! With `ring`, the only room of the benches with `unsafe`: waiting with an account of the
-//! processor time, handing descriptors to a child, and a private mount table.
+//! System calls without a safe wrapper: waiting for a child with its processor
+//! time, passing descriptors to it, a private mount namespace. Only this module
+//! and `ring` contain `unsafe`.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -9,21 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cpu::Cpu;
 
-/// The first descriptor that [`hand_over`] gives a child.
+/// The first descriptor number that [`hand_over`] uses in a child.
 pub const FIRST_INHERITED: i32 = 3;
 const LAST_INHERITED: i32 = 9;
 
-/// Waits for a child and says what processor time it and its reaped children
-/// have used. `wait4(2)`.
+/// Waits for a child; its status, and the processor time of it and its reaped
+/// children. `wait4(2)`.
 pub fn wait_with_usage(pid: u32) -> io::Result<(ExitStatus, Cpu)> {
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     let mut status = 0;
     loop {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: both pointers are to live, writable memory of the right type.
+        // SAFETY: both pointers are valid for writing values of their type.
         let got = unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) };
         if got == pid {
-            // SAFETY: zeroed is a valid rusage, and wait4 has filled it in.
+            // SAFETY: a zeroed rusage is valid, and wait4 has written it.
             let usage = unsafe { usage.assume_init() };
             let cpu = Cpu {
                 user: seconds(usage.ru_utime),
@@ -38,30 +39,30 @@ pub fn wait_with_usage(pid: u32) -> io::Result<(ExitStatus, Cpu)> {
     }
 }
 
-/// How often threads of this process have gone to sleep. `getrusage(2)`.
+/// The number of voluntary context switches of this process. `getrusage(2)`.
 pub fn voluntary_switches() -> io::Result<i64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to live, writable memory of the right type.
+    // SAFETY: the pointer is valid for writing a value of its type.
     if unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: zeroed is a valid rusage, and getrusage has filled it in.
+    // SAFETY: a zeroed rusage is valid, and getrusage has written it.
     let usage = unsafe { usage.assume_init() };
     Ok(usage.ru_nvcsw)
 }
 
-/// What a pipe can hold; `None` if that number is no pipe (any more). `fcntl(2)`.
+/// The capacity of a pipe; `None` if the descriptor is not a pipe. `fcntl(2)`.
 pub fn pipe_capacity(number: i32) -> Option<usize> {
-    // SAFETY: F_GETPIPE_SZ takes a plain number, changes nothing and fails
-    // with EBADF for what is none.
+    // SAFETY: F_GETPIPE_SZ takes and returns integers, and fails with EBADF if
+    // the descriptor is not a pipe.
     let capacity = unsafe { libc::fcntl(number, libc::F_GETPIPE_SZ) };
     usize::try_from(capacity).ok()
 }
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on `SIGINT` and `SIGTERM` only ask for an early end, so that
-/// files and mounts are cleaned up. `sigaction(2)`.
+/// Installs handlers: `SIGINT` and `SIGTERM` only request an early end, so that
+/// files and mounts are removed. `sigaction(2)`.
 pub fn end_orderly_on_signals() -> io::Result<()> {
     extern "C" fn note(_: libc::c_int) {
         INTERRUPTED.store(true, Ordering::Relaxed);
@@ -69,10 +70,10 @@ pub fn end_orderly_on_signals() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
         let fields = action.as_mut_ptr();
-        // SAFETY: zeroed is a valid sigaction with an empty mask, no flags.
+        // SAFETY: a zeroed sigaction is valid: an empty mask and no flags.
         let fields = unsafe { &mut *fields };
         fields.sa_sigaction = note as *const () as libc::sighandler_t;
-        // SAFETY: the handler only stores to an atomic; `fields` is live.
+        // SAFETY: the handler only stores to an atomic; `fields` is valid.
         if unsafe { libc::sigaction(signal, fields, std::ptr::null_mut()) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -80,7 +81,7 @@ pub fn end_orderly_on_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether an early end was asked for.
+/// Whether a signal has requested an early end.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
@@ -89,8 +90,8 @@ fn seconds(time: libc::timeval) -> f64 {
     time.tv_sec as f64 + time.tv_usec as f64 / 1e6
 }
 
-/// Keeps descriptors 3 to 9 occupied for the rest of the process, so that
-/// [`hand_over`] can place descriptors there without hitting another one.
+/// Occupies descriptors 3 to 9 until the process ends, so that [`hand_over`]
+/// can use these numbers in a child without replacing another descriptor.
 pub fn reserve_low_descriptors() -> io::Result<()> {
     loop {
         let null = OwnedFd::from(std::fs::File::open("/dev/null")?);
@@ -110,13 +111,13 @@ pub fn hand_over(command: &mut Command, descriptors: Vec<OwnedFd>) {
     for fd in &descriptors {
         assert!(
             fd.as_raw_fd() > LAST_INHERITED,
-            "low descriptors are reserved"
+            "reserve_low_descriptors was not called first"
         );
     }
     let place = move || {
         for (target, fd) in (FIRST_INHERITED..).zip(&descriptors) {
-            // SAFETY: dup2 takes plain numbers; the target is one of the
-            // reserved ones, which nothing in this process uses.
+            // SAFETY: dup2 takes integers; the target is a reserved number,
+            // which nothing else in this process uses.
             if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -128,18 +129,19 @@ pub fn hand_over(command: &mut Command, descriptors: Vec<OwnedFd>) {
     unsafe { command.pre_exec(place) };
 }
 
-/// Descriptor `number`, which this process was started with.
+/// Descriptor `number`, which this process has inherited.
 pub fn inherited(number: i32) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD takes a plain number and fails with EBADF if not open.
+    // SAFETY: F_GETFD takes an integer and fails with EBADF if it is not open.
     if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, was inherited, and the baselines take each number once.
+    // SAFETY: it is open, was inherited, and the baselines take each number
+    // once.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Gives this process a mount table of its own, so that whatever it mounts
-/// goes away with it, even if it is killed. `unshare(2)`, root only.
+/// Gives this process a private mount namespace: its mounts end with it, even
+/// if it is killed. `unshare(2)`, root only.
 pub fn private_mounts() -> io::Result<()> {
     // SAFETY: CLONE_NEWNS changes no memory of this process.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } < 0 {

@@ -1,66 +1,66 @@
-//! What is required, and whether it was reached.
+//! Targets: required results, and whether they were reached.
 
 use super::contestant::Role;
 use super::series::{Series, SettingResult};
 use super::stats::{Spread, ratio_of_medians};
 
-/// Against whom ours is held.
+/// What Cordboard is compared with.
 #[derive(Debug, Clone)]
 pub enum Against {
-    /// The best of these that took part, by what is compared.
+    /// The best of these contestants, by the measure.
     Best(&'static [&'static str]),
     /// The best baseline.
     Baselines,
-    /// Nobody: the bound is a number of seconds.
+    /// Nothing: the bound is a number of seconds.
     Seconds,
-    /// Nobody: the bound is the figure itself.
-    Nobody,
+    /// Nothing: the bound is a value of the figure.
+    Absolute,
 }
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Bytes a second: the more the better.
+    /// Bytes per second: more is better.
     Rate,
-    /// Processor seconds: the less the better.
+    /// Processor seconds: less is better.
     Processor,
-    /// Wall seconds: the less the better.
+    /// Wall seconds: less is better.
     Wall,
-    /// A figure of this name: the more the better.
+    /// The figure of this name: more is better.
     More(&'static str),
-    /// A figure of this name: the less the better.
+    /// The figure of this name: less is better.
     Less(&'static str),
 }
 
-/// A requirement. It is printed, never asserted.
+/// A required result. It is reported, never asserted.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// In which setting.
+    /// The name of the setting.
     pub setting: String,
-    /// Which of ours.
+    /// The Cordboard contestant.
     pub ours: &'static str,
-    /// Against whom.
+    /// What it is compared with.
     pub against: Against,
     /// What is compared.
     pub measure: Measure,
-    /// The more the better: at least this; the less the better: at most.
+    /// The minimum if more is better, else the maximum.
     pub bound: f64,
 }
 
-/// How a requirement was met.
+/// The result of checking a target.
 #[derive(Debug)]
-pub struct Verdict {
-    /// The requirement in words.
+pub struct Check {
+    /// The target as text.
     pub required: String,
-    /// What came out, in the same unit.
+    /// The result, in the same unit.
     pub reached: Option<f64>,
-    /// Whether that is enough.
+    /// Whether the target is reached.
     pub met: Option<bool>,
 }
 
 impl Target {
-    /// Judges it by the results.
-    pub fn judge(&self, results: &[SettingResult]) -> Verdict {
+    /// Checks the target against the results.
+    pub fn check(&self, results: &[SettingResult]) -> Check {
         let setting = results.iter().find(|r| r.name == self.setting);
         let ours = setting.and_then(|s| s.of(self.ours));
         let (sign, unit) = match self.measure {
@@ -75,27 +75,27 @@ impl Target {
                 format!("{} {sign} {} s {unit}", self.ours, self.bound),
                 ours.and_then(Series::median),
             ),
-            Against::Nobody => (
+            Against::Absolute => (
                 format!("{} {sign} {} {unit}", self.ours, self.bound),
                 ours.and_then(|s| Some(Spread::of(&self.measured(s))?.median)),
             ),
             Against::Best(_) | Against::Baselines => {
                 let other = setting.and_then(|s| self.best(s));
-                let who = match (&self.against, other) {
+                let others = match (&self.against, other) {
                     (Against::Best([name]), _) => (*name).to_owned(),
-                    (_, Some(other)) => format!("{} ({})", self.rivals(), other.name),
-                    (_, None) => self.rivals(),
+                    (_, Some(other)) => format!("{} ({})", self.others(), other.name),
+                    (_, None) => self.others(),
                 };
                 let ratio = ours
                     .zip(other)
                     .and_then(|(ours, other)| self.ratio(ours, other));
                 (
-                    format!("{} {sign} {} × {unit} of {who}", self.ours, self.bound),
+                    format!("{} {sign} {} × {unit} of {others}", self.ours, self.bound),
                     ratio,
                 )
             }
         };
-        Verdict {
+        Check {
             required,
             reached,
             met: reached.map(|r| match self.measure {
@@ -112,7 +112,7 @@ impl Target {
         }
     }
 
-    /// What is compared, as measured; a rate by its wall time.
+    /// The compared values; for a rate, the wall times.
     fn measured(&self, series: &Series) -> Vec<f64> {
         match self.measure {
             Measure::Rate | Measure::Wall => series.walls(),
@@ -121,15 +121,15 @@ impl Target {
         }
     }
 
-    /// Against whom, in words.
-    fn rivals(&self) -> String {
+    /// What it is compared with, as text.
+    fn others(&self) -> String {
         match &self.against {
             Against::Best(names) => format!("the best of {}", names.join(", ")),
             _ => "the best baseline".to_owned(),
         }
     }
 
-    /// The best of those it is held against, by what is compared.
+    /// The best of those it is compared with, by the measure.
     fn best<'r>(&self, setting: &'r SettingResult) -> Option<&'r Series> {
         let those = setting.series.iter();
         let those = those.filter(|s| match &self.against {
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    fn judged(measure: Measure, against: Against, bound: f64) -> Verdict {
+    fn checked(measure: Measure, against: Against, bound: f64) -> Check {
         let results = [SettingResult {
             name: "s".into(),
             bytes: 1,
@@ -191,37 +191,37 @@ mod tests {
             measure,
             bound,
         };
-        target.judge(&results)
+        target.check(&results)
     }
 
     #[test]
-    fn the_best_of_the_others_counts() {
-        let v = judged(Measure::Rate, Against::Best(&["slow", "fast"]), 2.5);
+    fn the_best_of_the_others_is_compared() {
+        let v = checked(Measure::Rate, Against::Best(&["slow", "fast"]), 2.5);
         assert_eq!((v.reached, v.met), (Some(2.0), Some(false)));
-        let v = judged(Measure::Rate, Against::Best(&["slow"]), 2.5);
+        let v = checked(Measure::Rate, Against::Best(&["slow"]), 2.5);
         assert_eq!((v.reached, v.met), (Some(8.0), Some(true)));
-        let v = judged(Measure::Processor, Against::Best(&["fast"]), 1.1);
+        let v = checked(Measure::Processor, Against::Best(&["fast"]), 1.1);
         assert_eq!((v.reached, v.met), (Some(0.5), Some(true)));
     }
 
     #[test]
     fn a_figure_is_compared_by_its_name() {
         let against = || Against::Best(&["slow", "fast"]);
-        let v = judged(Measure::More("share"), against(), 1.9);
+        let v = checked(Measure::More("share"), against(), 1.9);
         assert_eq!((v.reached, v.met), (Some(2.0), Some(true)));
-        let v = judged(Measure::More("share"), Against::Baselines, 9.0);
+        let v = checked(Measure::More("share"), Against::Baselines, 9.0);
         assert_eq!((v.reached, v.met), (Some(8.0), Some(false)));
-        let v = judged(Measure::Less("share"), Against::Nobody, 0.9);
+        let v = checked(Measure::Less("share"), Against::Absolute, 0.9);
         assert_eq!((v.reached, v.met), (Some(1.0), Some(false)));
-        let v = judged(Measure::More("unheard of"), against(), 0.0);
+        let v = checked(Measure::More("unheard of"), against(), 0.0);
         assert_eq!((v.reached, v.met), (None, None));
     }
 
     #[test]
-    fn who_was_not_there_is_no_measure() {
-        let v = judged(Measure::Rate, Against::Best(&["absent"]), 1.0);
+    fn without_a_comparison_there_is_no_result() {
+        let v = checked(Measure::Rate, Against::Best(&["absent"]), 1.0);
         assert_eq!((v.reached, v.met), (None, None));
-        let v = judged(Measure::Wall, Against::Seconds, 0.02);
+        let v = checked(Measure::Wall, Against::Seconds, 0.02);
         assert_eq!((v.reached, v.met), (Some(1.0), Some(false)));
     }
 }

@@ -1,9 +1,9 @@
-//! A device slowed down to a disk of its time.
+//! Limits the rate of a device to that of a disk of 1992.
 //!
-//! The limits are those of the root group of cgroup version 1's `blkio`: they
-//! hold for whoever uses the device, so also for the kernel's writeback, which
-//! belongs to no process that could be put in a group. Loop devices only: such
-//! a limit on the machine's disk would meet everybody.
+//! The limits are those of the root group of the `blkio` controller of cgroup
+//! version 1. They apply to all I/O of the device, including the kernel's
+//! writeback, which belongs to no process in a group. Loop devices only: a
+//! limit on the machine's disk would affect all processes.
 
 use std::fs;
 use std::path::Path;
@@ -18,26 +18,26 @@ const LIMITS: [&str; 2] = [
     "blkio.throttle.write_bps_device",
 ];
 
-/// Limits that end when this is dropped.
+/// The limits of a device, removed when this is dropped.
 #[derive(Debug)]
 pub struct Throttle {
     number: String,
 }
 
 impl Throttle {
-    /// Limits reading and writing, each to this many bytes a second.
+    /// Limits reading and writing, each to this many bytes per second.
     ///
     /// # Errors
     ///
-    /// Why that is not possible here.
+    /// The reason why that is not possible here.
     pub fn new(device: &LoopFs, rate: u64) -> Result<Throttle> {
         let group = Path::new(GROUP);
         ensure!(
             LIMITS.iter().all(|limit| group.join(limit).exists()),
-            "no cgroup version 1 with blkio throttling at {GROUP}"
+            "no blkio controller of cgroup version 1 at {GROUP}"
         );
-        // Kept from here on, so that a limit that was set is lifted if the
-        // other one cannot be.
+        // Made first: if the second limit cannot be set, dropping this removes
+        // the first.
         let throttle = Throttle {
             number: device.device_number()?,
         };
@@ -45,8 +45,7 @@ impl Throttle {
         Ok(throttle)
     }
 
-    /// Lifts what a run that was killed has left on this device, if it can
-    /// have left anything.
+    /// Removes limits that a killed run may have left on this device.
     pub fn lift(device: &LoopFs) {
         if let Ok(number) = device.device_number() {
             drop(Throttle { number });

@@ -1,4 +1,4 @@
-//! The programs to compare, where they are found.
+//! Finds the programs to compare.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,35 +7,40 @@ use anyhow::{Context, Result, bail};
 
 use super::contestant::{Contestant, Role};
 
-/// Names the `cordboard` to measure; otherwise it is built.
+/// The variable with the path of the `cordboard` to measure. By default it is
+/// built.
 pub const BINARY_VARIABLE: &str = "CORDBOARD_BIN";
-/// Names the root that `cargo install --root` has put the peers in.
+/// The variable with the `--root` of `cargo install` for the peers.
 pub const PEERS_VARIABLE: &str = "CORDBOARD_PEERS";
 
-/// What was found.
+/// The programs that were found.
 #[derive(Debug, Clone)]
 pub struct Tools {
-    /// This program, which has the baselines in it.
+    /// This program, which contains the baselines.
     pub bench: PathBuf,
     /// The `cordboard` command.
     pub cordboard: PathBuf,
-    /// The root of the peers installed by cargo.
+    /// The directory in which cargo has installed the peers.
     peers: PathBuf,
 }
 
 impl Tools {
-    /// Looks, and builds the command if need be.
+    /// Finds the programs, and builds the command if necessary.
     pub fn find() -> Result<Tools> {
         let bench = std::env::current_exe()?;
-        let beside = bench.parent().context("no directory")?.to_owned();
-        let target = beside.parent().context("no target directory")?.to_owned();
+        let directory = bench.parent().context("no directory")?.to_owned();
+        let target = directory
+            .parent()
+            .context("no target directory")?
+            .to_owned();
         let cordboard = match std::env::var_os(BINARY_VARIABLE) {
             Some(path) => PathBuf::from(path)
                 .canonicalize()
                 .with_context(|| BINARY_VARIABLE)?,
             None => {
-                let built = beside.join("cordboard");
-                // Under `cargo run`, so that nothing stale is measured.
+                let built = directory.join("cordboard");
+                // Always under `cargo run`, so that no outdated command is
+                // measured.
                 if std::env::var_os("CARGO").is_some() || !built.is_file() {
                     build(&target)?;
                 }
@@ -50,18 +55,18 @@ impl Tools {
         })
     }
 
-    /// One of ours.
+    /// The command as a contestant.
     pub fn ours(&self, name: &str, args: &str) -> Contestant {
         Contestant::new(name, Role::Ours, &self.cordboard, args)
     }
 
-    /// The library, called by a process of this program.
+    /// The library as a contestant, called by a process of this program.
     pub fn library(&self, args: &str) -> Contestant {
         let args = format!("baseline library {args}");
         Contestant::new("library", Role::Ours, &self.bench, &args)
     }
 
-    /// One of the hand-written loops.
+    /// A hand-written loop.
     pub fn baseline(&self, name: &str, args: &str) -> Contestant {
         Contestant::new(
             name,
@@ -71,19 +76,19 @@ impl Tools {
         )
     }
 
-    /// GNU's tool, if that is what this system has under the name.
+    /// The system's tool of this name, if it is GNU's.
     pub fn gnu(&self, tool: &str, args: &str) -> Option<Contestant> {
         let path = on_path(tool)?;
         let is_gnu = version(&path)?.contains("GNU");
         is_gnu.then(|| Contestant::new(tool, Role::Reference, path, args))
     }
 
-    /// A program of the system.
+    /// Another program of the system.
     pub fn peer(&self, tool: &str, args: &str) -> Option<Contestant> {
         Some(Contestant::new(tool, Role::Peer, on_path(tool)?, args))
     }
 
-    /// uutils' tool: installed by
+    /// The tool of uutils, installed by
     /// `cargo install uu_cat uu_cp --root target/peers`.
     pub fn uutils(&self, tool: &str, args: &str) -> Option<Contestant> {
         let path = self.uutils_path(tool)?;
@@ -100,7 +105,7 @@ impl Tools {
         version(&path)?.contains("uutils").then_some(path)
     }
 
-    /// What the command's help says.
+    /// The help text of a subcommand of the command.
     pub fn help_of(&self, subcommand: &str) -> String {
         let ran = Command::new(&self.cordboard)
             .args([subcommand, "--help"])
@@ -110,7 +115,8 @@ impl Tools {
         })
     }
 
-    /// Every program that may take part, with the first line of its version.
+    /// All programs that may be compared, with the first line of their
+    /// versions.
     pub fn versions(&self) -> Vec<(String, String)> {
         let mut all = vec![("cordboard".to_owned(), version(&self.cordboard))];
         for tool in ["cat", "cp", "dd", "pv", "perf", "mkfs.xfs", "mkfs.btrfs"] {
@@ -130,7 +136,7 @@ impl Tools {
     }
 }
 
-/// Builds the command beside this program.
+/// Builds the command in the directory of this program.
 fn build(target: &Path) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let mut command = Command::new(cargo);
@@ -141,7 +147,7 @@ fn build(target: &Path) -> Result<()> {
         command.arg("--release");
     }
     if !command.status().context("cannot run cargo")?.success() {
-        bail!("cordboard-cli does not build; {BINARY_VARIABLE}=PATH measures another one");
+        bail!("cordboard-cli does not build; set {BINARY_VARIABLE} to the path of another one");
     }
     Ok(())
 }
@@ -162,7 +168,7 @@ fn version(program: &Path) -> Option<String> {
             .output()
             .ok()?;
         let text = String::from_utf8_lossy(&ran.stdout);
-        // Without the author that some name after the number.
+        // Without the author, whom some programs name after the version.
         let first = text.lines().next()?.split(" - ").next()?.trim();
         let first = first.replace(
             &*program.to_string_lossy(),

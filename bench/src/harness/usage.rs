@@ -1,5 +1,5 @@
-//! What this process, or one thread of it, has used: for contestants that are
-//! in one process with those at their ends.
+//! Resource usage of this process or of one thread: for contestants that share
+//! a process with the readers and writers at their ends.
 
 use std::fs;
 use std::ops::Sub;
@@ -9,18 +9,18 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::sys;
 
-/// Used until a moment, or between two.
+/// Usage up to a moment, or between two.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     /// Processor seconds.
     pub cpu: f64,
-    /// Voluntary context switches: as often has a thread gone to sleep and
-    /// been woken. `getrusage(2)`.
+    /// Voluntary context switches: how often a thread has slept and woken.
+    /// `getrusage(2)`.
     pub switches: f64,
 }
 
 impl Usage {
-    /// Of all threads there are and have been.
+    /// The usage of all threads, including ended ones.
     pub fn of_process() -> Result<Usage> {
         Ok(Usage {
             cpu: seconds(ClockId::ProcessCPUTime),
@@ -28,7 +28,7 @@ impl Usage {
         })
     }
 
-    /// Of the calling thread.
+    /// The usage of the calling thread.
     pub fn of_thread() -> Result<Usage> {
         let status = fs::read_to_string("/proc/thread-self/status")?;
         let switches = field(&status, "voluntary_ctxt_switches").context("no switches")?;
@@ -50,39 +50,38 @@ impl Sub for Usage {
     }
 }
 
-/// Bytes of this process that are in memory now.
+/// The resident set size, in bytes.
 pub fn resident() -> Result<f64> {
     let status = fs::read_to_string("/proc/self/status")?;
     Ok(field(&status, "VmRSS").context("no VmRSS")? * 1024.0)
 }
 
-/// The most bytes that have been, since [`forget_peak`].
+/// The peak resident set size since [`forget_peak`], in bytes.
 pub fn resident_peak() -> Result<f64> {
     let status = fs::read_to_string("/proc/self/status")?;
     Ok(field(&status, "VmHWM").context("no VmHWM")? * 1024.0)
 }
 
-/// Lets the peak start from now. `proc_pid_clear_refs(5)`
+/// Resets the peak. `proc_pid_clear_refs(5)`
 pub fn forget_peak() -> Result<()> {
     Ok(fs::write("/proc/self/clear_refs", "5")?)
 }
 
-/// The number that a line of a `status` file starts with.
+/// The number in the line of this name of a `status` file.
 fn field(status: &str, name: &str) -> Option<f64> {
     let mut lines = status.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = lines.find(|(n, _)| *n == name)?;
     value.split_whitespace().next()?.parse().ok()
 }
 
-/// The capacity of all pipes of this process together: what they can hold,
-/// not what they do.
+/// The sum of the capacities of all pipes of this process, in bytes.
 pub fn pipe_capacity() -> Result<f64> {
     let mut seen = Vec::new();
     let mut sum = 0;
     for entry in fs::read_dir("/proc/self/fd")? {
         let entry = entry?;
         let Ok(target) = fs::read_link(entry.path()) else {
-            continue; // the directory's own descriptor
+            continue; // the descriptor of the directory
         };
         let number = entry.file_name().to_string_lossy().parse::<i32>();
         let (true, Ok(number)) = (target.to_string_lossy().starts_with("pipe:"), number) else {
@@ -90,7 +89,7 @@ pub fn pipe_capacity() -> Result<f64> {
         };
         seen.push((target, number));
     }
-    // Both ends, and duplicates, are one pipe.
+    // Both ends and duplicates are the same pipe.
     seen.sort();
     seen.dedup_by(|a, b| a.0 == b.0);
     for (_, number) in seen {
@@ -133,7 +132,8 @@ mod tests {
         let (take, put) = rustix::pipe::pipe().unwrap();
         let again = rustix::io::dup(&put).unwrap();
         let size = rustix::pipe::fcntl_getpipe_size(&take).unwrap();
-        // Other tests of this process open and close pipes too: look for ours alone.
+        // Other tests of this process open and close pipes too: only this one
+        // counts.
         let before = sys::pipe_capacity(std::os::fd::AsRawFd::as_raw_fd(&again));
         assert_eq!(before, Some(size));
         assert!(pipe_capacity().unwrap() >= size as f64);

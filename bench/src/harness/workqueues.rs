@@ -1,26 +1,27 @@
-//! The kernel's own workers (loop devices, writeback, file systems), kept on
-//! one core: so that what they do for a copy is done where it shows, as on a
-//! machine that has one core.
+//! Restricts the kernel's workers (loop devices, writeback, file systems) to
+//! one core: their work for a copy then takes time from the test program, as on
+//! a machine with one core.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// Where unbound workqueues may run. Since Linux 3.19.
+/// The cores on which unbound workqueues may run. Since Linux 3.19.
 const MASK: &str = "/sys/devices/virtual/workqueue/cpumask";
 
-/// Until this is dropped.
+/// The restriction, removed when this is dropped.
 #[derive(Debug)]
 pub struct Confined {
     before: String,
 }
 
 impl Confined {
-    /// From now on they run on `core` only.
+    /// Restricts the workers to `core`.
     ///
     /// # Errors
     ///
-    /// Why that is not possible here: not root, most often.
+    /// The reason why that is not possible here, usually that the user is not
+    /// root.
     pub fn to(core: usize) -> Result<Confined> {
         let before = fs::read_to_string(MASK).context(MASK)?;
         fs::write(MASK, mask(core)).context(MASK)?;
@@ -36,7 +37,8 @@ impl Drop for Confined {
     }
 }
 
-/// One core as the kernel reads it: groups of 32, the highest ones first.
+/// The mask of one core in the format of the kernel: groups of 32 bits, the
+/// highest first.
 fn mask(core: usize) -> String {
     let highest = 1u32 << (core % 32);
     let rest = ",00000000".repeat(core / 32);

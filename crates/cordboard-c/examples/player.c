@@ -1,15 +1,15 @@
-/* player: plays back a movie, sound and pictures, after Figure 1 of Fall and
- * Pasquale's paper on splice(). What the figure leaves out is filled in around
- * it; between the two lines it stands as printed.
+/* player: plays a movie, audio and video, as Figure 1 of Fall and Pasquale's
+ * paper on splice(). The lines between the two markers are the figure as
+ * printed; the code around them is what it leaves out.
  *
  *     cc -D_GNU_SOURCE player.c $(pkg-config --cflags --libs cordboard) -o player
  *     SPEAKER=audio.fifo VIDEO_DAC=video.fifo ./player [FRAMES_PER_SECOND]
  *
- * It plays movie.audio and movie.video of the working directory. Few machines
- * have a /dev/speaker that takes samples, so the environment says where the
- * devices are: a path, or fd:N for a descriptor that is open already (a socket
- * cannot be opened by its path). A faster interval is fast forward, a slower
- * one slow motion. The exit status is 0 if all of both went through. */
+ * Plays movie.audio and movie.video of the working directory. Few machines have
+ * a /dev/speaker that takes samples, so the environment names the devices: a
+ * path, or fd:N for an open descriptor (a socket cannot be opened by its path).
+ * A higher rate is fast forward, a lower one slow motion. The exit status is 0
+ * if all of the audio and of the video was written. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@
 
 #include <cordboard/classic.h>
 
-/* One picture: 64 x 48, one byte a dot. */
+/* One frame: 64 x 48 pixels of one byte. */
 typedef struct {
-    unsigned char dots[48][64];
+    unsigned char pixels[48][64];
 } frame;
 
 static volatile sig_atomic_t audio_ended;
@@ -32,7 +32,7 @@ static void on_sigio(int signal)
 
 static void on_sigalrm(int signal)
 {
-    (void)signal; /* It ends pause(), and no more. */
+    (void)signal; /* Only interrupts pause(). */
 }
 
 static void handle(int signal, void (*handler)(int))
@@ -47,7 +47,7 @@ static void handle(int signal, void (*handler)(int))
     }
 }
 
-/* open(), with the devices where the environment says. */
+/* open(), with the devices that the environment names. */
 static int open_device(const char *name, int flags)
 {
     const char *place = name;
@@ -80,9 +80,9 @@ int main(int argc, char **argv)
     frame video_frame;
     ssize_t rval;
 
-    /* The end of the audio would wake pause() before the next frame is due, so
-     * it is kept for later. SIGIO that nobody handles ends a process on Linux,
-     * where the paper's system ignored it. */
+    /* SIGIO is blocked: the end of the audio would interrupt pause() before the
+     * next frame is due. It has a handler because an unhandled SIGIO ends a
+     * process on Linux; the paper's system ignored it. */
     sigset_t end_of_audio, before;
     sigemptyset(&end_of_audio);
     sigaddset(&end_of_audio, SIGIO);
@@ -117,7 +117,7 @@ int main(int argc, char **argv)
     }
     memset(&inter_frame_time, 0, sizeof inter_frame_time);
     setitimer(ITIMER_REAL, &inter_frame_time);
-    /* What could not be started never ends. */
+    /* If the audio did not start, there is no handle, and no signal to wait for. */
     cord_transfer audio = cord_last(audiofile);
     if (audio < 0) {
         fprintf(stderr, "audio: %s\n", cord_error());

@@ -1,11 +1,11 @@
-/* scp: copies a file by splice, after the copy program that Fall and Pasquale
- * measured. (Not the one that copies between hosts.)
+/* scp: copies a file by splice, as the copy program that Fall and Pasquale
+ * measured. (Not the program that copies between hosts.)
  *
  *     cc -D_GNU_SOURCE scp.c $(pkg-config --cflags --libs cordboard) -o scp
  *     ./scp FROM TO
  *
- * The copy runs beside the program, which has nothing else to do here and
- * sleeps until SIGIO tells of its end. */
+ * The copy is asynchronous. This program has no other work and sleeps until
+ * SIGIO reports the end. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     if (to < 0)
         return failed(argv[2]);
 
-    /* Blocked until sigsuspend(), so that it cannot come in between. */
+    /* Blocked until sigsuspend(), so that it cannot be missed. */
     sigset_t end, before;
     sigemptyset(&end);
     sigaddset(&end, SIGIO);
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
                 argv[report.failed == CORD_SINK ? 2 : 1], strerror(report.error));
         return 1;
     }
-    /* An error of writing may come as late as this. */
+    /* close() may report a write error. */
     if (close(to) != 0)
         return failed(argv[2]);
     return 0;

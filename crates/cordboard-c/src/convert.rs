@@ -1,4 +1,4 @@
-//! Between C's structures and the library's.
+//! Conversions between the structures of C and those of the library.
 
 use std::ffi::{c_char, c_int};
 use std::num::NonZeroUsize;
@@ -9,24 +9,25 @@ use cordboard::{
     Watermarks,
 };
 
-use crate::guard::Problem;
+use crate::error::Error;
 use crate::types::*;
 
-/// The library's request for C's.
+/// Converts a request to the library's.
 ///
 /// # Errors
 ///
-/// `EINVAL` for a flag, an offset, a path or a way of `direct` that there is
-/// not; `E2BIG` for what is kept for a later version.
+/// * `EINVAL`: an unknown flag, path or value of `direct`, an offset below 0,
+///   or flags that exclude each other.
+/// * `E2BIG`: a reserved field is not 0.
 #[allow(
     clippy::needless_update,
-    reason = "a field that is added later has a default that changes nothing"
+    reason = "the default of a field that is added later changes nothing"
 )]
-pub(crate) fn request(from: &cord_request, paths: Option<&str>) -> Result<Request, Problem> {
+pub(crate) fn request(from: &cord_request, paths: Option<&str>) -> Result<Request, Error> {
     const KNOWN: u64 = CORD_STABLE | CORD_SYNC | CORD_SPARSE | CORD_DENSE;
-    let invalid = |words: &str| Problem::new(Errno::EINVAL, words);
+    let invalid = |message: &str| Error::new(Errno::EINVAL, message);
     if from.flags & !KNOWN != 0 {
-        return Err(invalid("a flag that this version does not know"));
+        return Err(invalid("flags: unknown flag"));
     }
     let sparse = match (from.flags & CORD_SPARSE != 0, from.flags & CORD_DENSE != 0) {
         (false, false) => Sparse::Auto,
@@ -38,10 +39,10 @@ pub(crate) fn request(from: &cord_request, paths: Option<&str>) -> Result<Reques
         CORD_DIRECT_AUTO => Direct::Auto,
         CORD_DIRECT_ALWAYS => Direct::Always,
         CORD_DIRECT_NEVER => Direct::Never,
-        _ => return Err(invalid("direct is CORD_DIRECT_AUTO, _ALWAYS or _NEVER")),
+        _ => return Err(invalid("direct: not CORD_DIRECT_AUTO, _ALWAYS or _NEVER")),
     };
     if from.reserved != 0 {
-        return Err(Problem::new(Errno::E2BIG, "what is reserved is not 0"));
+        return Err(Error::new(Errno::E2BIG, "reserved: not 0"));
     }
     let marks = Watermarks {
         reads: from.marks_reads,
@@ -52,12 +53,11 @@ pub(crate) fn request(from: &cord_request, paths: Option<&str>) -> Result<Reques
     let offset = |at: i64| match (at, u64::try_from(at)) {
         (CORD_HERE, _) => Ok(None),
         (_, Ok(at)) => Ok(Some(at)),
-        _ => Err(invalid("an offset is 0 or more, or CORD_HERE")),
+        _ => Err(invalid("offset: below 0 and not CORD_HERE")),
     };
     let switches = match paths {
         Some(paths) => Some(
-            Switches::parse(paths, "")
-                .map_err(|bad| Problem::new(Errno::EINVAL, bad.to_string()))?,
+            Switches::parse(paths, "").map_err(|bad| Error::new(Errno::EINVAL, bad.to_string()))?,
         ),
         None => None,
     };
@@ -80,7 +80,7 @@ pub(crate) fn request(from: &cord_request, paths: Option<&str>) -> Result<Reques
     })
 }
 
-/// C's report for the library's.
+/// Converts a report to that of C.
 pub(crate) fn report(from: &Report) -> cord_report {
     cord_report {
         struct_size: size_of::<cord_report>(),
@@ -107,7 +107,7 @@ pub(crate) fn report(from: &Report) -> cord_report {
     }
 }
 
-/// C's status for the library's.
+/// Converts a status to that of C.
 pub(crate) fn status(from: &Status) -> cord_status {
     cord_status {
         struct_size: size_of::<cord_status>(),
@@ -128,11 +128,12 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Names separated by commas, ended by 0, and cut where they would not fit.
-pub(crate) fn names<const ROOM: usize>(paths: &[DataPath]) -> [c_char; ROOM] {
+/// The names of the paths, separated by commas, cut to fit, with a 0 byte at
+/// the end.
+fn names<const SIZE: usize>(paths: &[DataPath]) -> [c_char; SIZE] {
     let names: Vec<&str> = paths.iter().map(|path| path.name()).collect();
-    let mut out = [0; ROOM];
-    for (to, from) in out[..ROOM - 1].iter_mut().zip(names.join(",").bytes()) {
+    let mut out = [0; SIZE];
+    for (to, from) in out[..SIZE - 1].iter_mut().zip(names.join(",").bytes()) {
         *to = from as c_char;
     }
     out
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_requests_are_refused() {
         for bad in [
             cord_request {
                 flags: 1 << 40,

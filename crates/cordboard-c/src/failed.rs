@@ -1,68 +1,68 @@
-//! A call that waited, and failed: what is said of it, and the account that is
-//! kept of it. A refusal has an account as well, of nothing moved, so that the
-//! one before it is not taken for its own.
+//! A synchronous transfer that failed: its error, and its report for
+//! `CORD_LAST`. A refusal has a report too, with zero bytes, so that the report
+//! of an earlier transfer is not mistaken for it.
 
 use cordboard::{Ended, Errno, Failure, Refusal, Report, Side};
 
-use crate::guard::Problem;
-use crate::outcome::{Finished, keep};
+use crate::error::Error;
+use crate::outcome::{Finished, set_last};
 
 pub(crate) struct Failed {
     finished: Box<Finished>,
-    problem: Problem,
+    error: Error,
 }
 
 impl Failed {
-    fn before_anything_moved(side: Option<Side>, problem: Problem) -> Failed {
+    fn refused(side: Option<Side>, error: Error) -> Failed {
         let mut report = Report::default();
         report.ended = Ended::Error;
         report.failed = side;
-        report.errno = Some(problem.errno);
+        report.errno = Some(error.errno);
         Failed {
             finished: Box::new(Finished::new(report, None)),
-            problem,
+            error,
         }
     }
 
-    /// The account, and the problem to report.
-    pub(crate) fn apart(self) -> (Finished, Option<Problem>) {
-        (*self.finished, Some(self.problem))
+    /// The outcome and the error.
+    pub(crate) fn into_parts(self) -> (Finished, Error) {
+        (*self.finished, self.error)
     }
 
-    /// Keeps the account for `CORD_LAST`; the rest is for the caller.
-    pub(crate) fn keep(self) -> Problem {
-        keep(*self.finished);
-        self.problem
+    /// Stores the outcome as `CORD_LAST` and returns the error.
+    pub(crate) fn set_last(self) -> Error {
+        set_last(*self.finished);
+        self.error
     }
 }
 
-impl From<Problem> for Failed {
-    fn from(problem: Problem) -> Failed {
-        Failed::before_anything_moved(None, problem)
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::refused(None, error)
     }
 }
 
 impl From<Errno> for Failed {
     fn from(errno: Errno) -> Failed {
-        Problem::from(errno).into()
+        Error::from(errno).into()
     }
 }
 
 impl From<Refusal> for Failed {
     fn from(refusal: Refusal) -> Failed {
-        Failed::before_anything_moved(refusal.side(), refusal.into())
+        Failed::refused(refusal.side(), refusal.into())
     }
 }
 
 impl From<Failure> for Failed {
     fn from(failure: Failure) -> Failed {
-        let problem = Problem::from(&failure);
+        let error = Error::from(&failure);
         let Failure {
             report, stranded, ..
         } = failure;
         Failed {
             finished: Box::new(Finished::new(*report, stranded)),
-            problem,
+            error,
         }
     }
 }

@@ -1,22 +1,34 @@
-//! Cordboard from C: the paper's one call, `cord_splice`, and handles on
-//! transfers that run by themselves.
+//! Cordboard from C: the paper's one call, `cord_splice`, and handles of
+//! transfers that run asynchronously.
 //!
-//! `include/cordboard.h` is made from this crate's types and doc comments;
-//! `docs/c.md` is the page to read first. Each call checks what it is given,
-//! sets `errno`, keeps words about the failure for `cord_error`, and lets no
-//! panic across (`guard`). Handles are numbers that are looked up (`table`),
-//! so that one that was closed is `EBADF` and not a crash.
+//! `include/cordboard.h` is generated from this crate's types and doc comments;
+//! `docs/c.md` is the introduction. Each call checks its arguments. A call that
+//! fails sets `errno` and stores a message for `cord_error`.
+//!
+//! A module uses only those before it:
+//!
+//! 1. `types`: the structures and constants of C; `error`: errno and message
+//! 2. `sys`: system calls, the caller's memory; `process`: state per process
+//! 3. `checked_fd`: descriptors that the program may have closed
+//! 4. `fasync`: FASYNC and the signal at the end
+//! 5. `convert`: structures of C to and from the library's
+//! 6. `outcome`: report and stranded bytes; `failed`: the same of a failure
+//! 7. `table`: handles
+//! 8. `guard`: the boundary, which no panic crosses
+//! 9. `calls`: the functions of the header
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 mod calls;
+mod checked_fd;
 mod convert;
+mod error;
 mod failed;
 mod fasync;
 mod guard;
-mod kept;
 mod outcome;
+mod process;
 #[allow(unsafe_code)]
 mod sys;
 mod table;

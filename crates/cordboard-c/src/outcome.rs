@@ -1,5 +1,5 @@
-//! What is left of a transfer that has ended: its account, and the bytes that
-//! were read and not written, to be read back.
+//! The outcome of a transfer: its report, and the stranded bytes, which the
+//! caller can read.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,33 +7,33 @@ use std::mem::MaybeUninit;
 
 use cordboard::{Errno, Outcome, Report, Stranded};
 
-use crate::guard::Problem;
-use crate::kept::Kept;
+use crate::checked_fd::CheckedFd;
+use crate::error::Error;
 
 /// A transfer that has ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) report: Report,
-    remains: Remains,
+    stranded: StrandedBytes,
 }
 
 impl Finished {
     pub(crate) fn new(report: Report, stranded: Option<Stranded>) -> Finished {
         Finished {
-            remains: Remains::new(stranded, report.stranded),
+            stranded: StrandedBytes::new(stranded, report.stranded),
             report,
         }
     }
 
-    /// The next of what was stranded; `ENODATA` after the last.
-    pub(crate) fn stranded(&mut self, room: &mut [MaybeUninit<u8>]) -> Result<usize, Problem> {
-        self.remains.read(room)
+    /// Reads the next stranded bytes; `ENODATA` after the last.
+    pub(crate) fn stranded(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Result<usize, Error> {
+        self.stranded.read(buffer)
     }
 
-    /// The report as the command's JSON line has it.
-    pub(crate) fn json(&self) -> Result<String, Problem> {
+    /// The report as the line that `cordboard --json` writes.
+    pub(crate) fn json(&self) -> Result<String, Error> {
         serde_json::to_string(&self.report)
-            .map_err(|error| Problem::new(Errno::EINVAL, error.to_string()))
+            .map_err(|error| Error::new(Errno::EINVAL, error.to_string()))
     }
 }
 
@@ -44,41 +44,41 @@ impl From<Outcome> for Finished {
 }
 
 #[derive(Debug)]
-enum Remains {
+enum StrandedBytes {
     Nothing,
-    /// With the number of bytes that are left in it. Its end is not to be
-    /// waited for: a child of `fork(2)` may have its write end.
-    Pipe(Kept, u64),
+    /// With the number of bytes left in the pipe. Reading stops by this number
+    /// and not at the end of file: a child of `fork(2)` may hold the write end.
+    Pipe(CheckedFd, u64),
     Bytes(VecDeque<u8>),
     Datagrams(VecDeque<Vec<u8>>),
 }
 
-impl Remains {
-    fn new(stranded: Option<Stranded>, bytes: u64) -> Remains {
+impl StrandedBytes {
+    fn new(stranded: Option<Stranded>, bytes: u64) -> StrandedBytes {
         match stranded {
-            Some(Stranded::Pipe(pipe)) => Remains::Pipe(Kept::new(pipe), bytes),
-            Some(Stranded::Buffer(bytes)) => Remains::Bytes(bytes.into()),
-            Some(Stranded::Datagrams(datagrams)) => Remains::Datagrams(datagrams.into()),
-            _ => Remains::Nothing,
+            Some(Stranded::Pipe(pipe)) => StrandedBytes::Pipe(CheckedFd::of_library(pipe), bytes),
+            Some(Stranded::Buffer(bytes)) => StrandedBytes::Bytes(bytes.into()),
+            Some(Stranded::Datagrams(datagrams)) => StrandedBytes::Datagrams(datagrams.into()),
+            _ => StrandedBytes::Nothing,
         }
     }
 
-    fn read(&mut self, room: &mut [MaybeUninit<u8>]) -> Result<usize, Problem> {
+    fn read(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Result<usize, Error> {
         let read = match self {
-            Remains::Nothing => None,
-            Remains::Pipe(_, 0) => None,
-            Remains::Pipe(..) if room.is_empty() => Some(0),
-            Remains::Pipe(pipe, left) => match pipe.fd() {
-                // The host has closed it, with what was in it.
+            StrandedBytes::Nothing => None,
+            StrandedBytes::Pipe(_, 0) => None,
+            StrandedBytes::Pipe(..) if buffer.is_empty() => Some(0),
+            StrandedBytes::Pipe(pipe, left) => match pipe.fd() {
+                // The program has closed it, and the bytes are lost.
                 None => None,
                 Some(pipe) => {
-                    let most = usize::try_from(*left).map_or(room.len(), |n| n.min(room.len()));
-                    let room = &mut room[..most];
+                    let most = usize::try_from(*left).map_or(buffer.len(), |n| n.min(buffer.len()));
+                    let buffer = &mut buffer[..most];
                     let read = rustix::io::retry_on_intr(|| {
-                        rustix::io::read(pipe, &mut *room).map(|(read, _)| read.len())
+                        rustix::io::read(pipe, &mut *buffer).map(|(read, _)| read.len())
                     });
                     let read = match read {
-                        // A child has read some of them.
+                        // A child has read some of the bytes.
                         Ok(0) | Err(rustix::io::Errno::AGAIN) => None,
                         read => Some(read.map_err(Errno::from)?),
                     };
@@ -86,33 +86,33 @@ impl Remains {
                     read
                 }
             },
-            Remains::Bytes(bytes) if bytes.is_empty() => None,
-            Remains::Bytes(bytes) => {
-                let length = bytes.len().min(room.len());
-                fill(room, bytes.drain(..length));
+            StrandedBytes::Bytes(bytes) if bytes.is_empty() => None,
+            StrandedBytes::Bytes(bytes) => {
+                let length = bytes.len().min(buffer.len());
+                fill(buffer, bytes.drain(..length));
                 Some(length)
             }
-            Remains::Datagrams(datagrams) => match datagrams.front() {
+            StrandedBytes::Datagrams(datagrams) => match datagrams.front() {
                 None => None,
-                Some(first) if first.len() > room.len() => {
-                    return Err(Problem::new(
+                Some(first) if first.len() > buffer.len() => {
+                    return Err(Error::new(
                         Errno::EMSGSIZE,
                         format!("the next datagram has {} bytes", first.len()),
                     ));
                 }
                 Some(_) => datagrams.pop_front().map(|first| {
                     let length = first.len();
-                    fill(room, first);
+                    fill(buffer, first);
                     length
                 }),
             },
         };
-        read.ok_or_else(|| Problem::new(Errno::ENODATA, "nothing more was stranded"))
+        read.ok_or_else(|| Error::new(Errno::ENODATA, "no more stranded bytes"))
     }
 }
 
-fn fill(room: &mut [MaybeUninit<u8>], bytes: impl IntoIterator<Item = u8>) {
-    for (to, from) in room.iter_mut().zip(bytes) {
+fn fill(buffer: &mut [MaybeUninit<u8>], bytes: impl IntoIterator<Item = u8>) {
+    for (to, from) in buffer.iter_mut().zip(bytes) {
         to.write(from);
     }
 }
@@ -121,39 +121,38 @@ thread_local! {
     static LAST: RefCell<Option<Finished>> = const { RefCell::new(None) };
 }
 
-/// Keeps what this thread waited for: `CORD_LAST`.
-pub(crate) fn keep(finished: Finished) {
-    // A thread whose locals are gone already asks for nothing more.
+/// Stores the outcome of what this thread waited for: `CORD_LAST`.
+pub(crate) fn set_last(finished: Finished) {
+    // While a thread exits, its thread-local values may be gone.
     let _ = LAST.try_with(|last| last.replace(Some(finished)));
 }
 
-/// What this thread last waited for.
+/// Gives access to the outcome of the last transfer that this thread waited
+/// for.
 ///
 /// # Errors
 ///
-/// `EBADF` where it has not waited for any.
-pub(crate) fn with_last<T>(
-    f: impl FnOnce(&mut Finished) -> Result<T, Problem>,
-) -> Result<T, Problem> {
+/// `EBADF`: this thread has waited for none.
+pub(crate) fn with_last<T>(f: impl FnOnce(&mut Finished) -> Result<T, Error>) -> Result<T, Error> {
     LAST.try_with(|last| match &mut *last.borrow_mut() {
         Some(finished) => f(finished),
-        None => Err(none()),
+        None => Err(no_last()),
     })
     .unwrap_or(Err(Errno::EBADF.into()))
 }
 
-/// Lets it go, with what was stranded.
+/// Frees the last outcome, with its stranded bytes.
 ///
 /// # Errors
 ///
 /// As [`with_last`].
-pub(crate) fn close_last() -> Result<(), Problem> {
+pub(crate) fn close_last() -> Result<(), Error> {
     let last = LAST.try_with(RefCell::take).unwrap_or_default();
-    last.map(drop).ok_or_else(none)
+    last.map(drop).ok_or_else(no_last)
 }
 
-fn none() -> Problem {
-    Problem::new(
+fn no_last() -> Error {
+    Error::new(
         Errno::EBADF,
         "CORD_LAST: this thread has run no transfer, or has closed it",
     )
@@ -165,11 +164,11 @@ mod tests {
     use crate::sys;
 
     fn read(finished: &mut Finished, most: usize) -> Result<Vec<u8>, Errno> {
-        let mut room = vec![MaybeUninit::new(0); most];
-        let length = finished.stranded(&mut room).map_err(|p| p.errno)?;
+        let mut buffer = vec![MaybeUninit::new(0); most];
+        let length = finished.stranded(&mut buffer).map_err(|p| p.errno)?;
         // SAFETY: initialised above.
         #[allow(unsafe_code)]
-        let bytes = room[..length].iter().map(|b| unsafe { b.assume_init() });
+        let bytes = buffer[..length].iter().map(|b| unsafe { b.assume_init() });
         Ok(bytes.collect())
     }
 
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_remains_is_read_to_its_end() {
+    fn every_kind_of_stranded_bytes_is_read_to_its_end() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&writer, b"abc").unwrap();
         drop(writer);
@@ -198,7 +197,7 @@ mod tests {
         assert_eq!(
             read(&mut datagrams, 2),
             Err(Errno::EMSGSIZE),
-            "it stays whole"
+            "the datagram stays"
         );
         for expected in [&b"abc"[..], b"", b"d"] {
             assert_eq!(read(&mut datagrams, 8).as_deref(), Ok(expected));
@@ -206,28 +205,29 @@ mod tests {
         assert_eq!(read(&mut datagrams, 8), Err(Errno::ENODATA));
     }
 
-    /// As where a child of `fork(2)` has it: no end follows, and none is waited
-    /// for. What a child has read is gone.
+    /// As if a child of `fork(2)` held the write end: no end of file follows,
+    /// and the read does not wait for one. Bytes that a child has read are
+    /// missing.
     #[test]
-    fn what_is_kept_in_a_pipe_ends_while_somebody_can_write() {
+    fn reading_a_pipe_ends_while_its_write_end_is_open() {
         for (may_wait, stolen) in [(false, 0), (false, 1), (true, 0)] {
             let (reader, writer) = rustix::pipe::pipe().unwrap();
             rustix::io::ioctl_fionbio(&reader, !may_wait).unwrap();
             rustix::io::write(&writer, b"abc").unwrap();
             rustix::io::read(&reader, &mut vec![0; stolen]).unwrap();
-            let mut kept = finished(Stranded::Pipe(reader));
-            assert_eq!(read(&mut kept, 9).map(|b| b.len()), Ok(3 - stolen));
+            let mut finished = finished(Stranded::Pipe(reader));
+            assert_eq!(read(&mut finished, 9).map(|b| b.len()), Ok(3 - stolen));
             for _ in 0..2 {
-                assert_eq!(read(&mut kept, 9), Err(Errno::ENODATA));
+                assert_eq!(read(&mut finished, 9), Err(Errno::ENODATA));
             }
             drop(writer);
         }
     }
 
-    /// The host closes all descriptors while bytes are kept in a pipe, and has
-    /// its own file under that number: it is neither read nor closed.
+    /// The program closes all descriptors while bytes are kept in a pipe, and
+    /// opens its own file under that number: it is neither read nor closed.
     #[test]
-    fn what_the_host_has_closed_is_left_alone() {
+    fn a_file_under_the_number_of_the_pipe_is_left_alone() {
         use std::os::fd::{AsFd, AsRawFd};
         for reads in [false, true] {
             assert!(testkit::child::in_a_child(|| {
@@ -238,12 +238,12 @@ mod tests {
                 rustix::io::write(&own, b"own").unwrap();
                 rustix::fs::seek(&own, rustix::fs::SeekFrom::Start(0)).unwrap();
                 let number = sys::lend(reader.as_raw_fd()).unwrap();
-                let mut kept = finished(Stranded::Pipe(reader));
+                let mut finished = finished(Stranded::Pipe(reader));
                 testkit::child::replace(number, own.as_fd());
                 if reads {
-                    assert_eq!(read(&mut kept, 2), Err(Errno::ENODATA));
+                    assert_eq!(read(&mut finished, 2), Err(Errno::ENODATA));
                 }
-                drop(kept);
+                drop(finished);
                 rustix::fs::tell(number) == Ok(0)
             }));
         }

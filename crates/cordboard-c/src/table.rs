@@ -1,86 +1,86 @@
-//! Handles: numbers that are looked up.
+//! Handles: numbers, looked up in a table.
 //!
-//! A number is never used twice, so one that was closed is found out. Each
-//! process has a table of its own: what a parent had started is the parent's,
+//! A number is never used twice, so a closed handle is `EBADF`. Each process
+//! has its own table: the transfers that a parent started stay with the parent,
 //! and its handles are `EBADF` in a child.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use cordboard::{Errno, Lock, PerProcess, Report, Running};
 
-use crate::fasync::{Marks, Taken};
-use crate::guard::Problem;
-use crate::kept::Kept;
+use crate::error::Error;
 use crate::outcome::Finished;
+use crate::process::{self, lock};
 use crate::types::{CORD_LAST, cord_transfer};
 
-/// Why a child of `fork(2)` cannot have it.
-const ANOTHERS: &str = "it is another process's";
+/// The message for a child of `fork(2)`.
+const OF_ANOTHER_PROCESS: &str = "the transfer belongs to another process";
 
-/// One transfer that runs, or ran, by itself.
-pub(crate) struct Slot {
+/// An asynchronous transfer, which runs or has ended.
+pub(crate) struct Entry {
     pub(crate) running: Running,
-    /// Set first of all that its end brings about.
-    told: OnceLock<Report>,
+    /// Set by the first of the functions that are called at the end.
+    report: OnceLock<Report>,
     finished: Lock<Option<Finished>>,
 }
 
-impl Slot {
-    /// The account, once it has ended.
+impl Entry {
+    /// The report, once the transfer has ended.
     pub(crate) fn report(&self) -> Option<&Report> {
-        self.told.get()
+        self.report.get()
     }
 
-    /// The number of the descriptor that is readable once it has ended.
+    /// The number of the descriptor that is readable once the transfer has
+    /// ended.
     ///
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: none is to be had.
-    pub(crate) fn descriptor(&self) -> Result<RawFd, Problem> {
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
+    pub(crate) fn descriptor(&self) -> Result<RawFd, Error> {
         Ok(self.running.fd()?.as_raw_fd())
     }
 
-    /// Waits for the end, and for its callbacks.
+    /// Waits until the transfer has ended and its callbacks have returned.
     ///
     /// # Errors
     ///
-    /// `EDEADLK` in a callback. `EBADF` in a child of `fork(2)`, which a handler
-    /// may have made meanwhile.
-    pub(crate) fn wait(&self) -> Result<(), Problem> {
-        if is_telling() {
-            return Err(Problem::new(
+    /// * `EDEADLK`: called in a callback.
+    /// * `EBADF`: in a child of `fork(2)`, which a signal handler may have made
+    ///   during the wait.
+    pub(crate) fn wait(&self) -> Result<(), Error> {
+        if is_in_callback() {
+            return Err(Error::new(
                 Errno::EDEADLK,
-                "a callback cannot wait: the library's own thread runs it",
+                "a callback cannot wait: it runs on a thread of the library",
             ));
         }
         self.running.wait_for_end();
         if self.report().is_none() {
-            return Err(Problem::new(Errno::EBADF, ANOTHERS));
+            return Err(Error::new(Errno::EBADF, OF_ANOTHER_PROCESS));
         }
         Ok(())
     }
 
-    /// What is left of it, its stranded bytes too.
+    /// Gives access to the outcome, with the stranded bytes.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while it runs, and as [`Slot::wait`].
+    /// `EBUSY`: the transfer still runs. Others as [`Entry::wait`].
     pub(crate) fn finished<T>(
         &self,
-        f: impl FnOnce(&mut Finished) -> Result<T, Problem>,
-    ) -> Result<T, Problem> {
+        f: impl FnOnce(&mut Finished) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         if self.report().is_none() {
-            return Err(Problem::new(Errno::EBUSY, "the transfer is still running"));
+            return Err(Error::new(Errno::EBUSY, "the transfer is still running"));
         }
         self.wait()?;
         let Some(mut finished) = self.finished.lock() else {
-            return Err(Problem::new(Errno::EBADF, ANOTHERS));
+            return Err(Error::new(Errno::EBADF, OF_ANOTHER_PROCESS));
         };
         if finished.is_none() {
             *finished = self.running.try_wait().map(Finished::from);
@@ -93,69 +93,55 @@ impl Slot {
 }
 
 thread_local! {
-    /// This thread runs a callback, in the process that has this table. A child
+    /// The table of the process in which this thread runs a callback. A child
     /// that the callback forks has another table, and can wait.
-    static TELLING: Cell<*const Table> = const { Cell::new(ptr::null()) };
+    static IN_CALLBACK: Cell<*const Table> = const { Cell::new(ptr::null()) };
 }
 
-fn is_telling() -> bool {
-    ptr::eq(TELLING.get(), table())
+fn is_in_callback() -> bool {
+    ptr::eq(IN_CALLBACK.get(), table())
 }
 
-/// Runs a callback, in which nothing can be waited for.
-pub(crate) fn telling(callback: impl FnOnce()) {
-    let before = TELLING.replace(table());
+/// Runs a callback, in which waiting fails.
+pub(crate) fn run_callback(callback: impl FnOnce()) {
+    let before = IN_CALLBACK.replace(table());
     callback();
-    TELLING.set(before);
+    IN_CALLBACK.set(before);
 }
 
 /// The handles of one process.
 pub(crate) struct Table {
-    slots: Lock<BTreeMap<cord_transfer, Arc<Slot>>>,
-    /// Let go, and kept until their end, since to drop one is to cancel it.
-    detached: Lock<BTreeMap<cord_transfer, Arc<Slot>>>,
+    open: Lock<BTreeMap<cord_transfer, Arc<Entry>>>,
+    /// Detached transfers, kept until their end because dropping cancels them.
+    detached: Lock<BTreeMap<cord_transfer, Arc<Entry>>>,
     /// The latest asynchronous `cord_splice` from or to each number.
-    splices: Lock<BTreeMap<RawFd, cord_transfer>>,
-    /// FASYNC, off for the length of a transfer.
-    pub(crate) taken: Lock<Vec<Taken>>,
-    /// FASYNC on files that the kernel does not keep it for.
-    pub(crate) marks: Lock<Marks>,
-    /// What shows that the host has not closed all, while anything is kept.
-    pub(crate) witness: Lock<Weak<Kept>>,
+    latest: Lock<BTreeMap<RawFd, cord_transfer>>,
 }
 
 /// This process's table.
 pub(crate) fn table() -> &'static Table {
     static TABLE: PerProcess<Table> = PerProcess::new();
-    let Ok(table) = TABLE.get(|parents| Ok::<_, Infallible>(Table::after(parents)));
-    table
-}
-
-/// What a parent had marked is marked in its child. (Unless another thread was
-/// changing it at the moment of the fork.)
-fn marks_of(parent: &'static Table) -> Marks {
-    (parent.marks.try_lock()).map_or_else(Marks::default, |marks| marks.clone())
+    process::value(&TABLE, Table::new)
 }
 
 impl Table {
-    /// A new one, in a child with what goes on there.
-    fn after(parents: Option<&'static Table>) -> Table {
+    /// An empty table. In a child of `fork(2)` it first closes the descriptors
+    /// that the parent's transfers have left.
+    fn new(parents: Option<&'static Table>) -> Table {
         if parents.is_some() {
             cordboard::close_inherited();
         }
         Table {
-            slots: Lock::default(),
+            open: Lock::default(),
             detached: Lock::default(),
-            splices: Lock::default(),
-            taken: Lock::default(),
-            marks: Lock::new(parents.map(marks_of).unwrap_or_default()),
-            witness: Lock::default(),
+            latest: Lock::default(),
         }
     }
 
-    /// A handle for it, and for [`Table::latest`] under these numbers. `at_end`
-    /// is called once with the account, after the handle has it and before
-    /// anybody is told; perhaps at once, so all the rest is done by then.
+    /// Makes a handle, which [`Table::latest`] returns for these numbers. Calls
+    /// `at_end` once with the report, after the handle has it and before
+    /// waiting threads return. That may be within this call, so it is done
+    /// last.
     pub(crate) fn insert(
         &'static self,
         running: Running,
@@ -164,74 +150,74 @@ impl Table {
     ) -> cord_transfer {
         static NEXT: AtomicI64 = AtomicI64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let slot = Arc::new(Slot {
+        let entry = Arc::new(Entry {
             running,
-            told: OnceLock::new(),
+            report: OnceLock::new(),
             finished: Lock::default(),
         });
         // Before the handle can be found: a wait for it needs the report.
-        let told = Arc::downgrade(&slot);
-        slot.running.on_end(move |report| {
-            if let Some(slot) = told.upgrade() {
-                let _ = slot.told.set(report.clone());
+        let weak = Arc::downgrade(&entry);
+        entry.running.on_end(move |report| {
+            if let Some(entry) = weak.upgrade() {
+                let _ = entry.report.set(report.clone());
             }
         });
-        lock(|table| &table.slots).insert(id, Arc::clone(&slot));
+        lock(|| &table().open).insert(id, Arc::clone(&entry));
         if let Some(numbers) = numbers {
-            self.remember(numbers, id);
+            self.set_latest(numbers, id);
         }
-        slot.running.on_end(at_end);
+        entry.running.on_end(at_end);
         id
     }
 
     /// # Errors
     ///
-    /// `EBADF`: closed, or never was, or another process's.
-    pub(crate) fn get(&self, id: cord_transfer) -> Result<Arc<Slot>, Problem> {
-        lock(|table| &table.slots)
+    /// `EBADF`: closed, never opened, or of another process.
+    pub(crate) fn get(&self, id: cord_transfer) -> Result<Arc<Entry>, Error> {
+        lock(|| &table().open)
             .get(&id)
             .cloned()
             .ok_or_else(|| unknown(id))
     }
 
-    /// Closes a handle; what still runs is cancelled.
-    pub(crate) fn close(&self, id: cord_transfer) -> Result<(), Problem> {
-        let slot = lock(|table| &table.slots)
+    /// Closes a handle and cancels its transfer if that still runs.
+    pub(crate) fn close(&self, id: cord_transfer) -> Result<(), Error> {
+        let entry = lock(|| &table().open)
             .remove(&id)
             .ok_or_else(|| unknown(id))?;
-        // Somebody else may wait for it at this moment, and keep it.
-        slot.running.cancel();
+        // Not by dropping it: a waiting thread may hold a reference.
+        entry.running.cancel();
         Ok(())
     }
 
-    /// Closes a handle; what still runs goes on to its end.
-    pub(crate) fn detach(&'static self, id: cord_transfer) -> Result<(), Problem> {
-        let slot = lock(|table| &table.slots)
+    /// Closes a handle and lets its transfer run to its end.
+    pub(crate) fn detach(&'static self, id: cord_transfer) -> Result<(), Error> {
+        let entry = lock(|| &table().open)
             .remove(&id)
             .ok_or_else(|| unknown(id))?;
-        lock(|table| &table.detached).insert(id, Arc::clone(&slot));
-        slot.running.on_end(move |_| {
-            let ended = lock(|table| &table.detached).remove(&id);
-            // Not under the lock.
+        lock(|| &table().detached).insert(id, Arc::clone(&entry));
+        entry.running.on_end(move |_| {
+            let ended = lock(|| &table().detached).remove(&id);
+            // After the lock is released.
             drop(ended);
         });
         Ok(())
     }
 
-    /// Remembers an asynchronous `cord_splice` by its numbers. The one before
-    /// it is let go once neither of its numbers leads to it.
-    fn remember(&'static self, numbers: [RawFd; 2], id: cord_transfer) {
-        let mut splices = lock(|table| &table.splices);
-        let before = numbers.map(|number| splices.insert(number, id));
-        let unreachable: Vec<cord_transfer> = before
+    /// Records the latest asynchronous `cord_splice` of its numbers. The
+    /// previous one is detached once neither of its numbers leads to it.
+    fn set_latest(&'static self, numbers: [RawFd; 2], id: cord_transfer) {
+        let mut latest = lock(|| &table().latest);
+        let previous = numbers.map(|number| latest.insert(number, id));
+        let unreachable: Vec<cord_transfer> = previous
             .into_iter()
             .flatten()
-            .filter(|before| *before != id && !splices.values().any(|left| left == before))
+            .filter(|previous| *previous != id && !latest.values().any(|left| left == previous))
             .collect();
-        drop(splices);
-        for before in unreachable {
-            // It may have been closed by its handle.
-            let _ = self.detach(before);
+        drop(latest);
+        for previous in unreachable {
+            // The program may have closed its handle.
+            let _ = self.detach(previous);
         }
     }
 
@@ -239,12 +225,12 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// `ENOENT`: there is none, or it was closed.
-    pub(crate) fn latest(&self, number: RawFd) -> Result<cord_transfer, Problem> {
-        let id = lock(|table| &table.splices).get(&number).copied();
-        id.filter(|id| lock(|table| &table.slots).contains_key(id))
+    /// `ENOENT`: there is none, or its handle was closed.
+    pub(crate) fn latest(&self, number: RawFd) -> Result<cord_transfer, Error> {
+        let id = lock(|| &table().latest).get(&number).copied();
+        id.filter(|id| lock(|| &table().open).contains_key(id))
             .ok_or_else(|| {
-                Problem::new(
+                Error::new(
                     Errno::ENOENT,
                     format!("no asynchronous splice was started on descriptor {number}"),
                 )
@@ -252,22 +238,12 @@ impl Table {
     }
 }
 
-fn unknown(id: cord_transfer) -> Problem {
-    let words = match id {
-        CORD_LAST => "CORD_LAST has ended: this call is for a handle of cord_start".to_owned(),
+fn unknown(id: cord_transfer) -> Error {
+    let message = match id {
+        CORD_LAST => "CORD_LAST has ended: this call needs a handle of cord_start".to_owned(),
         _ => format!("there is no transfer {id}"),
     };
-    Problem::new(Errno::EBADF, words)
-}
-
-/// A part of this process's table. A signal's handler may have forked since that
-/// was found; the child has another.
-pub(crate) fn lock<T>(part: impl Fn(&'static Table) -> &'static Lock<T>) -> MutexGuard<'static, T> {
-    loop {
-        if let Some(held) = part(table()).lock() {
-            return held;
-        }
-    }
+    Error::new(Errno::EBADF, message)
 }
 
 #[cfg(test)]
@@ -276,44 +252,44 @@ mod tests {
     use cordboard::Request;
     use std::sync::mpsc::channel;
 
-    /// One that has ended when it is given its handle, of numbers that nothing
-    /// else here has.
+    /// A transfer that has ended before it gets its handle. No other test uses
+    /// these numbers.
     fn ended(numbers: [RawFd; 2]) -> (cord_transfer, Option<cord_transfer>) {
         let (source, _) = std::io::pipe().unwrap();
         let sink = tempfile::tempfile().unwrap();
         let running = cordboard::start(&source, &sink, Request::default()).unwrap();
         running.wait_for_end();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let id = table().insert(running, Some(numbers), move |_| {
             let latest = table().latest(numbers[0]);
             let same = latest.as_ref().ok() == table().latest(numbers[1]).as_ref().ok();
             let finished = latest.ok().filter(|id| {
-                let slot = table().get(*id);
-                same && slot.is_ok_and(|slot| slot.report().is_some())
+                let entry = table().get(*id);
+                same && entry.is_ok_and(|entry| entry.report().is_some())
             });
-            tell.send(finished).unwrap();
+            sender.send(finished).unwrap();
         });
-        (id, told.try_recv().expect("it was called at once"))
+        (id, receiver.try_recv().expect("it was called at once"))
     }
 
-    /// Whoever is told by a signal asks for the handle at once.
+    /// A program that gets the signal looks for the handle at once.
     #[test]
-    fn the_handle_is_there_before_the_end_is_told() {
+    fn the_handle_exists_before_the_end_is_reported() {
         let numbers = [1_000_001, 1_000_002];
         let mut before = 0;
         for _ in 0..2 {
             let (id, found) = ended(numbers);
             assert_eq!(found, Some(id));
             assert!(id > before);
-            assert!(table().get(before).is_err(), "the one before is let go");
+            assert!(table().get(before).is_err(), "the previous one is detached");
             before = id;
         }
     }
 
     /// A thread that finds a handle by its descriptor's number and waits for it
-    /// gets the report, also if the transfer ended before the handle was there.
+    /// gets the report, even if the transfer ended before the handle existed.
     #[test]
-    fn who_waits_for_the_latest_is_told_of_its_end() {
+    fn a_wait_for_the_latest_has_its_report() {
         use std::sync::atomic::AtomicBool;
         let numbers = [1_000_003, 1_000_004];
         let over = AtomicBool::new(false);
@@ -324,14 +300,14 @@ mod tests {
                 while !over.load(Ordering::Relaxed) {
                     if let Ok(id) = table().latest(numbers[0])
                         && id > last
-                        && let Ok(slot) = table().get(id)
+                        && let Ok(entry) = table().get(id)
                     {
                         last = id;
                         waited += 1;
-                        slot.wait()?;
+                        entry.wait()?;
                     }
                 }
-                Ok::<_, Problem>(waited)
+                Ok::<_, Error>(waited)
             });
             for _ in 0..2000 {
                 ended(numbers);

@@ -1,225 +1,229 @@
-//! What C sees: the structures and constants of `cordboard.h`.
+//! The structures and constants of `cordboard.h`.
 //!
-//! Every structure begins with its own size, which the caller fills in (the
-//! `_INIT` macros do). One that has grown since the caller was built is filled
-//! in as far as the caller knows it, and what the caller has not heard of is 0.
+//! Every structure begins with its own size, which the caller sets (the `_INIT`
+//! macros do). If it has grown since the caller was built, the library writes
+//! the fields that the caller's version has, and reads the others as 0.
 //!
-//! So a field is added at the end only, none is ever moved or enlarged, and no
-//! structure ends in padding, which a later field would find filled with
-//! whatever the caller's stack had there. The compiler holds us to it
-//! (`layout`).
+//! So a field is added only at the end, none is moved or enlarged, and no
+//! structure ends in padding: a later field would find there whatever was on
+//! the caller's stack. The compiler checks this (`layout`).
 
 #![allow(non_camel_case_types)]
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// A handle on one transfer: a number that is looked up, so that one which was
-/// closed, or never was, is `EBADF`. The numbers are not used twice in a
-/// process. 0 is `CORD_LAST`; -1 is what `cord_start` returns on failure.
+/// A handle of a transfer. It is a number and not a pointer: a handle that was
+/// closed, or was never opened, is `EBADF`. A process does not use a number
+/// twice. 0 is `CORD_LAST`; `cord_start` returns -1 on failure.
 pub type cord_transfer = i64;
 
-/// In `cord_wait`, `cord_try`, `cord_stranded`, `cord_json` and `cord_close`:
-/// the last `cord_splice` or `cord_run` that this thread waited for. It has
-/// ended: all else is `EBADF`.
+/// The handle of the last `cord_splice` or `cord_run` that this thread waited
+/// for, which has ended. Valid in `cord_wait`, `cord_try`, `cord_stranded`,
+/// `cord_json` and `cord_close`; `EBADF` in the other calls.
 pub const CORD_LAST: cord_transfer = 0;
 
-/// `cord_splice` until the source ends. (The header has it by hand: cbindgen
-/// does not know the value.)
+/// `cord_splice`: until the source ends. (cbindgen cannot evaluate it:
+/// cbindgen.toml has the macro.)
 ///
 /// cbindgen:ignore
 pub const CORD_EOF: usize = usize::MAX;
 
-/// The same in `cord_request.size`.
+/// `cord_request.size`: until the source ends.
 pub const CORD_ALL: u64 = u64::MAX;
 
-/// In `cord_request.source_offset` and `sink_offset`: where the descriptor
-/// stands, and moving that place along.
+/// `cord_request.source_offset`, `sink_offset`: begin at the file offset of the
+/// descriptor, and advance it.
 pub const CORD_HERE: i64 = -1;
 
-/// A flag of `cord_request`: a snapshot. Paths that hand the page cache's own
-/// pages on are left out, so that later writes to the source cannot show; nor
-/// those to a file whose pages are in a pipe or a socket that is the source.
+/// `cord_request.flags`: move a snapshot. Paths that pass on pages of the page
+/// cache are not used, so later writes to the source are not visible in the
+/// sink. The same holds for a file whose pages are in a pipe or a socket that
+/// is the source.
 pub const CORD_STABLE: u64 = 1;
 
-/// A flag of `cord_request`: `fsync(2)` the sink at the end. Its result counts.
+/// `cord_request.flags`: call `fsync(2)` on the sink at the end. If it fails,
+/// the transfer fails.
 pub const CORD_SYNC: u64 = 2;
 
-/// A flag of `cord_request`: blocks of zeros become holes, where the sink is a
-/// file.
+/// `cord_request.flags`: if the sink is a regular file, make holes of blocks of
+/// zeros.
 pub const CORD_SPARSE: u64 = 4;
 
-/// A flag of `cord_request`: every byte is written, the source's holes too.
+/// `cord_request.flags`: write every byte, including holes of the source.
 pub const CORD_DENSE: u64 = 8;
 
-/// `cord_request.direct`: past the page cache where that is at least as fast as
-/// any other way: much to move, `CORD_SYNC`, and most of the source not cached.
+/// `cord_request.direct`: bypass the page cache if that is at least as fast as
+/// any other path: for a large size, with `CORD_SYNC`, and if most of the
+/// source is not cached.
 pub const CORD_DIRECT_AUTO: u32 = 0;
-/// `cord_request.direct`: past the page cache wherever both sides can, before
-/// any other way.
+/// `cord_request.direct`: bypass the page cache if both sides support it,
+/// before any other path.
 pub const CORD_DIRECT_ALWAYS: u32 = 1;
-/// `cord_request.direct`: never past the page cache.
+/// `cord_request.direct`: never bypass the page cache.
 pub const CORD_DIRECT_NEVER: u32 = 2;
 
-/// Why a transfer ended: the source ended.
+/// `cord_report.ended`: end of file of the source.
 pub const CORD_ENDED_EOF: c_int = 1;
-/// Why a transfer ended: its size was reached.
+/// `cord_report.ended`: the size was reached.
 pub const CORD_ENDED_SIZE: c_int = 2;
-/// Why a transfer ended: nothing had moved for the time of `idle_ms`.
+/// `cord_report.ended`: no byte had moved for `idle_ms`.
 pub const CORD_ENDED_IDLE: c_int = 3;
-/// Why a transfer ended: it was cancelled.
+/// `cord_report.ended`: cancelled.
 pub const CORD_ENDED_CANCELLED: c_int = 4;
-/// Why a transfer ended: a failure, which `failed` and `error` tell of.
+/// `cord_report.ended`: failed; see `failed` and `error`.
 pub const CORD_ENDED_ERROR: c_int = 5;
 
-/// The side that failed: none, or neither.
+/// `cord_report.failed`: no side failed.
 pub const CORD_NEITHER: c_int = 0;
-/// The side that failed: the source.
+/// `cord_report.failed`: the source.
 pub const CORD_SOURCE: c_int = 1;
-/// The side that failed: the sink.
+/// `cord_report.failed`: the sink.
 pub const CORD_SINK: c_int = 2;
 
-/// What to move. Begin with `struct cord_request r = CORD_REQUEST_INIT(src,
-/// dst);`, which means all there is, from where both stand.
+/// A transfer to run. Initialise it with `struct cord_request r =
+/// CORD_REQUEST_INIT(src, dst);`: all bytes up to the end of the source, at the
+/// file offsets of both descriptors.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cord_request {
     /// `sizeof(struct cord_request)`.
     pub struct_size: usize,
-    /// Descriptor to read from. `cord_start` duplicates it: the caller may close
-    /// it once `cord_start` has returned. `cord_run` does not duplicate it: it must
-    /// stay open until `cord_run` has returned.
+    /// The descriptor to read from. `cord_start` duplicates it: the caller may
+    /// close it once `cord_start` has returned. `cord_run` does not duplicate
+    /// it: it must stay open until `cord_run` has returned.
     pub source: c_int,
-    /// Descriptor to write to. The same.
+    /// The descriptor to write to. As `source`.
     pub sink: c_int,
-    /// Bytes, or `CORD_ALL` to the source's end.
+    /// The number of bytes, or `CORD_ALL`: until the source ends.
     pub size: u64,
-    /// Byte of the source to begin at, its own position being left alone; or
-    /// `CORD_HERE`.
+    /// The offset in the source, in bytes; the file offset of the descriptor
+    /// does not change. Or `CORD_HERE`.
     pub source_offset: i64,
-    /// The same for the sink.
+    /// The offset in the sink. As `source_offset`.
     pub sink_offset: i64,
-    /// Bytes moved by one step at most, and the size of each datagram where a
-    /// stream goes to a datagram socket. 0: whatever suits.
+    /// The maximum number of bytes of one step, and the size of each datagram
+    /// if the source is a stream and the sink a datagram socket. 0: the library
+    /// chooses.
     pub block: u64,
-    /// End, without an error, when nothing has moved for so many
-    /// milliseconds. If the source falls silent, bytes that were read have the
-    /// same time again to go to the sink. 0: never.
+    /// End the transfer, without an error, when no byte has moved for this many
+    /// milliseconds. If the source is idle, the sink gets the same time again
+    /// to accept the bytes that were read. 0: no limit.
     pub idle_ms: u64,
-    /// `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE` or `CORD_DENSE`, or'ed.
+    /// Bitwise OR of `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE`, `CORD_DENSE`.
     pub flags: u64,
-    /// The paths that may be used, names separated by commas, as in the
-    /// variable `CORDBOARD_ROUTE`. NULL: as the environment says.
+    /// The paths that may be used: names separated by commas, as in the
+    /// environment variable `CORDBOARD_ROUTE`. NULL: as the environment says.
     pub paths: *const c_char,
-    /// Whether to go past the page cache between files (O_DIRECT):
-    /// `CORD_DIRECT_AUTO` and its like.
+    /// Whether to bypass the page cache between files (`O_DIRECT`):
+    /// `CORD_DIRECT_AUTO`, `CORD_DIRECT_ALWAYS` or `CORD_DIRECT_NEVER`.
     pub direct: u32,
-    /// The paper's watermarks, for a path that keeps several blocks in flight
-    /// (direct): no more reads are started while so many are pending. With all
-    /// three 0 the library finds out what suits the device; the paper's are
-    /// 3, 5 and 5.
+    /// The paper's watermarks, for a path with several blocks in flight
+    /// (`direct`). No read is started while this many reads are pending. If all
+    /// three are 0, the library adapts them to the device; those of the paper
+    /// are 3, 5 and 5.
     pub marks_reads: u32,
-    /// No more reads are started while so many writes are pending.
+    /// No read is started while this many writes are pending.
     pub marks_writes: u32,
-    /// So many reads are started at a time, at most.
+    /// The maximum number of reads that are started at a time.
     pub marks_burst: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: usize,
 }
 
-/// The account of a transfer that has ended. `read == written + stranded`,
-/// always. Begin with `struct cord_report r = CORD_REPORT_INIT;`.
+/// The report of a transfer that has ended. `read == written + stranded` always
+/// holds. Initialise it with `struct cord_report r = CORD_REPORT_INIT;`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cord_report {
     /// `sizeof(struct cord_report)`.
     pub struct_size: usize,
-    /// Bytes taken from the source.
+    /// Bytes read from the source.
     pub read: u64,
-    /// Bytes that the sink accepted, from its first on without a gap. If a
-    /// block fails past the page cache (`direct`), blocks behind it may be in
-    /// the sink: they do not count. A file that they made longer is cut off
-    /// again; what they replaced within its old length, or in a block device,
-    /// is gone.
+    /// Bytes that the sink accepted, without a gap. If a block fails that
+    /// bypasses the page cache (`direct`), the sink may contain blocks behind
+    /// it: they do not count. A file that they made longer is truncated again;
+    /// the data that they replaced within its old length, or in a block device,
+    /// is lost.
     pub written: u64,
-    /// Bytes taken from the source that the sink did not accept and that could
-    /// not be put back: `cord_stranded` hands them over.
+    /// Bytes read from the source that the sink did not accept, and that could
+    /// not be unread: `cord_stranded` returns them.
     pub stranded: u64,
-    /// Datagrams that the kernel cut short. 0 in practice.
+    /// Datagrams that the kernel truncated. 0 in practice.
     pub truncated: u64,
-    /// Wall time from start to end, in nanoseconds.
+    /// The time from start to end, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Why it ended: `CORD_ENDED_EOF` and its like.
+    /// Why it ended: `CORD_ENDED_EOF` and so on.
     pub ended: c_int,
     /// Which side failed: `CORD_SOURCE`, `CORD_SINK` or `CORD_NEITHER`.
     pub failed: c_int,
-    /// The errno it failed with, or 0.
+    /// The errno of the failure, or 0.
     pub error: c_int,
-    /// 0.
+    /// Reserved, 0.
     pub reserved: c_int,
-    /// The paths that carried it, in the order of their first use, separated
-    /// by commas: `"clone"`, `"splice,read/write"`.
+    /// The paths that moved the bytes, in the order of their first use,
+    /// separated by commas: `"clone"`, `"splice,read/write"`.
     pub path: [c_char; 96],
 }
 
-/// A transfer's state while it runs. Begin with `struct cord_status s =
+/// The progress of a transfer. Initialise it with `struct cord_status s =
 /// CORD_STATUS_INIT;`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cord_status {
     /// `sizeof(struct cord_status)`.
     pub struct_size: usize,
-    /// Bytes taken from the source so far. Past the page cache (`direct`), a
-    /// block counts as read and as written once it and all blocks before it are
-    /// in the sink.
+    /// Bytes read from the source so far. If they bypass the page cache
+    /// (`direct`), a block counts as read and as written once it and all blocks
+    /// before it are in the sink.
     pub read: u64,
-    /// Bytes that the sink accepted so far.
+    /// Bytes that the sink has accepted so far.
     pub written: u64,
-    /// Bytes between the two: `read - written`.
+    /// Bytes read and not yet written: `read - written`.
     pub in_transit: u64,
     /// Bytes written per second since the start.
     pub rate: u64,
-    /// Since the start, in nanoseconds.
+    /// The time since the start, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Reads in the kernel's hands.
+    /// Reads submitted to the kernel and not completed.
     pub pending_reads: u32,
-    /// Writes in the kernel's hands.
+    /// Writes submitted to the kernel and not completed.
     pub pending_writes: u32,
-    /// 1 once it has ended, 0 before.
+    /// 1 if the transfer has ended, else 0.
     pub ended: c_int,
-    /// 0.
+    /// Reserved, 0.
     pub reserved: c_int,
-    /// The path in use, or the last one.
+    /// The current path, or the last one.
     pub path: [c_char; 32],
 }
 
-/// Called once when a transfer has ended, with what was given to `cord_on_end`.
-/// It runs on a thread of the library, with all signals blocked (or on the
-/// caller's, where the end came first), and should be short. It must not
-/// throw, and must not wait for another transfer.
+/// Called once when a transfer has ended, with the `user` of `cord_on_end`. It
+/// runs on a thread of the library with all signals blocked, or on the thread
+/// that calls `cord_on_end` if the transfer has ended before. It should be
+/// short. It must not throw, and must not wait for another transfer.
 pub type cord_callback = Option<
     unsafe extern "C" fn(transfer: cord_transfer, report: *const cord_report, user: *mut c_void),
 >;
 
-/// What programs were compiled with. A structure that has grown gets lines of
-/// its own here, and none of those that are here changes.
+/// The layouts that programs were compiled with. A new field gets a new line
+/// here; no existing line changes.
 mod layout {
     use super::*;
     use std::mem::offset_of;
 
-    /// Where a structure's last field ends is where it ends.
-    const fn has_no_tail<T>(last: usize, size: usize) -> bool {
+    /// The structure ends with its last field.
+    const fn has_no_tail_padding<T>(last: usize, size: usize) -> bool {
         last + size == size_of::<T>()
     }
     const WORD: usize = size_of::<usize>();
-    const _: () = assert!(has_no_tail::<cord_request>(
+    const _: () = assert!(has_no_tail_padding::<cord_request>(
         offset_of!(cord_request, reserved),
         WORD
     ));
-    const _: () = assert!(has_no_tail::<cord_report>(
+    const _: () = assert!(has_no_tail_padding::<cord_report>(
         offset_of!(cord_report, path),
         96
     ));
-    const _: () = assert!(has_no_tail::<cord_status>(
+    const _: () = assert!(has_no_tail_padding::<cord_status>(
         offset_of!(cord_status, path),
         32
     ));

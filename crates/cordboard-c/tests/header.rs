@@ -1,8 +1,8 @@
-//! `include/cordboard.h` is what the sources generate.
+//! `include/cordboard.h` is generated from the sources.
 
 use std::path::Path;
 
-/// To write it anew: `CORDBOARD_BLESS=1 cargo test -p cordboard-c --test header`.
+/// Writes it with `CORDBOARD_BLESS=1 cargo test -p cordboard-c --test header`.
 #[test]
 fn the_header_is_what_the_sources_generate() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -14,9 +14,9 @@ fn the_header_is_what_the_sources_generate() {
         .generate()
         .expect("cbindgen reads the sources")
         .write(&mut made);
-    // A Rust section on `unsafe` says nothing to C.
+    // The "# Safety" sections are for Rust.
     let made = without_safety(&String::from_utf8(made).unwrap());
-    assert!(made.is_ascii(), "a C compiler may not know UTF-8");
+    assert!(made.is_ascii(), "a C compiler may not accept UTF-8");
     let header = root.join("include/cordboard.h");
     if std::env::var_os("CORDBOARD_BLESS").is_some() {
         std::fs::write(&header, &made).unwrap();
@@ -29,7 +29,7 @@ fn the_header_is_what_the_sources_generate() {
     );
 }
 
-/// Leaves out the comments' sections "# Safety".
+/// Removes the sections "# Safety" of the comments.
 fn without_safety(header: &str) -> String {
     let mut out: Vec<&str> = Vec::new();
     let mut inside = false;
@@ -53,7 +53,7 @@ fn without_safety(header: &str) -> String {
     out.join("\n") + "\n"
 }
 
-/// Every call that the header declares has a version, and nothing else has.
+/// Every function in the header has a symbol version, and no other symbol has.
 #[test]
 fn the_versions_are_those_of_the_header() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -77,9 +77,9 @@ fn the_versions_are_those_of_the_header() {
     assert!(declared.len() > 15, "{declared:?}");
 }
 
-/// What the sources call of the C library is not the header's to declare.
+/// The header declares no function of the system's C library.
 #[test]
-fn the_header_declares_nothing_of_others() {
+fn the_header_declares_only_its_own_functions() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let header = std::fs::read_to_string(root.join("include/cordboard.h")).unwrap();
     let others: Vec<&str> = header

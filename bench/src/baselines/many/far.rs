@@ -1,5 +1,5 @@
-//! The far ends of very many pipe pairs, in a process of their own: a process
-//! may have only so many descriptors, and whoever moves needs all of them.
+//! The outer ends of thousands of pipe pairs, in a second process: the number
+//! of descriptors of a process is limited, and the transfers need all of them.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -14,27 +14,28 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Bytes of a message through a pair.
+/// The size of a message through a pair, in bytes.
 pub const MESSAGE: usize = 16;
-/// Pairs that are handed over at a time, with two descriptors each; at most 253
-/// go with one message (`SCM_MAX_FD`, `unix(7)`).
+/// The number of pairs that are passed at a time, with two descriptors each.
+/// One message takes at most 253 descriptors (`SCM_MAX_FD`, `unix(7)`).
 const BATCH: usize = 20;
-/// Descriptors that are held here before they are.
-pub const IN_HAND: u64 = 2 * BATCH as u64;
+/// The number of descriptors that are open here before they are passed.
+pub const BATCH_DESCRIPTORS: u64 = 2 * BATCH as u64;
 
-/// What the other process is told, in one byte; the pairs come with the first.
+/// The commands to the other process, one byte each. The pairs come with the
+/// first.
 const PAIRS: u8 = 1;
 const TALK: u8 = 2;
 const END: u8 = 3;
 
-/// Where a pair is fed, and where it comes out.
+/// The write end and the read end of a pair.
 type Ends = (OwnedFd, OwnedFd);
 
-/// The process that has the far ends.
+/// The process that has the outer ends.
 pub struct Far {
     process: Child,
     line: UnixStream,
-    /// Not handed over yet.
+    /// The pairs that are not passed yet.
     batch: Vec<Ends>,
 }
 
@@ -53,7 +54,7 @@ impl Far {
         })
     }
 
-    /// These are the other process's from now on.
+    /// Passes these ends to the other process, together with others.
     pub fn take(&mut self, fill: OwnedFd, drain: OwnedFd) -> Result<()> {
         self.batch.push((fill, drain));
         if self.batch.len() == BATCH {
@@ -62,7 +63,7 @@ impl Far {
         Ok(())
     }
 
-    /// Returns once it has all of them.
+    /// Passes the rest. Returns when the other process has received them.
     pub fn hand_over(&mut self) -> Result<()> {
         let fds: Vec<BorrowedFd<'_>> = (self.batch.iter())
             .flat_map(|(fill, drain)| [fill.as_fd(), drain.as_fd()])
@@ -74,36 +75,41 @@ impl Far {
             [const { MaybeUninit::uninit() }; rustix::cmsg_space!(ScmRights(2 * BATCH))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let message = SendAncillaryMessage::ScmRights(&fds);
-        ensure!(ancillary.push(message), "no room for the descriptors");
+        ensure!(
+            ancillary.push(message),
+            "too many descriptors for a message"
+        );
         let parts = [IoSlice::new(&[PAIRS])];
         sendmsg(&self.line, &parts, &mut ancillary, SendFlags::empty())?;
-        // In flight they count as ours (unix(7), ETOOMANYREFS).
+        // In flight they count for this process (unix(7), ETOOMANYREFS).
         self.line.read_exact(&mut [0])?;
         self.batch.clear();
         Ok(())
     }
 
-    /// Has it send `messages`, a message through one pair after the other, far
-    /// apart; the seconds that each took.
+    /// Makes it send `messages` messages through different pairs, one after the
+    /// other; the time of each in seconds.
     pub fn talk(&mut self, messages: usize) -> Result<Vec<f64>> {
         self.line.write_all(&[TALK])?;
         self.line.write_all(&messages.to_le_bytes())?;
         let mut times = vec![0; messages * size_of::<f64>()];
-        self.line.read_exact(&mut times).context("the far ends")?;
+        self.line
+            .read_exact(&mut times)
+            .context("the process with the outer ends")?;
         let (times, _) = times.as_chunks();
         Ok(times.iter().copied().map(f64::from_le_bytes).collect())
     }
 
-    /// Closes what feeds them, and lets them see that nothing more comes.
+    /// Makes it close the write ends and check that no more bytes arrive.
     pub fn end(mut self) -> Result<()> {
         self.line.write_all(&[END])?;
         let ended = self.process.wait()?;
-        ensure!(ended.success(), "the far ends: {ended}");
+        ensure!(ended.success(), "the process with the outer ends: {ended}");
         Ok(())
     }
 }
 
-/// The other process.
+/// Runs the other process.
 pub fn run() -> Result<()> {
     let mut line = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let mut pairs = Vec::new();
@@ -122,14 +128,14 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// What it is told; pairs that come along are put to the others.
+/// Receives a command; pairs that come with it are added to `pairs`.
 fn hear(line: &UnixStream, pairs: &mut Vec<Ends>) -> Result<u8> {
     let mut space = [const { MaybeUninit::uninit() }; rustix::cmsg_space!(ScmRights(2 * BATCH))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut told = [END];
+    let mut command = [END];
     recvmsg(
         line,
-        &mut [IoSliceMut::new(&mut told)],
+        &mut [IoSliceMut::new(&mut command)],
         &mut ancillary,
         RecvFlags::CMSG_CLOEXEC,
     )?;
@@ -140,7 +146,7 @@ fn hear(line: &UnixStream, pairs: &mut Vec<Ends>) -> Result<u8> {
             }
         }
     }
-    Ok(told[0])
+    Ok(command[0])
 }
 
 fn talk(pairs: &[Ends], messages: usize) -> Result<Vec<f64>> {
@@ -152,10 +158,16 @@ fn talk(pairs: &[Ends], messages: usize) -> Result<Vec<f64>> {
         sent[..8].copy_from_slice(&n.to_le_bytes());
         let mut came = [0; MESSAGE];
         let started = Instant::now();
-        ensure!(rustix::io::write(fill, &sent)? == MESSAGE, "no room");
-        ensure!(rustix::io::read(drain, &mut came)? == MESSAGE, "less came");
+        ensure!(
+            rustix::io::write(fill, &sent)? == MESSAGE,
+            "short write to the source"
+        );
+        ensure!(
+            rustix::io::read(drain, &mut came)? == MESSAGE,
+            "short read from the sink"
+        );
         times.push(started.elapsed().as_secs_f64());
-        ensure!(came == sent, "something else came");
+        ensure!(came == sent, "other bytes arrived");
     }
     Ok(times)
 }
@@ -163,12 +175,15 @@ fn talk(pairs: &[Ends], messages: usize) -> Result<Vec<f64>> {
 fn end(pairs: Vec<Ends>) -> Result<()> {
     let drains: Vec<OwnedFd> = pairs.into_iter().map(|(_, drain)| drain).collect();
     for drain in drains {
-        ensure!(rustix::io::read(&drain, &mut [0; 1])? == 0, "more came");
+        ensure!(
+            rustix::io::read(&drain, &mut [0; 1])? == 0,
+            "more bytes arrived"
+        );
     }
     Ok(())
 }
 
-/// Some number without a divisor in common with `n`, about three eighths of it.
+/// A number coprime to `n`, about three eighths of it.
 fn stride(n: usize) -> usize {
     let common = |mut a: usize, mut b: usize| {
         while b > 0 {
@@ -186,7 +201,7 @@ mod tests {
     use super::stride;
 
     #[test]
-    fn everybody_has_a_turn_before_anybody_has_another() {
+    fn every_pair_has_a_message_before_any_has_a_second() {
         for n in [1, 2, 7, 64, 1000] {
             let mut seen: Vec<usize> = (0..n).cycle().step_by(stride(n)).take(n).collect();
             seen.sort_unstable();

@@ -1,6 +1,6 @@
-//! From pipe to pipe, all at once. One thread is at all the other ends: it
-//! fills from a file's pages and empties into `/dev/null`, both by splice, so
-//! that it is in the way as little as can be.
+//! Simultaneous transfers from pipe to pipe. One thread serves all outer ends:
+//! it fills them from the pages of a file and drains them into `/dev/null`,
+//! both by splice, to use as little processor time as possible.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,13 +13,13 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 
-use super::ways::{One, Way};
-use super::{Memory, say_fairness};
-use crate::harness::figures::say;
+use super::figures::{Memory, print_fairness};
+use super::movers::{Mover, Transfer};
+use crate::harness::figures::print;
 use crate::harness::files::Noise;
 use crate::harness::usage::Usage;
 
-/// What is sent again and again.
+/// The size of the data that is sent repeatedly.
 const PIECE: usize = 1 << 20;
 const EVENTS: usize = 128;
 
@@ -28,15 +28,15 @@ struct Outer {
     fill: Option<OwnedFd>,
     drain: OwnedFd,
     has_ended: bool,
-    /// So that this pipe is counted as long as the others are.
+    /// Keeps this pipe open, so that it counts as long as the others.
     _source: OwnedFd,
     filled: u64,
     drained: u64,
 }
 
-/// Moves `bytes` through each of `n` pairs; `verify` looks at every byte.
-pub fn run(way: &str, n: usize, bytes: u64, verify: bool) -> Result<()> {
-    let way = Way::named(way)?;
+/// Moves `bytes` through each of `n` pairs. `verify` checks every byte.
+pub fn run(mover: &str, n: usize, bytes: u64, verify: bool) -> Result<()> {
+    let mover = Mover::named(mover)?;
     let mut outer = Vec::new();
     let mut inner = Vec::new();
     for _ in 0..n {
@@ -58,25 +58,25 @@ pub fn run(way: &str, n: usize, bytes: u64, verify: bool) -> Result<()> {
     let started = Instant::now();
     let mut running = Vec::new();
     for (source, sink) in inner {
-        running.push(One::start(way, source, sink, false, None)?);
+        running.push(Transfer::start(mover, source, sink, false, None)?);
     }
-    let (progress, ended) = ends.serve(&mut outer, started, || memory.say_pipes(n))?;
+    let (progress, ended) = ends.serve(&mut outer, started, || memory.print_pipes(n))?;
     let wall = started.elapsed().as_secs_f64();
     for one in running {
         let written = one.wait()?;
         ensure!(written == bytes, "{written} bytes of {bytes}");
     }
     let (mine, all) = (Usage::of_thread()? - mine, Usage::of_process()? - all);
-    say("bytes", (n as u64 * bytes) as f64);
-    say("wall", wall);
-    say("cpu", all.cpu - mine.cpu);
-    memory.say_resident(n)?;
-    say_fairness(&progress, &ended);
-    say("wake-ups", all.switches - mine.switches);
+    print("bytes", (n as u64 * bytes) as f64);
+    print("wall", wall);
+    print("cpu", all.cpu - mine.cpu);
+    memory.print_resident(n)?;
+    print_fairness(&progress, &ended);
+    print("wake-ups", all.switches - mine.switches);
     Ok(())
 }
 
-/// The thread at the ends.
+/// The thread that serves the outer ends.
 struct Ends {
     file: File,
     piece: Vec<u8>,
@@ -86,8 +86,8 @@ struct Ends {
     room: Vec<u8>,
 }
 
-/// How far each was when the first one ended, and when each has ended.
-type Race = (Vec<f64>, Vec<f64>);
+/// The progress of each pair at the first end, and the times of all ends.
+type Ended = (Vec<f64>, Vec<f64>);
 
 impl Ends {
     fn new(bytes: u64, verify: bool) -> Result<Ends> {
@@ -105,14 +105,14 @@ impl Ends {
         })
     }
 
-    /// Fills and empties until all have ended; `at_eighth` is for when an eighth of
-    /// everything is through.
+    /// Fills and drains until all have ended. Calls `at_eighth` when an eighth
+    /// of all bytes has arrived.
     fn serve(
         &mut self,
         outer: &mut [Outer],
         started: Instant,
         at_eighth: impl FnOnce() -> Result<()>,
-    ) -> Result<Race> {
+    ) -> Result<Ended> {
         let ready = epoll::create(CreateFlags::CLOEXEC)?;
         for (pair, number) in outer.iter().zip(0u64..) {
             let fill = pair.fill.as_ref().context("open")?;
@@ -156,16 +156,17 @@ impl Ends {
                     }
                 }
                 if drained >= early
-                    && let Some(tell) = at_eighth.take()
+                    && let Some(at_eighth) = at_eighth.take()
                 {
-                    tell()?;
+                    at_eighth()?;
                 }
             }
         }
         Ok((progress, ended))
     }
 
-    /// As much as fits; closes when that was all. Closing takes it off `epoll`.
+    /// Writes as much as fits; closes the end after the last byte, which
+    /// removes it from the epoll instance.
     fn fill(&self, pair: &mut Outer) -> Result<()> {
         let Some(fill) = &pair.fill else {
             return Ok(());
@@ -185,7 +186,7 @@ impl Ends {
         Ok(())
     }
 
-    /// As much as is there; says whether that was the end.
+    /// Reads as much as there is; whether that was the end of file.
     fn drain(&mut self, pair: &mut Outer) -> Result<bool> {
         if pair.has_ended {
             return Ok(false);
@@ -195,13 +196,13 @@ impl Ends {
             let n = rustix::io::read(drain, &mut self.room)?;
             let at = usize::try_from(pair.drained % PIECE as u64)?;
             let expected = self.piece[at..].iter().chain(&self.piece).take(n);
-            ensure!(self.room[..n].iter().eq(expected), "something else came");
+            ensure!(self.room[..n].iter().eq(expected), "other bytes arrived");
             n
         } else {
             let flags = SpliceFlags::NONBLOCK;
             match rustix::pipe::splice(drain, None, &self.null, None, PIECE, flags) {
                 Err(Errno::AGAIN) => return Ok(false),
-                moved => moved.context("emptying")?,
+                moved => moved.context("draining")?,
             }
         };
         pair.drained += moved as u64;
@@ -209,7 +210,7 @@ impl Ends {
             return Ok(false);
         }
         let (came, sent) = (pair.drained, self.bytes);
-        ensure!(came == sent, "{came} bytes came of {sent}");
+        ensure!(came == sent, "{came} bytes arrived of {sent}");
         pair.has_ended = true;
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! Files, all at once, from one directory into another.
+//! Simultaneous copies of all files of a directory into another.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{ENGINE, THREADS, as_fast_as_by_hand, by_bench};
-use crate::experiments::present;
+use super::contestants::{ENGINE, THREADS, as_fast_as_by_hand, by_bench};
+use crate::experiments::experiment::available;
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::digest::Content;
 use crate::harness::interleave::{Setting, Turn};
@@ -17,7 +17,7 @@ use crate::harness::{Bench, figures, files};
 
 const ROUNDS: usize = 5;
 
-/// `count` files that are together always of the same size.
+/// Copies `count` files, whose total size does not depend on `count`.
 pub fn run(bench: &mut Bench, count: usize) -> Result<()> {
     let total = bench.size(1 << 30, 16 << 20);
     let settings = [false, true].map(|cold| (cold, name(count, cold)));
@@ -37,7 +37,7 @@ pub fn run(bench: &mut Bench, count: usize) -> Result<()> {
         };
         bench.measure(&setting, &contestants, |turn| {
             prepare(&source, &sink, cold, quick)?;
-            files::warm(&turn.contestant.program)?;
+            files::cache(&turn.contestant.program)?;
             once(&source, &sink, turn)
         })?;
         files::remove(&sink);
@@ -64,7 +64,7 @@ fn contestants(bench: &mut Bench, count: usize, cold: bool) -> Vec<Contestant> {
     let tools = bench.tools.clone();
     let sync = if cold { "sync" } else { "" };
     let flag = if cold { "--sync" } else { "" };
-    let args = |way: &str| format!("many-files {way} {{src}} {{dst}} {sync}");
+    let args = |mover: &str| format!("many-files {mover} {{src}} {{dst}} {sync}");
     let ours = tools.ours("cordboard copy", &format!("copy {flag} {{names}} {{dst}}"));
     let parallel = tools.peer("xargs", "").and(tools.gnu("cp", "")).map(|_| {
         let then = if cold { "&& sync \"$2\"/*" } else { "" };
@@ -87,31 +87,31 @@ fn contestants(bench: &mut Bench, count: usize, cold: bool) -> Vec<Contestant> {
             Some(by_bench(&tools, THREADS, Role::Baseline, &args("threads"))),
         ),
     ];
-    present(bench, all)
+    available(bench, all)
 }
 
 fn prepare(source: &Path, sink: &Path, cold: bool, quick: bool) -> Result<()> {
     files::remove(sink);
     fs::create_dir(sink)?;
     if !quick {
-        files::settle(sink)?;
+        files::sync(sink)?;
     }
     for entry in fs::read_dir(source)? {
         let path = entry?.path();
         if cold {
-            files::chill(&path, false)?;
+            files::evict(&path, false)?;
         } else {
-            files::warm(&path)?;
+            files::cache(&path)?;
         }
     }
     if cold && !quick {
-        files::drop_all();
+        files::drop_caches();
     }
     Ok(())
 }
 
 fn once(source: &Path, sink: &Path, turn: &Turn<'_>) -> Result<Sample> {
-    let mut words = turn.words(&[("src", source.into()), ("dst", sink.into())]);
+    let mut words = turn.command_line(&[("src", source.into()), ("dst", sink.into())]);
     if let Some(at) = words.iter().position(|word| word == "{names}") {
         words.splice(at..=at, names(source)?);
     }
@@ -131,7 +131,7 @@ fn once(source: &Path, sink: &Path, turn: &Turn<'_>) -> Result<Sample> {
         digest: Some(arrived.digest),
         ..Sample::default()
     };
-    figures::heard(sample, &finished.output)
+    figures::add_output(sample, &finished.output)
 }
 
 fn names(directory: &Path) -> Result<Vec<OsString>> {

@@ -1,9 +1,9 @@
-//! Pipe pairs with a few bytes now and then.
+//! Idle pipe pairs, with a few bytes from time to time.
 
 use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{ENGINE, THREADS, by_bench};
+use super::contestants::{ENGINE, THREADS, by_bench};
 use crate::baselines::many::{DESCRIPTORS, MESSAGE, SPARE};
 use crate::harness::contestant::Role;
 use crate::harness::digest::Content;
@@ -14,17 +14,17 @@ use crate::harness::{Bench, figures};
 const PAIRS: u64 = 10_000;
 const PAIRS_QUICK: u64 = 100;
 const ROUNDS: usize = 3;
-/// An idle transfer: at most 2 KiB of memory beyond its pipe, and no wake-ups.
+/// The maximum memory of an idle transfer besides its pipes, in bytes.
 const RESIDENT: f64 = 2048.0;
 
-/// As many as the limits leave room for.
+/// Measures as many pairs as the descriptor limit allows.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let wanted = bench.size(PAIRS, PAIRS_QUICK);
-    let pairs = room_for(wanted);
+    let pairs = allowed_pairs(wanted);
     if pairs < wanted {
         bench.skip(
             &format!("{wanted} idle pairs"),
-            format!("the limit of descriptors leaves room for {pairs}"),
+            format!("the descriptor limit allows {pairs}"),
         );
     }
     let (messages, silence) = if bench.options.quick {
@@ -36,13 +36,13 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         (ENGINE, Role::Ours, "engine"),
         (THREADS, Role::Baseline, "threads"),
     ]
-    .map(|(name, role, way)| {
-        let args = format!("many-idle {way} {pairs} {messages} {silence}");
+    .map(|(name, role, mover)| {
+        let args = format!("many-idle {mover} {pairs} {messages} {silence}");
         by_bench(&bench.tools, name, role, &args)
     });
     let setting = Setting {
         name: format!("idle pipes ×{pairs}"),
-        // Every message is compared by the contestant itself.
+        // The contestant itself checks every message.
         expected: Content {
             bytes: (messages * MESSAGE) as u64,
             digest: 0,
@@ -54,26 +54,26 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         bench.targets.push(Target {
             setting: setting.name.clone(),
             ours: ENGINE,
-            against: Against::Nobody,
+            against: Against::Absolute,
             measure: Measure::Less(figure),
             bound,
         });
     }
     bench.notes.push(format!(
-        "Idle pipes: {silence} ms of silence, then {messages} messages of {MESSAGE} bytes, one \
-         after the other through pairs that lie far apart; a message's time is from its write \
-         to the end of the read at the other end."
+        "Idle pipes: {silence} ms without any message, then {messages} messages of {MESSAGE} \
+         bytes, one after the other through different pairs. The time of a message is from its \
+         write to the end of the read at the other end."
     ));
     Ok(())
 }
 
-/// Raises the limit of descriptors as far as need be and may be, for the
-/// contestants too; says for how many pairs it is enough.
-fn room_for(pairs: u64) -> u64 {
+/// Raises the descriptor limit as far as necessary and permitted, for this
+/// process and the contestants; the number of pairs that it allows.
+fn allowed_pairs(pairs: u64) -> u64 {
     let wanted = pairs * DESCRIPTORS + SPARE;
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.map_or(wanted, |hard| hard.max(wanted));
-    // Above what was the hard one: needs CAP_SYS_RESOURCE.
+    // Above the old hard limit, which needs CAP_SYS_RESOURCE.
     for maximum in [Some(hard), limit.maximum] {
         let current = maximum.map_or(wanted, |most| most.min(wanted));
         let current = limit.current.map(|now| now.max(current));

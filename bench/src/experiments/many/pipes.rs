@@ -1,8 +1,8 @@
-//! Pipe pairs, all busy.
+//! Busy pipe pairs.
 
 use anyhow::Result;
 
-use super::{ENGINE, THREADS, THREADS_SPLICE, as_fast_as_by_hand, by_bench};
+use super::contestants::{ENGINE, THREADS, THREADS_SPLICE, as_fast_as_by_hand, by_bench};
 use crate::harness::contestant::Role;
 use crate::harness::digest::Content;
 use crate::harness::interleave::{Setting, Turn};
@@ -12,7 +12,8 @@ use crate::harness::{Bench, figures};
 
 const ROUNDS: usize = 5;
 
-/// `count` pairs through which always the same goes together.
+/// Measures `count` pairs, through which the same total size moves for every
+/// `count`.
 pub fn run(bench: &mut Bench, count: usize) -> Result<()> {
     let each = bench.size(4 << 30, 32 << 20) / count as u64;
     let contestants = [
@@ -20,13 +21,13 @@ pub fn run(bench: &mut Bench, count: usize) -> Result<()> {
         (THREADS, Role::Baseline, "threads"),
         (THREADS_SPLICE, Role::Baseline, "threads-splice"),
     ]
-    .map(|(name, role, way)| {
-        let args = format!("many-pipes {way} {count} {each}");
+    .map(|(name, role, mover)| {
+        let args = format!("many-pipes {mover} {count} {each}");
         by_bench(&bench.tools, name, role, &args)
     });
     let setting = Setting {
         name: format!("pipes ×{count}"),
-        // Every byte is compared by the contestant itself.
+        // The contestant itself checks every byte.
         expected: Content {
             bytes: each * count as u64,
             digest: 0,
@@ -39,7 +40,7 @@ pub fn run(bench: &mut Bench, count: usize) -> Result<()> {
 }
 
 fn once(turn: &Turn<'_>) -> Result<Sample> {
-    let mut words = turn.words(&[]);
+    let mut words = turn.command_line(&[]);
     if turn.verifies() {
         words.push("verify".into());
     }
@@ -48,5 +49,5 @@ fn once(turn: &Turn<'_>) -> Result<Sample> {
         digest: Some(0),
         ..Sample::default()
     };
-    figures::heard(sample, &finished.output)
+    figures::add_output(sample, &finished.output)
 }

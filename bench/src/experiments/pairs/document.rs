@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use testkit::table::{self, Entry};
 use testkit::{SinkKind, SourceKind};
 
-use super::{Cell, SLOW};
+use super::cell::{Cell, SLOW};
 
-/// What stands above the table.
+/// The text above the table.
 const ABOVE: &str = "\
 # Paths
 
@@ -43,8 +43,8 @@ fn place() -> PathBuf {
     bench.join("../docs/paths.md")
 }
 
-/// Writes the table; cells that were not tried keep what they say.
-pub fn bring_up_to_date(cells: &[Cell]) -> Result<()> {
+/// Writes the table. Cells that were not measured keep their entries.
+pub fn update(cells: &[Cell]) -> Result<()> {
     let place = place();
     let before = fs::read_to_string(&place).unwrap_or_default();
     let before = table::parse(&before).unwrap_or_default().into_iter();
@@ -59,8 +59,8 @@ pub fn bring_up_to_date(cells: &[Cell]) -> Result<()> {
     fs::write(&place, format!("{ABOVE}{text}")).context("docs/paths.md")
 }
 
-/// For the summary: the counts, and what is slower than the plain loop, which
-/// a quick run cannot tell.
+/// The notes for the summary: the counts, and the pairs that are slower than
+/// the plain loop, which a quick run cannot determine.
 pub fn notes(cells: &[Cell], quick: bool) -> Vec<String> {
     let mut slow: Vec<(f64, String)> = Vec::new();
     let (mut moved, mut alike, mut wrong, mut skipped) = (0, 0, 0, 0);
@@ -82,8 +82,8 @@ pub fn notes(cells: &[Cell], quick: bool) -> Vec<String> {
     }
     slow.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut notes = vec![format!(
-        "{moved} pairs carried, {alike} fail as read/write does, {wrong} fail where it works, \
-         {skipped} not to be had here."
+        "{moved} pairs work, {alike} fail as read/write does, {wrong} fail although it works, \
+         {skipped} not available here."
     )];
     if !slow.is_empty() && !quick {
         let lines: Vec<String> = slow
@@ -91,7 +91,7 @@ pub fn notes(cells: &[Cell], quick: bool) -> Vec<String> {
             .map(|(r, pair)| format!("- {r:.2}: {pair}"))
             .collect();
         notes.push(format!(
-            "Slower than {SLOW} times read/write:\n\n{}",
+            "Slower than {SLOW} × read/write:\n\n{}",
             lines.join("\n")
         ));
     }

@@ -1,4 +1,4 @@
-//! How long a pair takes, by the library and by the plain loop, in turns.
+//! Measures a pair by the library and by the plain loop, in turns.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -12,30 +12,33 @@ use crate::harness::cpu::Cpu;
 use crate::harness::series::Sample;
 use crate::harness::stats::Spread;
 
-/// What a measurement should take: long against starting and stopping, short
-/// enough for all the pairs there are.
+/// The time that a measurement should take, in seconds: long compared with
+/// starting and stopping, short enough for all pairs.
 const SECONDS: f64 = 0.05;
-/// The least and the most bytes of one transfer.
+/// The minimum and the maximum size of one transfer, in bytes.
 const LEAST: u64 = 64 << 10;
 const MOST: u64 = 128 << 20;
-/// Where a kind cannot hold that much, it is done again, so often at most,
+/// The maximum number of repetitions, if a kind cannot hold that much.
 const REPEATS: f64 = 40.0;
-/// and not for longer than this, with all that making the kind takes.
+/// The maximum time of the repetitions in seconds, including the creation of
+/// both ends.
 const PATIENCE: f64 = 0.2;
 
-/// For the threads that feed and drain a pair to be asleep: whoever begins while
-/// they still start has a head start.
+/// The time after which the threads that feed and drain a pair sleep. A
+/// transfer that begins while they still start would have an advantage.
 const SETTLING: Duration = Duration::from_micros(100);
 
-/// The samples of one cell, each with its place in its round.
+/// The samples of one cell, each with its position in its round.
 pub struct Measured {
-    /// The median of the rounds' ratios of plain to library time.
+    /// The median over the rounds of the time of the plain loop divided by that
+    /// of the library.
     pub ratio: Option<f64>,
     pub library: Vec<(usize, Sample)>,
     pub plain: Vec<(usize, Sample)>,
 }
 
-/// The plain loop cannot do it, or not as the pieces happen to come in.
+/// The plain loop fails, perhaps because of the sizes in which the data
+/// arrives.
 #[derive(Debug)]
 struct PlainFails(model::Side, i32);
 
@@ -49,12 +52,12 @@ impl std::fmt::Display for PlainFails {
 impl std::error::Error for PlainFails {}
 
 #[derive(Debug, Clone, Copy)]
-enum Who {
+enum Mover {
     Library,
     Plain,
 }
 
-/// A pair with as much in it as takes the time it should take.
+/// A pair, with the size and repetitions for the intended time.
 struct Setup {
     source: SourceKind,
     sink: SinkKind,
@@ -64,8 +67,8 @@ struct Setup {
     kept: Option<Source>,
 }
 
-/// Measures `rounds` times, after one time that does not count.
-/// `None` where there is nothing to compare with.
+/// Measures `rounds` rounds, after one that does not count. `None` if the plain
+/// loop fails.
 pub fn measure(
     source: SourceKind,
     sink: SinkKind,
@@ -79,10 +82,10 @@ pub fn measure(
     }
 }
 
-/// A ratio below this is measured again, so often at most. All rounds count,
-/// the first ones too: a second look makes the median surer, not better.
+/// A lower ratio is measured again, with at most this many setups. All rounds
+/// count, including the first ones, so repeating does not bias the median.
 const DOUBTFUL: f64 = 0.98;
-const LOOKS: usize = 4;
+const SETUPS: usize = 4;
 
 fn rounds_of(source: SourceKind, sink: SinkKind, rounds: usize, quick: bool) -> Result<Measured> {
     let mut measured = Measured {
@@ -91,10 +94,10 @@ fn rounds_of(source: SourceKind, sink: SinkKind, rounds: usize, quick: bool) -> 
         plain: Vec::new(),
     };
     let mut ratios = Vec::new();
-    for _ in 0..if quick { 1 } else { LOOKS } {
-        // Files and sockets are made anew: where their pages lie, and on which
-        // processor a reader sits, stays the same for one setup's rounds.
-        look(source, sink, rounds, quick, &mut measured, &mut ratios)?;
+    for _ in 0..if quick { 1 } else { SETUPS } {
+        // Each setup has new files and sockets: the placement of pages and of
+        // the reader's thread is the same for all rounds of a setup.
+        measure_setup(source, sink, rounds, quick, &mut measured, &mut ratios)?;
         measured.ratio = Spread::of(&ratios).map(|spread| spread.median);
         if measured.ratio.is_none_or(|ratio| ratio >= DOUBTFUL) {
             break;
@@ -103,8 +106,8 @@ fn rounds_of(source: SourceKind, sink: SinkKind, rounds: usize, quick: bool) -> 
     Ok(measured)
 }
 
-/// So many rounds of both, on a setup of their own.
-fn look(
+/// Measures `rounds` rounds of both on a new setup.
+fn measure_setup(
     source: SourceKind,
     sink: SinkKind,
     rounds: usize,
@@ -113,17 +116,17 @@ fn look(
     ratios: &mut Vec<f64>,
 ) -> Result<()> {
     let mut setup = Setup::find(source, sink, quick)?;
-    setup.once(Who::Library)?;
+    setup.once(Mover::Library)?;
     for round in 0..rounds {
-        let mut turn = [Who::Library, Who::Plain];
+        let mut turn = [Mover::Library, Mover::Plain];
         if round % 2 == 1 {
             turn.reverse();
         }
-        for (place, who) in turn.into_iter().enumerate() {
-            let sample = setup.sample(who)?;
-            match who {
-                Who::Library => measured.library.push((place, sample)),
-                Who::Plain => measured.plain.push((place, sample)),
+        for (place, mover) in turn.into_iter().enumerate() {
+            let sample = setup.sample(mover)?;
+            match mover {
+                Mover::Library => measured.library.push((place, sample)),
+                Mover::Plain => measured.plain.push((place, sample)),
             }
         }
         let pair = measured.library.last().zip(measured.plain.last());
@@ -137,7 +140,7 @@ fn rate(sample: &Sample) -> f64 {
 }
 
 impl Setup {
-    /// Tries the plain loop to find the amount.
+    /// Finds the size by trying the plain loop.
     fn find(source: SourceKind, sink: SinkKind, quick: bool) -> Result<Setup> {
         let spec = |size| Spec::throughput(matrix::bounded(source, sink, size));
         let mut setup = Setup {
@@ -150,18 +153,18 @@ impl Setup {
         if quick {
             return Ok(setup);
         }
-        setup.once(Who::Plain)?;
-        let mut trial = setup.once(Who::Plain)?;
+        setup.once(Mover::Plain)?;
+        let mut trial = setup.once(Mover::Plain)?;
         if trial.wall < SECONDS / 8.0 {
             setup = Setup {
                 spec: spec(16 << 20),
                 kept: None,
                 ..setup
             };
-            trial = setup.once(Who::Plain)?;
+            trial = setup.once(Mover::Plain)?;
         }
         let wanted = rate(&trial) * SECONDS;
-        // Whole blocks, for direct I/O.
+        // A multiple of the block size, for direct I/O.
         let size = (wanted as u64).clamp(LEAST, MOST).next_multiple_of(1 << 16);
         let spec = spec(size);
         setup = Setup {
@@ -170,17 +173,17 @@ impl Setup {
             ..setup
         };
         let start = Instant::now();
-        let trial = setup.once(Who::Plain)?;
+        let trial = setup.once(Mover::Plain)?;
         let most = (PATIENCE / start.elapsed().as_secs_f64()).clamp(1.0, REPEATS);
         setup.repeats = (SECONDS / trial.wall).clamp(1.0, most).round() as u32;
         Ok(setup)
     }
 
-    /// As often as it takes, added up.
-    fn sample(&mut self, who: Who) -> Result<Sample> {
-        let mut sum = self.once(who)?;
+    /// The sum of all repetitions.
+    fn sample(&mut self, mover: Mover) -> Result<Sample> {
+        let mut sum = self.once(mover)?;
         for _ in 1..self.repeats {
-            let next = self.once(who)?;
+            let next = self.once(mover)?;
             sum.wall += next.wall;
             sum.cpu = sum.cpu + next.cpu;
             sum.bytes += next.bytes;
@@ -198,35 +201,35 @@ impl Setup {
         }
     }
 
-    /// One transfer. A pseudo-terminal that is closed at its busiest has been
-    /// seen to lose the end of what was written to it; such a run is told of
-    /// and done again. (What every pair delivers is for `verify` to judge.)
-    fn once(&mut self, who: Who) -> Result<Sample> {
+    /// One transfer. A pseudo-terminal that was closed under load has lost the
+    /// last bytes; such a run is reported and repeated. (`verify` checks the
+    /// bytes of every pair.)
+    fn once(&mut self, mover: Mover) -> Result<Sample> {
         let terminal = self.sink == SinkKind::Tty || self.source == SourceKind::Tty;
         let mut tries = if terminal { 3 } else { 1 };
         loop {
             tries -= 1;
-            match self.attempt(who) {
+            match self.attempt(mover) {
                 Err(error) if tries > 0 && !error.is::<PlainFails>() => {
-                    eprintln!("  again, {} by {who:?}: {error}", self.sink.name());
+                    eprintln!("  repeated: {} by {mover:?}: {error}", self.sink.name());
                 }
                 done => return done,
             }
         }
     }
 
-    fn attempt(&mut self, who: Who) -> Result<Sample> {
+    fn attempt(&mut self, mover: Mover) -> Result<Sample> {
         let source = self.take_source()?;
         let sink = Sink::make(self.sink, &self.spec).context("making the sink")?;
         std::thread::sleep(SETTLING);
         let cpu = thread_time();
         let start = Instant::now();
-        let (written, failed, plain) = match who {
-            Who::Library => {
+        let (written, failed, plain) = match mover {
+            Mover::Library => {
                 let report = verify::transfer(&source, &sink);
                 (report.written, report.errno, None)
             }
-            Who::Plain => {
+            Mover::Plain => {
                 let (from, to) = (source.as_fd(), sink.as_fd());
                 let run = model::run(from, to, source.ask.size(), self.sink.piece());
                 (run.written, None, run.failed)
@@ -254,7 +257,8 @@ impl Setup {
     }
 }
 
-/// This thread's processor seconds, in user space and in the kernel.
+/// The processor time of this thread in seconds, in user space and in the
+/// kernel.
 fn thread_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,12 +1,13 @@
-//! Every pair of kinds: does it work, which path is taken, and how does that
-//! compare with a plain read/write loop between the very same descriptors.
+//! Every pair of kinds of descriptor: whether it works, which path is taken,
+//! and how its speed compares with a plain read/write loop between the same
+//! descriptors.
 //!
-//! Unlike the other experiments this one works within the bench's own process:
-//! no command line could hand out most of these descriptors. A complete
-//! `--record` run writes `docs/paths.md`; one that is narrowed down by
-//! `--setting "pipe -> TCP"` or `--setting="-> eventfd"` brings only those cells
-//! of it up to date.
+//! This experiment runs in the process of the bench, because a command line
+//! cannot name most of these descriptors. A complete `--record` run writes
+//! `docs/paths.md`; with `--setting "pipe -> TCP"` or `--setting="-> eventfd"`
+//! only those cells are updated.
 
+mod cell;
 mod document;
 mod measure;
 mod verify;
@@ -15,28 +16,19 @@ use anyhow::Result;
 use testkit::table::Entry;
 use testkit::{SinkKind, SourceKind, matrix};
 
-use super::Experiment;
+use super::experiment::Experiment;
 use crate::harness::Bench;
 use crate::harness::contestant::Role;
 use crate::harness::series::{Failed, Series, SettingResult};
+use cell::Cell;
 use measure::Measured;
 
-/// The slot.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pairs",
     about: "Every pair of kinds of descriptor: which path is taken, and how fast.",
     run,
 };
-
-/// Below this a cell is worth a second look.
-const SLOW: f64 = 0.95;
-
-/// One cell of the table.
-struct Cell {
-    source: SourceKind,
-    sink: SinkKind,
-    entry: Entry,
-}
 
 fn run(bench: &mut Bench) -> Result<()> {
     let rounds = bench.options.rounds;
@@ -45,7 +37,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     for source in SourceKind::ALL.iter().copied() {
         let mut row = SettingResult {
             name: format!("from {}", source.name()),
-            // Each sample has its own number.
+            // The samples have their own sizes.
             bytes: 0,
             series: Vec::new(),
         };
@@ -80,12 +72,12 @@ fn run(bench: &mut Bench) -> Result<()> {
         .notes
         .extend(document::notes(&cells, bench.options.quick));
     if bench.options.record {
-        document::bring_up_to_date(&cells)?;
+        document::update(&cells)?;
     }
     Ok(())
 }
 
-/// Verifies one pair, then measures it, and keeps the samples in `row`.
+/// Verifies a pair, measures it, and adds the samples to `row`.
 fn cell(
     bench: &mut Bench,
     source: SourceKind,

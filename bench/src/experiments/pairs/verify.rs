@@ -1,4 +1,4 @@
-//! Whether a pair works: every byte compared.
+//! Checks whether a pair works, comparing every byte.
 
 use std::os::fd::AsFd;
 
@@ -7,7 +7,7 @@ use cordboard::{Errno, Report, Request, Size, Transfer};
 use testkit::table::Entry;
 use testkit::{Ask, Collected, Sink, SinkKind, Source, SourceKind, Spec, matrix, model};
 
-/// The library's account of one transfer, refused or not.
+/// The library's report of one transfer, also of a refused one.
 pub fn transfer(source: &Source, sink: &Sink) -> Report {
     let request = Request {
         size: match source.ask {
@@ -22,7 +22,7 @@ pub fn transfer(source: &Source, sink: &Sink) -> Report {
     }
 }
 
-/// Source and sink for checking.
+/// A source and a sink for checking.
 fn fixtures(source: SourceKind, sink: SinkKind) -> Result<(Source, Sink)> {
     let size = matrix::bounded(source, sink, matrix::TABLE_SIZE);
     let spec = Spec::verify(size);
@@ -31,7 +31,7 @@ fn fixtures(source: SourceKind, sink: SinkKind) -> Result<(Source, Sink)> {
     Ok((made, sink))
 }
 
-/// What the table says of this pair, the ratio aside.
+/// The entry of this pair in the table, without the ratio.
 pub fn verify(source: SourceKind, sink: SinkKind) -> Result<Entry> {
     let (from, to) = fixtures(source, sink)?;
     let report = transfer(&from, &to);
@@ -51,7 +51,7 @@ pub fn verify(source: SourceKind, sink: SinkKind) -> Result<Entry> {
     if let (Some(sent), Collected::Bytes(_, Some(came))) = (&from.messages, &found)
         && sent != came
     {
-        return Ok(Entry::Wrong("messages were joined or cut".to_owned()));
+        return Ok(Entry::Wrong("message boundaries were not kept".to_owned()));
     }
     let names: Vec<&str> = report.path.iter().map(|path| path.name()).collect();
     Ok(Entry::Moved {
@@ -60,7 +60,7 @@ pub fn verify(source: SourceKind, sink: SinkKind) -> Result<Entry> {
     })
 }
 
-/// A failure is right where the plain loop fails with the same errno.
+/// A failure is correct if the plain loop fails with the same errno.
 fn failure(source: SourceKind, sink: SinkKind, errno: Errno) -> Result<Entry> {
     let (from, to) = fixtures(source, sink)?;
     let size = from.ask.size();

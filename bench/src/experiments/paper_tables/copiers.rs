@@ -1,26 +1,26 @@
-//! Who copies: every one has the bytes on the medium when it ends.
+//! The contestants. Each syncs the copy before it ends.
 
 use std::path::Path;
 
 use anyhow::Result;
 
 use super::devices::Setup;
-use crate::experiments::present;
+use crate::experiments::experiment::available;
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::interleave::Turn;
 use crate::harness::tools::Tools;
 use crate::harness::{Bench, files};
 
-/// Ours.
+/// The command.
 pub const OURS: &str = "cordboard copy";
-/// The library, called from a process of ours.
+/// The library, called by this program.
 pub const LIBRARY: &str = "library";
 /// The papers' CP.
 pub const CP: &str = "cp";
-/// Whoever ours has to be as fast as.
+/// The contestants that Cordboard has to be as fast as.
 pub const OTHERS: &[&str] = &[CP, "dd 128K", "dd 1M", "read-write", "copy_file_range"];
 
-/// The contestants that are there.
+/// The contestants that are available.
 pub fn contestants(bench: &mut Bench) -> Vec<Contestant> {
     let tools = bench.tools.clone();
     let dd = |name: &str, args: &str| {
@@ -52,7 +52,7 @@ pub fn contestants(bench: &mut Bench) -> Vec<Contestant> {
             ("dd", dd("dd direct 1M", "bs=1M iflag=direct oflag=direct")),
         ]);
     }
-    present(bench, all)
+    available(bench, all)
 }
 
 fn library(tools: &Tools) -> Contestant {
@@ -60,10 +60,10 @@ fn library(tools: &Tools) -> Contestant {
     Contestant::new(LIBRARY, Role::Ours, &tools.bench, args)
 }
 
-fn by_hand(tools: &Tools, way: &str) -> Contestant {
+fn by_hand(tools: &Tools, method: &str) -> Contestant {
     synced(
         tools,
-        tools.baseline(way, &format!("copy {way} {{src}} {{dst}}")),
+        tools.baseline(method, &format!("copy {method} {{src}} {{dst}}")),
     )
 }
 
@@ -72,7 +72,7 @@ fn direct(tools: &Tools, name: &str, block: usize, depth: usize) -> Contestant {
     synced(tools, tools.baseline(name, &args))
 }
 
-/// The same, with `fsync` of the copy at the end, in the contestant's own time.
+/// The same contestant, with `fsync` of the copy within its measured time.
 fn synced(tools: &Tools, contestant: Contestant) -> Contestant {
     let mut args: Vec<String> = ["baseline", "then-fsync", "{dst}"]
         .map(str::to_owned)
@@ -86,18 +86,19 @@ fn synced(tools: &Tools, contestant: Contestant) -> Contestant {
     }
 }
 
-/// A cold source, no copy, and nothing left to write; but the programs are there.
+/// Evicts the source, removes the copy and syncs the file system. The programs
+/// stay cached.
 pub fn prepare(place: &Setup, turn: &Turn<'_>, quick: bool) -> Result<()> {
     files::remove(&place.sink);
     if !quick {
-        files::settle(place.sink_directory())?;
+        files::sync(place.sink_directory())?;
     }
-    files::chill(&place.source, !quick)?;
-    files::warm(&turn.contestant.program)?;
+    files::evict(&place.source, !quick)?;
+    files::cache(&turn.contestant.program)?;
     for word in &turn.contestant.args {
         let program = Path::new(word);
         if program.is_absolute() && program.is_file() {
-            files::warm(program)?;
+            files::cache(program)?;
         }
     }
     Ok(())

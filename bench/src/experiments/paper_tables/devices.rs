@@ -1,5 +1,5 @@
-//! The papers' devices: a RAM disk and disks of their time, beside the disk
-//! that this machine has.
+//! The papers' devices, a RAM disk and the disks of 1992, and the disk of this
+//! machine.
 
 use std::path::{Path, PathBuf};
 
@@ -10,27 +10,28 @@ use crate::harness::throttle::Throttle;
 use crate::harness::{Bench, env};
 use crate::paper;
 
-/// For the file system's own blocks and its log.
+/// Space for the metadata and the log of the file system.
 const OVERHEAD: u64 = 320 << 20;
 
 /// A kind of device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {
-    /// xfs on a loop device with direct I/O over tmpfs; one for each side.
+    /// xfs on a loop device with direct I/O over tmpfs, one for each side.
     Ram,
-    /// Where the bench has its files.
+    /// The directory of the bench.
     Disk,
-    /// A RAM disk at the rate of the papers' faster disk,
+    /// A RAM disk at the rate of the papers' faster disk.
     Rz58,
-    /// and of the slower one.
+    /// A RAM disk at the rate of the papers' slower disk.
     Rz56,
 }
 
 impl Device {
-    /// In the order of the papers' tables, with the machine's disk after the first.
+    /// All devices in the order of the papers' tables, with the machine's disk
+    /// second.
     pub const ALL: [Device; 4] = [Device::Ram, Device::Disk, Device::Rz58, Device::Rz56];
 
-    /// The setting's name, and the papers' where they have it.
+    /// The name of the setting, as in the papers.
     pub fn name(self) -> &'static str {
         match self {
             Device::Ram => "RAM",
@@ -40,8 +41,8 @@ impl Device {
         }
     }
 
-    /// The size of the file. The papers' 8 MB on disks of their speed; as much
-    /// more on ours as it takes for a copy to last.
+    /// The size of the file: the papers' 8 MB on disks of their speed; larger
+    /// on the others, so that a copy takes long enough.
     pub fn size(self, bench: &Bench) -> u64 {
         match self {
             Device::Ram => bench.size(1 << 30, 16 << 20),
@@ -58,11 +59,11 @@ impl Device {
         }
     }
 
-    /// Makes it.
+    /// Sets the device up.
     ///
     /// # Errors
     ///
-    /// Why that is not possible here.
+    /// The reason why that is not possible here.
     pub fn make(self, bench: &Bench) -> Result<Setup> {
         if self == Device::Disk {
             let directory = bench.directory.path();
@@ -75,7 +76,7 @@ impl Device {
             });
         }
         let room = self.size(bench) + OVERHEAD;
-        // As in the papers: from one device to another one.
+        // As in the papers, from one device to another.
         let mounts = vec![LoopFs::make("xfs", room)?, LoopFs::make("xfs", room)?];
         let mut throttles = Vec::new();
         for mount in &mounts {
@@ -94,16 +95,16 @@ impl Device {
     }
 }
 
-/// A device that is there, as long as this is.
+/// A device, removed when this is dropped.
 #[derive(Debug)]
 pub struct Setup {
     /// The file to copy.
     pub source: PathBuf,
     /// Its copy.
     pub sink: PathBuf,
-    /// What it is on.
+    /// The file system.
     pub filesystem: String,
-    // In this order: a limit is lifted while its device is still there.
+    // In this order: a limit is removed before its device.
     _throttles: Vec<Throttle>,
     _mounts: Vec<LoopFs>,
 }

@@ -1,19 +1,19 @@
-//! Our figures beside the papers'.
+//! The measured figures next to those of the papers.
 
 use std::fmt::Write as _;
 
+use super::columns::{IMPROVEMENT, PERCENT};
 use super::copiers::{CP, LIBRARY, OURS};
 use super::devices::Device;
-use super::table1::{IMPROVEMENT, PERCENT};
 use crate::harness::Bench;
 use crate::harness::series::{Series, SettingResult};
 use crate::harness::stats::Spread;
 use crate::paper::{self, Row};
 
-/// Table 1 in both papers' forms.
+/// Table 1, in the forms of both papers.
 pub fn availability(bench: &Bench) -> String {
-    let mut out = "## Beside the papers' table 1\n\n\
-        | device | scp is | % of idle, CP | % of idle, SCP | F_cp | F_scp | improvement | I |\n\
+    let mut out = "## Compared with the papers' table 1\n\n\
+        | device | SCP is | % of idle, CP | % of idle, SCP | F_cp | F_scp | improvement | I |\n\
         |---|---|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for device in Device::ALL {
@@ -21,8 +21,8 @@ pub fn availability(bench: &Bench) -> String {
             out += &availability_of_the_papers(row);
         }
         for (result, ours) in of_device(bench, device) {
-            let median = |who: &str, figure: &str| {
-                let values = result.of(who)?.figure(figure);
+            let median = |name: &str, figure: &str| {
+                let values = result.of(name)?.figure(figure);
                 Some(Spread::of(&values)?.median)
             };
             let (Some(cp), Some(scp)) = (median(CP, PERCENT), median(ours, PERCENT)) else {
@@ -62,8 +62,8 @@ fn availability_of_the_papers(row: Row) -> String {
 
 /// Table 2.
 pub fn throughput(bench: &Bench) -> String {
-    let mut out = "## Beside the papers' table 2\n\n\
-        | device | scp is | SCP MB/s | CP MB/s | SCP over CP |\n\
+    let mut out = "## Compared with the papers' table 2\n\n\
+        | device | SCP is | SCP MB/s | CP MB/s | SCP over CP |\n\
         |---|---|--:|--:|--:|\n"
         .to_owned();
     for device in Device::ALL {
@@ -78,8 +78,8 @@ pub fn throughput(bench: &Bench) -> String {
             );
         }
         for (result, ours) in of_device(bench, device) {
-            let rate = |who: &str| {
-                let median = result.of(who).and_then(Series::median)?;
+            let rate = |name: &str| {
+                let median = result.of(name).and_then(Series::median)?;
                 Some(result.bytes as f64 / 1e6 / median)
             };
             let (Some(cp), Some(scp)) = (rate(CP), rate(ours)) else {
@@ -97,7 +97,7 @@ pub fn throughput(bench: &Bench) -> String {
     out
 }
 
-/// The results on this device, for each of ours.
+/// The results on this device, once for each Cordboard contestant.
 fn of_device(
     bench: &Bench,
     device: Device,

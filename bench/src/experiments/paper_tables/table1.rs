@@ -1,13 +1,14 @@
-//! Table 1: how much of the processor a copy leaves to a program beside it.
+//! Table 1: how much processor time a copy leaves to another program.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::columns::{IMPROVEMENT, PERCENT, SLOWDOWN};
 use super::copiers::{CP, LIBRARY, OURS};
 use super::devices::{Device, Setup};
-use super::side_by_side;
-use crate::experiments::Experiment;
+use super::{rounds, side_by_side};
+use crate::experiments::experiment::Experiment;
 use crate::harness::Bench;
 use crate::harness::cores::{self, Busy};
 use crate::harness::interleave::Turn;
@@ -16,22 +17,16 @@ use crate::harness::series::{Sample, Series, SettingResult};
 use crate::harness::stats::Spread;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::workqueues::Confined;
-use crate::paper::{self, Beside};
+use crate::paper::{self, DuringCopy};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "table1",
     about: "CPU availability: how fast a test program runs on the core on which a file is copied.",
     run,
 };
 
-/// The column of the conference paper's form.
-pub const PERCENT: &str = "% of idle";
-/// The column of the report's.
-pub const SLOWDOWN: &str = "F";
-/// The report's improvement over CP, for the same operations.
-pub const IMPROVEMENT: &str = "I";
-/// Before and after each copy, the test program is measured alone so long.
+/// How long the test program is measured alone before and after each copy.
 const ALONE: Duration = Duration::from_millis(250);
 const ALONE_QUICK: Duration = Duration::from_millis(20);
 
@@ -44,11 +39,11 @@ fn run(bench: &mut Bench) -> Result<()> {
     };
     let load = Load::start(core)?;
     let confined = Confined::to(core);
-    super::on_every_device(bench, |place, turn| once(place, turn, &load, alone))?;
+    rounds::on_every_device(bench, |place, turn| once(place, turn, &load, alone))?;
     drop(load);
     if let Err(why) = confined {
         bench.skip(
-            "keeping the kernel's workers on the core",
+            "restricting the kernel's workers to the core",
             format!("{why:#}"),
         );
     }
@@ -64,24 +59,24 @@ fn run(bench: &mut Bench) -> Result<()> {
 }
 
 const NOTE: &str = "The test program, the copy with all its threads, and the kernel's workers \
-    are on one core. % of idle: operations of the test program while the copy ran, against those \
-    it does alone just before and after, in the same time; F is its reciprocal. I: for the \
-    operations that it does while cp copies the file, how many times as fast it is when this one \
-    copies it instead; after the copy's end it is alone. Lost: how much of its time a gigabyte \
-    has cost it. Its core and the other cores: seconds that they were busy with anything but the \
-    test program.";
+    run on one core. % of idle: the operations of the test program during the copy, relative to \
+    those that it does alone just before and after in the same time; F is the reciprocal. I: how \
+    many times as fast the test program does the operations that it does during cp, if this \
+    contestant copies the file instead; after the end of the copy it runs alone. lost: the time \
+    that the test program lost per gigabyte. its core, other cores: the time that they were busy \
+    with anything other than the test program.";
 
-/// Adds to each sample what only the whole setting can tell: I, by CP's medians.
+/// Adds to each sample the improvement I, which needs the medians of CP.
 fn add_improvements(result: &mut SettingResult) {
-    let beside = |sample: &Sample| {
+    let during_copy = |sample: &Sample| {
         let (_, percent) = sample.figures.iter().find(|(name, _)| name == PERCENT)?;
-        Some(Beside {
+        Some(DuringCopy {
             availability: percent / 100.0,
             seconds: sample.wall,
         })
     };
     let median = |cp: &Series| {
-        Some(Beside {
+        Some(DuringCopy {
             availability: Spread::of(&cp.figure(PERCENT))?.median / 100.0,
             seconds: cp.median()?,
         })
@@ -90,33 +85,34 @@ fn add_improvements(result: &mut SettingResult) {
         return;
     };
     for (_, sample) in result.series.iter_mut().flat_map(|s| &mut s.samples) {
-        let factor = beside(sample).and_then(|one| one.improvement_over(cp));
+        let factor = during_copy(sample).and_then(|one| one.improvement_over(cp));
         sample
             .figures
             .extend(factor.map(|i| (IMPROVEMENT.to_owned(), i)));
     }
 }
 
-/// One copy beside the test program.
+/// Measures one copy while the test program runs.
 fn once(place: &Setup, turn: &Turn<'_>, load: &Load, alone: Duration) -> Result<Sample> {
     let idle_before = load.during(alone).rate();
     let busy = Busy::now()?;
     let mark = load.mark();
     let started = Instant::now();
-    let running = cores::on_core(load.core(), || super::start(place, turn))??;
-    let sample = super::finish(running, started)?;
-    let work = load.mark().since(&mark);
+    let running = cores::on_core(load.core(), || rounds::start(place, turn))??;
+    let sample = rounds::finish(running, started)?;
+    let delta = load.mark().since(&mark);
     let (here, elsewhere) = Busy::now()?.since(&busy, load.core());
     let idle = (idle_before + load.during(alone).rate()) / 2.0;
 
     let gigabytes = std::fs::metadata(&place.sink)?.len() as f64 / 1e9;
-    let share = paper::availability(work.operations, work.seconds, idle).context("no time")?;
-    let slowdown = paper::slowdown(share).context("the test program did not get to run")?;
+    let share = paper::availability(delta.operations, delta.seconds, idle)
+        .context("the copy took no time")?;
+    let slowdown = paper::slowdown(share).context("the test program did not run")?;
     Ok(sample
         .with(PERCENT, share * 100.0)
         .with(SLOWDOWN, slowdown)
-        .with("lost s/GB", (1.0 - share) * work.seconds / gigabytes)
-        .with("its core s/GB", (here - work.processor) / gigabytes)
+        .with("lost s/GB", (1.0 - share) * delta.seconds / gigabytes)
+        .with("its core s/GB", (here - delta.processor) / gigabytes)
         .with("other cores s/GB", elsewhere / gigabytes))
 }
 
@@ -124,7 +120,7 @@ fn targets(device: Device) -> Vec<Target> {
     let target = |ours, figure, bound| Target {
         setting: device.name().to_owned(),
         ours,
-        against: Against::Nobody,
+        against: Against::Absolute,
         measure: Measure::More(figure),
         bound,
     };

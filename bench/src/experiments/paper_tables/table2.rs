@@ -6,23 +6,23 @@ use anyhow::Result;
 
 use super::copiers::{CP, LIBRARY, OTHERS, OURS};
 use super::devices::{Device, Setup};
-use super::side_by_side;
-use crate::experiments::Experiment;
+use super::{rounds, side_by_side};
+use crate::experiments::experiment::Experiment;
 use crate::harness::Bench;
 use crate::harness::cores::Busy;
 use crate::harness::interleave::Turn;
 use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 
-/// In the registry.
+/// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "table2",
-    about: "Throughput: a cold file copied and on the medium, on an idle machine.",
+    about: "Throughput: a cold file copied and synced, on an idle machine.",
     run,
 };
 
 fn run(bench: &mut Bench) -> Result<()> {
-    super::on_every_device(bench, once)?;
+    rounds::on_every_device(bench, once)?;
     bench.notes.push(side_by_side::throughput(bench));
     bench.notes.push(NOTE.to_owned());
     bench
@@ -31,14 +31,14 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-const NOTE: &str = "The source is cold, and every contestant ends with fsync. cpu is the \
-    contestant's own; machine is what all cores together were busy, so with the kernel's own \
-    threads too (writeback, loop devices, io_uring's workers).";
+const NOTE: &str = "The source is not cached, and every contestant ends with fsync. cpu is the \
+    processor time of the contestant; machine is the busy time of all cores, which includes \
+    kernel threads (writeback, loop devices, io_uring workers).";
 
 fn once(place: &Setup, turn: &Turn<'_>) -> Result<Sample> {
     let busy = Busy::now()?;
     let started = Instant::now();
-    let sample = super::finish(super::start(place, turn)?, started)?;
+    let sample = rounds::finish(rounds::start(place, turn)?, started)?;
     let (first, others) = Busy::now()?.since(&busy, 0);
     let gigabytes = std::fs::metadata(&place.sink)?.len() as f64 / 1e9;
     Ok(sample.with("machine s/GB", (first + others) / gigabytes))

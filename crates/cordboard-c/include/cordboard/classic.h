@@ -1,19 +1,19 @@
-/* cordboard/classic.h: the papers' own names.
+/* cordboard/classic.h: the names of the papers.
  *
  * With this header the example programs of Fall and Pasquale ("Exploiting
  * In-Kernel Data Paths to Improve I/O Throughput and CPU Availability", 1993)
- * compile as they were printed. A program of today uses cordboard.h.
+ * compile as printed. New programs use cordboard.h.
  *
  *   splice(source, sink, size)    cord_splice
  *   SPLICE_EOF                    CORD_EOF
- *   fcntl(fd, F_SETFL, FASYNC)    keeps FASYNC on regular files too, which
- *                                 Linux does not: cord_set_flags
- *   setitimer(which, value)       the third argument may be left out
+ *   fcntl(fd, F_SETFL, FASYNC)    cord_set_flags, which keeps FASYNC on regular
+ *                                 files too
+ *   setitimer(which, value)       the third argument is optional
  *
- * Linux has a splice(2) of its own, with six arguments, declared in <fcntl.h>
- * under _GNU_SOURCE. So these names are macros, and the system's headers come
- * first; a program that wants both says (splice)(...) for the kernel's. The
- * timer needs the features that declare it: -std=gnu11, or -D_GNU_SOURCE. */
+ * Linux has its own splice(2), with six arguments, declared in <fcntl.h> under
+ * _GNU_SOURCE. So these names are macros, and the system's headers are included
+ * first; (splice)(...) calls the system's function. setitimer needs -std=gnu11
+ * or -D_GNU_SOURCE, which declare it. */
 #ifndef CORDBOARD_CLASSIC_H
 #define CORDBOARD_CLASSIC_H
 
@@ -45,7 +45,7 @@ static inline int cord_classic_fcntl(int fd, int cmd, uintptr_t argument)
     }
 }
 
-/* What is left out becomes 0. */
+/* Missing arguments become 0. */
 #undef fcntl
 #define fcntl(...) CORD_CLASSIC_FCNTL(__VA_ARGS__, 0, 0)
 #define CORD_CLASSIC_FCNTL(fd, cmd, argument, ...)                             \

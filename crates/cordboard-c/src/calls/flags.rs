@@ -1,4 +1,4 @@
-//! FASYNC where Linux does not keep it.
+//! Status flags, with FASYNC on files on which Linux does not keep it.
 
 use std::ffi::c_int;
 
@@ -7,10 +7,11 @@ use crate::{fasync, sys};
 
 /// cord_set_flags - fcntl(fd, F_SETFL, flags) that keeps FASYNC on every file
 ///
-/// Linux leaves O_ASYNC out on regular files, without an error. This remembers
-/// it, so that cord_splice is asynchronous from and to such a file as well.
-/// (The file's F_SETSIG becomes SIGIO, if it was 0; F_SETSIG with 0 ends it
-/// too.) While an asynchronous splice runs, the flag is kept for its end.
+/// Linux ignores O_ASYNC on regular files, without an error. This call records
+/// the flag, so that cord_splice is asynchronous from and to such a file too.
+/// (The file's F_SETSIG becomes SIGIO if it was 0; F_SETSIG with 0 also clears
+/// the flag.) While an asynchronous splice runs, the call determines the flag
+/// after its end.
 ///
 /// # Returns
 ///
@@ -27,7 +28,7 @@ pub extern "C" fn cord_set_flags(fd: c_int, flags: c_int) -> c_int {
     })
 }
 
-/// cord_get_flags - fcntl(fd, F_GETFL) that shows FASYNC as cord_splice sees it
+/// cord_get_flags - fcntl(fd, F_GETFL) with FASYNC as cord_splice sees it
 ///
 /// # Returns
 ///
@@ -35,7 +36,7 @@ pub extern "C" fn cord_set_flags(fd: c_int, flags: c_int) -> c_int {
 ///
 /// # Errors
 ///
-/// * EBADF: not an open descriptor.
+/// * EBADF: `fd` is not an open descriptor.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_get_flags(fd: c_int) -> c_int {
     guard(-1, || Ok(fasync::flags(sys::lend(fd)?)?))

@@ -1,32 +1,32 @@
-//! What can be done with a handle.
+//! Operations on handles.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use cordboard::{Errno, Report};
 use libc::ssize_t;
 
-use crate::guard::{Problem, guard};
+use crate::error::Error;
+use crate::guard::guard;
 use crate::outcome::{self, Finished};
-use crate::table::{Slot, table, telling};
+use crate::table::{Entry, run_callback, table};
 use crate::types::{CORD_LAST, cord_callback, cord_report, cord_status, cord_transfer};
 use crate::{convert, sys};
 
-/// cord_wait - wait for a transfer's end
+/// cord_wait - wait for the end of a transfer
 ///
-/// After it the callbacks of the transfer have returned, and it leaves both
-/// descriptors alone. The handle stays open.
-/// Any number of threads may wait, and no descriptor is needed for it. `report`
-/// may be NULL.
+/// When the call returns, the callbacks of the transfer have returned, and the
+/// transfer no longer uses the descriptors. The handle stays open. Any number
+/// of threads may wait. The call needs no descriptor. `report` may be NULL.
 ///
 /// # Returns
 ///
-/// 0 however it ended: see `report->ended` and `report->error`. -1 and errno
-/// where it could not be waited for.
+/// 0 after the end, also after a failure of the transfer: see `report->ended`
+/// and `report->error`. -1 and errno if the call cannot wait.
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
-/// * EDEADLK: called in a callback.
+/// * EBADF: not an open handle of this process.
+/// * EDEADLK: called in a callback, which it would block.
 /// * EINVAL: a `struct_size` that no version had.
 ///
 /// # Safety
@@ -37,29 +37,29 @@ pub unsafe extern "C" fn cord_wait(transfer: cord_transfer, report: *mut cord_re
     guard(-1, || {
         if transfer == CORD_LAST {
             // SAFETY: as the caller promises.
-            return unsafe { tell(transfer, report) }.map(|_| 0);
+            return unsafe { try_report(transfer, report) }.map(|_| 0);
         }
-        // Kept: another thread may close the handle meanwhile.
-        let slot = table().get(transfer)?;
+        // A reference: another thread may close the handle during the wait.
+        let entry = table().get(transfer)?;
         // SAFETY: as the caller promises.
         unsafe { check(report)? };
-        slot.wait()?;
+        entry.wait()?;
         // SAFETY: as the caller promises.
-        unsafe { tell_of(&slot, report) }.map(|_| 0)
+        unsafe { try_entry(&entry, report) }.map(|_| 0)
     })
 }
 
-/// cord_try - the account of a transfer, if it has ended
+/// cord_try - get the report of a transfer if it has ended
 ///
 /// Never waits. `report` may be NULL.
 ///
 /// # Returns
 ///
-/// 1 if it has ended, 0 if it still runs, -1 and errno.
+/// 1 if the transfer has ended, 0 if it still runs, or -1 and errno.
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 /// * EINVAL: a `struct_size` that no version had.
 ///
 /// # Safety
@@ -67,67 +67,70 @@ pub unsafe extern "C" fn cord_wait(transfer: cord_transfer, report: *mut cord_re
 /// `report` is valid for as many bytes as its `struct_size` says, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cord_try(transfer: cord_transfer, report: *mut cord_report) -> c_int {
-    // SAFETY: as the caller promises.
-    guard(-1, || unsafe { tell(transfer, report) }.map(c_int::from))
+    guard(-1, || {
+        // SAFETY: as the caller promises.
+        unsafe { try_report(transfer, report) }.map(c_int::from)
+    })
 }
 
-/// Fills in the report, if there is one by now.
+/// Writes the report if the transfer has ended; whether it has.
 ///
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn tell(transfer: cord_transfer, report: *mut cord_report) -> Result<bool, Problem> {
+/// As for `cord_try`.
+unsafe fn try_report(transfer: cord_transfer, report: *mut cord_report) -> Result<bool, Error> {
     if transfer == CORD_LAST {
         // SAFETY: as the caller promises.
-        return outcome::with_last(|last| unsafe { give(&last.report, report) });
+        return outcome::with_last(|last| unsafe { write_report(&last.report, report) });
     }
-    let slot = table().get(transfer)?;
+    let entry = table().get(transfer)?;
     // SAFETY: as the caller promises.
-    unsafe { tell_of(&slot, report) }
+    unsafe { try_entry(&entry, report) }
 }
 
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn tell_of(slot: &Slot, report: *mut cord_report) -> Result<bool, Problem> {
-    match slot.report() {
+/// As for `cord_try`.
+unsafe fn try_entry(entry: &Entry, report: *mut cord_report) -> Result<bool, Error> {
+    match entry.report() {
         // SAFETY: as the caller promises.
-        Some(from) => unsafe { give(from, report) },
+        Some(from) => unsafe { write_report(from, report) },
         None => {
             // SAFETY: as the caller promises.
             unsafe { check(report)? };
-            // Which finds out where it cannot end by itself any more.
-            slot.running.status();
+            // `status` ends a transfer whose descriptors the program has
+            // closed.
+            entry.running.status();
             Ok(false)
         }
     }
 }
 
-/// Finds out at once what would be refused at the end.
+/// Refuses a wrong `struct_size` now rather than at the end.
 ///
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn check(report: *const cord_report) -> Result<(), Problem> {
+/// As for `cord_try`.
+unsafe fn check(report: *const cord_report) -> Result<(), Error> {
     if report.is_null() {
         return Ok(());
     }
     // SAFETY: as the caller promises.
-    unsafe { sys::check(report) }.map_err(Problem::from)
+    unsafe { sys::check_size(report) }.map_err(Error::from)
 }
 
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn give(from: &Report, report: *mut cord_report) -> Result<bool, Problem> {
+/// As for `cord_try`.
+unsafe fn write_report(from: &Report, report: *mut cord_report) -> Result<bool, Error> {
     if !report.is_null() {
         // SAFETY: as the caller promises.
-        unsafe { sys::give(report, &convert::report(from)) }?;
+        unsafe { sys::write_struct(report, &convert::report(from)) }?;
     }
     Ok(true)
 }
 
-/// cord_get_status - how far a transfer has come
+/// cord_get_status - get the progress of a transfer
 ///
 /// # Returns
 ///
@@ -135,7 +138,7 @@ unsafe fn give(from: &Report, report: *mut cord_report) -> Result<bool, Problem>
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process; CORD_LAST, which has ended.
+/// * EBADF: not an open handle of this process; CORD_LAST, which has ended.
 /// * EFAULT: `status` is NULL.
 /// * EINVAL: a `struct_size` that no version had.
 ///
@@ -151,15 +154,15 @@ pub unsafe extern "C" fn cord_get_status(
         let now = table().get(transfer)?.running.status();
         let from = convert::status(&now);
         // SAFETY: as the caller promises.
-        unsafe { sys::give(status, &from)? };
+        unsafe { sys::write_struct(status, &from)? };
         Ok(0)
     })
 }
 
-/// cord_fd - a descriptor to wait for the end with poll(2)
+/// cord_fd - a descriptor for waiting for the end with poll(2)
 ///
-/// It polls readable once the transfer has ended, and stays so. It belongs to
-/// the handle: not to be read, nor closed.
+/// It is readable (POLLIN) once the transfer has ended, and stays so. It
+/// belongs to the handle: the caller must neither read nor close it.
 ///
 /// # Returns
 ///
@@ -167,19 +170,21 @@ pub unsafe extern "C" fn cord_get_status(
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process; or this thread has descriptors of
-///   its own (`unshare(2)`), among which the handle's is not.
+/// * EBADF: not an open handle of this process; or this thread has its own
+///   descriptor table (`unshare(2)`, CLONE_FILES), without the handle's
+///   descriptor.
 /// * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
     guard(-1, || table().get(transfer)?.descriptor())
 }
 
-/// cord_on_end - have a function called at the end
+/// cord_on_end - register a function to be called at the end
 ///
-/// Once, on a thread of the library before anyone who waits is told; at once
-/// and on the calling thread, if the end has come. It is called even where the
-/// handle is closed meanwhile. The report is valid for the call.
+/// It is called once, on a thread of the library, before waiting threads
+/// return. If the transfer has ended already, this call itself calls it. It is
+/// called also if the handle was closed in between. The report is valid during
+/// the call.
 ///
 /// # Returns
 ///
@@ -187,7 +192,7 @@ pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 /// * EFAULT: `callback` is NULL.
 ///
 /// # Safety
@@ -200,23 +205,23 @@ pub unsafe extern "C" fn cord_on_end(
     user: *mut c_void,
 ) -> c_int {
     guard(-1, || {
-        let slot = table().get(transfer)?;
+        let entry = table().get(transfer)?;
         let callback = callback.ok_or(Errno::EFAULT)?;
-        let user = sys::Opaque::new(user);
-        slot.running.on_end(move |report| {
+        let user = sys::UserData::new(user);
+        entry.running.on_end(move |report| {
             let report = convert::report(report);
-            // SAFETY: the caller's function, with what the caller gave for it.
-            telling(|| unsafe { callback(transfer, &raw const report, user.get()) });
+            // SAFETY: the caller's function, with the caller's pointer for it.
+            run_callback(|| unsafe { callback(transfer, &raw const report, user.get()) });
         });
         Ok(0)
     })
 }
 
-/// cord_cancel - end a transfer early
+/// cord_cancel - cancel a transfer
 ///
-/// Returns at once; the end comes as any other, with an exact account. What
-/// has ended already stays as it is. A system call that blocks and cannot be
-/// interrupted returns first (docs/c.md).
+/// Returns at once. The transfer ends later, with exact counts. If it has ended
+/// already, nothing changes. A system call that blocks and cannot be
+/// interrupted delays the end until it returns (docs/c.md).
 ///
 /// # Returns
 ///
@@ -224,7 +229,7 @@ pub unsafe extern "C" fn cord_on_end(
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_cancel(transfer: cord_transfer) -> c_int {
     guard(-1, || {
@@ -233,22 +238,22 @@ pub extern "C" fn cord_cancel(transfer: cord_transfer) -> c_int {
     })
 }
 
-/// cord_stranded - bytes that were read from the source and not written
+/// cord_stranded - get bytes that were read from the source and not written
 ///
-/// As read(2): the next of them, at most `size`. Datagrams come one a call and
-/// whole, be it with no bytes.
+/// Returns the next ones, at most `size`, as read(2) does. Of datagrams each
+/// call returns a whole one, which may be empty.
 ///
 /// # Returns
 ///
-/// Bytes, or -1 and errno.
+/// The number of bytes, or -1 and errno.
 ///
 /// # Errors
 ///
-/// * ENODATA: nothing is left, or nothing ever was.
-/// * EMSGSIZE: the next datagram has more than `size` bytes. It stays.
+/// * ENODATA: no bytes are left, or none were stranded.
+/// * EMSGSIZE: the next datagram has more than `size` bytes. It is not removed.
 /// * EBUSY: the transfer still runs.
-/// * EDEADLK: called in a callback.
-/// * EBADF: no open handle of this process.
+/// * EDEADLK: called in a callback, which it would block.
+/// * EBADF: not an open handle of this process.
 /// * EFAULT: `buffer` is NULL and `size` is not 0.
 ///
 /// # Safety
@@ -262,26 +267,27 @@ pub unsafe extern "C" fn cord_stranded(
 ) -> ssize_t {
     guard(-1, || {
         // SAFETY: as the caller promises.
-        let room = unsafe { sys::room(buffer.cast(), size)? };
-        let read = with_finished(transfer, |finished| finished.stranded(room))?;
+        let buffer = unsafe { sys::buffer(buffer.cast(), size)? };
+        let read = with_finished(transfer, |finished| finished.stranded(buffer))?;
         Ok(isize::try_from(read).unwrap_or(isize::MAX))
     })
 }
 
-/// cord_json - the whole account as one line of JSON
+/// cord_json - get the report as one line of JSON
 ///
-/// The same as the command's `--json`, which has the paths that were not taken
-/// and why. As snprintf(3): at most `size` bytes with the ending 0.
+/// The line that the command writes with `--json`. It includes the paths that
+/// were not taken, and why. As snprintf(3), writes at most `size` bytes,
+/// including the terminating 0.
 ///
 /// # Returns
 ///
-/// The length of the whole text, without its 0, or -1 and errno.
+/// The length of the whole line, without the terminating 0, or -1 and errno.
 ///
 /// # Errors
 ///
 /// * EBUSY: the transfer still runs.
-/// * EDEADLK: called in a callback.
-/// * EBADF: no open handle of this process.
+/// * EDEADLK: called in a callback, which it would block.
+/// * EBADF: not an open handle of this process.
 /// * EFAULT: `buffer` is NULL and `size` is not 0.
 ///
 /// # Safety
@@ -295,30 +301,31 @@ pub unsafe extern "C" fn cord_json(
 ) -> ssize_t {
     guard(-1, || {
         // SAFETY: as the caller promises.
-        let room = unsafe { sys::room(buffer.cast(), size)? };
+        let buffer = unsafe { sys::buffer(buffer.cast(), size)? };
         let text = with_finished(transfer, |finished| finished.json())?;
-        Ok(isize::try_from(sys::give_text(room, &text)).unwrap_or(isize::MAX))
+        Ok(isize::try_from(sys::write_string(buffer, &text)).unwrap_or(isize::MAX))
     })
 }
 
 fn with_finished<T>(
     transfer: cord_transfer,
-    f: impl FnOnce(&mut Finished) -> Result<T, Problem>,
-) -> Result<T, Problem> {
+    f: impl FnOnce(&mut Finished) -> Result<T, Error>,
+) -> Result<T, Error> {
     match transfer {
         CORD_LAST => outcome::with_last(f),
-        open => Slot::finished(&*table().get(open)?, f),
+        open => Entry::finished(&*table().get(open)?, f),
     }
 }
 
-/// cord_close - give a handle back; a transfer that still runs is cancelled
+/// cord_close - release a handle, and cancel its transfer if that still runs
 ///
-/// Stranded bytes that were not read are dropped with it: wait and read them
-/// first, where they matter. Closing `CORD_LAST` frees what it keeps.
+/// Discards stranded bytes that were not read: to keep them, wait and read them
+/// before. Closing `CORD_LAST` frees its report and stranded bytes.
 ///
-/// It does not wait. What had been read is still written after it, as far as
-/// the sink takes it at once. To write something behind a transfer that was
-/// ended early: `cord_cancel`, `cord_wait`, `cord_close`.
+/// The call does not wait. After it the transfer still writes bytes that it has
+/// read, as long as the sink accepts them without waiting. To write to the sink
+/// after a cancelled transfer, call `cord_cancel`, `cord_wait`, `cord_close` in
+/// this order.
 ///
 /// # Returns
 ///
@@ -326,7 +333,7 @@ fn with_finished<T>(
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_close(transfer: cord_transfer) -> c_int {
     guard(-1, || {
@@ -338,7 +345,7 @@ pub extern "C" fn cord_close(transfer: cord_transfer) -> c_int {
     })
 }
 
-/// cord_detach - give a handle back and let the transfer go on to its end
+/// cord_detach - release a handle, and let its transfer run to its end
 ///
 /// # Returns
 ///
@@ -346,7 +353,7 @@ pub extern "C" fn cord_close(transfer: cord_transfer) -> c_int {
 ///
 /// # Errors
 ///
-/// * EBADF: no open handle of this process.
+/// * EBADF: not an open handle of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_detach(transfer: cord_transfer) -> c_int {
     guard(-1, || table().detach(transfer).map(|()| 0))

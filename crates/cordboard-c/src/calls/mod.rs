@@ -1,7 +1,7 @@
-//! The calls: what `cordboard.h` declares, one topic a file. They read what C
-//! points to, call the rest, and write back.
+//! The functions that `cordboard.h` declares, one file per topic. They read the
+//! caller's memory, call the other modules, and write the results back.
 
-// In the order of the header.
+// The blank lines keep rustfmt from sorting: this is the order of the header.
 mod splice;
 
 mod run;
@@ -10,4 +10,4 @@ mod handle;
 
 mod flags;
 
-mod words;
+mod text;

@@ -1,37 +1,38 @@
-//! A whole request, waited for or not.
+//! Transfers with all options: `cord_run`, `cord_start`.
 
 use std::ffi::c_int;
 
 use cordboard::Request;
 
 use super::splice::{lend_both, synchronous};
+use crate::error::Error;
 use crate::failed::Failed;
-use crate::guard::{Problem, guard};
+use crate::guard::guard;
 use crate::outcome::Finished;
 use crate::table::table;
 use crate::types::{cord_report, cord_request, cord_transfer};
 use crate::{convert, outcome, sys};
 
-/// cord_run - carry out a request, and wait for its end
+/// cord_run - run a transfer and wait for its end
 ///
-/// As cord_splice, with everything that a request can say, and never
-/// asynchronous: FASYNC is not looked at. `report` may be NULL; it is filled
-/// in after every failure too, but that of its own `struct_size`.
+/// As cord_splice, with all options of a request. Never asynchronous: FASYNC is
+/// ignored. `report` may be NULL. It is also written after a failure, unless
+/// its own `struct_size` is wrong.
 ///
 /// # Returns
 ///
-/// 0, or -1 and errno. An end by `idle_ms` is none of both sides' failure: 0,
-/// with bytes in `report->stranded` too, which `cord_stranded` hands back.
+/// 0, or -1 and errno. An end by `idle_ms` is not a failure: the call returns
+/// 0, even if `report->stranded` is not 0; `cord_stranded` returns these bytes.
 ///
 /// # Errors
 ///
 /// * EFAULT: `request` is NULL.
-/// * EINVAL: a `struct_size` that no version had; an unknown flag, offset, path
-///   or `direct`.
+/// * EINVAL: a `struct_size` that no version had; an unknown flag, path or
+///   value of `direct`; an offset below 0; CORD_SPARSE with CORD_DENSE.
 /// * E2BIG: a field that this version does not know is not 0.
-/// * ESPIPE: an offset for what cannot seek.
+/// * ESPIPE: an offset for a descriptor that cannot seek.
 /// * EOVERFLOW: an offset past 2^63-1.
-/// * All of cord_splice's.
+/// * Those of cord_splice.
 ///
 /// # Safety
 ///
@@ -41,33 +42,36 @@ use crate::{convert, outcome, sys};
 pub unsafe extern "C" fn cord_run(request: *const cord_request, report: *mut cord_report) -> c_int {
     guard(-1, || {
         if !report.is_null() {
-            // Not found out after all has been moved.
+            // Before the transfer moves bytes.
             // SAFETY: as the caller promises.
             unsafe {
-                sys::check(report)
+                sys::check_size(report)
                     .map_err(Failed::from)
-                    .map_err(Failed::keep)?
+                    .map_err(Failed::set_last)?
             };
         }
         // SAFETY: as the caller promises.
-        let (finished, problem) = match unsafe { run(request) } {
+        let (finished, error) = match unsafe { run(request) } {
             Ok(finished) => (finished, None),
-            Err(failed) => failed.apart(),
+            Err(failed) => {
+                let (finished, error) = failed.into_parts();
+                (finished, Some(error))
+            }
         };
         if !report.is_null() {
-            // Not from CORD_LAST: a thread that is ending has none any more.
-            let account = convert::report(&finished.report);
+            // Not from CORD_LAST: an exiting thread no longer has one.
+            let from = convert::report(&finished.report);
             // SAFETY: as the caller promises.
-            unsafe { sys::give(report, &account)? };
+            unsafe { sys::write_struct(report, &from)? };
         }
-        outcome::keep(finished);
-        problem.map_or(Ok(0), Err)
+        outcome::set_last(finished);
+        error.map_or(Ok(0), Err)
     })
 }
 
 /// # Safety
 ///
-/// As of `cord_run`.
+/// As for `cord_run`.
 unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
     // SAFETY: as the caller promises.
     let (from, request) = unsafe { read(request)? };
@@ -75,10 +79,10 @@ unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
     synchronous(source, sink, request)
 }
 
-/// cord_start - begin a transfer that runs by itself
+/// cord_start - start an asynchronous transfer
 ///
-/// Both descriptors are duplicated. The caller owns the handle and gives it
-/// back with `cord_close` or `cord_detach`.
+/// Duplicates both descriptors. The caller owns the handle and releases it with
+/// `cord_close` or `cord_detach`.
 ///
 /// # Returns
 ///
@@ -86,10 +90,12 @@ unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
 ///
 /// # Errors
 ///
-/// Those of cord_run that need nothing to be moved, and
+/// Those of cord_run that are known before any byte is moved, and
 ///
-/// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread.
-/// * EBADF: this thread has descriptors of its own (`unshare(2)`).
+/// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
+///   available.
+/// * EBADF: this thread has its own descriptor table (`unshare(2)`,
+///   CLONE_FILES).
 ///
 /// # Safety
 ///
@@ -101,19 +107,19 @@ pub unsafe extern "C" fn cord_start(request: *const cord_request) -> cord_transf
         let (from, request) = unsafe { read(request)? };
         let (source, sink) = lend_both(from.source, from.sink)?;
         let running =
-            cordboard::start(source, sink, request).map_err(|failure| Problem::from(&failure))?;
+            cordboard::start(source, sink, request).map_err(|failure| Error::from(&failure))?;
         Ok(table().insert(running, None, |_| {}))
     })
 }
 
 /// # Safety
 ///
-/// As of the calls above.
-unsafe fn read(request: *const cord_request) -> Result<(cord_request, Request), Problem> {
+/// As for `cord_start`.
+unsafe fn read(request: *const cord_request) -> Result<(cord_request, Request), Error> {
     // SAFETY: as the caller promises.
-    let from = unsafe { sys::take(request)? };
-    // SAFETY: a string or NULL, as the caller promises with the request.
-    let paths = unsafe { sys::text(from.paths)? };
+    let from = unsafe { sys::read_struct(request)? };
+    // SAFETY: a string or NULL, as the caller promises.
+    let paths = unsafe { sys::string(from.paths)? };
     let request = convert::request(&from, paths)?;
     Ok((from, request))
 }

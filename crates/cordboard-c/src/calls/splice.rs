@@ -1,4 +1,4 @@
-//! The one call.
+//! `cord_splice`, and the handle of an asynchronous one.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -7,52 +7,56 @@ use cordboard::{Ended, Errno, Refusal, Report, Request, Side, Size, Transfer};
 use libc::ssize_t;
 
 use crate::failed::Failed;
+use crate::fasync::Notification;
 use crate::guard::guard;
-use crate::outcome::{Finished, keep};
+use crate::outcome::{Finished, set_last};
+use crate::sys;
 use crate::table::table;
 use crate::types::{CORD_EOF, cord_transfer};
-use crate::{fasync, sys};
 
 /// cord_splice - move bytes from any descriptor to any other
 ///
-/// Moves `size` bytes, or with `CORD_EOF` all there are, from where `src`
-/// stands to where `dst` stands, by the fastest way this kernel has for the
-/// pair. Fewer come where `src` ends before. Both positions move along. It
-/// waits on descriptors with O_NONBLOCK too, and goes on after a signal's
-/// handler. No SIGPIPE and no SIGXFSZ are raised. The descriptors are not
-/// duplicated, and must stay open until it has returned.
+/// Moves `size` bytes, or with `CORD_EOF` all bytes up to the end of `src`,
+/// from the file offset of `src` to that of `dst`, by the fastest path that the
+/// kernel has for the pair. Moves fewer bytes if `src` ends before. Both file
+/// offsets advance. The call waits also on descriptors with O_NONBLOCK, and
+/// continues after a signal handler has run. It raises neither SIGPIPE nor
+/// SIGXFSZ. It does not duplicate the descriptors: they must stay open until it
+/// has returned.
 ///
-/// If either descriptor has FASYNC (O_ASYNC) set, both are duplicated, it
-/// returns 0 as soon as the transfer has started, and SIGIO tells of the end:
-/// the signal of F_SETSIG, if one was set, to the owner of F_SETOWN, or to the
-/// calling process where there is none. See docs/c.md, "The paper's way".
-/// `cord_last` tells how it went.
+/// If either descriptor has FASYNC (O_ASYNC) set, the call duplicates both and
+/// returns 0 as soon as the transfer has started. SIGIO, or the signal of
+/// F_SETSIG, reports the end, to the owner of F_SETOWN, or to the calling
+/// process if there is none. See docs/c.md, "The paper's way". `cord_last`
+/// returns the handle of the transfer.
 ///
 /// # Returns
 ///
-/// Bytes written (SSIZE_MAX for more), or -1 and errno. What had been moved
-/// before a failure, be it nothing, is in `cord_try(CORD_LAST, &report)`, and
-/// bytes that were read and not written are had with
-/// `cord_stranded(CORD_LAST, ...)`.
+/// The number of bytes written (SSIZE_MAX for more), or -1 and errno. After a
+/// failure `cord_try(CORD_LAST, &report)` has the number of bytes that were
+/// moved, and `cord_stranded(CORD_LAST, ...)` returns bytes that were read and
+/// not written.
 ///
 /// # Errors
 ///
-/// * EBADF: not open, or not for this direction.
-/// * EISDIR: a directory.
-/// * EINVAL: a listening socket; what cannot be read or written at all, as an
-///   epoll descriptor; a record of an eventfd, a timerfd, a signalfd or inotify
-///   that is longer than `size`; source and sink are one file or one open
-///   description in a way that has no end, or that overlaps; a word in
-///   CORDBOARD_ROUTE or CORDBOARD_WITHOUT that names no path.
-///   With FASYNC, an end that is an error is reported by the signal.
-/// * EPIPE, ECONNRESET: the sink has no reader any more.
+/// * EBADF: a descriptor is not open, or not open for this direction.
+/// * EISDIR: a descriptor is a directory.
+/// * EINVAL: a listening socket; a descriptor that cannot be read or written at
+///   all, such as an epoll instance; a record of an eventfd, a timerfd, a
+///   signalfd or inotify is longer than `size`; source and sink are the same
+///   file or the same open file description and the transfer would not end, or
+///   would overlap; CORDBOARD_ROUTE or CORDBOARD_WITHOUT contains a word that
+///   is not a path.
+/// * EPIPE, ECONNRESET: the reader of the sink is gone.
 /// * ENODATA: the source was truncated while it was read.
-/// * EOPNOTSUPP: the switches leave no path for this pair.
+/// * EOPNOTSUPP: no allowed path takes this pair.
 /// * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
 ///   EFBIG, EDQUOT, and so on.
+/// * With FASYNC also EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or
+///   thread is available. A failure after the start is reported by the signal.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_splice(src: c_int, dst: c_int, size: usize) -> ssize_t {
-    guard(-1, || splice(src, dst, size).map_err(Failed::keep))
+    guard(-1, || splice(src, dst, size).map_err(Failed::set_last))
 }
 
 fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
@@ -64,23 +68,23 @@ fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
         ..Request::default()
     };
     let (source, sink) = lend_both(src, dst)?;
-    match fasync::asked(source, sink)? {
+    match Notification::requested(source, sink)? {
         None => {
             let finished = synchronous(source, sink, request)?;
             let written = finished.report.written;
-            keep(finished);
+            set_last(finished);
             Ok(isize::try_from(written).unwrap_or(isize::MAX))
         }
-        Some(asked) => {
+        Some(notification) => {
             let running = cordboard::start(source, sink, request)?;
-            let tell = move |report: &Report| fasync::tell(asked, report);
-            table().insert(running, Some([src, dst]), tell);
+            let at_end = move |report: &Report| notification.send(report);
+            table().insert(running, Some([src, dst]), at_end);
             Ok(0)
         }
     }
 }
 
-/// Runs it on this thread. The caller keeps the account.
+/// Runs a transfer on this thread. The caller stores the outcome.
 pub(super) fn synchronous(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
@@ -88,13 +92,13 @@ pub(super) fn synchronous(
 ) -> Result<Finished, Failed> {
     let outcome = Transfer::new(source, sink, request)?.run();
     if outcome.report.ended == Ended::Idle {
-        // No side has failed, whether or not bytes are stranded.
+        // Not a failure, even if bytes are stranded.
         return Ok(Finished::from(outcome));
     }
     Ok(Finished::new(outcome.into_result()?, None))
 }
 
-/// The caller's descriptors, for the length of the call.
+/// Borrows the caller's descriptors for the duration of the call.
 pub(super) fn lend_both<'a>(
     source: c_int,
     sink: c_int,
@@ -105,9 +109,11 @@ pub(super) fn lend_both<'a>(
 
 /// cord_last - the handle of an asynchronous cord_splice
 ///
-/// The latest that was started from or to the descriptor of this number, while
-/// it runs and after. The library keeps it until the next one on both its
-/// numbers, or until `cord_close`. Not to be called in a signal handler.
+/// Returns the latest one that was started from or to the descriptor with this
+/// number, while it runs and after its end. The library owns the handle and
+/// keeps it until a later asynchronous cord_splice has been started on each of
+/// its two numbers, or until `cord_close`. Must not be called in a signal
+/// handler.
 ///
 /// # Returns
 ///
@@ -115,8 +121,8 @@ pub(super) fn lend_both<'a>(
 ///
 /// # Errors
 ///
-/// * ENOENT: there is none, or it was closed.
-/// * EBADF: a number below 0.
+/// * ENOENT: there is none, or its handle was closed.
+/// * EBADF: `fd` is below 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_last(fd: c_int) -> cord_transfer {
     guard(-1, || {

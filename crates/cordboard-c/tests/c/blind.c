@@ -1,10 +1,10 @@
-/* FASYNC where nobody can tell whether two descriptors are one description. */
+/* FASYNC on a kernel that cannot compare open file descriptions. */
 #include "blind.h"
 #include "signals.h"
 
-/* The flag comes back, the next splice is asynchronous again, and nothing of
- * the library's holds the sink open. (The bytes are there beforehand: of a
- * write(2) the kernel would tell too, perhaps after the end.) */
+/* The flag is restored, the next splice is asynchronous again, and no descriptor
+ * of the library holds the sink open. (The bytes are written before: the kernel
+ * reports a write(2) too, perhaps after the end.) */
 static void flag_and_end(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -51,7 +51,7 @@ static void shared(void)
     close(sink.out);
 }
 
-/* A number that leads to another file by now is left alone. */
+/* If the number refers to another file, that keeps its flags. */
 static void number_taken_by_another(void)
 {
     struct channel a = make_pipe(), b = make_pipe(), other = make_pipe();
@@ -71,7 +71,7 @@ static void number_taken_by_another(void)
     close(other.out);
 }
 
-/* Marked files: a splice leaves no descriptor behind. */
+/* Regular files, whose flag is emulated: a splice leaks no descriptor. */
 static void files(void)
 {
     int from = make_file("abc"), to = make_file("");
@@ -81,7 +81,7 @@ static void files(void)
         CHECK(lseek(from, 0, SEEK_SET) == 0);
         CHECK(cord_splice(from, to, CORD_EOF) == 0);
         CHECK(next_signal().si_fd == from);
-        /* The engine lets go of its own a moment after it has told. */
+        /* The engine closes its duplicates shortly after the signal. */
         int free;
         do {
             sched_yield();

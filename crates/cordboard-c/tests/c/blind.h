@@ -1,5 +1,5 @@
-/* A kernel on which nobody can compare two open descriptions: no
- * F_DUPFD_QUERY (before Linux 6.10), and kcmp(2) filtered, as containers do. */
+/* Simulates a kernel that cannot compare two open file descriptions: no
+ * F_DUPFD_QUERY (before Linux 6.10), and kcmp(2) filtered, as in containers. */
 #ifndef BLIND_H
 #define BLIND_H
 
@@ -20,7 +20,7 @@ enum { DUPFD_QUERY = 1024 + 3, FILE_OF_KCMP = 0 };
 #define FCNTL SYS_fcntl
 #endif
 
-/* From now on, for this thread and those that it starts. */
+/* Takes effect for this thread and those that it starts. */
 static inline void go_blind(void)
 {
     const unsigned half = __BYTE_ORDER == __BIG_ENDIAN ? 4 : 0;
@@ -38,7 +38,7 @@ static inline void go_blind(void)
     struct sock_fprog filter = {sizeof program / sizeof program[0], program};
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
-    /* It is as blind as it should be. */
+    /* The filter works. */
     int copy = dup(0);
     CHECK(fcntl(0, DUPFD_QUERY, copy) == -1 && errno == EINVAL);
     CHECK(syscall(SYS_kcmp, getpid(), getpid(), FILE_OF_KCMP, 0, copy) == -1);

@@ -1,4 +1,4 @@
-/* What every test needs. A test ends with the first thing that is not so. */
+/* Helpers of all tests. A test ends at the first check that fails. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -20,13 +20,13 @@
     do {                                                                       \
         int errno_ = errno;                                                    \
         if (!(so)) {                                                           \
-            fprintf(stderr, "%s:%d: not so: %s (errno %d %s; %s)\n", __FILE__, \
+            fprintf(stderr, "%s:%d: failed: %s (errno %d %s; %s)\n", __FILE__, \
                     __LINE__, #so, errno_, strerror(errno_), cord_error());    \
             exit(1);                                                           \
         }                                                                      \
     } while (0)
 
-/* The call fails with this errno, and says something. */
+/* The call fails with this errno, and sets a message. */
 #define FAILS(error, call)                                                     \
     do {                                                                       \
         errno = 0;                                                             \
@@ -35,14 +35,14 @@
         CHECK(cord_error()[0] != 0);                                           \
     } while (0)
 
-/* Nothing here takes a minute, but a test that hangs ends. */
+/* Ends a test that hangs: none takes a minute. */
 static inline void watchdog(void)
 {
     alarm(60);
 }
 
 struct channel {
-    int out; /* what is written to `in` comes out here */
+    int out; /* reads what is written to `in` */
     int in;
 };
 
@@ -59,7 +59,7 @@ static inline void put(int fd, const char *text)
     CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
 }
 
-/* Exactly this comes next. */
+/* Reads exactly this text. */
 static inline void expect(int fd, const char *text)
 {
     char found[256];
@@ -73,7 +73,7 @@ static inline void expect(int fd, const char *text)
     CHECK(memcmp(found, text, length) == 0);
 }
 
-/* An open file that has no name any more. */
+/* An open file without a name. */
 static inline int make_file(const char *text)
 {
     char name[] = "/tmp/cordboard-test-XXXXXX";

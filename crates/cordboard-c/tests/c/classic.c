@@ -1,8 +1,8 @@
-/* cordboard/classic.h beside the system's own declarations. */
+/* cordboard/classic.h together with the system's headers. */
 #include "check.h"
 
 #include <cordboard/classic.h>
-/* Again, after: their guards hold. */
+/* Included again, after classic.h: their guards hold. */
 #include <fcntl.h>
 #include <sys/time.h>
 
@@ -17,7 +17,7 @@ int main(void)
     CHECK(splice(from, to, SPLICE_EOF) == 3);
     CHECK(lseek(from, 0, SEEK_SET) == 0);
 
-    /* What is no flag is the system's own. */
+    /* Other commands go to the system's fcntl(2). */
     struct flock lock;
     memset(&lock, 0, sizeof lock);
     lock.l_type = F_WRLCK;
@@ -32,22 +32,22 @@ int main(void)
     CHECK((fcntl(from, F_GETFL) & FASYNC) == 0);
     CHECK(fcntl(from, F_SETFL, fcntl(from, F_GETFL) | FASYNC | O_APPEND) == 0);
     CHECK((fcntl(from, F_GETFL) & (FASYNC | O_APPEND)) == (FASYNC | O_APPEND));
-    sigset_t told;
-    sigemptyset(&told);
-    sigaddset(&told, SIGIO);
-    CHECK(sigprocmask(SIG_BLOCK, &told, NULL) == 0);
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGIO);
+    CHECK(sigprocmask(SIG_BLOCK, &signals, NULL) == 0);
     CHECK(splice(from, to, SPLICE_EOF) == 0);
-    CHECK(sigwaitinfo(&told, NULL) == SIGIO);
+    CHECK(sigwaitinfo(&signals, NULL) == SIGIO);
     struct cord_report report = CORD_REPORT_INIT;
     CHECK(cord_try(cord_last(from), &report) == 1 && report.written == 3);
 
 #ifdef _GNU_SOURCE
-    /* The kernel's is still to be had. */
+    /* The system's splice(2) can still be called. */
     struct channel a = make_pipe();
     loff_t start = 0;
     ssize_t moved = (splice)(from, &start, a.in, NULL, 3, 0);
     if (moved == -1 && (errno == EPERM || errno == ENOSYS)) {
-        fprintf(stderr, "SKIPPED: classic, the kernel's: no splice(2) here\n");
+        fprintf(stderr, "SKIPPED: classic, the system's splice: no splice(2) here\n");
     } else {
         CHECK(moved == 3);
         expect(a.out, "abc");

@@ -1,7 +1,7 @@
-/* The paper's way: FASYNC, SIGIO, F_SETSIG. */
+/* The paper's interface: FASYNC, SIGIO, F_SETSIG. */
 #include "signals.h"
 
-/* Waits until so much has arrived. */
+/* Waits until this many bytes are written. */
 static void until_written(cord_transfer t, uint64_t bytes)
 {
     struct cord_status status = CORD_STATUS_INIT;
@@ -11,7 +11,7 @@ static void until_written(cord_transfer t, uint64_t bytes)
     } while (status.written < bytes);
 }
 
-/* SIGIO to this process, once, with the flag back where it was. */
+/* One SIGIO to this process, after the flag is restored. */
 static void plain(void)
 {
     struct channel a = make_pipe();
@@ -23,7 +23,7 @@ static void plain(void)
     CHECK(t > 0 && cord_last(file) == t);
     CHECK(!has_fasync(a.out));
     CHECK((cord_get_flags(a.out) & O_ASYNC) != 0);
-    /* The kernel would tell of each of these. */
+    /* The kernel would signal each of these writes. */
     for (int i = 1; i <= 100; i++) {
         put(a.in, "abc");
         until_written(t, (uint64_t)i * 3);
@@ -44,7 +44,7 @@ static void plain(void)
     close(file);
 }
 
-/* The sink asks for it, and for another signal. */
+/* The sink has the flag, and another signal. */
 static void over_a_socket(void)
 {
     struct channel a = make_pipe();
@@ -69,7 +69,7 @@ static void over_a_socket(void)
     close(a.out);
 }
 
-/* An end that is an error. */
+/* A transfer that fails. */
 static void broken_sink(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -94,7 +94,7 @@ static void broken_sink(void)
     close(a.out);
 }
 
-/* What is refused is refused at once, and leaves the flag as it was. */
+/* A refusal is immediate, and does not change the flag. */
 static void refused(void)
 {
     struct channel a = make_pipe();
@@ -113,14 +113,14 @@ static void refused(void)
     close(a.out);
 }
 
-/* Two on one descriptor: the flag comes back with the last. */
+/* Two transfers on one descriptor: the last one restores the flag. */
 static void shared(void)
 {
     struct channel a = make_pipe(), b = make_pipe(), sink = make_pipe();
     set_fasync(sink.in);
     CHECK(fcntl(sink.in, F_SETSIG, SIGRTMIN) == 0);
     CHECK(cord_splice(a.out, sink.in, CORD_EOF) == 0);
-    /* The flag is off, and still this is asynchronous. */
+    /* The flag is suspended, and the second is asynchronous all the same. */
     CHECK(!has_fasync(sink.in));
     CHECK(cord_splice(b.out, sink.in, CORD_EOF) == 0);
     cord_transfer first = cord_last(a.out), second = cord_last(b.out);
@@ -142,7 +142,7 @@ static void shared(void)
     close(sink.out);
 }
 
-/* A program that takes it off meanwhile is believed. */
+/* The program clears the flag during the transfer: it stays cleared. */
 static void taken_off(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -163,8 +163,8 @@ static void taken_off(void)
     close(b.out);
 }
 
-/* Just so of a regular file, which the kernel does not keep it for; and put on
-   again before the end it stays. */
+/* The same for a regular file, whose flag is emulated; if the program sets it
+ * again before the end, it stays set. */
 static void taken_off_a_file(void)
 {
     for (int again = 0; again <= 1; again++) {
@@ -191,7 +191,7 @@ static void taken_off_a_file(void)
     }
 }
 
-/* Regular files do not keep FASYNC; cord_set_flags does it for them. */
+/* Regular files do not keep FASYNC; cord_set_flags emulates it. */
 static void files(void)
 {
     int from = make_file("abc"), to = make_file("");
@@ -205,11 +205,11 @@ static void files(void)
     CHECK(info.si_signo == SIGIO && info.si_fd == from);
     struct cord_report report = CORD_REPORT_INIT;
     CHECK(cord_try(cord_last(from), &report) == 1 && report.written == 3);
-    /* It goes with the open description: a duplicate has it... */
+    /* It belongs to the open file description: a duplicate has it, ... */
     int copy = dup(from);
     CHECK((cord_get_flags(copy) & O_ASYNC) != 0);
     close(copy);
-    /* ... the same file, opened again, has not. */
+    /* ... the same file, opened again, does not. */
     int again = open(name, O_RDONLY);
     CHECK(again >= 0 && (cord_get_flags(again) & O_ASYNC) == 0);
     CHECK(cord_splice(again, to, CORD_EOF) == 3);
@@ -225,7 +225,7 @@ static void files(void)
     close(to);
 }
 
-/* Opened twice, and both marked: each has its own. */
+/* Opened twice, both with the flag: each has its own. */
 static void one_file_twice(int signal)
 {
     int to = make_file(""), first = make_file("abc");
@@ -237,7 +237,7 @@ static void one_file_twice(int signal)
     CHECK(fcntl(second, F_SETSIG, signal) == 0);
     CHECK(cord_set_flags(first, O_ASYNC) == 0);
     CHECK(cord_set_flags(second, O_ASYNC) == 0);
-    /* A signal for something else, as for a lease, is no mark. */
+    /* A signal for another purpose, such as a lease, is not the flag. */
     CHECK(fcntl(third, F_SETSIG, SIGRTMIN + 1) == 0);
     CHECK((cord_get_flags(third) & O_ASYNC) == 0);
     CHECK(cord_splice(third, to, CORD_EOF) == 3);
@@ -248,7 +248,7 @@ static void one_file_twice(int signal)
     CHECK(cord_splice(second, to, CORD_EOF) == 0);
     siginfo_t info = next_signal();
     CHECK(info.si_fd == second && info.si_signo == (signal ? signal : SIGIO));
-    /* A duplicate has it, and keeps it when the number has gone. */
+    /* A duplicate has it, and keeps it after the number is closed. */
     int copy = dup(second);
     CHECK((cord_get_flags(copy) & O_ASYNC) != 0);
     close(second);
@@ -262,7 +262,7 @@ static void one_file_twice(int signal)
     close(to);
 }
 
-/* Closed and opened again, under the same number: no mark is left. */
+/* Closed and opened again under the same number: the flag is cleared. */
 static void closed_and_opened_again(void)
 {
     char name[] = "/tmp/cordboard-test-XXXXXX";
@@ -282,7 +282,7 @@ static void closed_and_opened_again(void)
     close(to);
 }
 
-/* Each begins while the one before has not quite let go of the flag. */
+/* Each splice starts while the previous one restores the flag. */
 static void in_quick_succession(void)
 {
     struct channel from = make_pipe(), to = make_pipe();
@@ -301,7 +301,7 @@ int main(void)
 {
     watchdog();
     listen_to_signals();
-    /* First, while no number has had a splice. */
+    /* First: no number may have had a splice before. */
     refused();
     plain();
     over_a_socket();
@@ -313,7 +313,7 @@ int main(void)
     one_file_twice(0);
     one_file_twice(SIGRTMIN);
     closed_and_opened_again();
-    /* Last: it leaves signals that nobody has waited for. */
+    /* Last: it leaves pending signals. */
     in_quick_succession();
     return 0;
 }

@@ -1,10 +1,10 @@
-/* A child of fork: the parent's handles are not its own, all else is. */
+/* A child of fork(2): the parent's handles are EBADF, everything else works. */
 #include "check.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
 
-/* How many numbers are ends of this pipe. */
+/* The number of descriptors that are ends of this pipe. */
 static int ends_of(int pipe)
 {
     struct stat it, other;
@@ -19,11 +19,11 @@ static int ends_of(int pipe)
 static void child(cord_transfer parents, struct channel a, struct channel b, int marked)
 {
     watchdog();
-    /* The first call closes what the parent's transfer has of both pipes. */
+    /* The first call closes the duplicates of the parent's transfer. */
     CHECK(ends_of(a.in) == 3 && ends_of(b.in) == 3);
     FAILS(ENOENT, cord_last(a.out));
     CHECK(ends_of(a.in) == 2 && ends_of(b.in) == 2);
-    /* The flag of a file goes with its description. */
+    /* An emulated flag belongs to the description, which the child shares. */
     CHECK((cord_get_flags(marked) & O_ASYNC) != 0);
     CHECK((cord_get_flags(b.in) & O_ASYNC) == 0);
     struct cord_report report = CORD_REPORT_INIT;
@@ -58,8 +58,8 @@ struct waiting {
     cord_transfer transfer;
 };
 
-/* Signals the first thread once it sleeps: in cord_wait, since it sleeps
- * nowhere else. Its child shall not. */
+/* Signals the first thread once it sleeps: in cord_wait, because it sleeps
+ * nowhere else. Its child must not sleep there. */
 static void *when_it_sleeps(void *user)
 {
     struct waiting *waiting = (struct waiting *)user;
@@ -83,8 +83,8 @@ static void *when_it_sleeps(void *user)
     return NULL;
 }
 
-/* A child that a signal's handler makes is in the midst of its parent's
- * cord_wait, which ends there. */
+/* A child that a signal handler forks continues its parent's cord_wait, which
+ * fails at once. */
 static void in_a_handler(void)
 {
     struct sigaction action;
@@ -118,7 +118,7 @@ static void wait_in_it(cord_transfer t, const struct cord_report *report, void *
     *(pid_t *)user = 0;
 }
 
-/* The child is in no callback, and can wait for transfers of its own. */
+/* A child that a callback forks can wait for its own transfers. */
 static void fork_in_it(cord_transfer t, const struct cord_report *report, void *user)
 {
     CHECK(report->written == 3);
@@ -140,7 +140,7 @@ static void fork_in_it(cord_transfer t, const struct cord_report *report, void *
     char line[512];
     CHECK(cord_json(own, line, sizeof line) > 0);
     FAILS(ENODATA, cord_stranded(own, line, sizeof line));
-    /* A callback of the child's own cannot wait, while it runs. */
+    /* A callback in the child cannot wait. */
     pid_t unset = -1;
     CHECK(cord_on_end(own, wait_in_it, &unset) == 0);
     CHECK(unset == 0);
@@ -182,14 +182,14 @@ int main(void)
     CHECK(pid >= 0);
     if (pid == 0) {
         child(t, a, b, marked);
-        /* Without the parent's handlers at exit. */
+        /* Without the parent's atexit(3) functions. */
         _exit(0);
     }
     int status;
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     expect(b.out, "sync, async");
-    /* The parent's goes on as if nothing had been. */
+    /* The parent's transfer is not affected. */
     put(a.in, "abc");
     close(a.in);
     struct cord_report report = CORD_REPORT_INIT;

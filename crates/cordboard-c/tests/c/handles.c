@@ -1,4 +1,4 @@
-/* Handles: start, look, wait, poll, call back, cancel, close, and after. */
+/* Handles: start, status, wait, poll, callback, cancel, close, and after. */
 #include "check.h"
 
 #include <sys/resource.h>
@@ -9,14 +9,14 @@ static void to_the_end(void)
     struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
     cord_transfer t = cord_start(&request);
     CHECK(t > 0);
-    /* They are duplicated. */
+    /* The transfer has duplicates. */
     close(a.out);
     close(b.in);
     struct cord_report report = CORD_REPORT_INIT;
     CHECK(cord_try(t, &report) == 0);
     FAILS(EBUSY, cord_json(t, NULL, 0));
-    struct pollfd bell = {cord_fd(t), POLLIN, 0};
-    CHECK(bell.fd >= 0 && poll(&bell, 1, 0) == 0);
+    struct pollfd end = {cord_fd(t), POLLIN, 0};
+    CHECK(end.fd >= 0 && poll(&end, 1, 0) == 0);
     put(a.in, "abc");
     expect(b.out, "abc");
     struct cord_status status = CORD_STATUS_INIT;
@@ -27,14 +27,14 @@ static void to_the_end(void)
     } while (status.written < 3);
     CHECK(status.written == 3 && !status.ended && status.path[0]);
     close(a.in);
-    CHECK(poll(&bell, 1, -1) == 1 && bell.revents == POLLIN);
+    CHECK(poll(&end, 1, -1) == 1 && end.revents == POLLIN);
     CHECK(cord_try(t, &report) == 1);
     CHECK(report.written == 3 && report.ended == CORD_ENDED_EOF);
-    /* It stays so. */
+    /* The end can be waited for again. */
     report.written = 0;
     CHECK(cord_wait(t, &report) == 0 && report.written == 3);
     CHECK(cord_wait(t, NULL) == 0);
-    CHECK(poll(&bell, 1, 0) == 1);
+    CHECK(poll(&end, 1, 0) == 1);
     CHECK(cord_get_status(t, &status) == 0 && status.ended && status.written == 3);
     char line[512];
     CHECK(cord_json(t, line, sizeof line) > 0 && strstr(line, "\"ended\":\"eof\""));
@@ -44,20 +44,20 @@ static void to_the_end(void)
     close(b.out);
 }
 
-struct told {
+struct record {
     cord_transfer transfer;
     uint64_t written;
     int times, waited, error;
 };
 
-static void tell(cord_transfer t, const struct cord_report *report, void *user)
+static void on_end(cord_transfer t, const struct cord_report *report, void *user)
 {
-    struct told *told = (struct told *)user;
-    told->transfer = t;
-    told->written = report->written;
-    told->times += 1;
-    told->waited = cord_wait(t, NULL);
-    told->error = errno;
+    struct record *record = (struct record *)user;
+    record->transfer = t;
+    record->written = report->written;
+    record->times += 1;
+    record->waited = cord_wait(t, NULL);
+    record->error = errno;
 }
 
 static void callbacks(void)
@@ -66,15 +66,15 @@ static void callbacks(void)
     struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
     request.size = 2;
     cord_transfer t = cord_start(&request);
-    struct told before, after;
+    struct record before, after;
     memset(&before, 0, sizeof before);
     memset(&after, 0, sizeof after);
-    CHECK(cord_on_end(t, tell, &before) == 0);
+    CHECK(cord_on_end(t, on_end, &before) == 0);
     put(a.in, "abc");
     CHECK(cord_wait(t, NULL) == 0);
     CHECK(before.times == 1 && before.transfer == t && before.written == 2);
     CHECK(before.waited == -1 && before.error == EDEADLK);
-    CHECK(cord_on_end(t, tell, &after) == 0);
+    CHECK(cord_on_end(t, on_end, &after) == 0);
     CHECK(after.times == 1 && after.written == 2);
     FAILS(EFAULT, cord_on_end(t, NULL, NULL));
     CHECK(cord_close(t) == 0);
@@ -85,7 +85,7 @@ static void callbacks(void)
     close(b.out);
 }
 
-/* Cancelled with bytes in hand: they are handed over. */
+/* Cancelled with bytes read and not written: cord_stranded returns them. */
 static void stranded(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -122,7 +122,7 @@ static void stranded(void)
     close(b.out);
 }
 
-/* The recipe of docs/c.md: what is written after it comes after all else. */
+/* The order that docs/c.md gives: bytes written after it come last. */
 static void ended_early_and_written_to(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -153,7 +153,7 @@ static void ended_early_and_written_to(void)
     close(b.out);
 }
 
-/* Where there is no descriptor to be had: what runs is waited for. */
+/* With no descriptor available, a running transfer can be waited for. */
 static void no_descriptor_left(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -183,7 +183,7 @@ static void no_descriptor_left(void)
     close(b.out);
 }
 
-static void nobody(cord_transfer t)
+static void not_open(cord_transfer t)
 {
     struct cord_report report = CORD_REPORT_INIT;
     struct cord_status status = CORD_STATUS_INIT;
@@ -192,7 +192,7 @@ static void nobody(cord_transfer t)
     FAILS(EBADF, cord_try(t, &report));
     FAILS(EBADF, cord_get_status(t, &status));
     FAILS(EBADF, cord_fd(t));
-    FAILS(EBADF, cord_on_end(t, tell, NULL));
+    FAILS(EBADF, cord_on_end(t, on_end, NULL));
     FAILS(EBADF, cord_cancel(t));
     FAILS(EBADF, cord_stranded(t, &byte, 1));
     FAILS(EBADF, cord_json(t, NULL, 0));
@@ -206,19 +206,19 @@ static void closed(void)
     struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
     cord_transfer t = cord_start(&request);
     CHECK(cord_close(t) == 0);
-    nobody(t);
-    nobody(-1);
-    nobody(INT64_MIN);
-    nobody(INT64_MAX);
-    /* This thread has run none. */
-    nobody(CORD_LAST);
-    /* A new one has a new number. */
+    not_open(t);
+    not_open(-1);
+    not_open(INT64_MIN);
+    not_open(INT64_MAX);
+    /* This thread has run no transfer. */
+    not_open(CORD_LAST);
+    /* A new handle has a new number. */
     cord_transfer other = cord_start(&request);
     CHECK(other > 0 && other != t);
     FAILS(EFAULT, cord_get_status(other, NULL));
     struct cord_report report = CORD_REPORT_INIT;
     report.struct_size = 1;
-    /* Found out before it has ended, too. */
+    /* Refused also before the end. */
     FAILS(EINVAL, cord_try(other, &report));
     FAILS(EINVAL, cord_wait(other, &report));
     close(a.in);
@@ -236,14 +236,14 @@ static void closed(void)
     close(b.out);
 }
 
-/* Closing cancels, letting go does not. */
-static void let_go(void)
+/* cord_close cancels, cord_detach does not. */
+static void close_and_detach(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
     struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
     cord_transfer t = cord_start(&request);
     CHECK(cord_detach(t) == 0);
-    nobody(t);
+    not_open(t);
     close(a.out);
     close(b.in);
     put(a.in, "abc");
@@ -260,7 +260,7 @@ static void let_go(void)
     close(a.out);
     close(b.in);
     CHECK(cord_close(t) == 0);
-    /* Its end closes the descriptors, though the source goes on. */
+    /* The end closes the duplicates, though the source is still open. */
     CHECK(read(b.out, &byte, 1) == 0);
     close(a.in);
     close(b.out);
@@ -273,7 +273,7 @@ int main(void)
     to_the_end();
     callbacks();
     stranded();
-    let_go();
+    close_and_detach();
     ended_early_and_written_to();
     no_descriptor_left();
     return 0;

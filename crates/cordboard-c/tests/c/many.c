@@ -1,4 +1,4 @@
-/* A thousand transfers, and none of them leaves a descriptor behind. */
+/* A thousand transfers, none of which leaks a descriptor. */
 #include "check.h"
 
 #include <dirent.h>
@@ -49,13 +49,13 @@ static void round_of(int length)
 int main(void)
 {
     watchdog();
-    /* The first round makes what the library keeps. */
+    /* The first round opens the descriptors that the library keeps. */
     round_of(2);
     int before = descriptors();
     for (int i = 1; i < ROUNDS; i++)
         round_of(2 + i);
-    /* The engine lets go of the last ones a moment after it has told. One that
-     * stayed of each transfer would be a thousand. */
+    /* The engine closes the last duplicates shortly after the end. A leak of one
+     * per transfer would be a thousand. */
     while (descriptors() > before + 8)
         sched_yield();
     return 0;

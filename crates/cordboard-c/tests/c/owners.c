@@ -1,6 +1,6 @@
-/* Who is told: F_SETOWN, F_SETOWN_EX. The sources end by being closed: a
- * write(2) has the kernel tell of it after its bytes can be read, so perhaps
- * after the transfer has ended and the flag is back. */
+/* The receiver of the signal: F_SETOWN, F_SETOWN_EX. The sources end by being
+ * closed: the kernel reports a write(2) only after its bytes can be read, so
+ * perhaps after the transfer has ended and the flag is restored. */
 #include "signals.h"
 
 static void *listen_for(void *signal)
@@ -11,7 +11,7 @@ static void *listen_for(void *signal)
     return info.si_signo == SIGRTMIN ? thread : NULL;
 }
 
-/* The owner is one thread: no other gets it. */
+/* The owner is one thread: no other thread gets the signal. */
 static void one_thread(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -35,7 +35,7 @@ static void one_thread(void)
     close(b.out);
 }
 
-/* The owner is a group: everyone in it gets it. */
+/* The owner is a group: every process in it gets the signal. */
 static void group(void)
 {
     struct channel a = make_pipe(), b = make_pipe(), ready = make_pipe();
@@ -86,8 +86,8 @@ static pid_t bystander(int *life)
     return child;
 }
 
-/* The first process of a container: its group is number 1. */
-static void first_of_all(void)
+/* The first process of a PID namespace: its group is group 1. */
+static void first_process(void)
 {
     CHECK(getpid() == 1);
     CHECK(setpgid(0, 0) == 0 && getpgrp() == 1);
@@ -105,7 +105,7 @@ static void first_of_all(void)
         CHECK(cord_wait(t, NULL) == 0);
         /* The signal has been sent to the group. */
         struct timespec now = {0, 0};
-        CHECK(sigtimedwait(&told, NULL, &now) == SIGIO);
+        CHECK(sigtimedwait(&signals, NULL, &now) == SIGIO);
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -114,21 +114,21 @@ static void first_of_all(void)
     CHECK(waitpid(other, &status, 0) == other && status == 0);
 }
 
-/* The owner is group 1: kill(2) takes -1 for every process there is. */
+/* The owner is group 1: for kill(2), -1 means every process. */
 static void group_one(void)
 {
     pid_t outside = fork();
     if (outside == 0) {
         watchdog();
         if (unshare(CLONE_NEWPID) != 0) {
-            fprintf(stderr, "SKIPPED: the group of number 1: "
-                            "a PID namespace takes root\n");
+            fprintf(stderr, "SKIPPED: process group 1: "
+                            "a PID namespace needs root\n");
             _exit(0);
         }
         pid_t first = fork();
         if (first == 0) {
             watchdog();
-            first_of_all();
+            first_process();
             _exit(0);
         }
         int status;
@@ -139,7 +139,7 @@ static void group_one(void)
     CHECK(waitpid(outside, &status, 0) == outside && status == 0);
 }
 
-/* The owner is another process, and nobody here is told. */
+/* The owner is another process: this one gets no signal. */
 static void another_process(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -163,8 +163,8 @@ static void another_process(void)
     close(b.out);
 }
 
-/* The owner has gone meanwhile: nobody is told, this process least of all. */
-static void an_owner_that_has_gone(int set_at_the_start)
+/* The owner has exited during the transfer: no process gets a signal. */
+static void owner_has_exited(int set_at_the_start)
 {
     struct channel a = make_pipe(), b = make_pipe(), life = make_pipe();
     pid_t child = fork();
@@ -185,7 +185,7 @@ static void an_owner_that_has_gone(int set_at_the_start)
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     close(a.in);
-    /* Whoever was to be told has been, once this has returned. */
+    /* A signal would have been sent before this returns. */
     CHECK(cord_wait(t, NULL) == 0);
     CHECK(none_pending() && has_fasync(a.out));
     CHECK(cord_close(t) == 0);
@@ -203,7 +203,7 @@ int main(void)
     group();
     group_one();
     another_process();
-    an_owner_that_has_gone(1);
-    an_owner_that_has_gone(0);
+    owner_has_exited(1);
+    owner_has_exited(0);
     return 0;
 }

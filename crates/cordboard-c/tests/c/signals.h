@@ -1,4 +1,4 @@
-/* Waiting for the signals of asynchronous splices, one by one. */
+/* Waits for the signals of asynchronous splices, one by one. */
 #ifndef SIGNALS_H
 #define SIGNALS_H
 
@@ -7,20 +7,20 @@
 #include <pthread.h>
 #include <sys/syscall.h>
 
-static sigset_t told;
+static sigset_t signals;
 
-/* The next signal; and no other is there. */
+/* Waits for the next signal. */
 static inline siginfo_t next_signal(void)
 {
     siginfo_t info;
-    CHECK(sigwaitinfo(&told, &info) > 0);
+    CHECK(sigwaitinfo(&signals, &info) > 0);
     return info;
 }
 
 static inline int none_pending(void)
 {
     struct timespec now = {0, 0};
-    return sigtimedwait(&told, NULL, &now) == -1 && errno == EAGAIN;
+    return sigtimedwait(&signals, NULL, &now) == -1 && errno == EAGAIN;
 }
 
 static inline int has_fasync(int fd)
@@ -34,14 +34,14 @@ static inline void set_fasync(int fd)
     CHECK(has_fasync(fd));
 }
 
-/* From now on they wait until they are asked for. */
+/* Blocks the signals: they stay pending until a test waits for them. */
 static inline void listen_to_signals(void)
 {
-    sigemptyset(&told);
-    sigaddset(&told, SIGIO);
-    sigaddset(&told, SIGRTMIN);
-    sigaddset(&told, SIGRTMIN + 1);
-    CHECK(pthread_sigmask(SIG_BLOCK, &told, NULL) == 0);
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGIO);
+    sigaddset(&signals, SIGRTMIN);
+    sigaddset(&signals, SIGRTMIN + 1);
+    CHECK(pthread_sigmask(SIG_BLOCK, &signals, NULL) == 0);
 }
 
 #endif

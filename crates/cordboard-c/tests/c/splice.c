@@ -20,7 +20,7 @@ static void sizes(void)
     CHECK(cord_splice(a.out, b.in, 0) == 0);
     CHECK(cord_splice(a.out, b.in, 1) == 1);
     close(a.in);
-    /* More than there is, and more than a result could say. */
+    /* More than the source has, and more than ssize_t can hold. */
     CHECK(cord_splice(a.out, b.in, SIZE_MAX - 1) == 2);
     expect(b.out, "abc");
     close(a.out);
@@ -37,7 +37,7 @@ static void refusals(void)
     FAILS(EBADF, cord_splice(a.out, 12345, 1));
     FAILS(EBADF, cord_splice(12345, a.in, 1));
     FAILS(EBADF, cord_splice(INT32_MIN, INT32_MAX, 1));
-    /* The wrong way round. */
+    /* Wrong direction. */
     FAILS(EBADF, cord_splice(a.in, a.in, 1));
     CHECK(strstr(cord_error(), "not open for reading"));
     FAILS(EBADF, cord_splice(a.out, a.out, 1));
@@ -53,7 +53,7 @@ static void refusals(void)
     close(a.out);
 }
 
-/* The last account is that of nothing moved, and not of what went before. */
+/* CORD_LAST is the refusal with zero bytes, not the transfer before it. */
 static void nothing_moved(int error, int failed)
 {
     struct cord_report last = CORD_REPORT_INIT;
@@ -64,8 +64,8 @@ static void nothing_moved(int error, int failed)
     FAILS(ENODATA, cord_stranded(CORD_LAST, &byte, 1));
 }
 
-/* Refused before anything was looked at: an account of its own, in words that
- * name the side. */
+/* Refused because of the descriptor number: there is a report, and the message
+ * names the side. */
 static void early_refusals(void)
 {
     int from = make_file("abc"), to = make_file("");
@@ -95,7 +95,7 @@ static void early_refusals(void)
         FAILS(EBADF, cord_start(&request));
         CHECK(strstr(cord_error(), side));
     }
-    /* A request that cannot be read has nothing on either side. */
+    /* A request that cannot be read fails on neither side. */
     CHECK(lseek(from, 0, SEEK_SET) == 0);
     CHECK(cord_splice(from, to, CORD_EOF) == 3);
     FAILS(EFAULT, cord_run(NULL, &report));
@@ -105,7 +105,7 @@ static void early_refusals(void)
     close(to);
 }
 
-/* A closed reader is an errno, and SIGPIPE, which would end us, not raised. */
+/* Without a reader: EPIPE, and no SIGPIPE, which would end the process. */
 static void broken_pipe(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -116,7 +116,7 @@ static void broken_pipe(void)
     CHECK(cord_try(CORD_LAST, &report) == 1);
     CHECK(report.failed == CORD_SINK && report.error == EPIPE);
     CHECK(report.written == 0 && report.read == report.stranded);
-    /* What was not written is still there: handed back, or in the source. */
+    /* Bytes that were not written are not lost: stranded, or in the source. */
     char found[8];
     size_t have = 0;
     ssize_t n;
@@ -131,7 +131,7 @@ static void broken_pipe(void)
     close(b.in);
 }
 
-/* What has ended can be looked at and let go, and no more. */
+/* CORD_LAST can be read and closed; all other calls are EBADF. */
 static void last(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -147,7 +147,7 @@ static void last(void)
     CHECK(cord_close(CORD_LAST) == 0);
     FAILS(EBADF, cord_try(CORD_LAST, NULL));
     FAILS(EBADF, cord_close(CORD_LAST));
-    /* With what was stranded. */
+    /* Closing it frees stranded bytes. */
     put(a.in, "def");
     close(a.in);
     char byte;
@@ -214,9 +214,9 @@ static void requests(void)
     close(to);
 }
 
-/* An end by `idle_ms` is no failure, with bytes that the sink did not take
- * either. */
-static void silence(void)
+/* An end by `idle_ms` is not a failure, even if the sink did not accept all
+ * bytes. */
+static void idle(void)
 {
     enum { MOST = 1 << 20 };
     char *bytes = (char *)calloc(1, MOST);
@@ -225,7 +225,7 @@ static void silence(void)
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, to) == 0);
     ssize_t there = send(from[1], bytes, MOST, MSG_DONTWAIT);
     CHECK(there > 0);
-    /* A sink that has room for a part of it. */
+    /* A sink that has room for a part of the bytes. */
     while (send(to[1], bytes, MOST, MSG_DONTWAIT) > 0)
         continue;
     CHECK(read(to[0], bytes, 40000) == 40000);
@@ -236,7 +236,7 @@ static void silence(void)
     CHECK(report.ended == CORD_ENDED_IDLE && report.error == 0);
     CHECK(report.failed == CORD_NEITHER && report.stranded > 0);
     CHECK(report.read == report.written + report.stranded);
-    /* They are handed back as after a failure. */
+    /* cord_stranded returns them, as after a failure. */
     uint64_t back = 0;
     ssize_t n;
     while ((n = cord_stranded(CORD_LAST, bytes, MOST)) > 0)
@@ -253,7 +253,7 @@ static void silence(void)
 static void versions(void)
 {
 #ifdef __LP64__
-    /* What programs were built with; one more field does not change it. */
+    /* The sizes that programs were built with; a new field does not change them. */
     enum { FIRST_REQUEST = 72, REQUEST = 96, REPORT = 160, STATUS = 96 };
     struct cord_request past = CORD_REQUEST_INIT(-1, -1);
     const size_t sizes[] = {FIRST_REQUEST, REQUEST};
@@ -261,7 +261,7 @@ static void versions(void)
         past.struct_size = sizes[i];
         FAILS(EBADF, cord_run(&past, NULL));
     }
-    /* What is behind it is not the caller's request. */
+    /* Bytes behind `struct_size` are not read. */
     past.struct_size = FIRST_REQUEST;
     past.direct = 99;
     past.reserved = 99;
@@ -306,7 +306,7 @@ static void versions(void)
     CHECK(strcmp(cord_version(), "0.1.0") == 0);
 }
 
-/* Past the page cache, with the paper's marks; and not, where it is not to. */
+/* Bypassing the page cache, with the paper's watermarks; and not bypassing it. */
 static void direct(void)
 {
     enum { LENGTH = 3 << 20 };
@@ -350,14 +350,14 @@ int main(void)
     counts();
     sizes();
     FAILS(EBADF, cord_splice(-1, 1, 1));
-    /* The first of this thread. */
+    /* The first call of this thread. */
     nothing_moved(EBADF, CORD_SOURCE);
     refusals();
     early_refusals();
     broken_pipe();
     last();
     requests();
-    silence();
+    idle();
     versions();
     direct();
     return 0;

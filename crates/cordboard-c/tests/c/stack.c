@@ -1,11 +1,11 @@
-/* A thread with the stack that docs/c.md asks for makes every call, by every
- * path, from and to every kind. */
+/* A thread with the smallest stack that docs/c.md allows makes every call, by
+ * every path, from and to every kind of descriptor. */
 #include "check.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
 
-/* What docs/c.md says. */
+/* The size in docs/c.md. */
 #ifndef STACK
 #define STACK (64 << 10)
 #endif
@@ -15,7 +15,7 @@ enum kind { A_FILE, A_MEMFD, A_PIPE, A_STREAM, A_SEQPACKET, A_DATAGRAM, KINDS };
 static const int TYPES[KINDS] = {0, 0, 0, SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM};
 static const char TEXT[10000] = "number, please";
 
-/* One to write to, and to read from. */
+/* A descriptor of this kind to write to, and one to read it from. */
 static struct channel make(enum kind kind)
 {
     struct channel made = {-1, -1};
@@ -46,7 +46,7 @@ static void unmake(struct channel c)
         close(c.out);
 }
 
-/* By this path, or by all: true if it takes the pair. */
+/* Moves by this path, or by any if it is NULL: true if it takes the pair. */
 static int one(enum kind from, enum kind to, const char *path, uint64_t flags)
 {
     struct channel a = make(from), b = make(to);
@@ -129,7 +129,7 @@ int main(void)
     CHECK(pthread_create(&thread, &attributes, all, &taken) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(pthread_attr_destroy(&attributes) == 0);
-    /* Each pair by the best path, and by that of last resort. */
+    /* Each pair at least by the best path and by the fallback. */
     CHECK(taken >= 2 * KINDS * KINDS);
     return 0;
 }

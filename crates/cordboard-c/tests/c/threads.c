@@ -1,5 +1,5 @@
-/* pthread_cancel(3): it takes effect once the call has returned. And calls as a
- * thread ends. */
+/* pthread_cancel(3) takes effect after the call has returned. And calls while a
+ * thread exits. */
 #include "check.h"
 
 #include <pthread.h>
@@ -8,15 +8,15 @@ static void nothing(cord_transfer t, const struct cord_report *report, void *use
 {
     (void)t;
     (void)report;
-    /* Where the end has come, this is called here and now. */
+    /* The transfer has ended, so cord_on_end itself calls this. */
     pthread_testcancel();
     *(int *)user += 1;
 }
 
-/* Every call in turn, each of which finds the cancellation pending. */
+/* Makes every call, with the cancellation pending. */
 static void *pending(void *done)
 {
-    int told = 0, from = make_file("number, please"), to = make_file("");
+    int calls = 0, from = make_file("number, please"), to = make_file("");
     struct channel a = make_pipe();
     char text[512];
     struct cord_request request = CORD_REQUEST_INIT(from, to);
@@ -31,7 +31,7 @@ static void *pending(void *done)
     CHECK(t > 0);
     CHECK(cord_fd(t) > 0);
     CHECK(cord_wait(t, &report) == 0 && report.written == 4);
-    CHECK(cord_on_end(t, nothing, &told) == 0 && told == 1);
+    CHECK(cord_on_end(t, nothing, &calls) == 0 && calls == 1);
     CHECK(cord_try(t, &report) == 1);
     CHECK(cord_get_status(t, &status) == 0 && status.written == 4);
     FAILS(ENODATA, cord_stranded(t, text, sizeof text));
@@ -46,7 +46,7 @@ static void *pending(void *done)
     FAILS(ENOENT, cord_last(from));
     FAILS(EBADF, cord_splice(-1, to, 1));
     *(int *)done = 1;
-    /* A call of the system's does it. */
+    /* close(2) is a cancellation point. */
     close(a.in);
     return NULL;
 }
@@ -75,7 +75,7 @@ static void *splices(void *user)
     return NULL;
 }
 
-/* A thread that waits in cord_splice goes on to the end. */
+/* A thread that waits in cord_splice continues to the end. */
 static void in_the_midst(void)
 {
     struct pair pair = {make_pipe(), make_pipe(), 0};
@@ -111,14 +111,14 @@ static void runs(void)
     close(to);
 }
 
-/* As one that writes out what the thread has left. */
+/* A destructor, such as one that flushes the buffers of a thread. */
 static void at_the_threads_end(void *done)
 {
     runs();
     *(int *)done = 1;
 }
 
-/* It has a CORD_LAST, which is gone by then. */
+/* The thread has a CORD_LAST, which is freed before the destructor runs. */
 static void *ends(void *done)
 {
     runs();
@@ -126,7 +126,7 @@ static void *ends(void *done)
     return NULL;
 }
 
-/* A call that comes as the thread ends says what it has done. */
+/* A call while the thread exits has a correct report. */
 static void as_the_thread_ends(void)
 {
     int done = 0;

@@ -1,4 +1,4 @@
-//! The papers' programs: they compile as printed, and every byte arrives.
+//! The papers' programs compile as printed and move every byte.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,19 +13,18 @@ use testkit::pattern;
 use super::prefix::here;
 use super::program::Program;
 
-/// One picture of the player's.
+/// The size of a frame of the player.
 const FRAME: usize = 64 * 48;
-/// 24 whole pictures and a short one.
+/// 24 whole frames and a short one.
 const VIDEO: usize = 24 * FRAME + 700;
-/// More than any pipe holds, so that it cannot be through before somebody
-/// takes it.
+/// More than a pipe can hold, so that writing it waits for the reader.
 const AUDIO: usize = 2 << 20;
 
-/// Sound and pictures, each from another place of the pattern.
+/// Offsets of audio and video in the pattern.
 const AUDIO_AT: u64 = 0;
 const VIDEO_AT: u64 = 500_009;
 
-/// A folder with a movie.
+/// A directory with a movie.
 fn movie() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: Vec<u8>| std::fs::write(folder.path().join(name), bytes);
@@ -38,7 +37,7 @@ fn fifo(path: &Path) {
     rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
 
-/// The player in that folder, at a rate that makes no test slow.
+/// Runs the player in that directory, at a high frame rate to keep tests short.
 fn player(program: &Program, folder: &Path) -> Command {
     let mut command = program.plain();
     command.current_dir(folder).arg("500");
@@ -48,19 +47,19 @@ fn player(program: &Program, folder: &Path) -> Command {
 
 fn ends_well(child: std::process::Child) {
     let out = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{}: {said}", out.status);
-    let told = String::from_utf8_lossy(&out.stdout);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{}: {stderr}", out.status);
+    let output = String::from_utf8_lossy(&out.stdout);
     assert!(
-        told.starts_with(&format!("audio: {AUDIO} bytes by ")),
-        "{told}"
+        output.starts_with(&format!("audio: {AUDIO} bytes by ")),
+        "{output}"
     );
 }
 
-/// The audio's reader takes nothing before all pictures have arrived: a player
-/// whose audio is not asynchronous never shows the first.
+/// The reader of the audio reads nothing before all frames have arrived: a
+/// player whose audio is not asynchronous never shows the first frame.
 #[test]
-fn the_player_shows_pictures_while_the_audio_waits() {
+fn the_player_shows_frames_while_the_audio_waits() {
     let Some(program) = Program::example("player") else {
         return;
     };
@@ -75,21 +74,21 @@ fn the_player_shows_pictures_while_the_audio_waits() {
         None,
     )
     .unwrap();
-    // The test's own end is not the child's.
+    // The child must not inherit this end.
     rustix::io::fcntl_setfd(&screen, rustix::io::FdFlags::CLOEXEC).unwrap();
     let mut command = player(&program, folder.path());
     command.env("SPEAKER", &speaker);
     command.env("VIDEO_DAC", format!("fd:{}", dac.as_raw_fd()));
     let child = command.spawn().unwrap();
     drop(dac);
-    // Opening waits for the player's, and then takes nothing.
+    // open(2) waits for the player to open it. Nothing is read yet.
     let mut audio = std::fs::File::open(&speaker).unwrap();
-    // One message is one picture.
+    // One message is one frame.
     let mut at = 0;
     let mut message = vec![0u8; 2 * FRAME];
     while at < VIDEO {
         let (length, _) = rustix::net::recv(&screen, &mut message[..], RecvFlags::empty()).unwrap();
-        assert_eq!(length, FRAME.min(VIDEO - at), "a whole picture, at {at}");
+        assert_eq!(length, FRAME.min(VIDEO - at), "a whole frame, at {at}");
         assert_eq!(
             pattern::check(VIDEO_AT + at as u64, &message[..length]),
             Ok(())
@@ -105,11 +104,11 @@ fn the_player_shows_pictures_while_the_audio_waits() {
     assert_eq!(
         rest.map(|(length, _)| length),
         Ok(0),
-        "nothing after the last"
+        "end of file after the last frame"
     );
 }
 
-/// Sound into a socket, pictures onto a terminal whose reader is slow.
+/// Audio to a socket, video to a terminal whose reader is slow.
 #[test]
 fn the_player_plays_to_a_socket_and_a_terminal() {
     let Some(program) = Program::example("player") else {
@@ -124,7 +123,7 @@ fn the_player_plays_to_a_socket_and_a_terminal() {
     let mut command = player(&program, folder.path());
     command.env("SPEAKER", format!("fd:{}", speaker.as_raw_fd()));
     command.env("VIDEO_DAC", &terminal);
-    // Its opening a terminal is not to make it ours.
+    // The terminal must not become the controlling terminal of the test.
     command.process_group(0);
     let child = command.spawn().unwrap();
     drop(speaker);
@@ -133,7 +132,7 @@ fn the_player_plays_to_a_socket_and_a_terminal() {
         ear.read_to_end(&mut heard).unwrap();
         heard
     });
-    // A terminal passes on what it has in small pieces: slow enough.
+    // Small reads make the terminal slow.
     let mut seen = vec![0u8; VIDEO];
     let mut at = 0;
     while at < VIDEO {
@@ -147,7 +146,7 @@ fn the_player_plays_to_a_socket_and_a_terminal() {
     ends_well(child);
 }
 
-/// Nothing tells of the end of what could not be started.
+/// If the audio cannot start, no signal reports its end.
 #[test]
 fn the_player_ends_where_its_audio_cannot_start() {
     let Some(program) = Program::example("player") else {
@@ -162,15 +161,15 @@ fn the_player_ends_where_its_audio_cannot_start() {
     std::fs::write(&video, b"").unwrap();
     command.env("VIDEO_DAC", &video);
     let out = command.spawn().unwrap().wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("audio: "), "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("audio: "), "{stderr}");
     let shown = std::fs::read(&video).unwrap();
     assert_eq!(shown.len(), VIDEO);
     assert_eq!(pattern::check(VIDEO_AT, &shown), Ok(()));
 }
 
-/// A terminal that changes nothing of what it passes on, held open here.
+/// A terminal in raw mode, and its name.
 fn terminal() -> (OwnedFd, std::ffi::OsString) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
@@ -185,8 +184,7 @@ fn terminal() -> (OwnedFd, std::ffi::OsString) {
     (master, name)
 }
 
-/// Between its two lines it is the figure, word for word. (The comments are
-/// our own.)
+/// The lines between the markers are the figure, word for word.
 #[test]
 fn the_figure_is_as_printed() {
     const PRINTED: &str = r#"
@@ -221,7 +219,7 @@ fn scp_copies() {
     let copy = program.plain().args([&from, &to]).output().unwrap();
     assert!(copy.status.success(), "{copy:?}");
     assert!(std::fs::read(&to).unwrap() == bytes);
-    // Failures are told with the side that failed.
+    // An error names the side that failed.
     let full = program
         .plain()
         .arg(&from)
@@ -229,10 +227,10 @@ fn scp_copies() {
         .output()
         .unwrap();
     assert_eq!(full.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&full.stderr);
+    let stderr = String::from_utf8_lossy(&full.stderr);
     assert!(
-        said.ends_with("/dev/full: No space left on device\n"),
-        "{said}"
+        stderr.ends_with("/dev/full: No space left on device\n"),
+        "{stderr}"
     );
     let none = program.plain().arg("none").arg(&to).output().unwrap();
     assert_eq!(none.status.code(), Some(1));

@@ -1,11 +1,11 @@
-//! What `make install` puts where.
+//! The files that `make install` installs.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::prefix::{Prefix, make, prefix, run};
 
-/// The symbols that a shared library gives, as `nm` has them.
+/// The symbols that a shared library exports, by `nm`.
 fn symbols(library: &Path) -> Vec<String> {
     let listed = run(Command::new("nm")
         .args(["-D", "--defined-only"])
@@ -20,7 +20,7 @@ fn symbols(library: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_symbols_are_versioned_and_no_others_show() {
+fn all_exported_symbols_are_versioned() {
     let Some(prefix) = prefix() else { return };
     let library = prefix.path.join("lib/libcordboard.so");
     let symbols = symbols(&library);
@@ -41,7 +41,7 @@ fn the_symbols_are_versioned_and_no_others_show() {
 }
 
 #[test]
-fn a_staged_installation_has_every_file_and_takes_them_all_back() {
+fn uninstall_removes_every_installed_file() {
     let Some(prefix) = prefix() else { return };
     let stage = tempfile::tempdir().unwrap();
     let variables: [(&str, &Path); 2] = [
@@ -74,10 +74,10 @@ fn a_staged_installation_has_every_file_and_takes_them_all_back() {
     assert_eq!(left, "");
 }
 
-/// `make`, then `make install` by somebody who has neither cargo nor a compiler,
-/// and whose files are not to turn up in the tree.
+/// `make`, then `make install` without cargo and without a compiler. The latter
+/// writes nothing into the source tree.
 #[test]
-fn installing_makes_nothing() {
+fn install_builds_nothing() {
     let Some(prefix) = prefix() else { return };
     let (target, stage) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let release = target.path().join("release");
@@ -96,8 +96,8 @@ fn installing_makes_nothing() {
     let before = files();
     let early = make("install", &install).output().unwrap();
     assert!(!early.status.success());
-    let said = String::from_utf8_lossy(&early.stderr);
-    assert!(said.contains("is missing: run make first"), "{said}");
+    let stderr = String::from_utf8_lossy(&early.stderr);
+    assert!(stderr.contains("is missing: run make first"), "{stderr}");
     assert_eq!(files(), before);
 
     std::fs::create_dir(&release).unwrap();
@@ -113,15 +113,15 @@ fn installing_makes_nothing() {
     assert!(installed.is_file());
 }
 
-/// An installation that was moved is found where it is.
+/// A moved installation is found at its new place.
 #[test]
-fn the_prefix_can_be_another_than_at_installation() {
+fn an_installation_can_be_moved() {
     let Some(prefix) = prefix() else { return };
     let words = prefix.pkg_config(&["--define-variable=prefix=/moved", "--cflags", "--libs"]);
     for word in ["-I/moved/include", "-L/moved/lib"] {
         assert!(words.iter().any(|w| w == word), "{words:?}");
     }
-    // What is elsewhere stays there.
+    // A directory outside the prefix is absolute.
     let stage = tempfile::tempdir().unwrap();
     let elsewhere = Path::new("/usr/lib/here");
     prefix.make(
@@ -139,8 +139,8 @@ fn the_prefix_can_be_another_than_at_installation() {
     }
 }
 
-/// Copies descriptor 0 to 1, half with a call and half with a handle, whose
-/// engine has threads.
+/// Copies descriptor 0 to 1: half with a synchronous call, half on the engine,
+/// which has threads.
 const ALONE: &str = r#"
 #include <cordboard.h>
 #include <stdio.h>
@@ -160,7 +160,8 @@ int main(void)
 }
 "#;
 
-/// What is needed at run time by a program that was linked so.
+/// Links a program with these options, runs it, and returns the shared
+/// libraries that it needs.
 fn links_and_runs(prefix: &Prefix, options: &[&str], libraries: &[String]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("alone.c"), folder.path().join("alone"));
@@ -180,7 +181,7 @@ fn links_and_runs(prefix: &Prefix, options: &[&str], libraries: &[String]) -> St
     run(Command::new("readelf").args(["-d", "-l"]).arg(&program))
 }
 
-/// The archive is all that a program needs to stand alone.
+/// A program linked with the archive does not need the shared library.
 #[test]
 fn a_program_linked_with_the_archive_needs_no_library() {
     let Some(prefix) = prefix() else { return };
@@ -195,8 +196,8 @@ fn a_program_linked_with_the_archive_needs_no_library() {
     assert!(!needed.contains("libcordboard"), "{needed}");
 }
 
-/// What `pkg-config --static --libs` says is enough for `-static`, where the C
-/// library has an archive too.
+/// `pkg-config --static --libs` is sufficient for `-static`, if the C library
+/// is installed as an archive.
 #[test]
 fn a_static_program_needs_nothing() {
     let Some(prefix) = prefix() else { return };
@@ -212,7 +213,7 @@ fn a_static_program_needs_nothing() {
     }
 }
 
-/// Whether any program can be linked so here.
+/// Whether any program can be linked with this option.
 fn can_link(option: &str) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("none.c");
@@ -226,11 +227,11 @@ fn can_link(option: &str) -> Result<(), String> {
     }
 }
 
-/// `make install` where the loader looks, and the example at once, in a file
-/// system of its own so that the machine's stays as it is.
+/// `make install` into a directory that the dynamic linker searches, and then
+/// the example, in overlays that leave the machine's file systems unchanged.
 #[test]
 fn a_program_finds_the_library_as_soon_as_it_is_installed() {
-    const WHAT: &str = "an installation where the loader looks";
+    const WHAT: &str = "an installation that the dynamic linker searches";
     let Some(prefix) = prefix() else { return };
     if !testkit::skip::is_root() {
         return testkit::skip::report(WHAT, "needs root");
@@ -241,7 +242,7 @@ fn a_program_finds_the_library_as_soon_as_it_is_installed() {
         shell
     };
     let scratch = tempfile::tempdir().unwrap();
-    // `$1` is the scratch folder.
+    // `$1` is the scratch directory.
     let overlays = r#"
         mount -t tmpfs none "$1"
         for folder in etc var usr/local; do
@@ -276,10 +277,10 @@ fn a_program_finds_the_library_as_soon_as_it_is_installed() {
     assert!(!Path::new("/usr/local/copy").exists());
 }
 
-/// Elsewhere, and where the cache cannot be written, it says what is to be
-/// done; under DESTDIR it leaves that to the package.
+/// If the dynamic linker does not search the directory, or the cache cannot be
+/// written, `make install` says what to do; with DESTDIR it says nothing.
 #[test]
-fn what_the_loader_will_not_find_is_told() {
+fn a_library_that_the_dynamic_linker_will_not_find_is_reported() {
     let Some(prefix) = prefix() else { return };
     let folder = tempfile::tempdir().unwrap();
     let fake = |name: &str, text: &str| {
@@ -291,12 +292,12 @@ fn what_the_loader_will_not_find_is_told() {
     };
     let root = folder.path().join("root");
     let library = root.join("lib");
-    // It lists the folder, and nothing else comes of it.
+    // It lists the directory and does nothing else.
     let lists = format!(
         "[ $# = 0 ] || {{ echo '{}: (from here)'; exit; }}",
         library.display()
     );
-    let told = |ldconfig: &Path, destdir: &Path| {
+    let install = |ldconfig: &Path, destdir: &Path| {
         let variables = [
             ("PREFIX", root.as_path()),
             ("LDCONFIG", ldconfig),
@@ -305,15 +306,15 @@ fn what_the_loader_will_not_find_is_told() {
         run(&mut prefix.command("install", &variables))
     };
     let none = Path::new("");
-    let elsewhere = told(&fake("elsewhere", "[ $# != 0 ]"), none);
+    let elsewhere = install(&fake("elsewhere", "[ $# != 0 ]"), none);
     let advice = format!("-Wl,-rpath,{}", library.display());
     assert!(elsewhere.contains(&advice), "{elsewhere}");
-    let refused = told(&fake("refused", &format!("{lists}\nexit 1")), none);
+    let refused = install(&fake("refused", &format!("{lists}\nexit 1")), none);
     assert!(refused.contains("until root has run ldconfig"), "{refused}");
     let ran = folder.path().join("ran");
     let runs = fake("runs", &format!("{lists}\n: >'{}'", ran.display()));
-    let staged = told(&runs, &folder.path().join("stage"));
+    let staged = install(&runs, &folder.path().join("stage"));
     assert!(!staged.contains("note:") && !ran.exists(), "{staged}");
-    let done = told(&runs, none);
+    let done = install(&runs, none);
     assert!(!done.contains("note:") && ran.exists(), "{done}");
 }

@@ -1,7 +1,7 @@
-//! The library as a C program has it: installed into a prefix by `make`, found
-//! by pkg-config, compiled against by the system's compiler with every warning
-//! an error, and run under valgrind, or with the compiler's own checks where
-//! there is none.
+//! The library as C programs use it: installed into a prefix by `make` and
+//! found by pkg-config. The programs are compiled by the system's compiler with
+//! every warning an error, and run under valgrind, or with the compiler's
+//! sanitizers if valgrind does not run.
 
 mod examples;
 mod install;
@@ -10,16 +10,16 @@ mod program;
 
 use program::{Language, Program};
 
-/// One test in C, as C and, compiled only, as C++. Those that fork are not
-/// asked for leaks.
+/// Runs one test as C, and compiles it as C++. Programs that fork are not
+/// checked for leaks.
 fn passes(name: &str, forks: bool) {
     let Some(program) = Program::test(name, Language::C, forks) else {
         return;
     };
     let run = program.checked().output().expect("it runs");
-    let said = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{name}: {}\n{said}", run.status);
-    for line in said.lines() {
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{name}: {}\n{stderr}", run.status);
+    for line in stderr.lines() {
         if let Some((what, reason)) = skipped(line) {
             testkit::skip::report(what, reason);
         }
@@ -27,7 +27,7 @@ fn passes(name: &str, forks: bool) {
     Program::test(name, Language::Cpp, forks);
 }
 
-/// What a program said that it could not try here.
+/// The test that a program reports as skipped, and the reason.
 fn skipped(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix("SKIPPED: ")?.split_once(": ")
 }

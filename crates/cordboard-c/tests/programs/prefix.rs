@@ -1,10 +1,10 @@
-//! The library, built once and installed into a prefix of its own.
+//! The library, built once and installed into its own prefix.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Tools that a C programmer has; without them nothing here can be tried.
+/// Checks for the tools that all tests need.
 fn tools() -> Result<(), String> {
     for tool in ["cc", "make", "pkg-config"] {
         let found = Command::new(tool).arg("--version").output();
@@ -15,7 +15,7 @@ fn tools() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a command to its end.
+/// Runs a command, which must succeed; its output.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
     let out = command.output().expect("it can be started");
@@ -33,8 +33,8 @@ pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// `libcordboard_c.a` of this very code: cargo says where it is. A machine
-/// without cargo has one that was built elsewhere.
+/// `libcordboard_c.a` of this source tree, by the path that cargo prints.
+/// Without cargo, one that was built elsewhere.
 fn archive() -> PathBuf {
     if let Some(built) = std::env::var_os("CORDBOARD_C_ARCHIVE") {
         return built.into();
@@ -63,14 +63,14 @@ fn archive() -> PathBuf {
         .expect("cargo names the archive")
 }
 
-/// `make` in the crate.
+/// Runs `make` in the directory of the crate.
 pub fn make(target: &str, variables: &[(&str, &Path)]) -> Command {
     let mut make = Command::new("make");
     make.arg("-C").arg(here()).arg(target);
     for (name, value) in variables {
         make.arg(format!("{name}={}", value.display()));
     }
-    // Of an outer make.
+    // They come from an outer make.
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
     make
 }
@@ -82,7 +82,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// `make`, with what it needs to leave cargo alone.
+    /// Runs `make` with the archive, so that it does not call cargo.
     pub fn command(&self, target: &str, variables: &[(&str, &Path)]) -> Command {
         let mut all: Vec<(&str, &Path)> = vec![("ARCHIVE", &self.archive), ("BUILD", &self.build)];
         all.extend(variables);
@@ -94,7 +94,7 @@ impl Prefix {
         run(&mut self.command(target, variables));
     }
 
-    /// What pkg-config says; `--static` and its like go in front.
+    /// The output of pkg-config with these options.
     pub fn pkg_config(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = Command::new("pkg-config");
         command
@@ -106,7 +106,7 @@ impl Prefix {
     }
 }
 
-/// The prefix, or `None` where the tools are missing, which is counted.
+/// The prefix; `None`, with a report of the skip, if tools are missing.
 pub fn prefix() -> Option<&'static Prefix> {
     static PREFIX: OnceLock<Option<Prefix>> = OnceLock::new();
     let made = PREFIX.get_or_init(|| {
@@ -121,7 +121,7 @@ pub fn prefix() -> Option<&'static Prefix> {
             archive: archive(),
             build: root.join("build"),
         };
-        // Another test process may be at it too.
+        // Another test process may install at the same time.
         let alone = std::fs::File::create(root.join("lock")).expect("there is room");
         alone.lock().expect("files can be locked here");
         prefix.make("all", &[]);

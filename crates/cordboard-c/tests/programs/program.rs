@@ -1,4 +1,4 @@
-//! Compiling and running one program in C.
+//! Compiles and runs one C program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,8 +20,8 @@ pub struct Program {
 
 const WARNINGS: &[&str] = &["-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wshadow"];
 
-/// Misuse of memory, and leaks, are failures. What a running thread still has
-/// is "possibly lost" or "still reachable".
+/// Memory errors and leaks are failures. The memory of a running thread is
+/// "possibly lost" or "still reachable", which is not a failure.
 const VALGRIND: &[&str] = &[
     "--quiet",
     "--error-exitcode=99",
@@ -29,7 +29,7 @@ const VALGRIND: &[&str] = &[
     "--show-leak-kinds=definite",
 ];
 
-/// Valgrind is installed and can start a program: it asks `statx(2)` about it.
+/// Whether valgrind is installed and can start a program: it needs `statx(2)`.
 fn has_valgrind() -> bool {
     static RUNS: OnceLock<bool> = OnceLock::new();
     *RUNS.get_or_init(|| {
@@ -45,13 +45,13 @@ fn has(tool: &str) -> bool {
 }
 
 impl Program {
-    /// `tests/c/NAME.c`, or `None` where it cannot be compiled here.
+    /// Compiles `tests/c/NAME.c`; `None` if that is not possible here.
     pub fn test(name: &str, language: Language, forks: bool) -> Option<Program> {
         let source = here().join("tests/c").join(name).with_extension("c");
         Program::compile(prefix()?, &source, language, forks)
     }
 
-    /// `examples/NAME.c`, as any program outside this tree would be.
+    /// Compiles `examples/NAME.c` as a program outside this source tree.
     pub fn example(name: &str) -> Option<Program> {
         let source = here().join("examples").join(name).with_extension("c");
         Program::compile(prefix()?, &source, Language::C, false)
@@ -67,8 +67,8 @@ impl Program {
             testkit::skip::report("the C library from C++", "no c++");
             return None;
         }
-        // Tests of this process and of another may compile at the same time,
-        // and two of one process the same program.
+        // Other tests and other processes may compile the same program at the
+        // same time.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
@@ -87,8 +87,8 @@ impl Program {
             .arg(source)
             .args(["-x", "none"]);
         if !has_valgrind() && language == Language::C {
-            // The address sanitizer's allocator does not survive a fork beside
-            // other threads: the child waits for a lock that one of them had.
+            // The address sanitizer's allocator does not support fork(2) with
+            // several threads: the child waits for a lock of one of them.
             command.arg(if forks {
                 "-fsanitize=undefined"
             } else {
@@ -102,7 +102,7 @@ impl Program {
         Some(Program { path, forks })
     }
 
-    /// It, as it is.
+    /// Runs it without checks.
     pub fn plain(&self) -> Command {
         let mut command = Command::new(&self.path);
         command
@@ -111,13 +111,14 @@ impl Program {
         command
     }
 
-    /// It, with its memory watched. In a child of fork(2) what the parent's
-    /// threads had on their stacks looks leaked: not to be asked for there.
+    /// Runs it with memory checks. A program that forks is not checked for
+    /// leaks: in a child, memory that only the parent's threads refer to looks
+    /// leaked.
     pub fn checked(&self) -> Command {
         if !has_valgrind() {
             testkit::skip::report(
                 "valgrind",
-                "does not run here; the compiler's checks instead",
+                "does not run here; the compiler's sanitizers instead",
             );
             return self.plain();
         }

@@ -1,4 +1,4 @@
-//! A transfer on the engine, or a thread that copies.
+//! What moves the bytes: a transfer on the engine, or a thread that copies.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,47 +13,47 @@ use rustix::pipe::SpliceFlags;
 
 const BLOCK: usize = 128 << 10;
 const SPLICE_BLOCK: usize = 1 << 20;
-/// A thread that copies needs next to none.
+/// The stack size of a thread that copies.
 const STACK: usize = 64 << 10;
 
-/// Who does it.
+/// What moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Mover {
     Engine,
     ThreadsReadWrite,
     ThreadsSplice,
 }
 
-impl Way {
-    pub fn named(name: &str) -> Result<Way> {
+impl Mover {
+    pub fn named(name: &str) -> Result<Mover> {
         Ok(match name {
-            "engine" => Way::Engine,
-            "threads" => Way::ThreadsReadWrite,
-            "threads-splice" => Way::ThreadsSplice,
-            _ => bail!("no way is called {name}"),
+            "engine" => Mover::Engine,
+            "threads" => Mover::ThreadsReadWrite,
+            "threads-splice" => Mover::ThreadsSplice,
+            _ => bail!("unknown mover {name}"),
         })
     }
 }
 
-/// One that runs.
-pub enum One {
+/// A running transfer.
+pub enum Transfer {
     Engine(Running),
     Thread(JoinHandle<Result<u64>>, Arc<AtomicU64>),
 }
 
-/// What is done when one has ended.
+/// A function that is called at the end of a transfer.
 pub type AtEnd = Box<dyn FnOnce() + Send>;
 
-impl One {
-    /// Starts it; the descriptors are its own.
+impl Transfer {
+    /// Starts a transfer, which owns the descriptors.
     pub fn start(
-        way: Way,
+        mover: Mover,
         source: OwnedFd,
         sink: OwnedFd,
         sync: bool,
         at_end: Option<AtEnd>,
-    ) -> Result<One> {
-        if way == Way::Engine {
+    ) -> Result<Transfer> {
+        if mover == Mover::Engine {
             let request = Request {
                 size: Size::Eof,
                 sync,
@@ -63,14 +63,14 @@ impl One {
             if let Some(at_end) = at_end {
                 running.on_end(move |_| at_end());
             }
-            return Ok(One::Engine(running));
+            return Ok(Transfer::Engine(running));
         }
         let written = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&written);
         let work = move || {
             let sink = File::from(sink);
-            match way {
-                Way::ThreadsSplice => splice(&source, &sink, &count)?,
+            match mover {
+                Mover::ThreadsSplice => splice(&source, &sink, &count)?,
                 _ => read_write(&source, &sink, &count)?,
             }
             if sync {
@@ -83,28 +83,33 @@ impl One {
             Ok(count.load(Ordering::Relaxed))
         };
         let thread = std::thread::Builder::new().stack_size(STACK).spawn(work);
-        Ok(One::Thread(thread.context("a thread")?, written))
+        Ok(Transfer::Thread(
+            thread.context("cannot start a thread")?,
+            written,
+        ))
     }
 
-    /// Bytes its sink has accepted.
+    /// The number of bytes that the sink has accepted.
     pub fn written(&self) -> u64 {
         match self {
-            One::Engine(running) => running.status().written,
-            One::Thread(_, written) => written.load(Ordering::Relaxed),
+            Transfer::Engine(running) => running.status().written,
+            Transfer::Thread(_, written) => written.load(Ordering::Relaxed),
         }
     }
 
-    /// Waits for its end and says how many bytes that were.
+    /// Waits for the end; the number of bytes written.
     pub fn wait(self) -> Result<u64> {
         match self {
-            One::Engine(running) => Ok(running.wait().into_result()?.written),
-            One::Thread(thread, _) => thread.join().map_err(|_| anyhow!("it panicked"))?,
+            Transfer::Engine(running) => Ok(running.wait().into_result()?.written),
+            Transfer::Thread(thread, _) => {
+                thread.join().map_err(|_| anyhow!("the thread panicked"))?
+            }
         }
     }
 }
 
 fn read_write(source: &OwnedFd, mut sink: &File, count: &AtomicU64) -> Result<()> {
-    // Not zeroed ahead of its use: what is never filled takes no memory.
+    // Not zeroed: pages that are never written take no memory.
     let mut buffer = Vec::with_capacity(BLOCK);
     loop {
         buffer.clear();

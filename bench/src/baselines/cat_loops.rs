@@ -1,4 +1,4 @@
-//! From a file to standard output.
+//! Loops from a file to standard output.
 
 use std::fs::File;
 use std::io::Write;
@@ -26,8 +26,8 @@ pub fn read_write(path: &str, block: usize) -> Result<()> {
     }
 }
 
-/// Straight into the reader's pipe: the blog post's `fast`, with 16 KiB.
-/// With `enlarge`, the reader's pipe is given that capacity first.
+/// `splice(2)` into the reader's pipe: the blog post's `fast`, with 16 KiB.
+/// With `enlarge`, sets the capacity of the reader's pipe first.
 pub fn splice(path: &str, block: usize, enlarge: Option<usize>) -> Result<()> {
     let file = open(path)?;
     let out = std::io::stdout();
@@ -39,7 +39,7 @@ pub fn splice(path: &str, block: usize, enlarge: Option<usize>) -> Result<()> {
 }
 
 /// Through a private pipe of `block` bytes: the reader's pipe is locked only
-/// while whole pages move, not while they are looked up in the page cache.
+/// while pages move, not while the kernel looks them up in the page cache.
 pub fn broker(path: &str, block: usize, enlarge: Option<usize>) -> Result<()> {
     let file = open(path)?;
     let out = std::io::stdout();
@@ -57,7 +57,7 @@ pub fn broker(path: &str, block: usize, enlarge: Option<usize>) -> Result<()> {
         while inside > 0 {
             let moved =
                 rustix::pipe::splice(&take, None, &out, None, inside, SpliceFlags::empty())?;
-            ensure!(moved > 0, "the private pipe is empty too soon");
+            ensure!(moved > 0, "the private pipe is empty too early");
             inside -= moved;
         }
     }

@@ -1,5 +1,5 @@
-//! From a file to a file past the page cache: `O_DIRECT`, several blocks in
-//! transit, each read and written in the same memory.
+//! A copy that bypasses the page cache: `O_DIRECT`, with several blocks in
+//! flight, each read and written in the same buffer.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,18 +9,19 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::harness::ring::{ALIGNMENT, Ring};
 
-/// What a block is at.
+/// The state of a block.
 #[derive(Debug, Clone, Copy)]
 enum At {
     Reading(u64),
     Writing(usize),
 }
 
-/// `depth` blocks of `block` bytes, by io_uring with registered files and buffers.
+/// Copies with `depth` blocks of `block` bytes, by io_uring with registered
+/// files and buffers.
 pub fn file(from: &str, to: &str, block: usize, depth: usize) -> Result<()> {
     ensure!(
         block > 0 && block.is_multiple_of(ALIGNMENT) && depth > 0,
-        "a block is a multiple of {ALIGNMENT} bytes, and there is one at least"
+        "the block size must be a multiple of {ALIGNMENT} bytes, and the depth at least 1"
     );
     let direct = libc::O_DIRECT;
     let source = File::options().read(true).custom_flags(direct).open(from)?;
@@ -36,7 +37,7 @@ pub fn file(from: &str, to: &str, block: usize, depth: usize) -> Result<()> {
     }
     let mut ring = Ring::new(&source, &sink, depth, block).context("io_uring")?;
     copy(&mut ring, size, block, depth)?;
-    // The last block was written to its full alignment.
+    // The last block was written up to the alignment.
     sink.set_len(size)?;
     Ok(())
 }
@@ -79,7 +80,7 @@ mod tests {
     use crate::harness::{env, files};
 
     #[test]
-    fn what_it_copies_is_the_same_whatever_the_length() {
+    fn the_copy_is_exact_for_every_length() {
         let dir = tempfile::tempdir().unwrap();
         if env::filesystem(dir.path()) == "overlayfs" {
             eprintln!("SKIPPED: no direct I/O on overlayfs");

@@ -1,5 +1,5 @@
-//! From a connected socket, descriptor 3, to another one, descriptor 4; and
-//! the processes at both ends, whose socket is descriptor 3.
+//! Loops from a connected socket, descriptor 3, to another one, descriptor 4;
+//! and the processes at both ends, whose socket is descriptor 3.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::harness::digest::{Content, Digest, digest_of};
 use crate::harness::files::Noise;
 use crate::harness::sys::{FIRST_INHERITED, inherited};
 
-/// What the source sends again and again.
+/// The size of the block that the source sends repeatedly.
 const PIECE: usize = 256 << 10;
 
 fn socket(index: i32) -> Result<TcpStream> {
@@ -45,7 +45,7 @@ pub fn splice(block: usize) -> Result<()> {
         }
         while inside > 0 {
             let moved = rustix::pipe::splice(&take, None, &to, None, inside, flags)?;
-            ensure!(moved > 0, "the pipe is empty too soon");
+            ensure!(moved > 0, "the pipe is empty too early");
             inside -= moved;
         }
     }
@@ -54,12 +54,12 @@ pub fn splice(block: usize) -> Result<()> {
 fn piece() -> Vec<u8> {
     let mut piece = vec![0; PIECE];
     Noise::new(1).fill(&mut piece);
-    // So that pieces differ from pages and segments in length.
+    // Different from the size of pages and segments.
     piece.truncate(PIECE - 96);
     piece
 }
 
-/// Sends this many bytes and closes.
+/// Sends this many bytes and closes the socket.
 pub fn source(bytes: usize) -> Result<()> {
     let mut to = socket(0)?;
     let piece = piece();
@@ -70,12 +70,12 @@ pub fn source(bytes: usize) -> Result<()> {
         left -= now.len();
     }
     shutdown(&to, Shutdown::Write)?;
-    // Until the relay has closed: its socket must not see a reset.
+    // Waits until the relay has closed its socket, which must not get a reset.
     let _ = to.read(&mut [0]);
     Ok(())
 }
 
-/// What [`source`] sends.
+/// The length and the digest of the bytes that [`source`] sends.
 pub fn sent(bytes: usize) -> Content {
     let piece = piece();
     let mut digest = Digest::default();
@@ -88,7 +88,7 @@ pub fn sent(bytes: usize) -> Content {
     digest.finish()
 }
 
-/// Takes everything: `count` lets the kernel throw it away, `digest` looks.
+/// Receives everything: `count` makes the kernel discard it, `digest` reads it.
 pub fn sink(how: &str) -> Result<()> {
     let from = socket(0)?;
     if how == "digest" {
@@ -112,7 +112,7 @@ mod tests {
     use super::sent;
 
     #[test]
-    fn what_is_sent_has_the_length_asked_for() {
+    fn the_source_sends_the_requested_length() {
         assert_eq!(sent(1_000_000).bytes, 1_000_000);
         assert_ne!(sent(1_000_000).digest, sent(1_000_032).digest);
     }

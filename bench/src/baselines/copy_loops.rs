@@ -1,4 +1,4 @@
-//! From a file to a file.
+//! Loops from a file to a file.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,16 +11,16 @@ const MOST: usize = 1 << 30;
 const READ_WRITE_BLOCK: usize = 128 << 10;
 const SPLICE_BLOCK: usize = 512 << 10;
 
-/// Copies one file by the named way.
-pub fn file(way: &str, from: &str, to: &str, block: Option<usize>) -> Result<()> {
+/// Copies one file by the named method.
+pub fn file(method: &str, from: &str, to: &str, block: Option<usize>) -> Result<()> {
     let source = File::open(from)?;
     fadvise(&source, 0, None, Advice::Sequential)?;
     let sink = File::create(to)?;
-    copy(way, &source, &sink, block)
+    copy(method, &source, &sink, block)
 }
 
 /// Copies every file of a directory into a new one.
-pub fn all(way: &str, from: &str, to: &str) -> Result<()> {
+pub fn all(method: &str, from: &str, to: &str) -> Result<()> {
     fs::create_dir(to)?;
     let from_directory = File::open(from)?;
     let to_directory = File::open(to)?;
@@ -39,13 +39,13 @@ pub fn all(way: &str, from: &str, to: &str) -> Result<()> {
         )?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let sink = openat(&to_directory, name, flags, Mode::from_raw_mode(0o644))?;
-        copy(way, &source.into(), &sink.into(), None)?;
+        copy(method, &source.into(), &sink.into(), None)?;
     }
     Ok(())
 }
 
-fn copy(way: &str, source: &File, sink: &File, block: Option<usize>) -> Result<()> {
-    match way {
+fn copy(method: &str, source: &File, sink: &File, block: Option<usize>) -> Result<()> {
+    match method {
         "read-write" => read_write(source, sink, block.unwrap_or(READ_WRITE_BLOCK)),
         "copy_file_range" => {
             while copy_file_range(source, None, sink, None, block.unwrap_or(MOST))? > 0 {}
@@ -57,7 +57,7 @@ fn copy(way: &str, source: &File, sink: &File, block: Option<usize>) -> Result<(
         }
         "splice" => splice(source, sink, block.unwrap_or(SPLICE_BLOCK)),
         "clone" => Ok(ioctl_ficlone(sink, source)?),
-        _ => bail!("no way to copy is called {way}"),
+        _ => bail!("unknown method {method}"),
     }
 }
 
@@ -82,7 +82,7 @@ fn splice(source: &File, sink: &File, block: usize) -> Result<()> {
         }
         while inside > 0 {
             let moved = rustix::pipe::splice(&take, None, sink, None, inside, none)?;
-            ensure!(moved > 0, "the private pipe is empty too soon");
+            ensure!(moved > 0, "the private pipe is empty too early");
             inside -= moved;
         }
     }

@@ -1,16 +1,16 @@
-//! Words.
+//! Texts.
 
 use std::ffi::c_char;
 
-use crate::guard::words;
+use crate::guard::message;
 
-/// cord_error - what this thread's last failed call has to say
+/// cord_error - the message of this thread's last failed call
 ///
-/// Which side failed and why, and what to do about it: more than errno can
-/// tell. Valid until the next call of this thread that fails. Never NULL.
+/// Says which side failed, why, and what may help. Valid until the next call of
+/// this thread that fails. Never NULL; empty before the first failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_error() -> *const c_char {
-    words()
+    message()
 }
 
 /// cord_version - the version of the library, `"0.1.0"`

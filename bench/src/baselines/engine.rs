@@ -1,5 +1,5 @@
-//! Not a baseline: a transfer on the library's engine, and the ways to know
-//! that it has ended.
+//! Not a baseline: a transfer on the library's engine, and each method of
+//! waiting for its end.
 
 use std::future::Future;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow};
 use cordboard::{Outcome, Request, Running, Size};
 use rustix::event::{PollFd, PollFlags};
 
-/// Starts it.
+/// Starts a transfer.
 pub fn start(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> Result<Running> {
     let request = Request {
         size: Size::Bytes(size as u64),
@@ -21,22 +21,22 @@ pub fn start(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> Resul
     Ok(cordboard::start(source, sink, request)?)
 }
 
-/// Starts it and waits.
+/// Starts a transfer and waits for it.
 pub fn wait(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> Result<usize> {
     written(start(source, sink, size)?.wait())
 }
 
-/// Starts it and polls its descriptor.
+/// Starts a transfer and polls its descriptor.
 pub fn poll(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> Result<usize> {
     let running = start(source, sink, size)?;
     let fd = running
         .fd()
         .map_err(|errno| anyhow!("no eventfd: {errno:?}"))?;
     rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], None)?;
-    written(running.try_wait().context("readable, and not ended")?)
+    written(running.try_wait().context("readable before the end")?)
 }
 
-/// Starts it and awaits it, with the least there is of an executor.
+/// Starts a transfer and awaits it, with a minimal executor.
 pub fn block_on(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> Result<usize> {
     let mut running = pin!(start(source, sink, size)?);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

@@ -1,0 +1,29 @@
+//! What all experiments share.
+
+use anyhow::Result;
+
+use crate::harness::Bench;
+use crate::harness::contestant::Contestant;
+
+/// One experiment.
+#[derive(Debug, Clone, Copy)]
+pub struct Experiment {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// What it measures.
+    pub about: &'static str,
+    /// Runs it.
+    pub run: fn(&mut Bench) -> Result<()>,
+}
+
+/// The contestants that are available. The others are reported as skipped.
+pub fn available(bench: &mut Bench, all: Vec<(&str, Option<Contestant>)>) -> Vec<Contestant> {
+    let mut found = Vec::new();
+    for (name, contestant) in all {
+        match contestant {
+            Some(contestant) => found.push(contestant),
+            None => bench.skip(name, "not found"),
+        }
+    }
+    found
+}

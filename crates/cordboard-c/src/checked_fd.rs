@@ -1,0 +1,92 @@
+//! Descriptors that the library keeps between calls. The program may have
+//! closed them (`close_range(2)`) and opened other files under their numbers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use cordboard::{Errno, Lock, PerProcess};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::process::{self, lock};
+
+/// Device and inode.
+pub(crate) type FileId = (u64, u64);
+
+pub(crate) fn file_id(fd: BorrowedFd<'_>) -> Result<FileId, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok((stat.st_dev as u64, stat.st_ino as u64))
+}
+
+/// Duplicates a descriptor. The number is 3 or more.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
+}
+
+/// A descriptor of the library, which is neither used nor closed if its number
+/// now refers to another file.
+#[derive(Debug)]
+pub(crate) struct CheckedFd {
+    /// `None` once it is dropped.
+    fd: Option<OwnedFd>,
+    /// `None` if it is unknown; no file compares equal then.
+    file: Option<FileId>,
+    /// A file that the program cannot open again. If its number refers to
+    /// another file, the program has closed descriptors of the library.
+    sentinel: Option<Arc<CheckedFd>>,
+}
+
+impl CheckedFd {
+    /// A descriptor of a file that only the library has open.
+    pub(crate) fn of_library(fd: OwnedFd) -> CheckedFd {
+        CheckedFd {
+            file: file_id(fd.as_fd()).ok(),
+            fd: Some(fd),
+            sentinel: None,
+        }
+    }
+
+    /// A descriptor of a file that the program has open too. The program can
+    /// open it again under this number, or duplicate it to the number: then
+    /// device and inode are the same, and only the sentinel differs.
+    pub(crate) fn of_program(fd: OwnedFd) -> CheckedFd {
+        let mut checked = CheckedFd::of_library(fd);
+        checked.sentinel = sentinel();
+        checked
+    }
+
+    /// The descriptor; `None` if its number refers to another file.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        let fd = self.fd.as_ref()?.as_fd();
+        let same_file = self.file.is_some() && file_id(fd).ok() == self.file;
+        let sentinel_open = || (self.sentinel.as_ref()).is_none_or(|fd| fd.fd().is_some());
+        (same_file && sentinel_open()).then_some(fd)
+    }
+
+    pub(crate) fn is_file(&self, file: FileId) -> bool {
+        self.file == Some(file)
+    }
+}
+
+/// The sentinel that all descriptors of the process share: the read end of a
+/// pipe that no other descriptor refers to. `None` if no descriptor is
+/// available for it.
+fn sentinel() -> Option<Arc<CheckedFd>> {
+    static SENTINEL: PerProcess<Lock<Weak<CheckedFd>>> = PerProcess::new();
+    let mut current = lock(|| process::value(&SENTINEL, |_| Lock::default()));
+    let open = Weak::upgrade(&current).filter(|fd| fd.fd().is_some());
+    open.or_else(|| {
+        let (reader, _) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
+        let made = Arc::new(CheckedFd::of_library(duplicate(reader.as_fd()).ok()?));
+        *current = Arc::downgrade(&made);
+        Some(made)
+    })
+}
+
+impl Drop for CheckedFd {
+    fn drop(&mut self) {
+        if self.fd().is_none() {
+            // The number refers to another file: closing it would close that.
+            std::mem::forget(self.fd.take());
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Why a call failed: an errno and a message.
+
+use cordboard::{Errno, Failure, Refusal};
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) struct Error {
+    pub(crate) errno: Errno,
+    /// The text that `cord_error` returns.
+    pub(crate) message: String,
+}
+
+impl Error {
+    pub(crate) fn new(errno: Errno, message: impl Into<String>) -> Error {
+        Error {
+            errno,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Error {
+        Error::new(errno, errno.to_string())
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        Error::new(refusal.errno(), refusal.to_string())
+    }
+}
+
+impl From<&Failure> for Error {
+    fn from(failure: &Failure) -> Error {
+        // A transfer that ended early with stranded bytes, or that had no path
+        // left, has no errno.
+        let errno = failure.report.errno.unwrap_or(Errno::EOPNOTSUPP);
+        Error::new(errno, failure.to_string())
+    }
+}

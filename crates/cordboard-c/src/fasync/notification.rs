@@ -1,0 +1,257 @@
+//! The signal that reports the end of an asynchronous splice.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use cordboard::{Errno, Refusal, Report, Side};
+
+use super::flags::flags;
+use super::suspended::Suspended;
+use crate::sys::{self, Owner, OwnerEx, Target};
+
+/// The signal of one transfer, requested by FASYNC on one or both sides. The
+/// flags are suspended until it is dropped.
+pub(crate) struct Notification {
+    /// The source first. Not empty.
+    sides: Vec<AsyncSide>,
+}
+
+/// A side that has FASYNC set.
+struct AsyncSide {
+    suspended: Suspended,
+    /// The number that was passed to `cord_splice`.
+    number: RawFd,
+    which: Side,
+    /// Its owner at the start.
+    initial_owner: OwnerEx,
+}
+
+impl AsyncSide {
+    fn new(fd: BorrowedFd<'_>, flags: libc::c_int, which: Side) -> Result<AsyncSide, Errno> {
+        let initial_owner = sys::owner(fd)?;
+        Ok(AsyncSide {
+            suspended: Suspended::new(fd, flags)?,
+            number: fd.as_raw_fd(),
+            which,
+            initial_owner,
+        })
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.suspended.fd()
+    }
+
+    /// The current owner.
+    fn owner(&self) -> Option<Owner> {
+        sys::owner(self.fd()?).ok().and_then(OwnerEx::owner)
+    }
+
+    /// Whether there was an owner that has exited: the program meant another
+    /// process to be signalled. Also true if that cannot be determined.
+    fn has_lost_its_owner(&self) -> bool {
+        let Some(fd) = self.fd() else {
+            return true;
+        };
+        let now = sys::owner(fd);
+        now.is_ok_and(|now| now.owner().is_none() && now != self.initial_owner)
+    }
+}
+
+impl Notification {
+    /// Returns the notification if either side has FASYNC set, and suspends the
+    /// flag.
+    ///
+    /// # Errors
+    ///
+    /// * `EBADF`: not an open descriptor.
+    /// * `EMFILE`, `ENFILE`: no descriptor is available for the duplicate.
+    pub(crate) fn requested(
+        source: BorrowedFd<'_>,
+        sink: BorrowedFd<'_>,
+    ) -> Result<Option<Notification>, Refusal> {
+        let mut sides = Vec::new();
+        for (fd, side) in [(source, Side::Source), (sink, Side::Sink)] {
+            let unusable = |errno| Refusal::Unusable { side, errno };
+            let flags = flags(fd).map_err(unusable)?;
+            if flags & libc::O_ASYNC != 0 {
+                let side = AsyncSide::new(fd, flags, side).map_err(|errno| match errno {
+                    Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
+                    _ => unusable(errno),
+                })?;
+                sides.push(side);
+            }
+        }
+        Ok((!sides.is_empty()).then_some(Notification { sides }))
+    }
+
+    /// Restores the flags and sends the signal.
+    pub(crate) fn send(self, report: &Report) {
+        let target = self.target(report);
+        self.restore_flags();
+        if let Some(target) = target {
+            // The owner may have exited; no other process expects the signal.
+            let _ = sys::notify(&target);
+        }
+    }
+
+    /// The receiver and the signal, read at the end, as the kernel does. If
+    /// both sides have an owner, the source's. If none has, the calling
+    /// process, as in the paper. If an owner has exited, no signal is sent, as
+    /// the kernel does: SIGIO would end a process that does not expect it.
+    fn target(&self, report: &Report) -> Option<Target> {
+        let owned = |side| AsyncSide::owner(side).map(|owner| (side, owner));
+        let (side, owner) = match self.sides.iter().find_map(owned) {
+            Some(found) => found,
+            None if self.sides.iter().any(AsyncSide::has_lost_its_owner) => return None,
+            None => {
+                let here = std::process::id() as libc::pid_t;
+                (self.first(), Owner::Process(here))
+            }
+        };
+        let error = report.errno.map_or(0, Errno::raw);
+        let band = match side.which {
+            Side::Source => libc::POLLIN,
+            Side::Sink => libc::POLLOUT,
+        };
+        let band = if error == 0 {
+            band
+        } else {
+            band | libc::POLLERR
+        };
+        Some(Target {
+            owner,
+            signal: match side.fd().map(sys::signal) {
+                Some(Ok(signal)) if signal > 0 => signal,
+                _ => libc::SIGIO,
+            },
+            number: side.number,
+            band: band.into(),
+            error,
+        })
+    }
+
+    /// The source if it has FASYNC set, else the sink.
+    fn first(&self) -> &AsyncSide {
+        &self.sides[0]
+    }
+
+    fn restore_flags(self) {
+        drop(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, PipeWriter};
+    use std::os::fd::AsFd;
+
+    use super::super::flags::set_flags;
+    use super::*;
+    use testkit::child;
+
+    /// A pipe whose read end has FASYNC, which is suspended.
+    fn notification() -> (Notification, PipeReader, PipeWriter) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let flags = sys::flags(reader.as_fd()).unwrap();
+        sys::set_flags(reader.as_fd(), flags | libc::O_ASYNC).unwrap();
+        let notification = Notification::requested(reader.as_fd(), writer.as_fd());
+        let notification = notification.unwrap().expect("the source has FASYNC");
+        (notification, reader, writer)
+    }
+
+    /// The program closes all descriptors while the flag is suspended, and
+    /// opens its own under their numbers: these keep their flags and stay open,
+    /// and their owner is not signalled.
+    #[test]
+    fn descriptors_that_the_program_replaced_are_left_alone() {
+        assert!(child::in_a_child(|| {
+            let (notification, reader, _writer) = notification();
+            let kept = notification.first().fd().unwrap();
+            let off = sys::flags(kept).unwrap();
+            let (other, _feed) = std::io::pipe().unwrap();
+            let number = sys::lend(kept.as_raw_fd()).unwrap();
+            child::replace(number, other.as_fd());
+            child::replace(reader.as_fd(), other.as_fd());
+            let replaced = notification.first().fd().is_none()
+                && notification.first().owner().is_none()
+                && notification.first().has_lost_its_owner();
+            notification.restore_flags();
+            let after = sys::flags(number);
+            replaced && off & libc::O_ASYNC == 0 && after.is_ok_and(|f| f & libc::O_ASYNC == 0)
+        }));
+    }
+
+    /// The same, but the program has the same file under the number: a
+    /// duplicate that it kept.
+    #[test]
+    fn a_file_that_the_program_opened_again_stays_open() {
+        assert!(child::in_a_child(|| {
+            let (notification, reader, writer) = notification();
+            let number = notification.first().fd().unwrap().as_raw_fd();
+            let here = child::inode(number);
+            // Number 0, which close_from(3) does not close.
+            child::copy_to(reader.as_raw_fd(), 0, false);
+            std::mem::forget((reader, writer));
+            child::close_from(3);
+            child::copy_to(0, number, true);
+            let replaced = notification.first().fd().is_none();
+            notification.restore_flags();
+            replaced && child::inode(number) == here
+        }));
+    }
+
+    /// A transfer ends while the program sets other flags: both they and the
+    /// restored flag stay.
+    #[test]
+    fn flags_set_while_a_transfer_ends_are_kept() {
+        for held in 0.. {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let flags = sys::flags(reader.as_fd()).unwrap() | libc::O_ASYNC;
+            sys::set_flags(reader.as_fd(), flags).unwrap();
+            let notification = Notification::requested(reader.as_fd(), writer.as_fd());
+            let notification = notification.unwrap().expect("the source has FASYNC");
+            let wanted = flags | libc::O_NONBLOCK;
+            let sets = || set_flags(reader.as_fd(), wanted).unwrap();
+            let (mut calls, mut ending) = (0, None);
+            let mut ends = Some(move || notification.restore_flags());
+            let made = testkit::midst::at_each(&[testkit::refuse::FCNTL], sets, || {
+                if calls == held
+                    && let Some(ends) = ends.take()
+                {
+                    ending = Some(until_it_ends_or_waits(ends));
+                }
+                calls += 1;
+            });
+            let Some(made) = made else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            match (ends, ending) {
+                (Some(ends), _) => ends(),
+                (None, ending) => ending.into_iter().for_each(|ends| ends.join().unwrap()),
+            }
+            assert_eq!(sys::flags(reader.as_fd()), Ok(wanted), "at call {held}");
+            if held >= made {
+                return assert!(made > 0, "no call was held");
+            }
+        }
+    }
+
+    /// Runs it until it has ended or sleeps for a lock.
+    fn until_it_ends_or_waits(what: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            sender.send(rustix::thread::gettid()).unwrap();
+            what();
+        });
+        let call = format!("/proc/self/task/{}/syscall", receiver.recv().unwrap());
+        // `Lock` waits by sleeping.
+        let sleep = libc::SYS_clock_nanosleep.to_string();
+        let waits = || {
+            let call = std::fs::read_to_string(&call).unwrap_or_default();
+            call.split(' ').next() == Some(&sleep)
+        };
+        while !thread.is_finished() && !waits() {
+            std::thread::yield_now();
+        }
+        thread
+    }
+}

@@ -1,0 +1,135 @@
+//! FASYNC that is cleared for the duration of a transfer.
+//!
+//! The flag belongs to the open file description, which several transfers may
+//! share: the first one clears it and the last one sets it again, unless the
+//! program has cleared it in between (with `cord_set_flags`).
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard};
+
+use cordboard::{Errno, Lock, PerProcess};
+
+use super::description::Description;
+use super::emulated;
+use crate::process::{self, lock};
+use crate::sys;
+
+/// A description whose flag is cleared.
+struct SuspendedFlag {
+    description: Arc<Description>,
+    /// The number of transfers that use it.
+    users: usize,
+    /// Whether the last of them sets the flag again.
+    restore: bool,
+}
+
+/// The number of entries, or more (in a child): a splice without FASYNC reads
+/// only this.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Locks this process's entries.
+fn entries() -> MutexGuard<'static, Vec<SuspendedFlag>> {
+    static ENTRIES: PerProcess<Lock<Vec<SuspendedFlag>>> = PerProcess::new();
+    lock(|| process::value(&ENTRIES, |_| Lock::default()))
+}
+
+fn find(entries: &[SuspendedFlag], fd: BorrowedFd<'_>) -> Option<usize> {
+    entries.iter().position(|entry| entry.description.is(fd))
+}
+
+/// Whether the flag will be set again; `None` if it is not suspended.
+pub(super) fn will_be_restored(fd: BorrowedFd<'_>) -> Option<bool> {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let entries = entries();
+    find(&entries, fd).map(|at| entries[at].restore)
+}
+
+/// Sets the other flags, and whether this one will be set again; `None` if it
+/// is not suspended. Under the lock, because the end of a transfer sets flags
+/// too.
+pub(super) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Option<Result<(), Errno>> {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let mut entries = entries();
+    let at = find(&entries, fd)?;
+    let done = sys::set_flags(fd, flags & !libc::O_ASYNC);
+    if done.is_ok() {
+        entries[at].restore = flags & libc::O_ASYNC != 0;
+    }
+    Some(done)
+}
+
+/// One transfer's use of a description whose flag is cleared. Dropping the last
+/// use restores the flag.
+pub(super) struct Suspended {
+    description: Arc<Description>,
+}
+
+impl Suspended {
+    /// Clears the flag of a description whose flags are `flags`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Description::new`], and those of `F_SETFL`.
+    pub(super) fn new(fd: BorrowedFd<'_>, flags: libc::c_int) -> Result<Suspended, Errno> {
+        let mut entries = entries();
+        if let Some(at) = find(&entries, fd) {
+            entries[at].users += 1;
+            let description = Arc::clone(&entries[at].description);
+            return Ok(Suspended { description });
+        }
+        let description = Arc::new(Description::new(fd)?);
+        // This changes nothing if the flag is emulated, or if the kernel keeps
+        // it on a file that was opened with it.
+        sys::set_flags(fd, flags & !libc::O_ASYNC)?;
+        entries.push(SuspendedFlag {
+            description: Arc::clone(&description),
+            users: 1,
+            restore: true,
+        });
+        COUNT.fetch_add(1, Ordering::AcqRel);
+        Ok(Suspended { description })
+    }
+
+    /// The duplicate; `None` if its number refers to another file.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.description.fd()
+    }
+}
+
+impl Drop for Suspended {
+    /// Finds the entry by its address: not every kernel can compare
+    /// descriptions.
+    fn drop(&mut self) {
+        let mut entries = entries();
+        let same = |entry: &SuspendedFlag| Arc::ptr_eq(&entry.description, &self.description);
+        let Some(at) = entries.iter().position(same) else {
+            return;
+        };
+        entries[at].users -= 1;
+        if entries[at].users > 0 {
+            return;
+        }
+        let last = entries.swap_remove(at);
+        if let Some(fd) = self.description.program_fd() {
+            match last.restore {
+                // `si_fd` is the number by which the flag was set. No error:
+                // the description had the flag before.
+                true => {
+                    let flags = sys::flags(fd);
+                    let _ = flags.and_then(|flags| sys::set_flags(fd, flags | libc::O_ASYNC));
+                }
+                // If the flag is emulated, it is still set.
+                false => {
+                    let _ = emulated::clear(fd);
+                }
+            }
+        }
+        // Last: a thread that finds 0 here must find the flag restored.
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+    }
+}
