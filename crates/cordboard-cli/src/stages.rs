@@ -47,7 +47,7 @@ pub fn cut_by_size(report: &Report, request: &Request, there: Option<u64>) -> Op
     let Size::Bytes(size) = request.size else {
         return None;
     };
-    let short = |fault: &String| fault.contains("cut off") || size == 0;
+    let short = |fault: &String| fault.contains("truncated after") || size == 0;
     let faults = || report.stages.iter().filter_map(|s| s.fault.as_ref());
     let cut = report.read == size && there != Some(size) && faults().any(short);
     cut.then_some("--size, which counts packed bytes, ended it there: give more, or leave it out")

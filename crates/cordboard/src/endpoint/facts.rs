@@ -4,7 +4,7 @@ use super::filesystem::Filesystem;
 use super::kind::Kind;
 use crate::errno::Errno;
 
-/// The identity of a file: no two files that exist at once share it.
+/// The identity of a file. No two files that exist at once share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// `st_dev`, or `st_rdev` for a block device.
@@ -17,9 +17,9 @@ pub struct FileId {
 /// Linux 6.1; the logical block size before).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Alignment {
-    /// Of the buffer's address.
+    /// Alignment of the buffer's address.
     pub memory: u32,
-    /// Of offset and length.
+    /// Alignment of offset and length.
     pub offset: u32,
 }
 

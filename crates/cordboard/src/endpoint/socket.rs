@@ -39,7 +39,7 @@ fn by_type(kind: SocketType, family: AddressFamily) -> Kind {
     let inet = family == AddressFamily::INET || family == AddressFamily::INET6;
     let unix = family == AddressFamily::UNIX;
     match kind {
-        // MPTCP and SMC answer to the same calls as TCP.
+        // MPTCP and SMC support the same calls as TCP.
         SocketType::STREAM if inet => Kind::Tcp,
         SocketType::STREAM if unix => Kind::UnixStream,
         SocketType::STREAM => Kind::StreamSocket,

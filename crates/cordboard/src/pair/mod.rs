@@ -16,9 +16,9 @@ use crate::request::{Direct, Request, Size};
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Pair<'a> {
-    /// Where the bytes come from.
+    /// The facts of the source.
     pub source: &'a Facts,
-    /// Where they go.
+    /// The facts of the sink.
     pub sink: &'a Facts,
     /// How the two are related.
     pub relation: Relation,

@@ -62,7 +62,7 @@ impl NoWait {
         done.unwrap_or_else(|| poll_and_read(fd, into))
     }
 
-    /// The same; `None` if only `poll(2)` is left.
+    /// The same; `None` if only the race-prone `poll(2)` is available.
     pub(super) fn read_unless_poll(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -39,7 +39,8 @@ impl DataPath {
         DataPath::ReadWrite,
     ];
 
-    /// As reports and switches have it: `copy_file_range`, `read/write`.
+    /// Returns the name in reports and switches: `copy_file_range`,
+    /// `read/write`.
     pub fn name(self) -> &'static str {
         match self {
             DataPath::Clone => "clone",

@@ -42,7 +42,7 @@ impl Switches {
         }
     }
 
-    /// Whether this path may be used.
+    /// Returns whether this path may be used.
     pub fn allows(self, path: DataPath) -> bool {
         self.allowed & path.bit() != 0
     }

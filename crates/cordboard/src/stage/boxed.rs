@@ -35,7 +35,7 @@ impl Stage {
         Stage(Nature::Transform(Box::new(stage)))
     }
 
-    /// Counts the bytes that pass.
+    /// Counts the bytes.
     pub fn count() -> Stage {
         Stage::inspecting(count::Count)
     }

@@ -13,7 +13,7 @@ pub struct StageReport {
     pub bytes_out: u64,
     /// The value of a hash.
     pub digest: Option<String>,
-    /// What was wrong with the bytes.
+    /// Why the stage rejected the bytes.
     pub fault: Option<String>,
 }
 

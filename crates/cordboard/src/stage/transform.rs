@@ -9,8 +9,8 @@ pub trait Transform: Send {
     /// Returns its name in the report.
     fn name(&self) -> &'static str;
 
-    /// Takes some of `input` and fills some of `output`, which is never empty.
-    /// It must do one or the other as long as there is input.
+    /// Takes some of `input` and fills some of `output`, which is never empty. It must
+    /// do either as long as there is input.
     ///
     /// It is called without input if the last call filled its output, since more output
     /// may follow from earlier input.

@@ -11,7 +11,7 @@ use crate::errno::Errno;
 /// Bytes of the smallest piece. A mapping has at most 32, one for each bit of
 /// the map.
 const UNIT: usize = 256 << 10;
-/// Bytes of the largest arena.
+/// The size of the largest arena, in bytes.
 pub(crate) const LARGEST_ARENA: usize = UNIT * 32;
 
 /// One mapping, of which pieces of 256 KiB and more are taken and returned in

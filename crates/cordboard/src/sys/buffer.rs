@@ -251,7 +251,7 @@ impl Buffer {
     }
 }
 
-/// The thread's spare one, if it is like this; another is given up.
+/// Takes the thread's spare buffer if `fits` accepts it; unmaps it otherwise.
 fn spare(fits: impl FnOnce(&Buffer) -> bool) -> Option<Buffer> {
     let spare = SPARE.try_with(|spare| spare.take()).ok().flatten();
     spare.filter(fits)
@@ -275,7 +275,7 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // In a child, something else may be in its place by now.
+        // In a child, another mapping may be at its address.
         if self.mapped == 0 || self.home.is_some_and(|home| !home.is_here()) {
             return;
         }

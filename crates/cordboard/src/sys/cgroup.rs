@@ -36,7 +36,7 @@ fn of(mounted: &Path, line: &str) -> Option<u64> {
             .ancestors()
             .take_while(|above| above.starts_with(&top));
         let limits = above.filter_map(|above| {
-            // "max" is no number.
+            // "max" is not a number.
             let limit = std::fs::read_to_string(above.join(name)).ok()?;
             limit.trim().parse::<u64>().ok()
         });

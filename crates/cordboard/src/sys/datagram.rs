@@ -157,7 +157,7 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// That of the first datagram: `EAGAIN`, `EMSGSIZE`, `ECONNREFUSED`, …
+    /// As the first datagram: `EAGAIN`, `EMSGSIZE`, `ECONNREFUSED`, …
     pub(crate) fn send<'b>(
         &mut self,
         fd: BorrowedFd<'_>,

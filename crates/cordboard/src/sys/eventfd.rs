@@ -75,7 +75,7 @@ impl EventFd {
     fn pipe() -> Result<EventFd, Errno> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let (reader, writer) = (beyond(reader)?, beyond(writer)?);
-        // It holds a byte or two: takes one page of the user's share.
+        // It holds a byte or two, and takes one page of the user's share.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, 4096);
         EventFd::of(Ends::Pipe { reader, writer })
     }

@@ -55,7 +55,7 @@ impl Stamp {
 /// `fork(2)`. The inherited value is only passed to `make`, since another
 /// thread may have held its locks at the moment of the fork.
 ///
-/// Public for the C library alone, and no part of the interface.
+/// Public for the C library only; not part of the API.
 pub struct PerProcess<T: 'static> {
     slot: AtomicPtr<Stamped<T>>,
 }

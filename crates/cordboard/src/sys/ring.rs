@@ -340,7 +340,7 @@ fn enter(ring: &IoUring, calls: usize, wait: bool) -> std::io::Result<usize> {
     }
 }
 
-/// The two calls of a block, linked.
+/// Makes the two linked calls of a block.
 fn entries(fixed: bool, slot: usize, piece: &Piece, from: u64, to: u64) -> [Entry; 2] {
     let (memory, length) = (piece.as_raw(), piece.len() as u32);
     let (source, sink) = (types::Fixed(0), types::Fixed(1));

@@ -94,7 +94,7 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno>
     seen
 }
 
-/// `SO_PEEK_OFF`, if it is set.
+/// Returns `SO_PEEK_OFF`, if it is set.
 fn peek_offset(fd: BorrowedFd<'_>) -> Option<libc::c_int> {
     let offset = option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF);
     offset.ok().filter(|offset| *offset >= 0)
@@ -128,7 +128,7 @@ pub(crate) fn path_mtu(fd: BorrowedFd<'_>) -> Option<usize> {
         AddressFamily::INET6 => (libc::IPPROTO_IPV6, libc::IPV6_MTU, 40 + UDP_HEADER),
         _ => return None,
     };
-    // ENOTCONN: no peer, so no path.
+    // ENOTCONN: no peer, and so no path.
     let mtu = option(fd, level, name).ok()?;
     usize::try_from(mtu).ok()?.checked_sub(headers)
 }

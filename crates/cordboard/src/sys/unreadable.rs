@@ -1,4 +1,4 @@
-//! A write that must fail.
+//! A write that always fails.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;

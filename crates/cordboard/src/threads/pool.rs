@@ -161,9 +161,9 @@ mod tests {
         assert_eq!(take(&mut threads[2]), Some(4));
     }
 
-    /// A thread was told of work and has not begun: it takes one piece, and may
-    /// block at it. Another thread that was replaced does not leave the rest of
-    /// its work if no thread would come to it.
+    /// A thread was woken for work and has not begun: it takes one piece, and
+    /// may block in it. Another thread that was replaced keeps the rest of its
+    /// work if no thread would take it.
     #[test]
     fn a_replaced_thread_leaves_its_rest_to_another() {
         const MOMENT: Duration = Duration::from_millis(10);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     /// Two callers ask for a thread each, and none is available: the one that
-    /// learns it last gets its own call back, and does the other's.
+    /// learns it last gets its own call back, and makes the other's.
     #[test]
     fn each_caller_gets_its_own_call_back() {
         for second_is_last in [false, true] {

@@ -54,7 +54,7 @@ fn messages_are_not_run_together() {
             (Some(side), Errno::EINVAL)
         );
         assert!(
-            refusal.to_string().contains("messages together"),
+            refusal.to_string().contains("merge its messages"),
             "{refusal}"
         );
     }

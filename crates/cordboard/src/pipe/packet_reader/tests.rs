@@ -1,4 +1,4 @@
-//! Packets, other readers, and what refuses to tell of either.
+//! Packets beside other readers, and under filters.
 
 use super::*;
 
@@ -76,8 +76,8 @@ fn what_came_over_is_read_whatever_the_first_call_says() {
     assert_eq!(reads, 4);
 }
 
-/// What was there is another reader's by now: a read that a signal interrupts
-/// is not made again, since it would wait.
+/// Another reader has taken the bytes by now: an interrupted read is not repeated,
+/// since it would wait.
 #[test]
 fn a_signal_ends_a_read_of_what_others_have_taken() {
     let _dog = testkit::watchdog::watch("a_signal_ends_a_read_of_what_others_have_taken");
@@ -85,7 +85,7 @@ fn a_signal_ends_a_read_of_what_others_have_taken() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&writer, &[7; 5000]).unwrap();
         let mut told = None;
-        // All that the pipe could hold: it is read itself.
+        // The buffer has the pipe's capacity: it is read directly.
         let mut into = vec![0; capacity(reader.as_fd())];
         let body = || {
             let mut packet_reader = PacketReader::default();
@@ -116,7 +116,8 @@ fn no_short_read_waits_for_a_packet() {
     use testkit::{midst, refuse};
     let _dog = testkit::watchdog::watch("no_short_read_waits_for_a_packet");
     let flags = rustix::pipe::PipeFlags::DIRECT;
-    // What is found out once a process is read before the calls are held.
+    // Values that are determined once per process are determined before the calls are
+    // held.
     drop(acquire(default_capacity()));
     let refused = [libc::SYS_splice, libc::SYS_vmsplice];
     for may_wait in [true, false] {
@@ -143,8 +144,8 @@ fn no_short_read_waits_for_a_packet() {
     }
 }
 
-/// Packets that are shorter than what is left of a limit: the pipe of our own
-/// is emptied to the last byte, and the rest of the last one stays.
+/// Packets that are shorter than the rest of a limit: the private pipe is emptied to
+/// the last byte, and the rest of the last packet stays.
 #[test]
 fn no_packet_is_cut_at_a_limit() {
     let flags = rustix::pipe::PipeFlags::DIRECT;
@@ -173,7 +174,7 @@ fn no_packet_is_cut_at_a_limit() {
     }
 }
 
-/// An empty pipe is not read, and its end is told.
+/// An empty pipe is not read, and its end is detected.
 #[test]
 fn what_is_empty_is_polled() {
     for (kind, is_named) in [("pipe", false), ("FIFO", true)] {
@@ -280,7 +281,7 @@ fn a_packet_behind_a_stream_that_has_come_is_read_whole() {
 }
 
 /// Without `splice(2)`: a part of a packet, also by a descriptor that is open for
-/// writing too, which nothing is written by.
+/// writing too, which writes nothing.
 #[test]
 fn a_part_of_a_packet_leaves_the_rest() {
     use rustix::fs::{OFlags, fcntl_setfl};

@@ -1,4 +1,4 @@
-//! Packets, and what looks at them.
+//! Inspections of packets.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -63,7 +63,7 @@ fn the_front_tells_of_every_packet_and_stays() {
     }
 }
 
-/// As many small buffers as our own pipe has slots, or more.
+/// As many small buffers as the private pipe has slots, or more.
 #[test]
 fn small_buffers_take_several_inspections() {
     if testkit::needs::missing("small_buffers", &[testkit::needs::Need::Splice]) {
@@ -194,7 +194,7 @@ fn what_lies_behind_what_was_inspected_is_inspected() {
     assert_eq!(is_a_stream(stream.as_fd(), 9, now), Some(9));
     let ahead = LAST.get().unwrap().ahead;
     assert!(ahead > 9 && ahead < 2 * default_capacity());
-    // Empty: whatever would be inspected now is not there.
+    // The pipe is empty: an inspection would find nothing.
     rustix::io::read(&stream, &mut vec![0; 2 * default_capacity()]).unwrap();
     assert_eq!(is_a_stream(stream.as_fd(), ahead, now), Some(ahead));
     assert_eq!(is_a_stream(stream.as_fd(), 1, now), None);

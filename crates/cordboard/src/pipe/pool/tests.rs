@@ -33,8 +33,7 @@ fn a_pipe_that_holds_bytes_is_never_used_again() {
     drop(copy);
 }
 
-/// The same numbers are something else's to a thread with descriptors of
-/// its own.
+/// In a thread with descriptors of its own the same numbers are other files.
 #[test]
 fn a_pipe_of_another_table_is_not_taken() {
     use testkit::child;
@@ -94,7 +93,7 @@ fn a_pair_is_used_again_if_it_is_empty_and_its_own() {
     }));
 }
 
-/// Case 51: a thousand pipes do not eat up the user's share.
+/// Case 51: a thousand pipes do not use up the user's share.
 #[test]
 fn the_budget_bounds_what_many_pipes_take() {
     let _alone = alone();

@@ -26,7 +26,7 @@ fn what_is_hardly_touched_is_kept() {
     again.is_not_sparse();
     again.recycle();
     assert!(SPARE.take().is_none());
-    // Small pages are not for what is touched.
+    // A buffer that is touched does not get small pages.
     Buffer::sparse(4 << 20, 4096).unwrap().recycle();
     assert!(!Buffer::with_capacity(3 << 20).unwrap().sparse);
     // A 32-bit process may have as many addresses.
