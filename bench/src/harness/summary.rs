@@ -14,11 +14,7 @@ pub fn render(name: &str, about: &str, bench: &Bench) -> String {
         let _ = write!(out, "\n## {}\n\n{}", result.name, table(result));
     }
     if !bench.targets.is_empty() {
-        let _ = write!(
-            out,
-            "\n## Required and reached\n\n{}",
-            targets(bench)
-        );
+        let _ = write!(out, "\n## Required and reached\n\n{}", targets(bench));
     }
     if bench.options.quick {
         out.push_str("\nA quick run: it checks that everything works; its times mean nothing.\n");

@@ -102,7 +102,7 @@ impl Shift {
             };
             match self.pause(this, timeout, &mut events) {
                 Some((back, Ok(()))) => this = back,
-                Some((back, Err(errno))) => return self.give_up(back, errno),
+                Some((back, Err(errno))) => return self.give_up(*back, errno),
                 None => return,
             }
         }
@@ -356,7 +356,7 @@ impl Shift {
 
     /// Nothing can be waited for any more: whatever is here fails, and the
     /// engine shuts down, which ends what is elsewhere.
-    pub(in crate::engine) fn give_up(&self, mut this: Box<Reactor>, errno: Errno) {
+    pub(in crate::engine) fn give_up(&self, mut this: Reactor, errno: Errno) {
         if !self.station.poller().is_intact() {
             self.core.lose();
         } else if self.home() == Home::Reactor {
@@ -392,7 +392,7 @@ fn watch(core: &Arc<Core>) {
                     core.begins();
                     shift.run(reactor);
                 }
-                Some(Left::Gone(reactor)) => shift.give_up(reactor, Errno::EBADF),
+                Some(Left::Gone(reactor)) => shift.give_up(*reactor, Errno::EBADF),
                 None => {}
             }
         }
