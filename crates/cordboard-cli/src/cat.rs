@@ -94,7 +94,7 @@ fn one(
 
 fn open(operand: &OsStr) -> Result<Opened, Problem> {
     if operand.is_empty() {
-        return Err(Problem::unnamed());
+        return Err(Problem::empty_name());
     }
     let name = endpoint::file(operand, Side::Source)?;
     endpoint::source(&name, &operand.to_string_lossy())

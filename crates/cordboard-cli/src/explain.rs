@@ -6,16 +6,16 @@ use cordboard::endpoint::Facts;
 use cordboard::plan::plan;
 use cordboard::{Endpoint, Side};
 
-use crate::endpoint::{self, StandIn};
+use crate::endpoint::{self, Preview};
 use crate::flags::Explain;
-use crate::problem::Problem;
-use crate::{failure, pages, request, units};
+use crate::problem::{Problem, request_refused};
+use crate::{print, request, units};
 
 /// Runs it; returns the exit status.
 pub fn run(flags: &Explain) -> u8 {
-    let done = explain(flags).and_then(|text| pages::print(text.as_bytes()));
+    let done = explain(flags).and_then(|text| print::print(text.as_bytes()));
     let Err(problem) = done else { return 0 };
-    pages::failed(&problem)
+    print::failed(&problem)
 }
 
 fn explain(flags: &Explain) -> Result<String, Problem> {
@@ -23,15 +23,15 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
     let request = request::writing(&flags.range, &flags.paths, &flags.writing)?;
     let shown = flags.source.to_string_lossy();
-    let source = endpoint::stand_in(&source_name, &shown, Side::Source, false)?;
+    let source = endpoint::preview(&source_name, &shown, Side::Source, false)?;
     let shown = flags.sink.to_string_lossy();
-    let sink = endpoint::stand_in(&sink_name, &shown, Side::Sink, flags.writing.append)?;
+    let sink = endpoint::preview(&sink_name, &shown, Side::Sink, flags.writing.append)?;
     endpoint::can_have_holes(sink.itself(), &sink.shown, &request)?;
     if sink.is_replaced() {
         endpoint::same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
     }
     let route = plan(&source.found()?, &sink.found()?, &request).map_err(|failure| {
-        failure::refused(format!("{} to {}", source.shown, sink.shown), &failure)
+        request_refused(format!("{} to {}", source.shown, sink.shown), &failure)
     })?;
     let sides = [
         description(Side::Source, &source, &source.endpoint()?),
@@ -66,7 +66,7 @@ struct Described {
     json: serde_json::Value,
 }
 
-fn description(side: Side, stand_in: &StandIn, endpoint: &Endpoint<'_>) -> Described {
+fn description(side: Side, stand_in: &Preview, endpoint: &Endpoint<'_>) -> Described {
     let facts = endpoint.facts();
     let to_be_made = stand_in.note == "to be made";
     let mut list = Vec::new();

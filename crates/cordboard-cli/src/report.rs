@@ -200,7 +200,7 @@ mod tests {
             "x",
             Side::Sink,
             Errno::ENOSPC,
-            crate::hints::Doing::Opening,
+            crate::problem::Action::Open,
         ));
         assert_eq!(
             account.json(),

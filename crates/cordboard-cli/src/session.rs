@@ -11,13 +11,13 @@ use cordboard::{Control, DataPath, Ended, Report, Request, Size, Transfer};
 use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
-use crate::failure::{Refused, ended, lost_by_idling};
+use crate::files::kind;
 use crate::flags::{Common, When};
-use crate::problem::{Problem, give, one_line, tell};
+use crate::output::{one_line, print_line, print_result};
+use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
 use crate::progress::{Watch, is_on};
 use crate::report::{Account, Files};
-use crate::stages::{Besides, Staging, SumLine, cut_by_size, make_others};
-use crate::stat::kind;
+use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::{signals, units};
 
 /// Reasons for missing attributes that are remembered, at most.
@@ -48,7 +48,7 @@ pub struct Session {
     lost: bool,
     /// Hashes of what others write, and those after them: a signal to stop that
     /// went to them too may be why it ended.
-    sums: Vec<SumLine>,
+    sums: Vec<HashLine>,
     control: &'static Control,
     watch: Watch,
     account: Account,
@@ -115,7 +115,7 @@ impl Session {
             source,
             (sink, sink_name),
             request,
-            (total, Besides::default()),
+            (total, TransferExtras::default()),
         );
         let Some(report) = report else {
             return Err(done.expect_err("nothing was tried"));
@@ -124,12 +124,12 @@ impl Session {
         self.transfers += 1;
         if let Err(problem) = &done {
             let standard = sink.as_raw_fd() == libc::STDOUT_FILENO;
-            self.reader_left = standard && problem.is_a_reader_that_left();
+            self.reader_left = standard && problem.is_closed_reader();
         }
         done?;
         // An interrupt that goes to all of a pipeline may be why the source ended.
-        signals::go_on()?;
-        if let Some(line) = lost_by_idling(&report, sink_name) {
+        signals::check_stop()?;
+        if let Some(line) = lost_by_idle_limit(&report, sink_name) {
             self.lost = true;
             self.say(&line);
             return Ok(report);
@@ -149,12 +149,12 @@ impl Session {
         (source, source_name): (BorrowedFd<'_>, &dyn Display),
         (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
         request: Request,
-        (total, besides): (Option<u64>, Besides),
+        (total, extras): (Option<u64>, TransferExtras),
     ) -> Moved {
         let asked = request.clone();
         let there = self.staging.there(source, &request);
         let transfer = Transfer::new(source, sink, request);
-        let staged = (self.staging).onto(transfer, besides, source_name, sink_name);
+        let staged = (self.staging).onto(transfer, extras, source_name, sink_name);
         let transfer = match staged {
             Ok(transfer) => transfer,
             Err(Refused { report, problem }) => return (report.map(|r| *r), Err(*problem)),
@@ -168,7 +168,7 @@ impl Session {
         self.watch.begin(total);
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;
-        let done = ended(&report, (source, source_name), (sink, sink_name));
+        let done = result_of(&report, (source, source_name), (sink, sink_name));
         let done = done.map_err(|problem| match cut_by_size(&report, &asked, there) {
             Some(help) => problem.help(help),
             None => problem,
@@ -202,7 +202,7 @@ impl Session {
         let transfer = Transfer::new(source, sink, request.clone());
         match self
             .staging
-            .onto(transfer, Besides::default(), source_name, sink_name)
+            .onto(transfer, TransferExtras::default(), source_name, sink_name)
         {
             Ok(_) => Ok(()),
             Err(Refused { report, problem }) => {
@@ -256,15 +256,15 @@ impl Session {
     /// Tells of a problem; the command goes on if it can.
     pub fn problem(&mut self, problem: &Problem) {
         self.fail(problem);
-        let quiet = self.reader_left && problem.is_a_reader_that_left();
-        if !quiet && !problem.is_a_stop() {
+        let quiet = self.reader_left && problem.is_closed_reader();
+        if !quiet && !problem.is_stop() {
             self.say(problem);
         }
     }
 
     /// The same without a word, where there was one before.
     pub fn fail(&mut self, problem: &Problem) {
-        if problem.is_a_stop() {
+        if problem.is_stop() {
             self.account.end(Ended::Cancelled);
             self.left_out();
             return;
@@ -281,7 +281,7 @@ impl Session {
 
     /// No file had its turn. The problem says enough of that, unless it is a stop.
     pub fn none_copied(&mut self, problem: &Problem) {
-        self.many &= problem.is_a_stop();
+        self.many &= problem.is_stop();
         self.left_out();
         self.problem(problem);
     }
@@ -305,7 +305,7 @@ impl Session {
     pub fn say(&mut self, line: &dyn Display) {
         self.watch.clear();
         let line = line.to_string();
-        tell(one_line(&line));
+        print_line(one_line(&line));
     }
 
     /// An attribute was not copied, which is reported; once for each reason,
@@ -332,10 +332,10 @@ impl Session {
     }
 
     /// A hash that was asked for.
-    pub fn give(&mut self, line: &SumLine) {
+    pub fn give(&mut self, line: &HashLine) {
         self.watch.clear();
         let terminal = std::io::stderr().is_terminal();
-        if let Err(errno) = give(&line.bytes(terminal)) {
+        if let Err(errno) = print_result(&line.bytes(terminal)) {
             self.account.unwritten(errno);
         }
     }
@@ -386,7 +386,7 @@ impl Session {
         if let Some(signal) = stopped {
             let stranded = match account.total.stranded {
                 0 => String::new(),
-                n if make_others(&account.total) => {
+                n if changes_bytes(&account.total) => {
                     format!(", {n} bytes made of them and not passed on")
                 }
                 n => format!(", {n} bytes read and not passed on"),
@@ -395,7 +395,7 @@ impl Session {
                 paths if paths.is_empty() => String::new(),
                 paths => format!(", by {paths}"),
             };
-            tell(format_args!(
+            print_line(format_args!(
                 "cordboard: interrupted by {}: {} bytes read, {} written{stranded}, in {}{by}",
                 signals::name(signal),
                 account.total.read,
@@ -407,14 +407,14 @@ impl Session {
             && self.watch.draws()
             && (self.always || (account.total.elapsed > QUICK && self.verb != CAT))
         {
-            tell(account.summary(self.verb));
+            print_line(account.summary(self.verb));
         }
         let some_failed = |files: &Files| files.failed > 0 && files.copied + files.failed > 1;
         let sum = account.files.filter(|_| self.many);
         if let Some(files) = sum.filter(|files| files.left_out || some_failed(files)) {
-            tell(format_args!("cordboard: {files}"));
+            print_line(format_args!("cordboard: {files}"));
         }
-        let unwritten = self.json && give(account.json().as_bytes()).is_err();
+        let unwritten = self.json && print_result(account.json().as_bytes()).is_err();
         match stopped {
             Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,

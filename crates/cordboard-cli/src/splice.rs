@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cordboard::{Ended, Report, Request, Side};
 
-use crate::copy::sync_parent;
+use crate::directory::sync_parent;
 use crate::endpoint::{self, Opened};
 use crate::flags::Splice;
 use crate::problem::Problem;

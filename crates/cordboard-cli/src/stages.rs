@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use cordboard::{DataPath, Errno, Failure, Report, Request, Side, Size, Stage, Switches, Transfer};
 
-use crate::failure::Refused;
 use crate::flags::{Hash, Stages};
-use crate::problem::{Problem, one_line};
+use crate::output::one_line;
+use crate::problem::{Problem, Refused};
 use crate::request;
 
 impl Stages {
@@ -33,12 +33,6 @@ impl Stages {
         }
         all
     }
-}
-
-/// Whether the bytes that it had in hand were other ones than it had read.
-pub fn make_others(report: &Report) -> bool {
-    let mut stages = report.stages.iter();
-    stages.any(|stage| matches!(stage.stage, "zstd" | "unzstd"))
 }
 
 /// What helps where data that were to be unpacked ended too soon because no more
@@ -70,9 +64,9 @@ pub fn check(stages: &Stages, request: &Request) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What one transfer needs besides.
+/// What one transfer needs extras.
 #[derive(Debug, Default)]
-pub struct Besides {
+pub struct TransferExtras {
     /// Its source can be read once: to be verified, it is hashed on the way.
     pub once: bool,
     /// A stage behind all others.
@@ -90,11 +84,11 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// A transfer with its stages in it, and what it needs besides.
+    /// A transfer with its stages in it, and what it needs extras.
     pub fn onto<'a>(
         &self,
         transfer: Result<Transfer<'a>, Failure>,
-        besides: Besides,
+        extras: TransferExtras,
         source: &dyn Display,
         sink: &dyn Display,
     ) -> Result<Transfer<'a>, Refused> {
@@ -105,12 +99,12 @@ impl Staging {
         let refused = |failure: Failure| Refused::of(&failure, source, sink);
         let transfer = transfer.map_err(refused)?;
         let first = transfer.route().choices[0].path;
-        let seen = besides.once || self.stages.any() || first == DataPath::ReadWrite;
+        let seen = extras.once || self.stages.any() || first == DataPath::ReadWrite;
         if self.verify && seen {
             // It costs next to nothing, and the source is not read twice.
             all.push(Stage::xxh3());
         }
-        all.extend(besides.stage);
+        all.extend(extras.stage);
         let staged = all.into_iter().try_fold(transfer, Transfer::stage);
         staged.map_err(refused)
     }
@@ -128,12 +122,12 @@ impl Staging {
     }
 
     /// One line a hash, as the usual sum tools print it.
-    pub fn sums(&self, report: &Report, name: &(impl AsRef<OsStr> + ?Sized)) -> Vec<SumLine> {
+    pub fn sums(&self, report: &Report, name: &(impl AsRef<OsStr> + ?Sized)) -> Vec<HashLine> {
         let name = name.as_ref();
         // Only the hashes that were asked for; --verify may have one of its own.
         let hashes = report.stages.iter().filter_map(|s| s.digest.as_ref());
         let asked = hashes.take(self.stages.hashes().len());
-        asked.map(|digest| SumLine::new(digest, name)).collect()
+        asked.map(|digest| HashLine::new(digest, name)).collect()
     }
 }
 
@@ -141,10 +135,10 @@ impl Staging {
 /// would spoil the line, the tools put a backslash before it, and write `\n` and
 /// `\\` in the name (`sha256sum(1)`, `b3sum(1)`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SumLine(Vec<u8>);
+pub struct HashLine(Vec<u8>);
 
-impl SumLine {
-    fn new(digest: &str, name: &OsStr) -> SumLine {
+impl HashLine {
+    fn new(digest: &str, name: &OsStr) -> HashLine {
         let name = name.as_bytes();
         let mut line = Vec::new();
         if name
@@ -163,7 +157,7 @@ impl SumLine {
                 byte => line.push(*byte),
             }
         }
-        SumLine(line)
+        HashLine(line)
     }
 
     /// The line, with its line feed; on a terminal it does nothing but show.
@@ -210,12 +204,12 @@ mod tests {
 
     #[test]
     fn names_as_the_sum_tools_have_them() {
-        let line = |name: &[u8]| SumLine::new("00", OsStr::from_bytes(name)).bytes(false);
+        let line = |name: &[u8]| HashLine::new("00", OsStr::from_bytes(name)).bytes(false);
         assert_eq!(line(b"a b"), b"00  a b\n");
         assert_eq!(line(b"a\\b\nc"), b"\\00  a\\\\b\\nc\n");
         assert_eq!(line(b"a\r"), b"\\00  a\\r\n");
         assert_eq!(line(b"\xff\x1b"), b"00  \xff\x1b\n");
-        let shown = SumLine::new("00", OsStr::from_bytes(b"\xff\x1b")).bytes(true);
+        let shown = HashLine::new("00", OsStr::from_bytes(b"\xff\x1b")).bytes(true);
         assert_eq!(shown, "00  \u{fffd}\\u{1b}\n".as_bytes());
     }
 }

@@ -7,9 +7,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::flags::{Cli, Command};
-use crate::problem::{Problem, tell};
+use crate::output::print_line;
+use crate::problem::Problem;
 use crate::report::{Account, Files};
-use crate::{pages, patient};
+use crate::{output, print};
 
 /// Reads them.
 pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
@@ -57,10 +58,10 @@ pub fn misused(error: &clap::Error, words: &[OsString]) -> u8 {
     let text = colored(error);
     if error.use_stderr() {
         // There is nowhere else to tell of it.
-        let _ = patient::write_all(rustix::stdio::stderr(), text.as_bytes());
-    } else if let Err(problem) = pages::print(text.as_bytes()) {
+        let _ = output::write_all(rustix::stdio::stderr(), text.as_bytes());
+    } else if let Err(problem) = print::print(text.as_bytes()) {
         // What was asked for has not come.
-        return pages::failed(&problem);
+        return print::failed(&problem);
     }
     let words = words.get(1..).unwrap_or_default();
     let moves = ["splice", "copy", "cat", "play"].map(OsStr::new);
@@ -79,7 +80,7 @@ pub fn misused(error: &clap::Error, words: &[OsString]) -> u8 {
         account.problem(&Problem::usage("", ""));
         let copies = words.first().is_some_and(|word| word == "copy");
         account.files = copies.then_some(Files::NONE);
-        tell(account.json().trim_end());
+        print_line(account.json().trim_end());
     }
     u8::try_from(error.exit_code()).unwrap_or(2)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Stat, statat};
 
-use crate::signals::again;
+use crate::signals::retry;
 
 /// Where a file is.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ pub struct Place<'a> {
     /// is to be replaced.
     pub new: bool,
     /// Another source of the same directory has this name in another case.
-    pub twin: bool,
+    pub collides: bool,
 }
 
 impl<'a> Place<'a> {
@@ -38,7 +38,7 @@ impl<'a> Place<'a> {
             above: Path::new(""),
             beneath: false,
             new: false,
-            twin: false,
+            collides: false,
         }
     }
 
@@ -58,7 +58,7 @@ impl<'a> Place<'a> {
             above,
             beneath: true,
             new: false,
-            twin: false,
+            collides: false,
         }
     }
 
@@ -68,13 +68,13 @@ impl<'a> Place<'a> {
     }
 
     /// The same, as a [twin](Place::twin) or not.
-    pub fn as_twin(self, twin: bool) -> Place<'a> {
-        Place { twin, ..self }
+    pub fn with_collision(self, collides: bool) -> Place<'a> {
+        Place { collides, ..self }
     }
 
     /// What is there; a symlink is not followed.
     pub fn stat(&self) -> rustix::io::Result<Stat> {
-        again(|| statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW))
+        retry(|| statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW))
     }
 
     /// The path, for people and for what has no other way.

@@ -15,11 +15,11 @@ use rustix::fs::{
     UTIME_NOW, fcntl_get_seals, fcntl_getfl, fstat, ftruncate, futimens, statx, utimensat,
 };
 
-use super::{one_file, same_file};
+use super::same_file::{one_file, same_file};
+use crate::files::id;
+use crate::files::{kind, times};
 use crate::problem::Problem;
-use crate::removal::id;
-use crate::signals::{again, go_on};
-use crate::stat::{kind, times};
+use crate::signals::{check_stop, retry};
 
 /// How much earlier a sink's time is for a moment, at least.
 const EARLIER: i64 = 1 << 20;
@@ -115,7 +115,7 @@ pub fn is_alias(
     }
     // A server may agree to a time and leave it as it was.
     by_length(source, sink, &to).or_else(|errno| {
-        go_on()?;
+        check_stop()?;
         if by_time.is_ok() {
             return Ok(None);
         }
@@ -137,7 +137,7 @@ fn is_behind((source, from): Looked<'_>, (_, to): Looked<'_>) -> bool {
     if kind(from) != FileType::BlockDevice || kind(to) != FileType::RegularFile {
         return false;
     }
-    crate::sys::behind(source) == Some(id(to))
+    crate::sys::backing_file(source) == Some(id(to))
 }
 
 /// It could not be made shorter again (`F_SEAL_SHRINK`, since Linux 3.17).
@@ -211,7 +211,7 @@ fn by_time(
         let mut earlier = to.times.clone();
         let second = &mut earlier.last_modification.tv_sec;
         *second = second.saturating_sub(EARLIER + random(1 << 20) * ROUNDED);
-        again(|| set(&earlier)).map_err(|_| Unknown)?;
+        retry(|| set(&earlier)).map_err(|_| Unknown)?;
         let (moved, here) = moved(fds, to);
         // No other process's is replaced.
         if here.is_some() && now(fds.1).ok().map(|now| now.second()) == here {
@@ -244,7 +244,7 @@ fn by_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result<bo
     };
     let mut moments = 0;
     for _ in 0..TRIES {
-        again(|| futimens(fds.1, &present)).map_err(|_| Unknown)?;
+        retry(|| futimens(fds.1, &present)).map_err(|_| Unknown)?;
         let (moved, _) = moved(fds, to);
         moments += usize::from(matches!(moved, Moved::To { .. }));
         match moved {
@@ -304,7 +304,7 @@ fn by_length(
     for more in [1, 2 + random(MOST) as u64] {
         let size = to.size + more;
         let is_long = |fd| now(fd).is_ok_and(|now| now.size == size);
-        match again(|| ftruncate(sink, size)) {
+        match retry(|| ftruncate(sink, size)) {
             Ok(()) => found = is_long(source),
             // A byte more was allowed.
             Err(_) if found => break,
@@ -348,7 +348,7 @@ fn now(fd: BorrowedFd<'_>) -> rustix::io::Result<Now> {
         tv_sec: of.tv_sec,
         tv_nsec: of.tv_nsec.into(),
     };
-    match again(|| statx(fd, c"", flags, asked)) {
+    match retry(|| statx(fd, c"", flags, asked)) {
         Ok(now) => Ok(Now {
             size: now.stx_size,
             times: Timestamps {
@@ -358,7 +358,7 @@ fn now(fd: BorrowedFd<'_>) -> rustix::io::Result<Now> {
         }),
         Err(rustix::io::Errno::INTR) => Err(rustix::io::Errno::INTR),
         // A kernel without it, or a filter.
-        Err(_) => again(|| fstat(fd)).map(|now| Now {
+        Err(_) => retry(|| fstat(fd)).map(|now| Now {
             size: now.st_size as u64,
             times: times(&now),
         }),

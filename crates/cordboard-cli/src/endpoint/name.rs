@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use cordboard::Side;
 
-use crate::hints::Doing;
+use crate::files::if_reachable;
+use crate::interruptible::interruptible;
+use crate::problem::Action;
 use crate::problem::Problem;
-use crate::signals::interruptible;
-use crate::there::there_for_us;
 
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,9 +142,9 @@ pub fn file(operand: &OsStr, side: Side) -> Result<Name, Problem> {
 /// Whether anything has this name, also a dangling symlink. A file that is there
 /// but cannot be reached is no reason against another endpoint of the name.
 fn exists(path: &OsStr, side: Side) -> Result<bool, Problem> {
-    let found = there_for_us(interruptible(|| rustix::fs::lstat(path))?);
+    let found = if_reachable(interruptible(|| rustix::fs::lstat(path))?);
     let shown = path.to_string_lossy();
-    let found = found.map_err(|errno| Problem::call(shown, side, errno, Doing::Opening))?;
+    let found = found.map_err(|errno| Problem::call(shown, side, errno, Action::Open))?;
     Ok(found.is_some())
 }
 

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cordboard::{Control, Ended, Report, Request, Running, Side};
 
 use crate::endpoint::Opened;
-use crate::failure::{failed, operand, refused};
-use crate::hints::Doing;
-use crate::problem::Problem;
+use crate::problem::{Action, Problem, operand_of, request_refused, transfer_failed};
 
 /// What is left of the sink, or why it could not be closed; and what is to be
 /// said of a new file that stays.
@@ -20,7 +18,7 @@ pub struct Audio {
     /// As people know source and sink.
     shown: [String; 2],
     /// What moving their bytes is.
-    kinds: [Doing; 2],
+    kinds: [Action; 2],
     rest: Arc<Mutex<Rest>>,
 }
 
@@ -46,11 +44,11 @@ impl Audio {
         control: &Control,
     ) -> Result<Audio, (Problem, Box<Report>)> {
         let shown = [source.shown.clone(), sink.shown.clone()];
-        let kinds = [Doing::moving(&source), Doing::moving(&sink)];
+        let kinds = [Action::transfer(&source), Action::transfer(&sink)];
         let started = cordboard::start(&source, &sink, request);
         let running = started.map_err(|failure| {
             let side = failure.report.failed;
-            let problem = refused(operand(side, &shown[0], &shown[1]), &failure);
+            let problem = request_refused(operand_of(side, &shown[0], &shown[1]), &failure);
             (problem.leaving(sink.unmake()), failure.report)
         })?;
         // Made now, so that there is one later.
@@ -117,12 +115,12 @@ impl Audio {
         let report = self.running.wait().report;
         let [source, sink] = &self.shown;
         let [of_source, of_sink] = self.kinds;
-        let doing = match report.failed {
+        let action = match report.failed {
             Some(Side::Source) => of_source,
             _ => of_sink,
         };
         let problem = (report.ended == Ended::Error)
-            .then(|| failed(operand(report.failed, source, sink), &report, doing));
+            .then(|| transfer_failed(operand_of(report.failed, source, sink), &report, action));
         let mut slot = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, stays) = std::mem::replace(&mut *slot, (Ok(None), None));
         let (rest, unclosed) = match left {

@@ -11,11 +11,9 @@ use rustix::io::Errno;
 
 use super::report::Which;
 use crate::endpoint::{self, Opened};
-use crate::failure::{operand, refused};
 use crate::flags::Play;
-use crate::hints::Doing;
-use crate::patient;
-use crate::problem::Problem;
+use crate::output;
+use crate::problem::{Action, Problem, operand_of, request_refused};
 
 /// What went wrong, and with which of the two.
 pub type Trouble = (Option<Which>, Problem);
@@ -142,8 +140,8 @@ fn fits(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem
         Ok(_) => Ok(()),
         Err(failure) => {
             let side = failure.report.failed;
-            let who = operand(side, &source.shown, &sink.shown);
-            Err(refused(who, &failure))
+            let who = operand_of(side, &source.shown, &sink.shown);
+            Err(request_refused(who, &failure))
         }
     }
 }
@@ -153,7 +151,7 @@ fn fits(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem
 /// (`/dev/null`) keep nothing.
 fn is_one(a: &Opened, b: &Opened, side: Side) -> Result<bool, Trouble> {
     let stat = |end: &Opened| {
-        let failed = |errno| Problem::call(end.shown.as_str(), side, errno, Doing::Opening);
+        let failed = |errno| Problem::call(end.shown.as_str(), side, errno, Action::Open);
         rustix::fs::fstat(end).map_err(|errno| (None, failed(errno)))
     };
     let (x, y) = (stat(a)?, stat(b)?);
@@ -185,7 +183,7 @@ pub struct Lines(pub Opened);
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // EINTR would be taken for a call to repeat.
-        match patient::write_all(self.0.as_fd(), bytes) {
+        match output::write_all(self.0.as_fd(), bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Errno::TIMEDOUT.into()),
             done => done.map(|()| bytes.len()),
         }

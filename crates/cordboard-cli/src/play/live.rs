@@ -102,7 +102,13 @@ impl Live {
 
     /// What ended it because nothing could be waited for.
     pub fn problem(&self) -> Option<Problem> {
-        self.failed.map(Problem::unwaitable)
+        self.failed.map(|errno| {
+            Problem::unsided(
+                "",
+                errno,
+                format!("{errno} waiting for the time of a frame"),
+            )
+        })
     }
 
     /// Wipes what was drawn, and gives the terminal back.
@@ -242,7 +248,7 @@ impl Board {
             self.drawn_at = now;
             let pieces = tally.pieces(audio.written());
             let line = fit(&pieces, width());
-            signals::briefly(|| self.screen.draw(&line));
+            signals::with_timer(|| self.screen.draw(&line));
         }
     }
 }
@@ -276,13 +282,13 @@ impl Observer for Attendant<'_> {
 }
 
 fn tell_if_asked(screen: &mut Screen, tally: &Tally, audio: &Audio) {
-    if signals::take_show() {
+    if signals::take_progress_request() {
         let line = format!(
             "{}; audio {} bytes written\n",
             tally.summary(),
             audio.written()
         );
-        signals::briefly(|| screen.tell(&line));
+        signals::with_timer(|| screen.tell(&line));
     }
 }
 

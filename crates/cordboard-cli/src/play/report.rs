@@ -4,7 +4,8 @@ use cordboard::{Ended, Errno, Report};
 use serde::Serialize;
 
 use super::tally::{Lateness, Tally};
-use crate::problem::{Problem, give, tell};
+use crate::output::{print_line, print_result};
+use crate::problem::Problem;
 use crate::report::Account;
 use crate::{signals, units};
 
@@ -20,7 +21,7 @@ pub enum Which {
 
 /// The account of a whole film.
 #[derive(Default)]
-pub struct Playbill {
+pub struct PlayReport {
     /// Of the audio's transfer.
     pub audio: Account,
     /// Of all frames' transfers.
@@ -57,25 +58,25 @@ struct Line<'a> {
     audio: &'a Report,
 }
 
-impl Playbill {
+impl PlayReport {
     /// Nothing was played: cancelled before it began.
-    pub fn new() -> Playbill {
-        let mut bill = Playbill::default();
-        bill.audio.end(Ended::Cancelled);
-        bill.video.end(Ended::Cancelled);
-        bill
+    pub fn new() -> PlayReport {
+        let mut play_report = PlayReport::default();
+        play_report.audio.end(Ended::Cancelled);
+        play_report.video.end(Ended::Cancelled);
+        play_report
     }
 
     /// Tells of a problem, and remembers the first.
     pub fn problem(&mut self, which: Option<Which>, problem: &Problem) {
-        if problem.is_a_stop() {
+        if problem.is_stop() {
             return;
         }
         let standard = which.is_some() && which == self.standard;
-        if standard && problem.is_a_reader_that_left() {
+        if standard && problem.is_closed_reader() {
             self.reader_left = true;
         } else {
-            tell(problem);
+            print_line(problem);
         }
         self.note(which, problem);
     }
@@ -145,10 +146,10 @@ impl Playbill {
         let said = said.unwrap_or_else(|| "nothing was played".to_owned());
         let cut = ended == Ended::Cancelled && stopped.is_none() && !self.quit;
         if cut {
-            tell("cordboard: the film was cut short, and nothing says why");
+            print_line("cordboard: the film was cut short, and nothing says why");
         }
         if let Some(signal) = stopped {
-            tell(format_args!(
+            print_line(format_args!(
                 "cordboard: interrupted by {}: {said}; video: {}; audio: {}",
                 signals::name(signal),
                 counts(&self.video.total),
@@ -156,17 +157,17 @@ impl Playbill {
             ));
         } else if ended != Ended::Error {
             if ended == Ended::Eof && self.partial(frame) > 0 {
-                tell(format_args!(
+                print_line(format_args!(
                     "cordboard: the video's last frame is short: {} of {frame} bytes",
                     self.partial(frame)
                 ));
             }
             if summary {
                 let elapsed = units::time(self.video.total.elapsed);
-                tell(format_args!("played {said}, in {elapsed}"));
+                print_line(format_args!("played {said}, in {elapsed}"));
             }
         }
-        let unwritten = json && give(format!("{}\n", self.json(frame)).as_bytes()).is_err();
+        let unwritten = json && print_result(format!("{}\n", self.json(frame)).as_bytes()).is_err();
         match stopped {
             Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
@@ -195,10 +196,10 @@ mod tests {
     #[test]
     fn an_end_that_nobody_asked_for_is_no_success() {
         for (quit, status) in [(true, 0), (false, 1)] {
-            let mut bill = Playbill::new();
-            bill.quit = quit;
-            assert_eq!(bill.ended(), Ended::Cancelled);
-            assert_eq!(bill.finish(1, false, false), status);
+            let mut play_report = PlayReport::new();
+            play_report.quit = quit;
+            assert_eq!(play_report.ended(), Ended::Cancelled);
+            assert_eq!(play_report.finish(1, false, false), status);
         }
     }
 }

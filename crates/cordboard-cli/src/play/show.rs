@@ -79,7 +79,7 @@ pub trait World {
 /// shown, and the next ones as fast as the sink takes them until time is made
 /// up for; with `drop`, those whose time is over before they begin are left out.
 /// While it stands still, no frame becomes due, and none becomes late.
-pub fn run(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally) -> Close {
+pub fn show_frames(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally) -> Close {
     let mut still: Option<Duration> = None;
     loop {
         let due = match still {

@@ -6,9 +6,8 @@ use cordboard::{Control, Ended, Errno, Observer, Report, Request, Side, Size, Tr
 use rustix::fs::{FileType, SeekFrom};
 
 use super::show::{Close, Step, Then};
-use crate::endpoint::{Opened, nowhere};
-use crate::failure::{failed, moving, operand, refused};
-use crate::problem::Problem;
+use crate::endpoint::{Opened, discard_sink};
+use crate::problem::{Problem, action_at, operand_of, request_refused, transfer_failed};
 use crate::report::Account;
 
 /// Frames that are read ahead, and bytes at most: the cache is others' too.
@@ -80,7 +79,7 @@ impl Video {
             }
             Err(failure) => {
                 let who = self.operand(failure.report.failed);
-                self.fail(0, refused(who, &failure))
+                self.fail(0, request_refused(who, &failure))
             }
         }
     }
@@ -104,14 +103,14 @@ impl Video {
         control: &Control,
         observer: impl Observer + Send,
     ) -> Result<Report, Problem> {
-        let nowhere = nowhere().map_err(|error| {
+        let nowhere = discard_sink().map_err(|error| {
             let errno = Errno::from(error);
             let text = format!("{errno} making a sink for frames to drop");
             Problem::refused(self.source.shown.as_str(), Side::Source, errno, text)
         })?;
         Transfer::new(self.source.as_fd(), nowhere.as_fd(), self.request.clone())
             .map(|transfer| transfer.control(control).observe(observer).run().report)
-            .map_err(|failure| refused(self.source.shown.clone(), &failure))
+            .map_err(|failure| request_refused(self.source.shown.clone(), &failure))
     }
 
     /// True if the source is a file that has another whole frame.
@@ -134,8 +133,8 @@ impl Video {
         let then = match report.ended {
             Ended::Error => {
                 let who = self.operand(report.failed);
-                let doing = moving(report.failed, &self.source, &self.sink);
-                return self.fail(bytes, failed(who, report, doing));
+                let action = action_at(report.failed, &self.source, &self.sink);
+                return self.fail(bytes, transfer_failed(who, report, action));
             }
             _ if bytes == self.frame => Then::Next,
             Ended::Eof => Then::End,
@@ -146,7 +145,7 @@ impl Video {
     }
 
     fn operand(&self, side: Option<Side>) -> String {
-        operand(side, &self.source.shown, &self.sink.shown)
+        operand_of(side, &self.source.shown, &self.sink.shown)
     }
 
     /// A datagram goes whole or not at all, and this one did not fit.

@@ -7,7 +7,7 @@ use rustix::fs::{fstat, major, minor};
 use rustix::stdio::stderr;
 use rustix::termios::isatty;
 
-use crate::patient;
+use crate::output;
 
 const WIPED: &str = "\r\x1b[K";
 
@@ -25,7 +25,7 @@ impl Screen {
             return self.tell("");
         }
         let line = format!("\r{line}\x1b[K");
-        self.on |= patient::at_once(stderr(), line.as_bytes()) > 0;
+        self.on |= output::write_if_room(stderr(), line.as_bytes()) > 0;
     }
 
     /// Puts this status line in place of what is drawn.
@@ -35,7 +35,7 @@ impl Screen {
             false if line.is_empty() => return,
             false => line.to_owned(),
         };
-        if patient::at_once(stderr(), line.as_bytes()) == line.len() {
+        if output::write_if_room(stderr(), line.as_bytes()) == line.len() {
             self.on = false;
         }
     }
@@ -44,7 +44,7 @@ impl Screen {
     /// terminal that has gone is no reason to stop moving bytes.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.on) {
-            let _ = patient::write_all(stderr(), WIPED.as_bytes());
+            let _ = output::write_all(stderr(), WIPED.as_bytes());
         }
     }
 }

@@ -14,7 +14,6 @@ use rustix::process::getpgrp;
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
-use super::handle_unless_ignored;
 use crate::sys;
 
 struct Modes {
@@ -32,7 +31,7 @@ pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
         return Err(Errno::BUSY);
     }
     for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
-        handle_unless_ignored(signal, on_suspend);
+        sys::handle_unless_ignored(signal, on_suspend);
     }
     sys::handle(libc::SIGCONT, on_continue);
     (1..=libc::SIGRTMAX())
@@ -121,7 +120,7 @@ extern "C" fn on_suspend(signal: libc::c_int) {
         if TAKEN.load(Ordering::SeqCst) {
             let _ = set_in_foreground(|modes| &modes.before);
         }
-        sys::by_default(signal);
+        sys::raise_by_default(signal);
         // It goes on, or was never stopped, as in an orphaned process group
         // (setpgid(2)): then no SIGCONT follows.
         sys::handle(signal, on_suspend);
@@ -133,7 +132,7 @@ extern "C" fn on_suspend(signal: libc::c_int) {
 extern "C" fn on_end(signal: libc::c_int) {
     sys::keeping_errno(|| {
         leave();
-        sys::by_default(signal);
+        sys::raise_by_default(signal);
         // It ends all but the first process of a container, as which a fault must
         // find the default: it would come again and again.
         take_again();

@@ -52,7 +52,7 @@ impl Made {
         // 100 frames a second: one every 10 ms.
         let mut tally = Tally::new(START, speed);
         let pace = Pace::new(100.0, speed, START);
-        let close = run(self, pace, drop, &mut tally);
+        let close = show_frames(self, pace, drop, &mut tally);
         (close, tally)
     }
 }

@@ -1,0 +1,232 @@
+//! `-p`: extended attributes (xattr(7)) of every namespace.
+//!
+//! The kernel decides which attributes the process may set: `trusted` needs
+//! `CAP_SYS_ADMIN`, `security` what its security module requires, `system` and
+//! the namespaces of file systems (`btrfs`) that same file system. A refused
+//! attribute is reported and counted; the copy is complete without it. One for
+//! which there is no room is a failure, and what else there is to be done is done.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use cordboard::Side;
+use rustix::fs::{Mode, XattrFlags};
+use rustix::io::Errno;
+
+use super::acl::is_list;
+use super::problems::refused;
+use super::value::whole;
+use crate::copy::outcome::{Message, Outcome};
+use crate::copy::place::Place;
+use crate::signals::retry;
+
+/// What has attributes.
+#[derive(Debug, Clone, Copy)]
+pub enum Node<'a> {
+    /// A file or a directory that is open.
+    Open(BorrowedFd<'a>),
+    /// A symlink, by a descriptor that only names it (`O_PATH`). Calls go by
+    /// the name that procfs has for that, which leads to the symlink itself;
+    /// `setxattrat(2)` is of Linux 6.13.
+    Link(BorrowedFd<'a>),
+}
+
+fn name_of(link: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", link.as_raw_fd())
+}
+
+impl Node<'_> {
+    fn list(self) -> Result<Vec<u8>, Errno> {
+        match self {
+            Node::Open(fd) => whole(|buffer| rustix::fs::flistxattr(fd, buffer)),
+            Node::Link(fd) => whole(|buffer| rustix::fs::listxattr(name_of(fd), buffer)),
+        }
+    }
+
+    fn get(self, name: &CStr) -> Result<Vec<u8>, Errno> {
+        match self {
+            Node::Open(fd) => whole(|buffer| rustix::fs::fgetxattr(fd, name, buffer)),
+            Node::Link(fd) => whole(|buffer| rustix::fs::getxattr(name_of(fd), name, buffer)),
+        }
+    }
+
+    fn set(self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        match self {
+            Node::Open(fd) => set(fd, name, value),
+            Node::Link(fd) => {
+                retry(|| rustix::fs::setxattr(name_of(fd), name, value, XattrFlags::empty()))
+            }
+        }
+    }
+}
+
+/// The result of copying attributes; of a failure, the side and the errno.
+pub type Passed = Result<(), (Side, Errno)>;
+
+/// Gives `sink` the attributes of `source`, except the access control lists. Of
+/// several failures that are not refusals, the first is returned.
+pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, outcome: &mut Outcome) -> Passed {
+    let reading = |errno| (Side::Source, errno);
+    let names = match source.list() {
+        // A file system without them, or a filter (`ENOSYS`).
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+        // A filter or a security module.
+        Err(errno @ (Errno::PERM | Errno::ACCESS)) => {
+            outcome.messages.push(without_any(to, errno));
+            return Ok(());
+        }
+        names => names.map_err(reading)?,
+    };
+    let mut done = Ok(());
+    for name in names.split_inclusive(|b| *b == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else {
+            continue;
+        };
+        if is_list(name) {
+            continue;
+        }
+        let mut side = Side::Sink;
+        let passed = match source.get(name) {
+            Ok(value) if is_of_the_inode(name, &value) => Ok(()),
+            Ok(value) => match sink.set(name, &value) {
+                // The machine's policy has set the same value already.
+                Err(_) if sink.get(name).as_ref() == Ok(&value) => Ok(()),
+                passed => passed,
+            },
+            // It was removed meanwhile.
+            Err(Errno::NODATA) => Ok(()),
+            Err(errno) => {
+                side = Side::Source;
+                Err(errno)
+            }
+        };
+        match passed {
+            Ok(()) => {}
+            Err(errno) if is_refusal(errno) => outcome.messages.push(without(to, name, errno)),
+            // One file's matter: the others may have less.
+            Err(errno) if side == Side::Sink && is_lack_of_room(errno) => {
+                let what = format!("attribute {}", name.to_string_lossy());
+                outcome.line(Message::Problem(refused(to, &what, errno)));
+            }
+            Err(errno) => done = done.and(Err((side, errno))),
+        }
+    }
+    done
+}
+
+/// Reports the attributes of a symlink, none of which can be copied.
+pub fn leave_out(link: &Path, to: &Place<'_>, errno: Errno, outcome: &mut Outcome) {
+    let names = whole(|buffer| rustix::fs::llistxattr(link, buffer)).unwrap_or_default();
+    for name in names.split_inclusive(|b| *b == 0) {
+        if let Ok(name) = CStr::from_bytes_with_nul(name) {
+            outcome.messages.push(without(to, name, errno));
+        }
+    }
+}
+
+/// An HMAC that the kernel makes for one inode, and makes anew for another:
+/// `security.evm` with the first byte `EVM_XATTR_HMAC` (security/integrity). A
+/// signature in that attribute is valid for the copy.
+fn is_of_the_inode(name: &CStr, value: &[u8]) -> bool {
+    name == c"security.evm" && value.first() == Some(&2)
+}
+
+/// A refusal, not a failure of the file system (setxattr(2), xattr(7)): it has
+/// no such attributes (`EOPNOTSUPP`), or a filter has no such call (`ENOSYS`); the
+/// process may not set them (`EPERM`, `EACCES`: `user` attributes need write
+/// permission); the module rejects the value (`EINVAL`).
+fn is_refusal(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::INVAL
+    )
+}
+
+/// There is no space (`ENOSPC`, `EDQUOT`), or the value is larger than the file
+/// system keeps (`ERANGE`, `E2BIG`).
+fn is_lack_of_room(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOSPC | Errno::DQUOT | Errno::RANGE | Errno::TOOBIG
+    )
+}
+
+/// The names could not be read.
+fn without_any(to: &Place<'_>, errno: Errno) -> Message {
+    let errno = cordboard::Errno::from(errno);
+    let what = "the extended attributes were not copied";
+    Message::AttributeLost {
+        line: format!("cordboard: {to}: warning: {what}: {errno} reading their names"),
+        reason: Some(format!("{what}: {errno}")),
+    }
+}
+
+fn without(to: &Place<'_>, name: &CStr, errno: Errno) -> Message {
+    let users = name.to_bytes().starts_with(b"user.");
+    // A reason that holds for every file there.
+    let general = !users && is_refusal(errno) && errno != Errno::INVAL;
+    let errno = cordboard::Errno::from(errno);
+    let name = name.to_string_lossy();
+    Message::AttributeLost {
+        line: format!("cordboard: {to}: warning: attribute {name} was not copied: {errno}"),
+        reason: general.then(|| format!("{name}: {errno}")),
+    }
+}
+
+/// Sets one attribute. That needs write permission on the file, not only on the
+/// descriptor (xattr(7)): a read-only file has it until its final mode is set.
+fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+    let set = || retry(|| rustix::fs::fsetxattr(sink, name, value, XattrFlags::empty()));
+    match set() {
+        Err(Errno::ACCESS) => {
+            let now = retry(|| rustix::fs::fstat(sink))?.st_mode & 0o777;
+            // A process that may not do this was refused the attribute.
+            retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200)))
+                .map_err(|_| Errno::ACCESS)?;
+            set()
+        }
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where there is no procfs.
+    #[test]
+    fn what_a_symlink_goes_without_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        let set = rustix::fs::lsetxattr(&link, "trusted.cord", b"x", XattrFlags::empty());
+        let mut outcome = Outcome::default();
+        leave_out(
+            &link,
+            &Place::top(Path::new("copy")),
+            Errno::NOENT,
+            &mut outcome,
+        );
+        let lines: Vec<String> = outcome
+            .messages
+            .iter()
+            .map(|messages| format!("{messages:?}"))
+            .collect();
+        if set.is_err() {
+            return testkit::skip::here("no attributes of symlinks");
+        }
+        let all = lines.join(" ");
+        assert!(
+            all.contains("copy: warning: attribute trusted.cord was not copied"),
+            "{all}"
+        );
+    }
+
+    #[test]
+    fn only_the_seal_of_an_inode_stays_with_it() {
+        assert!(is_of_the_inode(c"security.evm", &[2, 7]));
+        assert!(!is_of_the_inode(c"security.evm", &[5, 7]));
+        assert!(!is_of_the_inode(c"security.ima", &[2, 7]));
+    }
+}

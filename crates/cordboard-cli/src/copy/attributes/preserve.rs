@@ -1,0 +1,80 @@
+//! `-p`: owner, extended attributes, access control lists, mode and times, in an
+//! order in which none undoes another: a change of owner removes
+//! `security.capability`, and a change of mode alters the access control list.
+
+use std::os::fd::BorrowedFd;
+
+use cordboard::Side;
+use rustix::fs::{FileType, Mode, Stat};
+use rustix::io::Errno;
+
+use super::acl;
+use super::extended::{Node, Passed, pass_on};
+use super::owner::owner;
+use super::problems::{refused, unread};
+use crate::copy::job::Job;
+use crate::copy::outcome::{Message, Outcome};
+use crate::copy::place::Place;
+use crate::files::kind;
+use crate::files::times;
+use crate::problem::Problem;
+use crate::signals::retry;
+
+impl Job {
+    /// Gives `sink` the attributes of `source`, whose `stat` is from before it
+    /// was read.
+    pub fn keep(
+        &self,
+        (from, source): (&Place<'_>, BorrowedFd<'_>),
+        (to, sink): (&Place<'_>, BorrowedFd<'_>),
+        stat: &Stat,
+        outcome: &mut Outcome,
+    ) -> Result<(), Problem> {
+        // What one of them is refused takes nothing from the others; the first
+        // is told.
+        let mut problem = None;
+        let mut done = |what: &str, done: Passed| {
+            if let Err((side, errno)) = done {
+                problem.get_or_insert_with(|| match side {
+                    Side::Source => unread(from, to, what, errno),
+                    Side::Sink => refused(to, what, errno),
+                });
+            }
+        };
+        let setting = |errno| (Side::Sink, errno);
+        let (uid, gid) = owner(stat);
+        let mut mode = stat.st_mode & 0o7777;
+        if let Err(errno) = retry(|| rustix::fs::fchown(sink, uid, gid)) {
+            // A group of one's own can be set. What runs as its owner must then
+            // not run as another.
+            let _ = retry(|| rustix::fs::fchown(sink, None, gid));
+            let special = mode & !0o777;
+            mode &= 0o777;
+            match errno {
+                // Only root gives files away (EPERM), and only to those whom its
+                // user namespace knows (EINVAL, user_namespaces(7)).
+                Errno::PERM | Errno::INVAL => {
+                    outcome.line(Message::Unkept);
+                    if special != 0 {
+                        outcome.line(Message::Unkept);
+                    }
+                }
+                errno => done("owner", Err(setting(errno))),
+            }
+        }
+        // Those of users while it may be written to, which its mode may forbid.
+        let (read, set) = (Node::Open(source), Node::Open(sink));
+        done("extended attributes", pass_on(read, set, to, outcome));
+        let directory = kind(stat) == FileType::Directory;
+        let (mode, listed) = acl::keep(source, sink, mode, directory);
+        match listed {
+            Ok(()) => {}
+            Err((what, side, errno)) => done(what, Err((side, errno))),
+        }
+        let changed = retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)));
+        done("mode", changed.map_err(setting));
+        let touched = retry(|| rustix::fs::futimens(sink, &times(stat)));
+        done("times", touched.map_err(setting));
+        problem.map_or(Ok(()), Err)
+    }
+}

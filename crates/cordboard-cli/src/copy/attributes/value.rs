@@ -1,0 +1,25 @@
+//! The value of an extended attribute.
+
+use rustix::io::Errno;
+
+use crate::memory;
+use crate::signals::retry;
+
+/// A value whose length is not known beforehand.
+pub fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; 256];
+    loop {
+        match retry(|| read(&mut buffer)) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+            // 64 KiB is the most that Linux keeps.
+            Err(Errno::RANGE) if buffer.len() < 1 << 17 => {
+                let length = buffer.len() * 16;
+                memory::grow(&mut buffer, length).map_err(|_| Errno::NOMEM)?;
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Copying the bytes of one file, and what follows: verification, attributes,
+//! the disk, the closing, and after a failure what the sink holds.
+
+use std::os::fd::AsFd;
+
+use cordboard::{Observer, Progress, Side, Transfer};
+use rustix::fs::FileType;
+
+use super::appended::AppendedRanges;
+use super::opened::{Made, Opened};
+use crate::copy::job::Job;
+#[cfg(test)]
+use crate::copy::job::Moment;
+use crate::copy::outcome::{Message, Outcome};
+use crate::copy::place::Place;
+use crate::directory::sync_parent;
+use crate::files::{kind, leftover, remove_unused};
+use crate::interruptible::interruptible;
+use crate::problem::{Action, Problem, Refused, result_of};
+use crate::session::Moved;
+use crate::signals::{retry, stop};
+use crate::sys::close;
+
+/// An observer that ignores progress. The walk's thread shows the total of the
+/// threads that no signal reaches.
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn progress(&mut self, _: &Progress) {}
+}
+
+impl Job {
+    /// Copies the bytes on this thread, which `watch` hears of.
+    pub fn carry(
+        &self,
+        opened: &Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+        watch: &mut (dyn Observer + Send),
+    ) -> Moved {
+        let (source, sink) = opened.ends();
+        let transfer = Transfer::new(source, sink, opened.request.clone());
+        match self.staging.onto(transfer, opened.extras(), from, to) {
+            Ok(transfer) => {
+                let report = transfer.control(self.control).observe(watch).run().report;
+                let done = result_of(&report, (source, from), (sink, to));
+                (Some(report), done)
+            }
+            Err(Refused { report, problem }) => (report.map(|r| *r), Err(*problem)),
+        }
+    }
+
+    /// What comes after the bytes: attributes, the disk, the end of the
+    /// descriptors, and after a failure the account of what is there.
+    pub fn settle(
+        &self,
+        opened: Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+        top: bool,
+        (mut report, moved): Moved,
+        outcome: &mut Outcome,
+    ) {
+        report.iter_mut().for_each(AppendedRanges::hide);
+        #[cfg(test)]
+        self.fault
+            .iter()
+            .for_each(|fault| fault(Moment::Settling, from.name));
+        let sink = opened.made.fd.as_fd();
+        let written = report.as_ref().map_or(0, |report| report.written);
+        let complete = moved.is_ok();
+        let done = moved.and_then(|()| {
+            let report = report.as_ref().expect("it was moved");
+            for line in self.staging.sums(report, &from.shown()) {
+                outcome.line(line);
+            }
+            if self.staging.verify {
+                self.verified(&opened, (from, to), report)?;
+                outcome.verified = Some(report.written);
+            }
+            self.keep_all(&opened, (from, to), outcome)
+        });
+        outcome.report = report;
+        let mut again = false;
+        let done = match done {
+            Ok(()) if top && self.sync && opened.made.created => {
+                sync_parent(&to.path(), Some(sink))
+            }
+            Ok(()) => Ok(()),
+            Err(problem) => {
+                // What is full for attributes alone is one file's matter.
+                again = !complete && self.is_repeated(&problem);
+                // Of other bytes than its own, nobody knows how many there are.
+                let total = opened.size.filter(|_| !self.staging.stages.transform());
+                let state = State {
+                    complete,
+                    written,
+                    total,
+                    again,
+                };
+                Err(account(problem, to, &opened.made, &state, outcome))
+            }
+        };
+        let closed = match close(opened.made.fd) {
+            // All of it is on the disk.
+            Err(rustix::io::Errno::INTR) if self.sync => Ok(()),
+            closed => closed.map_err(|errno| Problem::closing(to.shown(), errno)),
+        };
+        outcome.messages.extend(match (done, closed) {
+            (Ok(()), closed) => closed.err().map(|problem| self.failed(problem)),
+            (Err(problem), _) if again => Some(Message::Repeated(problem)),
+            (Err(problem), _) => Some(Message::Problem(problem)),
+        });
+    }
+
+    fn keep_all(
+        &self,
+        opened: &Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+        outcome: &mut Outcome,
+    ) -> Result<(), Problem> {
+        if !self.preserve {
+            return Ok(());
+        }
+        let (source, sink) = opened.ends();
+        let kept = self.keep((from, source), (to, sink), &opened.stat, outcome);
+        // Whatever it has of them: its contents are to be on the disk.
+        if self.sync {
+            interruptible(|| rustix::fs::fsync(sink))?
+                .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Sync))?;
+        }
+        kept
+    }
+}
+
+/// How far a copy came that has failed.
+struct State {
+    /// All bytes are there.
+    complete: bool,
+    written: u64,
+    /// Bytes that there were to be, where that is known.
+    total: Option<u64>,
+    /// It was told of another that failed for the same.
+    again: bool,
+}
+
+/// Says what is in the sink after a failure; a new file that got nothing of
+/// what it should have is removed again.
+fn account(
+    mut problem: Problem,
+    to: &Place<'_>,
+    made: &Made,
+    state: &State,
+    outcome: &mut Outcome,
+) -> Problem {
+    let Ok(stat) = retry(|| rustix::fs::fstat(&made.fd)) else {
+        return problem;
+    };
+    if kind(&stat) != FileType::RegularFile {
+        return problem;
+    }
+    if made.created && stat.st_size == 0 && !state.complete {
+        let removed = remove_unused(to.directory, to.name, made.fd.as_fd());
+        match leftover(to, removed) {
+            None => problem.text += &format!("; {to} was not made"),
+            Some(left) if state.again || stop().is_some() => {
+                outcome.line(format_args!("cordboard: {left}"));
+            }
+            Some(left) => problem.text += &format!("; {left}"),
+        }
+        return problem;
+    }
+    let of = state.total.map_or(String::new(), |n| format!(" of {n}"));
+    let holds = match made.before {
+        // What was made for the rest could not be cut off again.
+        0 if stat.st_size as u64 > state.written => {
+            let copied = match state.written {
+                0 => "none were copied".to_owned(),
+                written => format!("{written} were copied"),
+            };
+            format!("{to} is {} bytes long, of which {copied}", stat.st_size)
+        }
+        0 => format!("{to} holds {}{of} bytes", stat.st_size),
+        // Whoever else appends to it is in its size, and not in ours.
+        before => {
+            let written = state.written;
+            format!("{to} got {written}{of} bytes, after the {before} it had")
+        }
+    };
+    if state.again || stop().is_some() {
+        outcome.line(format_args!("cordboard: {holds}"));
+    } else {
+        problem.text += "; ";
+        problem.text += &holds;
+    }
+    problem
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cordboard::{Control, Errno};
+
+    use super::*;
+    use crate::copy::one_file::mode::OpenMode;
+
+    /// A copy to `sink` that fails before its first byte, after `meanwhile`;
+    /// returns what it says.
+    fn failing(dir: &Path, meanwhile: impl FnOnce()) -> String {
+        let [from, to] = ["from", "sink"].map(|name| dir.join(name));
+        std::fs::write(&from, b"contents").unwrap();
+        let job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
+        let places = (Place::top(&from), Place::top(&to));
+        let places = (&places.0, &places.1);
+        let mut outcome = Outcome::default();
+        let opened = job
+            .open(places, true, OpenMode::Exclusive, &mut outcome)
+            .unwrap();
+        meanwhile();
+        let failed = Problem::call("from", Side::Source, Errno::EIO, Action::Transfer);
+        job.settle(opened, places, true, (None, Err(failed)), &mut outcome);
+        match outcome.messages.pop() {
+            Some(Message::Problem(problem)) => problem.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Bytes were made and never written, and cannot be cut off again.
+    #[test]
+    fn a_sink_longer_than_what_was_copied_does_not_hold_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("sink");
+        for (length, written, says) in [
+            (8, 8, "sink holds 8 of 8 bytes"),
+            (3, 3, "sink holds 3 of 8 bytes"),
+            (8, 3, "sink is 8 bytes long, of which 3 were copied"),
+            (8, 0, "sink is 8 bytes long, of which none were copied"),
+        ] {
+            let file = std::fs::File::create(&at).unwrap();
+            file.set_len(length).unwrap();
+            let made = Made {
+                fd: file.into(),
+                created: false,
+                before: 0,
+            };
+            let state = State {
+                complete: written == 8,
+                written,
+                total: Some(8),
+                again: false,
+            };
+            let failed = Problem::call("sink", Side::Sink, Errno::EIO, Action::Transfer);
+            let (to, outcome) = (Place::top(&at), &mut Outcome::default());
+            let messages = account(failed, &to, &made, &state, outcome).to_string();
+            assert!(messages.contains(says), "{messages}");
+        }
+    }
+
+    #[test]
+    fn what_has_the_name_of_a_failed_copy_is_removed_if_it_is_that_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let messages = failing(dir.path(), || {});
+        assert!(messages.contains("sink was not made"), "{messages}");
+        assert!(!at("sink").exists());
+        // Another process has it open, or has written to it.
+        let opened = std::cell::RefCell::new(None);
+        let append = || std::fs::OpenOptions::new().append(true).open(at("sink"));
+        let messages = failing(dir.path(), || *opened.borrow_mut() = append().ok());
+        assert!(
+            messages.contains("sink is left, as another process may"),
+            "{messages}"
+        );
+        assert!(messages.contains("(EAGAIN)"), "{messages}");
+        assert!(at("sink").exists());
+        drop(opened);
+        std::fs::remove_file(at("sink")).unwrap();
+        // Another process puts a file of its own there.
+        std::fs::write(at("theirs"), b"precious").unwrap();
+        let messages = failing(dir.path(), || {
+            std::fs::rename(at("theirs"), at("sink")).unwrap();
+        });
+        assert!(
+            messages.contains("sink was moved or replaced"),
+            "{messages}"
+        );
+        assert_eq!(std::fs::read(at("sink")).unwrap(), b"precious");
+        // Or has moved ours, and made another.
+        std::fs::remove_file(at("sink")).unwrap();
+        let messages = failing(dir.path(), || {
+            std::fs::rename(at("sink"), at("moved")).unwrap();
+            std::os::unix::fs::symlink("moved", at("sink")).unwrap();
+        });
+        assert!(
+            messages.contains("sink was moved or replaced"),
+            "{messages}"
+        );
+        assert!(at("sink").is_symlink() && at("moved").exists());
+    }
+}

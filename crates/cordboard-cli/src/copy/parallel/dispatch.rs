@@ -1,0 +1,401 @@
+//! The walk's side of the [`Workers`]: what goes in, and what is told.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cordboard::{DataPath, Observer, Progress};
+
+use super::batch::{Batch, Directory, FULL, Item};
+use super::engine::FileRef;
+use super::ledger::Ledger;
+use super::limits::SPARE;
+use super::workers::{State, Workers, guarded};
+use crate::copy::abort::affects_all_files;
+use crate::copy::job::Job;
+use crate::copy::one_file::{OpenError, OpenMode};
+use crate::copy::outcome::{Message, Outcome};
+use crate::problem::Problem;
+use crate::session::Session;
+use crate::signals::stop;
+
+/// Files that this thread copies before it starts others: starting them takes
+/// as long as a few files.
+const FEW: usize = 64;
+
+/// How often it is told of a file that this thread copies; most are through
+/// before the first time.
+const EVERY: Duration = Duration::from_millis(20);
+
+/// Hands files over, and takes what is to be told of them.
+pub struct Dispatch<'s> {
+    session: &'s mut Session,
+    pool: Arc<Workers>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that there may be, with this one.
+    slots: usize,
+    ledger: Ledger,
+    /// The batch that is being filled.
+    directory: Option<Directory>,
+    items: Vec<Item>,
+    /// Batches that are under way.
+    under_way: usize,
+    files: usize,
+    /// There is but one file, whose size is that of all.
+    only: bool,
+    cancelled: bool,
+}
+
+impl<'s> Dispatch<'s> {
+    /// One for so many files at once. `only`: there is but one.
+    pub fn new(session: &'s mut Session, job: Job, slots: usize, only: bool) -> Dispatch<'s> {
+        Dispatch {
+            session,
+            pool: Workers::new(job, slots),
+            threads: Vec::new(),
+            slots,
+            ledger: Ledger::default(),
+            directory: None,
+            items: Vec::new(),
+            under_way: 0,
+            files: 0,
+            only,
+            cancelled: false,
+        }
+    }
+
+    /// What all files have in common.
+    pub fn job(&self) -> &Job {
+        &self.pool.job
+    }
+
+    /// A file of the directory where the walk is, or an operand.
+    pub fn file(&mut self, item: Item, directory: impl FnOnce() -> Option<Directory>) {
+        if self.items.is_empty() {
+            self.directory = directory();
+        }
+        self.items.push(item);
+        if self.items.len() == FULL || self.pool.slots == 1 {
+            self.flush();
+        }
+    }
+
+    /// The walk goes elsewhere: what was come to so far is handed over.
+    pub fn flush(&mut self) {
+        if self.items.is_empty() {
+            return;
+        }
+        let items = std::mem::take(&mut self.items);
+        self.files += items.len();
+        let batch = Batch::new(self.ledger.begin(), self.directory.take(), items);
+        self.under_way += 1;
+        if self.pool.slots == 1 {
+            let batch = Arc::new(batch);
+            (0..batch.len()).for_each(|index| self.alone(&(Arc::clone(&batch), index)));
+            self.tell();
+            return;
+        }
+        if self.under_way == 1 {
+            self.session.begin_many();
+        }
+        self.pool.push(batch);
+        // This one is one of them. Another starts with each batch, and none
+        // once one could not be started.
+        if self.files > FEW && self.threads.len() + 1 < self.slots {
+            match self.pool.thread() {
+                Some(thread) => self.threads.push(thread),
+                None => self.slots = self.threads.len() + 1,
+            }
+        }
+        let most = SPARE + 2 * self.pool.slots;
+        let ahead = self.threads.len();
+        self.pump(|under_way, state| {
+            under_way <= most && state.waiting() <= ahead && state.postponed.is_empty()
+        });
+    }
+
+    /// Waits until all that was handed over is through.
+    pub fn drain(&mut self) {
+        self.flush();
+        self.pump(|under_way, _| under_way == 0);
+    }
+
+    /// Whether something is under way.
+    pub fn is_busy(&self) -> bool {
+        self.under_way > 0
+    }
+
+    /// Opens something for the walk. If no descriptor is left, closes those
+    /// that can be opened again, and then waits until nothing is under way.
+    pub fn relieve<T>(
+        &mut self,
+        open: impl Fn() -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        use rustix::io::Errno;
+        match self.job().spares.relieve(&open) {
+            Err(Errno::MFILE | Errno::NFILE) if self.is_busy() => {
+                self.drain();
+                open()
+            }
+            done => done,
+        }
+    }
+
+    /// Waits until this is so, or nothing is under way.
+    pub fn until(&mut self, so: impl Fn() -> bool) {
+        self.pump(|under_way, _| under_way == 0 || so());
+    }
+
+    /// What went wrong beside the files.
+    pub fn problem(&mut self, problem: Problem) {
+        let messages = self.pool.job.failed(problem);
+        self.messages(vec![messages]);
+    }
+
+    /// A symlink was made, which needs no other thread: what there is to tell of it.
+    pub fn made(&mut self, done: Result<(), Problem>, outcome: Outcome) -> Result<(), Problem> {
+        let well = self.messages(outcome.messages);
+        done?;
+        self.session.count(u64::from(well), 0);
+        Ok(())
+    }
+
+    /// Whether the rest is left out: nothing more can be written.
+    pub fn leaves_out(&mut self) -> bool {
+        let over = self.pool.job.is_aborted();
+        if over {
+            self.session.left_out();
+        }
+        over
+    }
+
+    /// What is in a directory has no turn, if this is why the directory was not
+    /// made.
+    pub fn not_made(&mut self, problem: &Problem) {
+        if affects_all_files(problem) {
+            self.session.left_out();
+        }
+    }
+
+    /// What there is to tell beside the files. Whether it is of no failure.
+    pub fn messages(&mut self, messages: Vec<Message>) -> bool {
+        let failed = messages.iter().any(Message::is_failure);
+        if !messages.is_empty() {
+            self.flush();
+            self.session.count(0, u64::from(failed));
+            self.ledger.messages(self.session, messages);
+        }
+        !failed
+    }
+
+    /// Whether we were asked to stop. The caller does no more then, and says
+    /// whether there is `more`, which is left out.
+    pub fn stopped(&mut self, more: impl FnOnce(&Job) -> bool) -> bool {
+        let stopped = self.session.stopped();
+        if stopped && more(&self.pool.job) {
+            self.session.left_out();
+        }
+        stopped
+    }
+
+    /// Helps, tells and waits until enough is done.
+    fn pump(&mut self, enough: impl Fn(usize, &State) -> bool) {
+        loop {
+            self.tell();
+            let pool = Arc::clone(&self.pool);
+            let mut state = pool.lock();
+            if !state.done.is_empty() {
+                continue;
+            }
+            if enough(self.under_way, &state) {
+                return;
+            }
+            if let Some(work) = state.next() {
+                drop(state);
+                pool.work(work, &mut Busy::new(self));
+            } else if let Some(at) = self.take_postponed(&mut state) {
+                drop(state);
+                self.alone(&at);
+                pool.end_exclusive();
+            } else {
+                pool.sleep(state);
+            }
+        }
+    }
+
+    fn take_postponed(&self, state: &mut State) -> Option<FileRef> {
+        if !self.pool.is_idle(state) {
+            return None;
+        }
+        let at = state.first_postponed()?;
+        state.begin_exclusive();
+        Some(at)
+    }
+
+    /// Takes up what has ended, and shows how far all are.
+    fn tell(&mut self) {
+        self.tell_of(None);
+    }
+
+    /// The same, with what this thread has written of a file, and how.
+    fn tell_of(&mut self, own: Option<(u64, DataPath)>) {
+        let (done, written) = {
+            let mut state = self.pool.lock();
+            (std::mem::take(&mut state.done), state.written)
+        };
+        for (number, sum) in done {
+            self.under_way -= 1;
+            self.ledger.end(self.session, number, sum);
+        }
+        if stop().is_some() && !std::mem::replace(&mut self.cancelled, true) {
+            self.pool.engine_copies.cancel();
+        }
+        if self.pool.slots > 1 {
+            let (flying, theirs, path) = self.pool.engine_copies.look();
+            let (ours, path) = own.map_or((0, path), |(bytes, path)| (bytes, Some(path)));
+            let under_way = flying + usize::from(own.is_some());
+            let all = written.saturating_add(theirs).saturating_add(ours);
+            self.session.show(all, path, under_way);
+        }
+    }
+
+    /// Copies a file here, with nothing else under way.
+    fn alone(&mut self, at: &FileRef) {
+        let mut outcome = Outcome::default();
+        let (job, session) = (&self.pool.job, &mut *self.session);
+        let only = self.only;
+        guarded(at, &mut outcome, |outcome| {
+            let (from, to) = at.0.places(at.1);
+            let top = at.0.is_top();
+            if let Some(left) = job.leaves_out() {
+                outcome.messages.push(left);
+                return;
+            }
+            match job.open((&from, &to), top, OpenMode::Exclusive, outcome) {
+                Ok(opened) => {
+                    let (source, sink) = opened.ends();
+                    let request = opened.request.clone();
+                    let total = opened.size.filter(|_| only);
+                    let how = (total, opened.extras());
+                    let moved = session.carry((source, &from), (sink, &to), request, how);
+                    job.settle(opened, (&from, &to), top, moved, outcome);
+                }
+                Err(OpenError::Problem(problem)) => outcome.messages.push(job.failed(problem)),
+                Err(OpenError::Postponed) => unreachable!("there is nothing later than this"),
+            }
+        });
+        self.pool.end(at, outcome);
+    }
+}
+
+impl Drop for Dispatch<'_> {
+    fn drop(&mut self) {
+        self.pool.close();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Tells of all while this thread copies a file.
+struct Busy<'a, 's> {
+    dispatch: &'a mut Dispatch<'s>,
+    /// Since the file was begun.
+    told_at: Duration,
+}
+
+impl<'a, 's> Busy<'a, 's> {
+    fn new(dispatch: &'a mut Dispatch<'s>) -> Busy<'a, 's> {
+        Busy {
+            dispatch,
+            told_at: Duration::ZERO,
+        }
+    }
+}
+
+impl Observer for Busy<'_, '_> {
+    fn progress(&mut self, progress: &Progress) {
+        let now = progress.elapsed;
+        // The next file begins at nought again.
+        if now.checked_sub(self.told_at).unwrap_or(now) >= EVERY {
+            self.told_at = now;
+            (self.dispatch).tell_of(Some((progress.written, progress.path)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::flags::{Common, Paths, Stages, When};
+
+    /// What a command with these sources had: threads of its own, an engine.
+    fn had(files: &[(usize, u64)], only: bool) -> (usize, bool) {
+        with(Stages::default(), files, only)
+    }
+
+    fn with(stages: Stages, files: &[(usize, u64)], only: bool) -> (usize, bool) {
+        let packs = stages.transform();
+        let dir = tempfile::tempdir().unwrap();
+        let common = Common {
+            paths: Paths::default(),
+            stages,
+            progress: When::Never,
+            json: false,
+        };
+        let mut session = Session::begin(&common, "copied");
+        let job = Job {
+            staging: session.staging().clone(),
+            ..Job::plain(session.control())
+        };
+        let slots = if only { 1 } else { 3 };
+        let mut dispatch = Dispatch::new(&mut session, job, slots, only);
+        let mut sum = 0;
+        for (number, (count, length)) in files.iter().enumerate() {
+            for i in 0..*count {
+                let source = dir.path().join(format!("{number}-{i}"));
+                let made = std::fs::File::create(&source).unwrap();
+                made.set_len(*length).unwrap();
+                sum += length;
+                let item = Item {
+                    target: Some(Path::new(&source).with_extension("to")),
+                    name: source.into(),
+                    beneath: false,
+                    collides: false,
+                };
+                dispatch.file(item, || None);
+            }
+        }
+        dispatch.drain();
+        assert!(packs || dispatch.pool.lock().written == sum);
+        (
+            dispatch.threads.len(),
+            dispatch.pool.engine_copies.has_engine(),
+        )
+    }
+
+    #[test]
+    fn what_is_packed_is_much_to_do_sooner() {
+        let packs = || Stages {
+            zstd: Some(1),
+            ..Stages::default()
+        };
+        assert_eq!(with(packs(), &[(2, 4096)], false), (0, false));
+        assert_eq!(with(packs(), &[(2, 1 << 20)], false), (0, true));
+        assert_eq!(with(packs(), &[(1, 1 << 20)], true), (0, false));
+        assert_eq!(had(&[(2, 1 << 20)], false), (0, false));
+    }
+
+    #[test]
+    fn an_engine_for_large_files_and_threads_for_many() {
+        assert_eq!(had(&[(1, 1)], true), (0, false));
+        // What is alone goes by this thread, with all it has.
+        assert_eq!(had(&[(1, 8 << 20)], true), (0, false));
+        assert_eq!(had(&[(FEW, 4096)], false), (0, false));
+        assert_eq!(had(&[(2, 8 << 20)], false), (0, true));
+        assert_eq!(had(&[(2 * FEW, 4096)], false), (2, false));
+        assert_eq!(had(&[(2 * FEW, 4096), (2, 8 << 20)], false), (2, true));
+    }
+}

@@ -1,0 +1,380 @@
+//! Several files at once: what the threads of one command share.
+//!
+//! The walk puts batches at the end of a queue; threads take them, copy small
+//! files themselves and hand large ones to the engine. A *slot* is the leave
+//! to have one file under way. Whoever takes a batch takes a slot with it; a
+//! file that is handed over keeps the slot, and what is left of its batch goes
+//! back to the front of the queue until another is free.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use cordboard::{Errno, Observer, Report, poll_for};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+
+use super::batch::Batch;
+use super::engine::{EngineCopies, EngineCopy, FileRef};
+use super::ledger::Sum;
+use crate::copy::job::Job;
+use crate::copy::one_file::{NoObserver, OpenError, OpenMode, Opened};
+use crate::copy::outcome::{Message, Outcome};
+
+use crate::problem::{Problem, result_of};
+use crate::sys;
+
+/// The walk's polling interval if it has no bell.
+const EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
+
+/// Bytes of a thread's stack: no path keeps a buffer there.
+const STACK: usize = 512 << 10;
+
+/// What the threads share.
+#[derive(Debug)]
+pub struct Workers {
+    /// What all files have in common.
+    pub job: Job,
+    /// Files under way, at most.
+    pub slots: usize,
+    /// Those that the engine has.
+    pub engine_copies: EngineCopies,
+    state: Mutex<State>,
+    more: Condvar,
+    /// Wakes the walk, which sleeps where signals reach it. `None`: the walk
+    /// does everything itself, or no descriptor is available.
+    bell: Option<OwnedFd>,
+}
+
+/// Under one lock.
+#[derive(Debug, Default)]
+pub struct State {
+    /// From which file on each is to be done yet.
+    queue: VecDeque<FileRef>,
+    finished: VecDeque<(EngineCopy, Report)>,
+    /// Those that are for the walk's own thread, with nothing else under way.
+    pub postponed: VecDeque<FileRef>,
+    /// Slots that are free.
+    free: usize,
+    /// Batches that are through, and what there is to tell.
+    pub done: Vec<(u64, Sum)>,
+    /// Bytes written by all that has ended.
+    pub written: u64,
+    walk_sleeps: bool,
+    closing: bool,
+}
+
+/// Something to do.
+pub enum Task {
+    /// To go on with a batch, in a slot.
+    Batch(FileRef),
+    /// To settle a large file, in the slot it has.
+    Finish(Box<EngineCopy>, Report),
+}
+
+/// What became of a file that a thread has taken.
+enum FileState {
+    /// It has ended.
+    Ended,
+    /// It is for the walk's own thread.
+    Postponed,
+    /// It is under way, in the slot.
+    OnEngine,
+}
+
+/// Does something for one file. A panic, which would be a mistake of ours,
+/// would end the thread, and the walk would wait for its slot for ever. It is a
+/// failure of this file instead, and the result is `None`.
+pub fn guarded<T>(
+    at: &FileRef,
+    outcome: &mut Outcome,
+    work: impl FnOnce(&mut Outcome) -> T,
+) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(|| work(&mut *outcome)));
+    let (from, to) = at.0.places(at.1);
+    let mistake = |_| {
+        outcome.messages.push(Message::Problem(Problem {
+            operand: from.shown().into(),
+            side: None,
+            errno: Some(Errno::ENOTRECOVERABLE),
+            text: format!("a mistake in cordboard itself; {to} is left as it is"),
+            hint: Some("please report it with what it printed".to_owned()),
+            usage: false,
+        }));
+    };
+    done.map_err(mistake).ok()
+}
+
+impl State {
+    /// The next thing to do. What has landed comes first: it frees a slot.
+    pub fn next(&mut self) -> Option<Task> {
+        if let Some((flight, report)) = self.finished.pop_front() {
+            return Some(Task::Finish(Box::new(flight), report));
+        }
+        if self.free == 0 || !self.postponed.is_empty() {
+            return None;
+        }
+        let at = self.queue.pop_front()?;
+        self.free -= 1;
+        Some(Task::Batch(at))
+    }
+
+    /// Takes the first of those that are for later, in the order of the walk.
+    pub fn first_postponed(&mut self) -> Option<FileRef> {
+        let order = |i: &usize| (self.postponed[*i].0.number, self.postponed[*i].1);
+        let first = (0..self.postponed.len()).min_by_key(order)?;
+        self.postponed.remove(first)
+    }
+
+    /// One file has all slots.
+    pub fn begin_exclusive(&mut self) {
+        self.free = 0;
+    }
+
+    /// Batches that nobody has taken.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+impl Workers {
+    /// One that has no threads yet.
+    pub fn new(job: Job, slots: usize) -> Arc<Workers> {
+        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        Arc::new(Workers {
+            job,
+            slots,
+            engine_copies: EngineCopies::default(),
+            state: Mutex::new(State {
+                free: slots,
+                ..State::default()
+            }),
+            more: Condvar::new(),
+            bell: (slots > 1).then(bell).flatten(),
+        })
+    }
+
+    /// Starts a thread, which no signal reaches. `None`: there is none to be had.
+    pub fn thread(self: &Arc<Self>) -> Option<JoinHandle<()>> {
+        let pool = Arc::clone(self);
+        let builder = std::thread::Builder::new().name("cordboard-copy".to_owned());
+        let builder = builder.stack_size(STACK);
+        sys::without_signals(|| builder.spawn(move || pool.serve())).ok()
+    }
+
+    /// The lock.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a batch at the end.
+    pub fn push(&self, batch: Batch) {
+        self.lock().queue.push_back((Arc::new(batch), 0));
+        self.more.notify_one();
+    }
+
+    /// No more will come: threads without work leave.
+    pub fn close(&self) {
+        self.lock().closing = true;
+        self.more.notify_all();
+    }
+
+    /// Nothing is under way, and what waits its turn has nobody to wait for.
+    pub fn is_idle(&self, state: &State) -> bool {
+        state.free == self.slots && state.finished.is_empty()
+    }
+
+    /// The file that had all slots has ended.
+    pub fn end_exclusive(&self) {
+        self.lock().free = self.slots;
+        self.more.notify_all();
+    }
+
+    /// Sleeps on the walk's thread until there is something new, or a signal.
+    pub fn sleep(&self, mut state: MutexGuard<'_, State>) {
+        use rustix::event::{PollFd, PollFlags};
+        state.walk_sleeps = true;
+        drop(state);
+        let slept = match &self.bell {
+            Some(bell) => poll_for(&mut [PollFd::new(bell, PollFlags::IN)], None),
+            None => poll_for(&mut [], Some(&EVERY)),
+        };
+        // A filter refuses it: it is looked at every so often.
+        if slept.is_err_and(|errno| errno != rustix::io::Errno::INTR) {
+            let _ = rustix::thread::nanosleep(&EVERY);
+        }
+        let mut state = self.lock();
+        state.walk_sleeps = false;
+        if let Some(bell) = &self.bell {
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
+    }
+
+    fn serve(self: Arc<Self>) {
+        loop {
+            let mut state = self.lock();
+            let work = loop {
+                match state.next() {
+                    Some(work) => break work,
+                    None if state.closing => return,
+                    None => {
+                        let woken = self.more.wait(state);
+                        state = woken.unwrap_or_else(PoisonError::into_inner);
+                    }
+                }
+            };
+            drop(state);
+            self.work(work, &mut NoObserver);
+        }
+    }
+
+    /// Does it; `watch` hears of files that are copied here.
+    pub fn work(self: &Arc<Self>, work: Task, watch: &mut (dyn Observer + Send)) {
+        match work {
+            Task::Batch(at) => self.batch(at, watch),
+            Task::Finish(flight, report) => self.land(*flight, report),
+        }
+    }
+
+    /// Files of a batch, until it is through or the slot is another's.
+    fn batch(self: &Arc<Self>, (batch, first): FileRef, watch: &mut (dyn Observer + Send)) {
+        for index in first..batch.len() {
+            let at = (Arc::clone(&batch), index);
+            if self.file(at, watch) {
+                let rest = index + 1;
+                if rest < batch.len() {
+                    self.lock().queue.push_front((batch, rest));
+                    self.changed();
+                }
+                return;
+            }
+        }
+        self.free();
+    }
+
+    /// One file. `true`: it is under way, in the slot.
+    fn file(self: &Arc<Self>, at: FileRef, watch: &mut (dyn Observer + Send)) -> bool {
+        let mut outcome = Outcome::default();
+        match guarded(&at, &mut outcome, |outcome| self.begin(&at, watch, outcome)) {
+            None | Some(FileState::Ended) => self.end(&at, outcome),
+            Some(FileState::OnEngine) => return true,
+            Some(FileState::Postponed) => {
+                self.lock().postponed.push_back(at);
+                self.changed();
+            }
+        }
+        false
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        at: &FileRef,
+        watch: &mut (dyn Observer + Send),
+        outcome: &mut Outcome,
+    ) -> FileState {
+        let (from, to) = at.0.places(at.1);
+        let top = at.0.is_top();
+        if let Some(left) = self.job.leaves_out() {
+            outcome.messages.push(left);
+            return FileState::Ended;
+        }
+        match self
+            .job
+            .open((&from, &to), top, OpenMode::Concurrent, outcome)
+        {
+            Ok(opened) if EngineCopies::takes(&opened, &self.job.staging) => {
+                return self.start(Box::new(opened), at, watch, outcome);
+            }
+            Ok(opened) => {
+                let moved = self.job.carry(&opened, (&from, &to), watch);
+                self.job.settle(opened, (&from, &to), top, moved, outcome);
+            }
+            Err(OpenError::Postponed) => return FileState::Postponed,
+            Err(OpenError::Problem(problem)) => outcome.messages.push(self.job.failed(problem)),
+        }
+        FileState::Ended
+    }
+
+    /// Hands a large file over, or copies it here.
+    fn start(
+        self: &Arc<Self>,
+        opened: Box<Opened>,
+        at: &FileRef,
+        watch: &mut (dyn Observer + Send),
+        outcome: &mut Outcome,
+    ) -> FileState {
+        let pool = Arc::clone(self);
+        let finished = move |flight, report| {
+            pool.lock().finished.push_back((flight, report));
+            pool.changed();
+        };
+        let at = (Arc::clone(&at.0), at.1);
+        let Err((opened, at)) =
+            self.engine_copies
+                .start((&self.job.staging, self.slots), opened, at, finished)
+        else {
+            return FileState::OnEngine;
+        };
+        // Or it says what is wrong with it.
+        let (from, to) = at.0.places(at.1);
+        let moved = self.job.carry(&opened, (&from, &to), watch);
+        (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, outcome);
+        FileState::Ended
+    }
+
+    /// What comes after a large file's bytes.
+    fn land(&self, flight: EngineCopy, report: Report) {
+        let mut outcome = Outcome::default();
+        let EngineCopy { number, at, opened } = flight;
+        guarded(&at, &mut outcome, |outcome| {
+            let (from, to) = at.0.places(at.1);
+            let (source, sink) = opened.ends();
+            let done = result_of(&report, (source, &from), (sink, &to));
+            let moved = (Some(report), done);
+            self.job
+                .settle(*opened, (&from, &to), at.0.is_top(), moved, outcome);
+        });
+        self.end(&at, outcome);
+        self.engine_copies.remove(number);
+        self.free();
+    }
+
+    /// A file has ended.
+    pub fn end(&self, (batch, index): &FileRef, outcome: Outcome) {
+        let written = outcome.report.as_ref().map_or(0, |report| report.written);
+        let through = batch.ended(*index, outcome);
+        let mut state = self.lock();
+        state.written = state.written.saturating_add(written);
+        if let Some(sum) = through {
+            state.done.push((batch.number, sum));
+            self.ring(&mut state);
+        }
+    }
+
+    /// Gives a slot back.
+    fn free(&self) {
+        self.lock().free += 1;
+        self.changed();
+    }
+
+    /// There may be something to do for anybody.
+    fn changed(&self) {
+        self.more.notify_one();
+        self.ring(&mut self.lock());
+    }
+
+    fn ring(&self, state: &mut State) {
+        if std::mem::take(&mut state.walk_sleeps)
+            && let Some(bell) = &self.bell
+        {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! An endpoint that is open.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cordboard::{Ended, Errno, Request, Side, Sparse};
+use rustix::fs::{CWD, FileType, OFlags, Stat};
+
+use super::sockets::linger::{self, Sent};
+use super::sockets::unix::SocketFile;
+use crate::files::{leftover, remove_unused};
+use crate::problem::{Action, Problem};
+use crate::signals::{check_stop, retry};
+use crate::sys::close;
+
+/// How often a file system is asked that says that a signal came.
+const ASKS: usize = 4;
+
+/// An endpoint that is open.
+pub struct Opened {
+    /// First, so that it is removed while the socket is still open.
+    pub(super) socket_file: Option<SocketFile>,
+    held: Held,
+    /// As the user knows it.
+    pub shown: String,
+    /// A file that did not exist before.
+    pub created: Option<PathBuf>,
+    /// A file that was there, whose contents are to be replaced.
+    pub replace: bool,
+    /// It has none, as far as is known: a server may have some by now.
+    pub(super) seems_empty: bool,
+    pub(super) stream: Option<StreamKind>,
+    /// Our direction was shut down.
+    ended: bool,
+}
+
+/// A stream socket that we opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamKind {
+    /// TCP.
+    Tcp,
+    /// UNIX.
+    Unix,
+}
+
+enum Held {
+    Owned(OwnedFd),
+    Inherited(BorrowedFd<'static>),
+}
+
+impl AsFd for Opened {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.held {
+            Held::Owned(fd) => fd.as_fd(),
+            Held::Inherited(fd) => *fd,
+        }
+    }
+}
+
+impl Opened {
+    /// A descriptor that this process has opened.
+    pub fn owned(fd: OwnedFd, shown: &str) -> Opened {
+        Opened::new(Held::Owned(fd), shown)
+    }
+
+    /// A descriptor that this process was started with.
+    pub fn inherited(fd: BorrowedFd<'static>, shown: &str) -> Opened {
+        Opened::new(Held::Inherited(fd), shown)
+    }
+
+    fn new(held: Held, shown: &str) -> Opened {
+        Opened {
+            held,
+            shown: shown.to_owned(),
+            created: None,
+            replace: false,
+            seems_empty: false,
+            stream: None,
+            ended: false,
+            socket_file: None,
+        }
+    }
+
+    /// After all was written, and the transfer has ended so: sees it through to
+    /// the peer. Returns the bytes that the peer has not acknowledged when the
+    /// wait ended: by the idle limit, or after 10 s. The kernel still sends them
+    /// after the end of the process.
+    pub fn finish(&self, ended: Ended, idle: Option<Duration>) -> Result<u64, Problem> {
+        let Some(way) = self.stream else {
+            return Ok(0);
+        };
+        let patience = linger::patience(ended, idle);
+        match linger::finish(self.as_fd(), way == StreamKind::Tcp, self.ended, patience)? {
+            Sent::Taken => Ok(0),
+            Sent::Broken(errno) => {
+                let action = Action::TransferSocket;
+                let mut problem = Problem::call(&self.shown, Side::Sink, errno, action);
+                problem.text += ", before it had acknowledged everything";
+                Err(problem)
+            }
+            Sent::Unacknowledged(bytes) => Ok(bytes),
+        }
+    }
+
+    /// Closes it. What a file system says of a file then counts: see [`close`].
+    /// A descriptor that was lent stays open, and the file system is asked by a
+    /// second one.
+    pub fn close(self) -> Result<(), Problem> {
+        let asked = match self.held {
+            Held::Owned(_) => Ok(()),
+            Held::Inherited(_) => self.ask(),
+        };
+        let Opened {
+            held,
+            shown,
+            socket_file,
+            ..
+        } = self;
+        drop(socket_file);
+        let done = match held {
+            Held::Owned(fd) => close(fd),
+            Held::Inherited(_) => asked,
+        };
+        done.map_err(|errno| Problem::closing(shown, errno))
+    }
+
+    /// The same of one whose contents are on the disk (`fsync(2)`), which a signal
+    /// changes nothing about.
+    pub fn close_synced(self) -> Result<(), Problem> {
+        self.close().or_else(|problem| match problem.errno {
+            Some(Errno::EINTR) => Ok(()),
+            _ => Err(problem),
+        })
+    }
+
+    /// What the file system of a file says at the close of a second descriptor
+    /// (`filp_flush`, fs/open.c, is called for each); `Ok` if none can be made. A
+    /// third is asked if a signal came.
+    pub fn ask(&self) -> Result<(), rustix::io::Errno> {
+        let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
+        let mut asks = 0;
+        loop {
+            let Ok(second) = rustix::io::fcntl_dupfd_cloexec(self, 3) else {
+                return Ok(());
+            };
+            // Of what cannot be looked at, the close may still tell.
+            let said = match rustix::fs::fstat(self).map_or(true, file) {
+                true => close(second),
+                false => Ok(()),
+            };
+            asks += 1;
+            match said {
+                Err(rustix::io::Errno::INTR) if asks < ASKS => {}
+                said => return said,
+            }
+        }
+    }
+
+    /// This process has opened it, so no other uses its position.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.held, Held::Owned(_))
+    }
+
+    /// Nothing more will be written: its reader sees the end now. What is
+    /// left is a connection that is still to be [finished](Opened::finish); all
+    /// else is [closed](Opened::close).
+    pub fn end(mut self) -> Result<Option<Opened>, Problem> {
+        if self.stream.is_none() {
+            return self.close().map(|()| None);
+        }
+        // One that is broken has been told of by whoever wrote to it.
+        self.ended = rustix::net::shutdown(&self, rustix::net::Shutdown::Write).is_ok();
+        Ok(Some(self))
+    }
+
+    /// Throws the contents away that are to be replaced, unless a signal says
+    /// that nothing will replace them.
+    pub fn empty(&self) -> Result<(), Problem> {
+        if self.replace {
+            check_stop()?;
+            let failed = |e| Problem::call(&self.shown, Side::Sink, e, Action::Truncate);
+            cut(self.as_fd(), self.seems_empty).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The file did not exist before.
+    pub fn is_new(&self) -> bool {
+        self.created.is_some()
+    }
+
+    /// Removes a file that did not exist before and is empty, if no other process
+    /// has it open. Returns what is to be said of one that stays all the same.
+    #[must_use]
+    pub fn unmake(&self) -> Option<String> {
+        let path = self.created.as_ref()?;
+        // What has come to it is in the account.
+        match rustix::fs::fstat(self) {
+            Ok(stat) if stat.st_size > 0 => None,
+            _ => leftover(&self.shown, remove_unused(CWD, path, self.as_fd())),
+        }
+    }
+}
+
+/// Throws a file's contents away. One that seems empty is cut too, as `O_TRUNC`
+/// would: the kernel may have kept its size from before another process wrote to
+/// it on the server. Where that is refused, it was empty.
+pub fn cut(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
+    match retry(|| rustix::fs::ftruncate(file, 0)) {
+        Err(errno) if seems_empty && errno != rustix::io::Errno::INTR => Ok(()),
+        done => done,
+    }
+}
+
+/// No hole is made in a file that is open for appending, whichever process has
+/// opened it.
+pub fn can_have_holes(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> Result<(), Problem> {
+    if request.sparse != Sparse::Always {
+        return Ok(());
+    }
+    let look = |errno| Problem::call(shown, Side::Sink, errno, Action::Open);
+    let stat = rustix::fs::fstat(sink).map_err(look)?;
+    let flags = rustix::fs::fcntl_getfl(sink).map_err(look)?;
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !file || !flags.contains(OFlags::APPEND) {
+        return Ok(());
+    }
+    let text = "it is open for appending, where --sparse always makes no holes";
+    let problem = Problem::refused(shown, Side::Sink, Errno::EINVAL, text);
+    Err(problem.help("nothing was written: leave --sparse always out"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_signal_keeps_a_server_from_saying_is_asked_again() {
+        let file: &'static std::fs::File = Box::leak(Box::new(tempfile::tempfile().unwrap()));
+        let opened = Opened::inherited(file.as_fd(), "standard output");
+        // So often is the close interrupted.
+        for (interrupted, asks, says) in
+            [(1, 2, Ok(())), (ASKS, ASKS, Err(rustix::io::Errno::INTR))]
+        {
+            let mut said = None;
+            let ask = || said = Some(opened.ask());
+            let errno = |count| (count < interrupted).then_some(libc::EINTR);
+            let asked = testkit::midst::refusing(&[libc::SYS_close], ask, errno);
+            let Some(asked) = asked else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            // The thread closes a pipe of the test at its end.
+            assert_eq!((said, asked), (Some(says), asks + 1));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Printing what was asked for to standard output.
+
+use cordboard::Side;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::endpoint::{self, Name};
+use crate::output::{errno_of, print_line, write_all};
+use crate::problem::{Action, Problem};
+use crate::signals;
+
+/// Prints a text, and returns the exit status.
+pub fn show(text: &[u8]) -> u8 {
+    match print(text) {
+        Ok(()) => 0,
+        Err(problem) => failed(&problem),
+    }
+}
+
+/// The exit status after a failure to print. The failure is reported, unless
+/// the reader of standard output has gone.
+pub fn failed(problem: &Problem) -> u8 {
+    if problem.is_closed_reader() {
+        return signals::READER_LEFT;
+    }
+    print_line(problem);
+    if problem.usage { 2 } else { 1 }
+}
+
+/// Standard output, if it was not closed and is not open for reading only.
+pub fn writable() -> Result<endpoint::Opened, Problem> {
+    let sink = endpoint::sink(&Name::Standard, "-", false)?;
+    match rustix::fs::fcntl_getfl(&sink) {
+        Ok(flags) if flags & OFlags::RWMODE == OFlags::RDONLY => {
+            Err(unwritten(&sink.shown, &Errno::BADF.into()))
+        }
+        _ => Ok(sink),
+    }
+}
+
+/// Writes to standard output, also where it was closed: that is an error.
+pub fn print(text: &[u8]) -> Result<(), Problem> {
+    let sink = writable()?;
+    write_all(rustix::stdio::stdout(), text).map_err(|error| unwritten(&sink.shown, &error))
+}
+
+/// What was asked for could not be written here.
+pub fn unwritten(where_to: &str, error: &std::io::Error) -> Problem {
+    Problem::call(where_to, Side::Sink, errno_of(error), Action::Transfer)
+}

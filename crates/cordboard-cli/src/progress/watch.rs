@@ -1,0 +1,161 @@
+//! The progress of the transfers of one command.
+
+use std::time::{Duration, Instant};
+
+use cordboard::{DataPath, Observer, Progress};
+
+use super::frame::{Frame, Rate, told};
+use super::screen::{Screen, width};
+use crate::signals;
+
+const EVERY: Duration = Duration::from_millis(100);
+/// Between two signals of the timer where nothing moves for long.
+const SLOWEST: Duration = Duration::from_secs(60);
+/// Quick runs draw nothing.
+const QUIET: Duration = Duration::from_millis(300);
+/// Watches the transfers of one command, one after the other.
+#[derive(Debug)]
+pub struct Watch {
+    drawing: bool,
+    screen: Screen,
+    rate: Rate,
+    drawn_at: Duration,
+    total: Option<u64>,
+    /// Moved by the transfers before this one, and when this one began.
+    before: (u64, Duration),
+    latest: u64,
+    start: Option<Instant>,
+    ticking: bool,
+    /// Between two signals of the timer, and when it was set so.
+    pace: (Duration, Duration),
+}
+
+impl Watch {
+    /// One that draws, or only tells when it is asked to.
+    pub fn new(drawing: bool) -> Watch {
+        Watch {
+            drawing,
+            screen: Screen::default(),
+            rate: Rate::default(),
+            drawn_at: Duration::ZERO,
+            total: None,
+            before: (0, Duration::ZERO),
+            latest: 0,
+            start: None,
+            ticking: false,
+            pace: (EVERY, Duration::ZERO),
+        }
+    }
+
+    /// Whether it draws.
+    pub fn draws(&self) -> bool {
+        self.drawing
+    }
+
+    /// Draws no more.
+    pub fn mute(&mut self) {
+        self.screen.tell("");
+        self.drawing = false;
+    }
+
+    /// Before each transfer: how much there will be to move in all.
+    pub fn begin(&mut self, total: Option<u64>) {
+        let start = *self.start.get_or_insert_with(Instant::now);
+        self.before = (self.latest, start.elapsed());
+        self.total = total.map(|total| self.before.0.saturating_add(total));
+        if !self.ticking {
+            self.timer();
+        }
+    }
+
+    /// Since the first transfer began.
+    pub fn wall(&self) -> Duration {
+        self.start.map_or(Duration::ZERO, |start| start.elapsed())
+    }
+
+    /// Wipes what was drawn, so that a result can be printed.
+    pub fn clear(&mut self) {
+        self.screen.clear();
+    }
+
+    /// The interval timer as drawing needs it; a stop that is being asked for
+    /// keeps its own.
+    fn timer(&mut self) {
+        if self.drawing && signals::stop().is_none() {
+            self.ticking = true;
+            signals::tick(self.pace.0);
+        }
+    }
+
+    /// The interval doubles each time nothing has moved: a file system that ends
+    /// a call at each signal would otherwise never complete it.
+    fn slow_down(&mut self, moves: bool, elapsed: Duration) {
+        let (pace, since) = self.pace;
+        let next = match moves {
+            true => EVERY,
+            false if elapsed >= since.saturating_add(pace * 2) => (pace * 2).min(SLOWEST),
+            false => pace,
+        };
+        if moves || next != pace {
+            self.pace = (next, elapsed);
+        }
+        if next != pace {
+            self.timer();
+        }
+    }
+}
+
+impl Watch {
+    /// How far several transfers are that began at once.
+    pub fn show(&mut self, bytes: u64, path: DataPath, under_way: usize) {
+        // One that has just ended may be in neither count for a moment.
+        let bytes = bytes.max(self.latest);
+        self.at(bytes, self.wall(), path, under_way);
+    }
+
+    fn at(&mut self, bytes: u64, elapsed: Duration, path: DataPath, under_way: usize) {
+        self.slow_down(bytes != self.latest, elapsed);
+        self.latest = bytes;
+        if signals::take_progress_request() {
+            self.screen.tell(&told(bytes, elapsed, path));
+            match self.drawing {
+                true => self.timer(),
+                false if signals::stop().is_none() => signals::tick(Duration::ZERO),
+                false => {}
+            }
+        }
+        if !self.drawing || elapsed < QUIET || elapsed < self.drawn_at + EVERY {
+            return;
+        }
+        self.drawn_at = elapsed;
+        let frame = Frame {
+            bytes,
+            total: self.total,
+            rate: self.rate.update(elapsed, bytes),
+            elapsed,
+            path,
+            under_way,
+        };
+        let slow = self.pace.0 != EVERY;
+        if slow && signals::stop().is_none() {
+            // Its signal ends a write that blocks.
+            signals::tick(EVERY);
+        }
+        self.screen.draw(&frame.line(width()));
+        if slow {
+            self.timer();
+        }
+    }
+}
+
+impl Observer for Watch {
+    fn progress(&mut self, progress: &Progress) {
+        let bytes = self.before.0.saturating_add(progress.written);
+        let elapsed = self.before.1 + progress.elapsed;
+        self.at(bytes, elapsed, progress.path, 1);
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        self.drawing.then_some(EVERY)
+    }
+}
