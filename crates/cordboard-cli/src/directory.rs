@@ -1,4 +1,5 @@
-//! The directory that something new goes into.
+//! Directories: opening them, granting access to them, and writing their
+//! entries to the disk.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,12 +14,12 @@ use crate::problem::Action;
 use crate::problem::Problem;
 use crate::signals::{Interrupted, retry};
 
-/// How directories are opened.
+/// The flags to open a directory with.
 pub const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
-/// And those that are only a base for what is in them.
+/// The flags for a directory that is only a base for other names.
 pub const PATH_ONLY: OFlags = DIRECTORY.union(OFlags::PATH);
 
 /// Returns the directory of a path.
@@ -30,18 +31,18 @@ pub fn parent(path: &Path) -> PathBuf {
     }
 }
 
-/// A path without the slashes at its end, which would have a symlink followed.
+/// Removes trailing slashes, which would have a symlink followed.
 pub fn without_slash(path: &Path) -> &Path {
     let bytes = path.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|byte| *byte != b'/');
-    // The root has nothing else.
+    // The root consists of slashes only.
     Path::new(OsStr::from_bytes(
         &bytes[..end.map_or(bytes.len(), |end| end + 1)],
     ))
 }
 
-/// Opens a directory that names are looked up and made in. One that may be
-/// entered and not listed (`EACCES`, open(2)) is no worse for that.
+/// Opens a directory to look names up and create them. A directory without read
+/// permission (`EACCES`, open(2)) is opened with `O_PATH`.
 pub fn open_directory(
     above: BorrowedFd<'_>,
     name: &Path,
@@ -54,13 +55,13 @@ pub fn open_directory(
     }
 }
 
-/// Lets us do all in a directory of ours, until it has its final mode; returns
-/// it open for more than a base, if it was none.
+/// Gives the owner all permissions of a directory until it has its final mode.
+/// Returns it open without `O_PATH`, if it had that flag.
 pub fn grant_owner_access(directory: BorrowedFd<'_>) -> Result<Option<OwnedFd>, rustix::io::Errno> {
     let mode = retry(|| rustix::fs::fstat(directory))?.st_mode & 0o7777 | 0o700;
     let mode = Mode::from_raw_mode(mode);
     match retry(|| rustix::fs::fchmod(directory, mode)) {
-        // Not by a descriptor that is a mere base (`O_PATH`, open(2)).
+        // Not by an `O_PATH` descriptor (open(2)).
         Err(rustix::io::Errno::BADF) => {}
         done => return done.map(|()| None),
     }
@@ -68,13 +69,13 @@ pub fn grant_owner_access(directory: BorrowedFd<'_>) -> Result<Option<OwnedFd>, 
     retry(|| rustix::fs::openat(directory, c".", DIRECTORY, Mode::empty())).map(Some)
 }
 
-/// Whether it is open as a base and no more.
+/// Whether it is open with `O_PATH`.
 pub fn is_path_only(directory: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(directory).is_ok_and(|flags| flags.contains(OFlags::PATH))
 }
 
-/// Puts the entry of a new file on the disk; the file itself, if it is open,
-/// helps where the directory is not.
+/// Writes the directory entry of a new file to the disk. The file itself, if it
+/// is open, helps if the directory cannot be read.
 pub fn sync_parent(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<(), Problem> {
     let parent = parent(path);
     let failed = |e| Problem::call(parent.to_string_lossy(), Side::Sink, e, Action::Sync);
@@ -82,9 +83,9 @@ pub fn sync_parent(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<(), Prob
     sync_directory(fd.as_fd(), file)?.map_err(failed)
 }
 
-/// Puts the entries of a directory on the disk. For one that may not be listed
-/// there is no fsync(2); all of its file system is written then, by a file in
-/// it.
+/// Writes the entries of a directory to the disk. For a directory without read
+/// permission there is no fsync(2): the whole file system is written then, by a
+/// file in it.
 pub fn sync_directory(
     directory: BorrowedFd<'_>,
     file: Option<BorrowedFd<'_>>,
@@ -99,9 +100,9 @@ pub fn sync_directory(
     let mode = Mode::from_raw_mode(0o600);
     match retry(|| rustix::fs::openat(directory, c".", flags, mode)) {
         Ok(file) => interruptible(|| rustix::fs::syncfs(&file)),
-        // Not every file system has files without a name, nor may we make one
-        // wherever we may be; Linux waits for all that there is to be written
-        // (sync(2)).
+        // Not every file system has unnamed files, and this process may not
+        // make one in every directory. sync(2) waits until everything is
+        // written, on Linux.
         Err(_) => {
             rustix::fs::sync();
             Ok(Ok(()))

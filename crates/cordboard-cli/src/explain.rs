@@ -1,4 +1,4 @@
-//! `cordboard explain SRC DST`: the route, without moving a byte.
+//! `cordboard explain SRC DST`: prints the route, without moving a byte.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::flags::Explain;
 use crate::problem::{Problem, request_refused};
 use crate::{print, request, units};
 
-/// Runs it; returns the exit status.
+/// Runs the command, and returns the exit status.
 pub fn run(flags: &Explain) -> u8 {
     let done = explain(flags).and_then(|text| print::print(text.as_bytes()));
     let Err(problem) = done else { return 0 };
@@ -48,12 +48,12 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
         return Ok(format!("{line}\n"));
     }
     let mut out = format!("{}{}", sides[0].text, sides[1].text);
-    out += "paths, in the order they would be tried:\n";
+    out += "paths in the order of attempts:\n";
     for (i, choice) in route.choices.iter().enumerate() {
         let _ = writeln!(out, "  {}. {}: {}", i + 1, choice.path, choice.why);
     }
     if !route.excluded.is_empty() {
-        out += "not to be tried:\n";
+        out += "paths not attempted:\n";
         for declined in &route.excluded {
             let _ = writeln!(out, "  {}: {}", declined.path, declined.why);
         }
@@ -68,7 +68,7 @@ struct Described {
 
 fn description(side: Side, stand_in: &Preview, endpoint: &Endpoint<'_>) -> Described {
     let facts = endpoint.facts();
-    let to_be_made = stand_in.note == "to be made";
+    let to_be_made = stand_in.note == "to be created";
     let mut list = Vec::new();
     if let (Some(size), false) = (facts.size, to_be_made) {
         list.push(match size {

@@ -1,4 +1,4 @@
-//! Completions and man pages, from the table of flags.
+//! Completions and man pages, generated from the flags.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -18,8 +18,8 @@ pub fn completions(shell: clap_complete::Shell) -> u8 {
     show(&out)
 }
 
-/// Writes all man pages into a directory; or prints the one of a command;
-/// or, for nothing, the command's own.
+/// Writes all man pages into a directory; or prints the page of a command; or,
+/// without an argument, the main page.
 pub fn man(what: Option<&OsStr>) -> u8 {
     let pages = all_pages();
     let Some(what) = what else {
@@ -32,7 +32,7 @@ pub fn man(what: Option<&OsStr>) -> u8 {
     let shown = what.to_string_lossy();
     if !Path::new(what).is_dir() {
         print_line(format_args!(
-            "cordboard: {shown}: neither a command nor a directory"
+            "cordboard: {shown}: is neither a command nor a directory"
         ));
         return 2;
     }
@@ -54,14 +54,14 @@ pub fn man(what: Option<&OsStr>) -> u8 {
 
 /// A man page.
 struct Page {
-    /// The command that it is of; `None`: all of them.
+    /// Its command; `None`: the main page.
     of: Option<String>,
-    /// What it is called in a directory.
+    /// Its file name.
     file: String,
     text: Vec<u8>,
 }
 
-/// All of them, the command's own first.
+/// All pages, the main page first.
 fn all_pages() -> Vec<Page> {
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
@@ -69,7 +69,7 @@ fn all_pages() -> Vec<Page> {
     let page = |command: &clap::Command, of: Option<&str>| {
         let man = clap_mangen::Man::new(command.clone()).source(&package);
         let mut text = Vec::new();
-        man.render(&mut text).expect("memory does not fail");
+        man.render(&mut text).expect("writing to memory");
         Page {
             of: of.map(str::to_owned),
             file: man.get_filename(),

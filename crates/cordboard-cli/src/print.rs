@@ -17,8 +17,8 @@ pub fn show(text: &[u8]) -> u8 {
     }
 }
 
-/// The exit status after a failure to print. The failure is reported, unless
-/// the reader of standard output has gone.
+/// Returns the exit status after a failure to print. Reports it, unless the
+/// reader of standard output has closed it.
 pub fn failed(problem: &Problem) -> u8 {
     if problem.is_closed_reader() {
         return signals::READER_LEFT;
@@ -27,7 +27,7 @@ pub fn failed(problem: &Problem) -> u8 {
     if problem.usage { 2 } else { 1 }
 }
 
-/// Standard output, if it was not closed and is not open for reading only.
+/// Standard output, unless it was closed or is open for reading only.
 pub fn writable() -> Result<endpoint::Opened, Problem> {
     let sink = endpoint::sink(&Name::Standard, "-", false)?;
     match rustix::fs::fcntl_getfl(&sink) {
@@ -38,13 +38,13 @@ pub fn writable() -> Result<endpoint::Opened, Problem> {
     }
 }
 
-/// Writes to standard output, also where it was closed: that is an error.
+/// Writes to standard output. It is an error if that was closed.
 pub fn print(text: &[u8]) -> Result<(), Problem> {
     let sink = writable()?;
     write_all(rustix::stdio::stdout(), text).map_err(|error| unwritten(&sink.shown, &error))
 }
 
-/// What was asked for could not be written here.
+/// A result that could not be written.
 pub fn unwritten(where_to: &str, error: &std::io::Error) -> Problem {
     Problem::call(where_to, Side::Sink, errno_of(error), Action::Transfer)
 }

@@ -14,7 +14,7 @@ use crate::request;
 use crate::session::Session;
 use crate::stages;
 
-/// Runs it, and leaves the outcome with the session.
+/// Runs the command, and leaves the result to the session.
 pub fn run(flags: &Splice, session: &mut Session) {
     if let Err(problem) = splice(flags, session) {
         session.problem(&problem);
@@ -38,8 +38,8 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let moved = move_all(session, &flags.source, (&source, &sink), request);
     let report = moved.map_err(|problem| problem.leaving(sink.unmake()))?;
     let ended = match report.ended {
-        // The stages sent what they held only now: the peer has the same time
-        // to acknowledge it as at the source's end.
+        // The stages have sent their contents only now: the peer has the same
+        // time to acknowledge them as at the end of the source.
         Ended::Idle if flags.common.stages.transform() && report.stranded == 0 => Ended::Eof,
         ended => ended,
     };
@@ -53,8 +53,8 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     }
 }
 
-/// The wait for the peer at the end is part of the transfer: of its time, and
-/// an idle limit holds for it.
+/// Waits for the peer. The wait is part of the transfer: of its time, and the
+/// idle limit applies.
 fn see_through(
     session: &mut Session,
     sink: &Opened,
@@ -65,7 +65,7 @@ fn see_through(
     let done = sink.finish(ended, idle);
     session.waited(start.elapsed());
     if let bytes @ 1.. = done? {
-        // Without a limit all is done that a loop of writes would have done.
+        // Without a limit, everything is done that a loop of writes would do.
         if idle.is_some() {
             session.end(Ended::Idle);
         }
@@ -85,7 +85,7 @@ fn move_all(
 ) -> Result<Report, Problem> {
     endpoint::can_have_holes(sink.as_fd(), &sink.shown, &request)?;
     if sink.replace {
-        // Nothing is thrown away before it is clear that the rest can be done.
+        // Nothing is discarded before it is certain that the rest can be done.
         let (from, to) = (source.as_fd(), sink.as_fd());
         let before = endpoint::same_contents(from, &source.shown, to, &sink.shown)?;
         session.check(

@@ -1,4 +1,4 @@
-//! Errors that concern all files: no space at the sink, or a read-only file
+//! Errors that affect all files: no space at the sink, or a read-only file
 //! system. The first is reported, and the rest of the files are left out.
 
 use std::sync::atomic::Ordering;
@@ -11,7 +11,8 @@ use crate::problem::Problem;
 use crate::signals;
 
 impl Job {
-    /// Asked before each file: what there is to tell of one that is left out.
+    /// Checked before each file: returns the message of a file that is left
+    /// out.
     pub fn leaves_out(&self) -> Option<Message> {
         let stopped = signals::check_stop()
             .err()
@@ -19,18 +20,18 @@ impl Job {
         stopped.or_else(|| self.is_aborted().then_some(Message::LeftOut))
     }
 
-    /// Nothing more is begun.
+    /// Whether no more files are started.
     pub fn is_aborted(&self) -> bool {
         self.aborted.load(Ordering::Relaxed)
     }
 
-    /// Records an error of creating or writing something. `true`: another file
-    /// has failed for such a reason before, and that was reported.
+    /// Records an error of creating or writing a file. `true`: another file has
+    /// failed for such a reason before, which was reported.
     pub fn is_repeated(&self, problem: &Problem) -> bool {
         affects_all_files(problem) && self.aborted.swap(true, Ordering::Relaxed)
     }
 
-    /// The same, as what there is to tell.
+    /// Records an error, and returns its message.
     pub fn failed(&self, problem: Problem) -> Message {
         match self.is_repeated(&problem) {
             true => Message::Repeated(problem),
@@ -39,7 +40,7 @@ impl Job {
     }
 }
 
-/// Whether it is an error that concerns all files.
+/// Whether an error affects all files.
 ///
 /// `EIO` does not: it may be one bad block, or one file of a server.
 pub fn affects_all_files(problem: &Problem) -> bool {

@@ -25,7 +25,7 @@ use crate::signals::{check_stop, retry};
 use crate::stages;
 use crate::{endpoint, request};
 
-/// Runs it.
+/// Runs the command.
 pub fn run(flags: &Copy, session: &mut Session) {
     session.count_files(flags.recursive || flags.operands().0.len() > 1);
     if let Err(problem) = copy(flags, session) {
@@ -45,10 +45,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let sources = sources.collect::<Result<Vec<PathBuf>, Problem>>()?;
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
     if part && (sources.len() > 1 || flags.recursive) {
-        return Err(Problem::usage(
-            "",
-            "--size and --offset take one file, not many",
-        ));
+        return Err(Problem::usage("", "--size and --offset need a single file"));
     }
     let request = request::writing(&flags.range, &flags.common.paths, &flags.writing)?;
     stages::check(&flags.common.stages, &request)?;
@@ -70,19 +67,18 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         #[cfg(test)]
         fault: None,
     };
-    // Taken for one that is new, a directory would get what is in the sources, and
-    // not the sources. What an error means is said when it is opened.
+    // A directory taken for a new file would get the contents of the sources.
+    // An error is explained when the sink is opened.
     let found = if_exists(retry(|| rustix::fs::stat(sink)));
-    // What a signal interrupted has said nothing of the sink.
+    // An interrupted call says nothing about the sink.
     check_stop()?;
     let found = found.map_err(|errno| unseen(sink, Side::Sink, errno))?;
     let into = found.is_some_and(|stat| kind(&stat) == FileType::Directory);
     if !into && many {
         let shown = sink.to_string_lossy();
-        let text = "many files are copied into a directory, which this is not";
-        return Err(
-            Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text).help("make it first (mkdir)")
-        );
+        let text = "is not a directory, which several sources need";
+        return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
+            .help("create it first (mkdir)"));
     }
     let only = !many && !flags.recursive;
     let slots = match only {
@@ -104,7 +100,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             false => sink.clone(),
         };
         let again = many && !taken.insert(target.clone());
-        // Directories of one name become one, as with cp.
+        // Directories of one name are merged, as by cp.
         let meets = match again && flags.recursive {
             true => is_directory(&source).map(|is| !is),
             false => Ok(again),
@@ -129,10 +125,11 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What helps whoever gives copy the name of a connection.
-const ELSEWHERE: &str = "copy takes files; for other endpoints: cordboard splice";
+/// The hint for an operand that names a connection.
+const ELSEWHERE: &str = "copy takes only files: for other endpoints, use cordboard splice";
 
-/// A new file of such a name is hardly what is meant.
+/// Refuses the name of an endpoint that is not a file, which is probably not
+/// meant as the name of a new file.
 fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
     if !endpoint::is_no_path(sink.as_os_str()) {
         return Ok(());
@@ -146,12 +143,12 @@ fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
         }
     }
     let shown = sink.to_string_lossy();
-    let text = "it names no file, but another endpoint";
-    let help = format!("{ELSEWHERE}; for a file of that name: ./{shown} or file:{shown}");
+    let text = "names an endpoint that is not a file";
+    let help = format!("{ELSEWHERE}; for a file of that name, use ./{shown} or file:{shown}");
     Err(Problem::usage(shown, text).on(Side::Sink).help(help))
 }
 
-/// Operands are paths; `file:` before one is allowed, as elsewhere.
+/// Operands are paths, with or without `file:`.
 fn plain(operand: &Path, side: Side) -> Result<PathBuf, Problem> {
     match endpoint::file(operand.as_os_str(), side)? {
         endpoint::Name::Path(path) => Ok(path),
@@ -159,8 +156,8 @@ fn plain(operand: &Path, side: Side) -> Result<PathBuf, Problem> {
     }
 }
 
-/// Where a source goes in a directory. What names no file of its own (`.`,
-/// `dir/.`, `..`) means its contents.
+/// Returns the target of a source in a directory. A source without a name of
+/// its own (`.`, `dir/.`, `..`) stands for its contents.
 fn target(directory: &Path, source: &Path) -> PathBuf {
     let bytes = source.as_os_str().as_bytes();
     match source.file_name() {
@@ -175,12 +172,12 @@ fn is_directory(path: &Path) -> Result<bool, Problem> {
     Ok(found.is_some_and(|stat| kind(&stat) == FileType::Directory))
 }
 
-/// A look at it has failed.
+/// A lookup has failed.
 fn unseen(path: &Path, side: Side, errno: rustix::io::Errno) -> Problem {
     Problem::call(path.to_string_lossy(), side, errno, Action::Open)
 }
 
-/// One of the sources.
+/// Copies one of the sources.
 fn operand(
     dispatch: &mut Dispatch<'_>,
     source: PathBuf,
@@ -215,9 +212,9 @@ fn operand(
         FileType::Directory if recursive => tree::copy(dispatch, &source, &target, given),
         FileType::Directory => {
             let shown = source.to_string_lossy();
-            let text = "it is a directory";
+            let text = "is a directory";
             Err(Problem::refused(shown, Side::Source, Errno::EISDIR, text)
-                .help("to copy it with all that is in it: cordboard copy -r"))
+                .help("to copy it with its contents, use cordboard copy -r"))
         }
         FileType::Symlink if recursive => {
             let (from, to) = (Place::top(&source), Place::top(&target));
@@ -240,7 +237,8 @@ fn operand(
             dispatch.file(item, || None);
             Ok(())
         }
-        // It was followed: a descriptor of a symlink itself, which does not open.
+        // It was followed: a descriptor of a symlink itself, which cannot be
+        // opened.
         FileType::Symlink => {
             let shown = source.to_string_lossy();
             let errno = rustix::io::Errno::LOOP;

@@ -20,24 +20,24 @@ pub struct Job {
     pub append: bool,
     pub sync: bool,
     pub control: &'static Control,
-    /// What is put into each transfer.
+    /// The stages of each transfer.
     pub staging: Staging,
-    /// The request was found to be one that is taken up.
+    /// The request was found to be acceptable.
     pub checked: AtomicBool,
-    /// Nothing more is to be begun: see [`over`].
+    /// No more files are started: see [`abort`](super::abort).
     pub aborted: AtomicBool,
     /// What was made so far.
     pub written: Written,
-    /// What is copied.
+    /// The operands.
     pub sources: Sources,
-    /// What is closed where no descriptor is left.
+    /// Directories that are closed if no descriptor is left.
     pub spares: Arc<Spares>,
     /// What a test does at these moments of a file.
     #[cfg(test)]
     pub fault: Option<fn(Moment, &Path)>,
 }
 
-/// When a [fault](Job::fault) may be had.
+/// When a [fault](Job::fault) occurs.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
@@ -47,7 +47,7 @@ pub enum Moment {
 
 #[cfg(test)]
 impl Job {
-    /// One without any option.
+    /// A job without options.
     pub fn plain(control: &'static Control) -> Job {
         Job {
             request: Request {

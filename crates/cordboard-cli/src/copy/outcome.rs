@@ -7,35 +7,35 @@ use cordboard::Report;
 use crate::problem::Problem;
 use crate::stages::HashLine;
 
-/// Something to tell.
+/// A message about a file.
 #[derive(Debug)]
 pub enum Message {
-    /// A transfer that did not go well.
+    /// A transfer that has not succeeded.
     Report(Report),
-    /// What went wrong.
+    /// A problem.
     Problem(Problem),
-    /// What went wrong for a reason that was told before.
+    /// A problem whose cause was reported before.
     Repeated(Problem),
-    /// It was left out, since nothing more can be written.
+    /// The file was left out, since nothing more can be written.
     LeftOut,
-    /// A line that changes nothing about the outcome.
+    /// A line that does not affect the result.
     Line(String),
-    /// An attribute that a copy does without.
+    /// An attribute that could not be copied.
     AttributeLost {
-        /// What is told of it.
+        /// The line to print.
         line: String,
-        /// Why, where others are without it for the same reason: they are
-        /// counted, and one is told.
+        /// The reason, if other files are likely to have the same: they are
+        /// counted, and one is reported.
         reason: Option<String>,
     },
-    /// An owner, or bits of the mode, that a copy does without: counted.
+    /// An owner or mode bits that were not kept. They are counted.
     Unkept,
     /// A hash.
     Hash(HashLine),
 }
 
 impl Message {
-    /// Whether what it is about has failed.
+    /// Whether the file has failed.
     pub fn is_failure(&self) -> bool {
         match self {
             Message::Problem(problem) | Message::Repeated(problem) => !problem.is_stop(),
@@ -43,7 +43,7 @@ impl Message {
         }
     }
 
-    /// Whether it was not begun, or not brought to its end.
+    /// Whether the file was not started, or not completed.
     pub fn is_left(&self) -> bool {
         match self {
             Message::Problem(problem) => problem.is_stop(),
@@ -70,19 +70,19 @@ impl From<HashLine> for Message {
     }
 }
 
-/// What there is to tell of one file.
+/// The outcome of one file.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What was moved, if it was tried.
+    /// The report, if the transfer was tried.
     pub report: Option<Report>,
-    /// Bytes that were read back and found to be the same.
+    /// Bytes that were read back and are identical.
     pub verified: Option<u64>,
-    /// The rest, in its order.
+    /// The messages in their order.
     pub messages: Vec<Message>,
 }
 
 impl Outcome {
-    /// A line, after what there is to tell already.
+    /// Adds a message.
     pub fn line(&mut self, line: impl Into<Message>) {
         self.messages.push(line.into());
     }

@@ -5,14 +5,15 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, Stat, major, minor};
 use rustix::io::Errno;
 
-/// `/dev/null`; where that is another file than its name says, as in a `chroot`
-/// without devices, a file in memory, which is freed when it is closed.
+/// Opens `/dev/null`. If that is another file, as in a `chroot` without
+/// devices: a file in memory, which is freed when it is closed.
 ///
 /// # Errors
 ///
 /// As `memfd_create(2)`.
+/// As `memfd_create(2)`.
 pub fn discard_sink() -> Result<OwnedFd, Errno> {
-    // What it is, is seen before it is opened, and again thereafter.
+    // Checked before it is opened, and again afterwards.
     if rustix::fs::stat("/dev/null").is_ok_and(|stat| is_null(&stat)) {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = rustix::fs::open("/dev/null", flags, Mode::empty());
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_that_device_is_taken_for_it() {
+    fn only_the_null_device_is_accepted() {
         let stat = |path: &str| rustix::fs::stat(path).unwrap();
         assert!(is_null(&stat("/dev/null")));
         for other in ["/dev/zero", "/proc/self/exe", "/"] {

@@ -17,7 +17,7 @@ use crate::interruptible::interruptible;
 use crate::problem::{Action, Problem};
 use crate::signals::retry;
 
-/// Opens a path, whatever is there; an interrupt ends the wait for a FIFO.
+/// Opens a path of any type. A signal to stop ends the wait for a FIFO.
 pub fn open_path(path: &Path, flags: OFlags, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     interruptible(|| rustix::fs::open(path, flags, Mode::empty()))?
@@ -45,7 +45,7 @@ pub fn source(name: &Name, shown: &str) -> Result<Opened, Problem> {
     }
 }
 
-/// Opens the sink. A file that exists keeps its contents for now.
+/// Opens the sink. An existing file keeps its contents for now.
 pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
     let operand = Operand {
         shown,
@@ -67,19 +67,19 @@ pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
     }
 }
 
-/// A device has no end to add to: Linux would write it from the position on,
-/// which is its first byte.
+/// Refuses a device to append to: it has no end, and Linux would write from the
+/// position, which is the first byte.
 pub fn has_end(stat: &Stat, shown: &str) -> Result<(), Problem> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
         return Ok(());
     }
-    let text = "it is a block device, which has no end to add to";
+    let text = "is a block device, which cannot be appended to";
     let problem = Problem::refused(shown, Side::Sink, Errno::EINVAL, text);
-    Err(problem.help("nothing was written: without --append, it is written from its first byte on"))
+    Err(problem.help("nothing was written: without --append, it is written from its first byte"))
 }
 
-/// A file that somebody else opened, and not for appending, would be written
-/// over from its position on, whatever `--append` says.
+/// Refuses an inherited file that is not open for appending: it would be
+/// overwritten from its position, despite `--append`.
 fn appends(opened: &Opened, name: &Name, operand: Operand<'_>) -> Result<(), Problem> {
     let look = |errno| operand.problem(errno, Action::Open);
     let stat = rustix::fs::fstat(opened).map_err(look)?;
@@ -95,7 +95,7 @@ fn appends(opened: &Opened, name: &Name, operand: Operand<'_>) -> Result<(), Pro
     };
     let problem = operand.problem(rustix::io::Errno::INVAL, Action::Open);
     Err(problem.help(format!(
-        "it is not open for appending: open it with {number}>>FILE in the shell"
+        "it is not open for appending: use {number}>>FILE in the shell"
     )))
 }
 
@@ -113,16 +113,16 @@ fn sink_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Opened, 
             return Ok(opened);
         }
         Err(rustix::io::Errno::EXIST) => {}
-        // open(2) with O_CREAT says so of any name that ends in a slash.
+        // open(2) with O_CREAT fails so for any name that ends in a slash.
         Err(errno @ rustix::io::Errno::ISDIR) => {
             let found = if_exists(retry(|| rustix::fs::stat(path)));
             let directory = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_dir();
             return Err(match found {
                 Ok(found) if !found.is_some_and(directory) => {
-                    let text = "there is no such directory";
+                    let text = "directory does not exist";
                     let problem =
                         Problem::refused(operand.shown, operand.side, Errno::ENOTDIR, text);
-                    problem.help("make it first (mkdir), or leave the slash out")
+                    problem.help("create it first (mkdir), or omit the slash")
                 }
                 found => operand.problem(found.err().unwrap_or(errno), Action::Open),
             });
@@ -130,7 +130,7 @@ fn sink_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Opened, 
         Err(errno) => return Err(operand.problem(errno, Action::Open)),
     }
     let fd = match interruptible(|| rustix::fs::open(path, flags, mode))? {
-        // A symlink to nothing yet: the file is made where it points to.
+        // A dangling symlink: the file is created at its target.
         Err(rustix::io::Errno::NOENT) => {
             interruptible(|| rustix::fs::open(path, flags | OFlags::CREATE, mode))?
         }
@@ -147,7 +147,7 @@ fn sink_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Opened, 
     Ok(opened)
 }
 
-/// Endpoints that are opened in the same way as a source and as a sink.
+/// Opens endpoints that are the same for a source and a sink.
 fn either(name: &Name, operand: Operand<'_>) -> Result<Opened, Problem> {
     let (fd, stream) = match name {
         Name::Standard => return standard_stream(operand),
@@ -155,8 +155,9 @@ fn either(name: &Name, operand: Operand<'_>) -> Result<Opened, Problem> {
             return match inherited(*number) {
                 Ok(fd) => Ok(Opened::inherited(fd, operand.shown)),
                 Err(errno @ rustix::io::Errno::BADF) => {
-                    let help =
-                        format!("open it in the shell, such as {number}<FILE or {number}>FILE");
+                    let help = format!(
+                        "open it in the shell, for example with {number}<FILE or {number}>FILE"
+                    );
                     Err(operand.problem(errno, Action::Open).help(help))
                 }
                 Err(errno) => Err(operand.problem(errno, Action::Open)),
@@ -199,7 +200,7 @@ fn standard_stream(operand: Operand<'_>) -> Result<Opened, Problem> {
     };
     if was_closed(number) {
         let closed = Problem::call(shown, operand.side, Errno::EBADF, Action::Open);
-        return Err(closed.help("the program that started this command has closed it"));
+        return Err(closed.help("it was closed by the program that started this command"));
     }
     Ok(Opened::inherited(fd, shown))
 }

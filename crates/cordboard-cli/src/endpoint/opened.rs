@@ -14,28 +14,28 @@ use crate::problem::{Action, Problem};
 use crate::signals::{check_stop, retry};
 use crate::sys::close;
 
-/// How often a file system is asked that says that a signal came.
+/// How many times a file system is asked whose answer a signal interrupts.
 const ASKS: usize = 4;
 
 /// An endpoint that is open.
 pub struct Opened {
-    /// First, so that it is removed while the socket is still open.
+    /// Dropped first, so that it is removed while the socket is still open.
     pub(super) socket_file: Option<SocketFile>,
     held: Held,
-    /// As the user knows it.
+    /// The name for messages.
     pub shown: String,
     /// A file that did not exist before.
     pub created: Option<PathBuf>,
-    /// A file that was there, whose contents are to be replaced.
+    /// A file that existed, whose contents are to be replaced.
     pub replace: bool,
-    /// It has none, as far as is known: a server may have some by now.
+    /// It has no contents, as far as is known: a server may have some by now.
     pub(super) seems_empty: bool,
     pub(super) stream: Option<StreamKind>,
-    /// Our direction was shut down.
+    /// This direction of the connection was shut down.
     ended: bool,
 }
 
-/// A stream socket that we opened.
+/// A stream socket that this process has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
     /// TCP.
@@ -82,10 +82,10 @@ impl Opened {
         }
     }
 
-    /// After all was written, and the transfer has ended so: sees it through to
-    /// the peer. Returns the bytes that the peer has not acknowledged when the
-    /// wait ended: by the idle limit, or after 10 s. The kernel still sends them
-    /// after the end of the process.
+    /// Waits until the peer has everything, after the transfer has ended so.
+    /// Returns the bytes that the peer has not acknowledged at the end of the
+    /// wait: after the idle limit, or 10 s. The kernel still sends them after
+    /// the end of the process.
     pub fn finish(&self, ended: Ended, idle: Option<Duration>) -> Result<u64, Problem> {
         let Some(way) = self.stream else {
             return Ok(0);
@@ -96,16 +96,16 @@ impl Opened {
             Sent::Broken(errno) => {
                 let action = Action::TransferSocket;
                 let mut problem = Problem::call(&self.shown, Side::Sink, errno, action);
-                problem.text += ", before it had acknowledged everything";
+                problem.text += ", before the peer had acknowledged everything";
                 Err(problem)
             }
             Sent::Unacknowledged(bytes) => Ok(bytes),
         }
     }
 
-    /// Closes it. What a file system says of a file then counts: see [`close`].
-    /// A descriptor that was lent stays open, and the file system is asked by a
-    /// second one.
+    /// Closes it. An error of the file system counts: see [`close`]. An
+    /// inherited descriptor stays open, and the file system is asked by a
+    /// duplicate.
     pub fn close(self) -> Result<(), Problem> {
         let asked = match self.held {
             Held::Owned(_) => Ok(()),
@@ -125,8 +125,8 @@ impl Opened {
         done.map_err(|errno| Problem::closing(shown, errno))
     }
 
-    /// The same of one whose contents are on the disk (`fsync(2)`), which a signal
-    /// changes nothing about.
+    /// Closes an endpoint whose contents are on the disk (`fsync(2)`), which a
+    /// signal does not change.
     pub fn close_synced(self) -> Result<(), Problem> {
         self.close().or_else(|problem| match problem.errno {
             Some(Errno::EINTR) => Ok(()),
@@ -134,9 +134,9 @@ impl Opened {
         })
     }
 
-    /// What the file system of a file says at the close of a second descriptor
-    /// (`filp_flush`, fs/open.c, is called for each); `Ok` if none can be made. A
-    /// third is asked if a signal came.
+    /// Returns the error of the file system at the close of a duplicate
+    /// (`filp_flush`, fs/open.c, is called for each); `Ok` if no duplicate can
+    /// be made. Asks again if a signal has interrupted the close.
     pub fn ask(&self) -> Result<(), rustix::io::Errno> {
         let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
         let mut asks = 0;
@@ -144,7 +144,7 @@ impl Opened {
             let Ok(second) = rustix::io::fcntl_dupfd_cloexec(self, 3) else {
                 return Ok(());
             };
-            // Of what cannot be looked at, the close may still tell.
+            // If fstat(2) fails, the close may still report an error.
             let said = match rustix::fs::fstat(self).map_or(true, file) {
                 true => close(second),
                 false => Ok(()),
@@ -157,25 +157,25 @@ impl Opened {
         }
     }
 
-    /// This process has opened it, so no other uses its position.
+    /// Whether this process has opened it, so that no other uses its position.
     pub fn is_ours(&self) -> bool {
         matches!(self.held, Held::Owned(_))
     }
 
-    /// Nothing more will be written: its reader sees the end now. What is
-    /// left is a connection that is still to be [finished](Opened::finish); all
-    /// else is [closed](Opened::close).
+    /// Ends the writing: the reader sees the end now. Returns a connection that
+    /// is still to be [finished](Opened::finish). Everything else is
+    /// [closed](Opened::close).
     pub fn end(mut self) -> Result<Option<Opened>, Problem> {
         if self.stream.is_none() {
             return self.close().map(|()| None);
         }
-        // One that is broken has been told of by whoever wrote to it.
+        // An error of a broken connection was reported by the transfer.
         self.ended = rustix::net::shutdown(&self, rustix::net::Shutdown::Write).is_ok();
         Ok(Some(self))
     }
 
-    /// Throws the contents away that are to be replaced, unless a signal says
-    /// that nothing will replace them.
+    /// Discards the contents that are to be replaced, unless a signal to stop
+    /// means that nothing will replace them.
     pub fn empty(&self) -> Result<(), Problem> {
         if self.replace {
             check_stop()?;
@@ -185,17 +185,17 @@ impl Opened {
         Ok(())
     }
 
-    /// The file did not exist before.
+    /// Whether the file did not exist before.
     pub fn is_new(&self) -> bool {
         self.created.is_some()
     }
 
-    /// Removes a file that did not exist before and is empty, if no other process
-    /// has it open. Returns what is to be said of one that stays all the same.
+    /// Removes a file that did not exist before and is empty, if no other
+    /// process has it open. Returns the message about a file that stays.
     #[must_use]
     pub fn unmake(&self) -> Option<String> {
         let path = self.created.as_ref()?;
-        // What has come to it is in the account.
+        // A file with contents is in the account.
         match rustix::fs::fstat(self) {
             Ok(stat) if stat.st_size > 0 => None,
             _ => leftover(&self.shown, remove_unused(CWD, path, self.as_fd())),
@@ -203,9 +203,9 @@ impl Opened {
     }
 }
 
-/// Throws a file's contents away. One that seems empty is cut too, as `O_TRUNC`
-/// would: the kernel may have kept its size from before another process wrote to
-/// it on the server. Where that is refused, it was empty.
+/// Truncates a file. One that seems empty is truncated too, as by `O_TRUNC`:
+/// the kernel may have cached its size from before another process wrote to it
+/// on the server. If that is refused, it is taken for empty.
 pub fn cut(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
     match retry(|| rustix::fs::ftruncate(file, 0)) {
         Err(errno) if seems_empty && errno != rustix::io::Errno::INTR => Ok(()),
@@ -213,8 +213,8 @@ pub fn cut(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
     }
 }
 
-/// No hole is made in a file that is open for appending, whichever process has
-/// opened it.
+/// Refuses `--sparse always` for a file that is open for appending, in which no
+/// hole can be made, whichever process has opened it.
 pub fn can_have_holes(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> Result<(), Problem> {
     if request.sparse != Sparse::Always {
         return Ok(());
@@ -226,9 +226,9 @@ pub fn can_have_holes(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> R
     if !file || !flags.contains(OFlags::APPEND) {
         return Ok(());
     }
-    let text = "it is open for appending, where --sparse always makes no holes";
+    let text = "is open for appending, which excludes --sparse always";
     let problem = Problem::refused(shown, Side::Sink, Errno::EINVAL, text);
-    Err(problem.help("nothing was written: leave --sparse always out"))
+    Err(problem.help("nothing was written: omit --sparse always"))
 }
 
 #[cfg(test)]
@@ -236,10 +236,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_signal_keeps_a_server_from_saying_is_asked_again() {
+    fn an_interrupted_close_is_repeated() {
         let file: &'static std::fs::File = Box::leak(Box::new(tempfile::tempfile().unwrap()));
         let opened = Opened::inherited(file.as_fd(), "standard output");
-        // So often is the close interrupted.
+        // The number of times that the close is interrupted.
         for (interrupted, asks, says) in
             [(1, 2, Ok(())), (ASKS, ASKS, Err(rustix::io::Errno::INTR))]
         {

@@ -9,8 +9,8 @@ use rustix::fs::Stat;
 use crate::files::id;
 use crate::problem::{Action, Problem};
 
-/// To replace a file's contents by its own would destroy them first. What both
-/// files are.
+/// Refuses a sink that is the source: replacing a file's contents by its own
+/// would destroy them first. Returns the status of both.
 pub fn same_file(
     source: BorrowedFd<'_>,
     source_shown: &str,
@@ -25,7 +25,8 @@ pub fn same_file(
     let b = stat(sink, sink_shown, Side::Sink)?;
     match id(&a) == id(&b) {
         true => {
-            Err(one_file(sink_shown, &source_shown).help("nothing was written: take another name"))
+            Err(one_file(sink_shown, &source_shown)
+                .help("nothing was written: choose another name"))
         }
         false => Ok((a, b)),
     }
@@ -33,6 +34,6 @@ pub fn same_file(
 
 /// The sink is the source.
 pub fn one_file(sink: impl Into<String>, source: &dyn Display) -> Problem {
-    let text = format!("it is the same file as the source, {source}");
+    let text = format!("is the same file as the source, {source}");
     Problem::refused(sink, Side::Sink, Errno::EINVAL, text)
 }

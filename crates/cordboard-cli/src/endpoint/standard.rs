@@ -10,14 +10,14 @@ use crate::inherited::{was_any_closed, was_closed};
 use crate::problem::{Action, Problem};
 use crate::signals::retry;
 
-/// The problem with a path that could not be opened. It may lead to a standard
-/// descriptor that was closed, as `/dev/stdout` does.
+/// Returns the problem of a path that could not be opened. It may lead to a
+/// standard descriptor that was closed, as `/dev/stdout` does.
 pub fn not_opened(path: &Path, shown: impl Into<String>, side: Side, errno: Errno) -> Problem {
     if errno != Errno::LOOP || !leads_to_closed(path) {
         return Problem::call(shown, side, errno, Action::Open);
     }
     let closed = Problem::call(shown, side, Errno::BADF, Action::Open);
-    closed.help("it is a standard descriptor that the program that started this command has closed")
+    closed.help("it is a standard descriptor, closed by the program that started this command")
 }
 
 fn leads_to_closed(path: &Path) -> bool {

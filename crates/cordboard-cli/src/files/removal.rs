@@ -1,22 +1,22 @@
 //! Removes a file that this process made, and no other file of the same name.
 //!
-//! There is no call that removes a name only while it names a known inode:
-//! `unlinkat(2)` takes a name, and another process may rename a file of its own
-//! to that name after the last check. The file is therefore compared, renamed
-//! to a private name, compared again and only then removed. A file that came
-//! between the two checks gets its name back. `RENAME_NOREPLACE` keeps both
-//! renames from replacing anything.
+//! No call removes a name only while it names a known inode: `unlinkat(2)`
+//! takes a name, and another process may rename a file of its own to that name
+//! after the last check. The file is therefore compared, renamed to a private
+//! name, compared again and only then removed. A file that came between the two
+//! checks gets its name back. `RENAME_NOREPLACE` keeps both renames from
+//! replacing anything.
 //!
 //! If the file system has no such rename (NFS: `EINVAL`, renameat2(2)), or no
 //! space for the private name, the file is compared and removed, which leaves a
 //! race between those two calls.
 //!
-//! A regular file may be opened by another process as soon as it has a name. It
-//! is removed only if it is empty and no other process has it open
-//! ([`remove_unused`]). A process that opens it meanwhile waits, and then finds it
-//! under its name. One race remains, inside one open(2) of another process: it
-//! has found the file by its name before the rename, and opens it after the
-//! lease was checked.
+//! Another process may open a regular file as soon as it has a name. It is
+//! removed only if it is empty and no other process has it open
+//! ([`remove_unused`]). A process that opens it meanwhile waits, and then finds
+//! it under its name. One race remains, inside one open(2) of another process
+//! that looks the name up before the rename and opens the file after the lease
+//! was checked.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fmt::Display;
@@ -29,8 +29,7 @@ use rustix::io::Errno;
 
 use crate::sys::WriteLease;
 
-/// What tells one file from another while either of them exists: its device and
-/// its inode.
+/// Identifies a file as long as it exists: its device and its inode.
 pub type Id = (u64, u64);
 
 /// The device and the inode of a file.
@@ -39,31 +38,31 @@ pub fn id(stat: &Stat) -> Id {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
-/// The result.
+/// The result of a removal.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// The name is gone.
+    /// The name was removed.
     Removed,
-    /// The name is another file's, or no file's.
+    /// The name is that of another file, or of none.
     Another,
-    /// Another file had come to the name, or another process has opened this
-    /// one, and a third came before the name could be given back. The file that
-    /// was moved has the private name now.
+    /// Another file had the name, or another process has opened this one, and a
+    /// third one came before the name could be restored. The file that was
+    /// moved keeps the private name.
     Displaced,
-    /// It is where it was: another process has come to it since it was looked at.
+    /// The file was not removed: another process has used it meanwhile.
     Used,
-    /// It is where it was: another process may have it open. No lease is to be
-    /// had of it, which shows nothing else: `EAGAIN` is the answer of a file that
-    /// is open elsewhere, in this process too, but also of one that the server has
-    /// not delegated (NFS, CIFS), or that something else in the kernel refers to;
-    /// `EINVAL` that of a file system without leases (`F_SETLEASE`, fcntl(2);
-    /// fs/locks.c).
+    /// The file was not removed: another process may have it open. No lease is
+    /// available, which proves nothing else: `EAGAIN` is the result for a file
+    /// that is open elsewhere, in this process too, but also for one that the
+    /// server has not delegated (NFS, CIFS), or that something else in the
+    /// kernel refers to; `EINVAL` that of a file system without leases
+    /// (`F_SETLEASE`, fcntl(2); fs/locks.c).
     Unsure(Errno),
-    /// It could not be removed.
+    /// The file could not be removed.
     Failed(Errno),
 }
 
-/// What is to be said of a new file that was to be removed; `None`: it is gone.
+/// Returns the message about a new file that was not removed; `None`: it was.
 pub fn leftover(
     file: &dyn Display,
     (removal, private): (Removal, Option<PathBuf>),
@@ -74,11 +73,9 @@ pub fn leftover(
         Removal::Displaced => {
             let private = private.unwrap_or_default();
             let now = private.display();
-            format!(
-                "{file} was replaced meanwhile: the file that was there before is now named {now}"
-            )
+            format!("{file} was replaced meanwhile: the earlier file is now named {now}")
         }
-        Removal::Used => format!("another process uses {file}, which is left"),
+        Removal::Used => format!("{file} is left, as another process uses it"),
         Removal::Unsure(errno) => {
             let errno = cordboard::Errno::from(errno);
             let why = "is left, as another process may have it open: no lease on it";
@@ -91,7 +88,7 @@ pub fn leftover(
     })
 }
 
-/// A private name, or its number is taken.
+/// The result for one private name, or: that name exists.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Done(Removal),
@@ -102,21 +99,21 @@ enum Step {
 const TRIES: usize = 16;
 
 /// Removes a name in a directory, if it names this file. The caller holds the
-/// file open, so that no other gets its inode meanwhile. Returns the path of
-/// what was [displaced](Removal::Displaced) with it.
+/// file open, so that no other gets its inode. Returns the private path of a
+/// [displaced](Removal::Displaced) file with it.
 pub fn remove(directory: BorrowedFd<'_>, name: &Path, known: Id) -> (Removal, Option<PathBuf>) {
     remove_if(directory, name, known, &|| true)
 }
 
-/// The same for a regular file that this process has made, if it is empty and
-/// no other process has it open. Where that is not known, it stays:
-/// [`Removal::Unsure`]. This is to be the only descriptor of ours.
+/// Removes a regular file that this process has made, if it is empty and no
+/// other process has it open. If that is unknown, it stays:
+/// [`Removal::Unsure`]. `file` must be the only descriptor of this process.
 pub fn remove_unused(
     directory: BorrowedFd<'_>,
     name: &Path,
     file: BorrowedFd<'_>,
 ) -> (Removal, Option<PathBuf>) {
-    // With a lease no other process writes to it from here on.
+    // With a lease, no other process writes to it from here on.
     let lease = WriteLease::take(file);
     match (rustix::fs::fstat(file), lease) {
         (Ok(stat), _) if stat.st_size > 0 => (Removal::Used, None),
@@ -132,7 +129,7 @@ fn remove_if(
     known: Id,
     unused: &dyn Fn() -> bool,
 ) -> (Removal, Option<PathBuf>) {
-    // A path is looked up once: its directory may be replaced meanwhile.
+    // The path is looked up once: its directory may be replaced meanwhile.
     let (above, name) = match split(name) {
         Some((parent, last)) => match open_parent(directory, parent) {
             Ok(above) => (Some(above), last),
@@ -229,7 +226,7 @@ fn step(
             }
             Err(Errno::EXIST) => return Step::Taken,
             Err(Errno::NOENT) => Removal::Another,
-            // As the head of this file has it.
+            // See the head of this file.
             Err(_) => match names(name) {
                 Ok(true) if !unused() => Removal::Used,
                 Ok(true) => unlink(name),
@@ -276,7 +273,7 @@ mod tests {
         fs::rename(&other, &path).unwrap();
         assert_eq!(remove(CWD, &path, ours), (Removal::Another, None));
         assert_eq!(fs::read(&path).unwrap(), b"theirs");
-        // A symlink is not what it points to.
+        // A symlink is not its target.
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("moved", &path).unwrap();
         assert_eq!(remove(CWD, &path, ours), (Removal::Another, None));
@@ -303,7 +300,7 @@ mod tests {
         assert_eq!(names(dir.path()).len(), 3);
     }
 
-    /// Another descriptor of the same process is as good as another process.
+    /// Another descriptor of the same process counts like another process.
     #[test]
     fn a_file_that_somebody_has_open_or_has_written_to_stays() {
         let dir = tempfile::tempdir().unwrap();
@@ -336,14 +333,14 @@ mod tests {
         let private = dir.path().join(private.unwrap());
         assert_eq!(id_of(&private), known);
         fs::rename(private, &path).unwrap();
-        // No process waits for it afterwards.
+        // No process waits for the file afterwards.
         fs::write(&path, b"").unwrap();
         assert_eq!(by(&file), (Removal::Removed, None));
         assert_eq!(names(dir.path()), [""; 0]);
     }
 
-    /// Another process renames files of its own to the name all the time: none
-    /// of them is lost, whenever it comes.
+    /// Another process renames its files to the name all the time: none is
+    /// lost, whenever it comes.
     #[test]
     fn no_file_is_lost_that_comes_at_any_moment() {
         const ROUNDS: usize = 3000;
@@ -368,7 +365,7 @@ mod tests {
                     fs::hard_link(&own, dir.path().join(format!("keep{made}"))).unwrap();
                     fs::rename(&own, &path).unwrap();
                     made += 1;
-                    // Away again, or the next would replace it.
+                    // Moves it away, or the next one would replace it.
                     let away = dir.path().join(format!("done{made}"));
                     while !end.load(Ordering::Relaxed) && fs::rename(&path, &away).is_err() {
                         std::hint::spin_loop();
@@ -380,7 +377,8 @@ mod tests {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
                 let ours = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).unwrap();
                 let known = id(&rustix::fs::fstat(&ours).unwrap());
-                // Opened without O_EXCL it may be theirs, which has two names.
+                // Opened without O_EXCL, it may be the other process's, which
+                // has two names.
                 if rustix::fs::fstat(&ours).unwrap().st_nlink == 1 {
                     remove(CWD, &path, known);
                 }

@@ -1,8 +1,8 @@
-//! What `stat(2)` says of a file, as other calls take it.
+//! What `stat(2)` reports, in the form that other calls take.
 
 use rustix::fs::{FileType, Stat, Timespec, Timestamps};
 
-/// What kind of file it is.
+/// The type of a file.
 pub fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }

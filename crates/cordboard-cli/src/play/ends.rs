@@ -1,4 +1,4 @@
-//! The four endpoints of a film, and its list: opened, and found fit, before
+//! The four endpoints of a film, and its list: opened and checked before
 //! anything moves.
 
 use std::ffi::OsString;
@@ -15,10 +15,10 @@ use crate::flags::Play;
 use crate::output;
 use crate::problem::{Action, Problem, operand_of, request_refused};
 
-/// What went wrong, and with which of the two.
+/// A problem, and which stream it belongs to.
 pub type Trouble = (Option<Which>, Problem);
 
-/// What goes where.
+/// The endpoints.
 pub struct Ends {
     /// Where the audio comes from.
     pub audio: Opened,
@@ -33,7 +33,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Opens all of them. What is to be replaced keeps its contents for now.
+    /// Opens all of them. A file to be replaced keeps its contents for now.
     pub fn open(flags: &Play) -> Result<Ends, Trouble> {
         let parse = |operand: &OsString, side| endpoint::parse(operand, side);
         let audio = parse(&flags.audio, Side::Source).map_err(of(Which::Audio))?;
@@ -66,13 +66,14 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Whether both can be played; then throws away what is to be replaced.
+    /// Checks whether both can be played, and then truncates the files to be
+    /// replaced.
     pub fn ready(&self, audio: &Request, video: &Request) -> Result<(), Trouble> {
         if is_one(&self.audio, &self.video, Side::Source)? {
-            return Err((None, twice(&self.video, "read from")));
+            return Err((None, twice(&self.video, "read from it")));
         }
         if is_one(&self.audio_to, &self.video_to, Side::Sink)? {
-            return Err((None, twice(&self.video_to, "written to")));
+            return Err((None, twice(&self.video_to, "be written to it")));
         }
         if let Some(list) = &self.list {
             let played = [&self.audio, &self.video, &self.audio_to, &self.video_to];
@@ -112,10 +113,10 @@ impl Ends {
         played.into_iter().chain(list)
     }
 
-    /// Removes sinks that did not exist before and got nothing. A sink that
-    /// is the same file as a new one is closed first: with two descriptors, the
-    /// file would count as open elsewhere. Returns what is to be said of those
-    /// that stay all the same.
+    /// Removes sinks that did not exist before and are empty. A sink that is
+    /// the same file as a new one is closed first: with two descriptors, the
+    /// file would count as open elsewhere. Returns the messages about those
+    /// that stay.
     pub fn unmake(self) -> Option<String> {
         let all = [self.audio_to, self.video_to].into_iter().chain(self.list);
         let (new, others): (Vec<_>, Vec<_>) = all.partition(Opened::is_new);
@@ -124,13 +125,14 @@ impl Ends {
     }
 }
 
-/// What is to be said of new sinks that stay, once they were to be removed.
+/// Removes new sinks that are empty, and returns the messages about those that
+/// stay.
 pub fn all_left<'a>(sinks: impl IntoIterator<Item = &'a Opened>) -> Option<String> {
     let left: Vec<String> = sinks.into_iter().filter_map(Opened::unmake).collect();
     (!left.is_empty()).then(|| left.join("; "))
 }
 
-/// As the trouble of this one.
+/// Marks a problem as one of this stream.
 pub fn of(which: Which) -> impl Fn(Problem) -> Trouble {
     move |problem| (Some(which), problem)
 }
@@ -146,9 +148,9 @@ fn fits(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem
     }
 }
 
-/// Whether audio and video would take each other's bytes, or mix theirs. Two
-/// descriptors of a file that is read have their own positions; devices
-/// (`/dev/null`) keep nothing.
+/// Whether audio and video would take each other's bytes, or mix them. Two
+/// descriptors of a file that is read have their own positions; character
+/// devices (`/dev/null`) store nothing.
 fn is_one(a: &Opened, b: &Opened, side: Side) -> Result<bool, Trouble> {
     let stat = |end: &Opened| {
         let failed = |errno| Problem::call(end.shown.as_str(), side, errno, Action::Open);
@@ -167,29 +169,32 @@ fn is_one(a: &Opened, b: &Opened, side: Side) -> Result<bool, Trouble> {
 }
 
 fn twice(end: &Opened, what: &str) -> Problem {
-    let text = format!("audio and video cannot both be {what} here");
-    Problem::usage(end.shown.as_str(), text).help("give each an endpoint of its own")
+    let text = format!("audio and video cannot both {what}");
+    Problem::usage(end.shown.as_str(), text).help("use a separate endpoint for each")
 }
 
 fn listed_into(list: &Opened, end: &Opened) -> Problem {
-    let text = format!("frames cannot be listed into what is played, {}", end.shown);
-    Problem::usage(list.shown.as_str(), text).help("give --lateness a file of its own")
+    let text = format!(
+        "the list of frames cannot go to {}, which is played",
+        end.shown
+    );
+    Problem::usage(list.shown.as_str(), text).help("use a separate file for --lateness")
 }
 
-/// An endpoint as something to write lines to: results, for a reader that may
-/// take its time, but not once a signal has come.
+/// An endpoint to write lines to: results, which wait for their reader, but not
+/// after a signal to stop.
 pub struct Lines(pub Opened);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // EINTR would be taken for a call to repeat.
+        // The caller would repeat a call that fails with EINTR.
         match output::write_all(self.0.as_fd(), bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Errno::TIMEDOUT.into()),
             done => done.map(|()| bytes.len()),
         }
     }
 
-    /// At the end of the list, which its file system may have no room for.
+    /// At the end of the list. The file system may have no space for it.
     fn flush(&mut self) -> io::Result<()> {
         Ok(self.0.ask()?)
     }

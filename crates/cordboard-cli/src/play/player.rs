@@ -22,7 +22,7 @@ use crate::progress::is_on;
 use crate::report::Account;
 use crate::{request, signals};
 
-/// Runs it; returns the exit status.
+/// Runs the command, and returns the exit status.
 pub fn run(flags: &Play) -> u8 {
     let json = flags.json;
     let mut play_report = PlayReport::new();
@@ -43,7 +43,7 @@ pub fn run(flags: &Play) -> u8 {
     play_report.finish(flags.frame, summary, json)
 }
 
-/// The JSON line of wrong usage.
+/// Prints the JSON line of wrong usage.
 pub fn misused() {
     let mut play_report = PlayReport::new();
     play_report.note(None, &Problem::usage("", ""));
@@ -70,7 +70,7 @@ fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), Trouble> {
     let standard = sinks.into_iter().find(|(_, end)| is_standard(end));
     play_report.standard = standard.map(|(which, _)| which);
     let draws = draws(flags, &ends);
-    // What is typed is not for us where it is what is played.
+    // Input that is itself played is not for the player.
     let played = [&ends.audio, &ends.video].map(rustix::termios::isatty);
     let keys = match played {
         [false, false] => Keys::listen(),
@@ -100,7 +100,7 @@ fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Ends both, and closes the accounts.
+/// Ends both streams, and completes the report.
 fn finish(
     (mut live, video): (Live, Video),
     close: Close,
@@ -108,7 +108,7 @@ fn finish(
     play_report: &mut PlayReport,
 ) {
     let elapsed = now().saturating_sub(tally.start());
-    // Whoever reads the video need not wait for the end of the audio.
+    // The reader of the video need not wait for the end of the audio.
     let (mut account, (problem, left), video_to) = video.end(close);
     let wake = match close {
         Close::End => live.wait_for_audio(&tally),
@@ -150,7 +150,8 @@ fn finish(
     }
 }
 
-/// Whether a line is drawn while it runs: not among what is played.
+/// Whether a line is drawn while it runs: not on a terminal that is played from
+/// or to.
 fn draws(flags: &Play, ends: &Ends) -> bool {
     match flags.progress {
         When::Always => true,

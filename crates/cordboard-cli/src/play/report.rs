@@ -1,4 +1,4 @@
-//! What the player says at its end.
+//! The report of the player.
 
 use cordboard::{Ended, Errno, Report};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::problem::Problem;
 use crate::report::Account;
 use crate::{signals, units};
 
-/// One of the two that are played.
+/// One of the two streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Which {
@@ -19,29 +19,29 @@ pub enum Which {
     Video,
 }
 
-/// The account of a whole film.
+/// The report of a whole film.
 #[derive(Default)]
 pub struct PlayReport {
-    /// Of the audio's transfer.
+    /// The audio's transfer.
     pub audio: Account,
-    /// Of all frames' transfers.
+    /// The transfers of all frames.
     pub video: Account,
-    /// Of the frames; none where nothing has begun.
+    /// The frames; none if nothing was started.
     pub tally: Option<Tally>,
-    /// The first thing that went wrong, and where.
+    /// The first problem, and its stream.
     failed: Option<(Option<Which>, Option<Errno>)>,
-    /// The signal that came before the account was closed.
+    /// The signal that arrived before the report was made.
     stopped: Option<i32>,
-    /// Which of the two goes to standard output.
+    /// Which stream goes to standard output.
     pub standard: Option<Which>,
-    /// Standard output has no reader any more.
+    /// The reader of standard output has closed it.
     reader_left: bool,
     usage: bool,
-    /// A key has asked for the end.
+    /// A key has quit the player.
     pub quit: bool,
 }
 
-/// The JSON line. `partial` are the bytes of a last frame that was not whole.
+/// The JSON line. `partial` is the size of an incomplete last frame.
 #[derive(Serialize)]
 struct Line<'a> {
     frames: u64,
@@ -59,7 +59,7 @@ struct Line<'a> {
 }
 
 impl PlayReport {
-    /// Nothing was played: cancelled before it began.
+    /// Nothing was played: cancelled before the start.
     pub fn new() -> PlayReport {
         let mut play_report = PlayReport::default();
         play_report.audio.end(Ended::Cancelled);
@@ -67,7 +67,7 @@ impl PlayReport {
         play_report
     }
 
-    /// Tells of a problem, and remembers the first.
+    /// Reports a problem, and records the first.
     pub fn problem(&mut self, which: Option<Which>, problem: &Problem) {
         if problem.is_stop() {
             return;
@@ -81,7 +81,7 @@ impl PlayReport {
         self.note(which, problem);
     }
 
-    /// Remembers the first.
+    /// Records the first problem.
     pub fn note(&mut self, which: Option<Which>, problem: &Problem) {
         self.usage |= problem.usage;
         self.failed.get_or_insert((which, problem.errno));
@@ -96,7 +96,7 @@ impl PlayReport {
         account.problem(problem);
     }
 
-    /// Bytes of a last frame that was not whole.
+    /// The size of an incomplete last frame.
     fn partial(&self, frame: u64) -> u64 {
         let whole = self.tally.as_ref().map_or(0, |tally| tally.frames);
         self.video.total.written - whole * frame
@@ -136,8 +136,8 @@ impl PlayReport {
         serde_json::to_string(&line).expect("plain data")
     }
 
-    /// The last lines, and the exit status. As of other commands, a signal that
-    /// came before this makes the end a cancelled one.
+    /// Prints the last lines, and returns the exit status. As for other
+    /// commands, a signal that arrived before makes the ending a cancelled one.
     pub fn finish(mut self, frame: u64, summary: bool, json: bool) -> u8 {
         self.stopped = signals::stop_so_far();
         let ended = self.ended();
@@ -172,7 +172,7 @@ impl PlayReport {
             Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
-            // The end was not asked for.
+            // Nothing has requested the end.
             None => u8::from(unwritten || ended == Ended::Error || cut),
         }
     }

@@ -1,6 +1,6 @@
-//! The player's loop, the paper's Figure 1: a frame, and then the wait for the
-//! timer. The time, the frames and the wishes of people come from outside, so
-//! that tests make them up.
+//! The player's loop, Figure 1 of the paper: a frame, and then the wait for the
+//! timer. The time, the frames and the orders are provided from outside, so
+//! that tests can simulate them.
 
 use std::time::Duration;
 
@@ -8,77 +8,77 @@ use super::pace::Pace;
 use super::tally::{Shown, Tally};
 use crate::units::SPEEDS;
 
-/// A wish of whoever watches. Keys are where they come from.
+/// An order of the user, given by keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Order {
-    /// So many times as fast as now.
+    /// Change the speed by this factor.
     Times(f64),
-    /// The plain speed.
+    /// Reset the speed.
     Plain,
-    /// To stand still; the next time, to go on.
+    /// Pause, or resume.
     Pause,
-    /// No more.
+    /// Quit.
     Quit,
 }
 
-/// What ended a wait.
+/// What has ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wake {
     /// The time has come.
     Due,
-    /// Somebody wishes something.
+    /// The user has given an order.
     Order(Order),
-    /// A signal, or a failure elsewhere: nothing more is to be shown.
+    /// A signal or a failure elsewhere: nothing more is shown.
     Over,
 }
 
-/// What came of a frame.
+/// The result for one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of it that were passed on, or passed over.
+    /// Bytes of it that were written, or skipped.
     pub bytes: u64,
-    /// How it goes on.
+    /// How the loop continues.
     pub then: Then,
 }
 
-/// How it goes on after a frame.
+/// How the loop continues after a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// With the next one: this one was whole.
+    /// With the next frame: this one was whole.
     Next,
     /// Not at all: the source has ended.
     End,
-    /// Not at all: it failed, or was interrupted.
+    /// Not at all: the frame has failed, or was interrupted.
     Over,
 }
 
-/// Why the loop came to its end.
+/// Why the loop has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Close {
-    /// The last frame was shown, for as long as a frame is.
+    /// The last frame was shown for its whole time.
     End,
-    /// Somebody wished it.
+    /// The user has quit.
     Quit,
     /// See [`Then::Over`] and [`Wake::Over`].
     Over,
 }
 
-/// All that the loop knows of the world.
+/// The environment of the loop.
 pub trait World {
     /// The time since some fixed moment.
     fn now(&mut self) -> Duration;
-    /// Waits until then, or for something else that matters.
+    /// Waits until this time, or another event.
     fn wait(&mut self, until: Duration, tally: &Tally) -> Wake;
-    /// Passes a frame on to the sink.
+    /// Writes a frame to the sink.
     fn show(&mut self, tally: &Tally) -> Step;
-    /// Passes a frame over.
+    /// Skips a frame.
     fn skip(&mut self, tally: &Tally) -> Step;
 }
 
-/// Shows frame after frame, each when it is due. One that comes late is still
-/// shown, and the next ones as fast as the sink takes them until time is made
-/// up for; with `drop`, those whose time is over before they begin are left out.
-/// While it stands still, no frame becomes due, and none becomes late.
+/// Shows frame after frame, each when it is due. A late frame is still shown,
+/// and the next ones as fast as the sink takes them until the delay is made up.
+/// With `drop`, frames whose display time is over before they begin are
+/// omitted. During a pause, no frame becomes due or late.
 pub fn show_frames(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally) -> Close {
     let mut still: Option<Duration> = None;
     loop {

@@ -9,11 +9,11 @@ use super::screen::{Screen, width};
 use crate::signals;
 
 const EVERY: Duration = Duration::from_millis(100);
-/// Between two signals of the timer where nothing moves for long.
+/// The longest interval of the timer while nothing moves.
 const SLOWEST: Duration = Duration::from_secs(60);
-/// Quick runs draw nothing.
+/// Shorter runs draw nothing.
 const QUIET: Duration = Duration::from_millis(300);
-/// Watches the transfers of one command, one after the other.
+/// Observes the transfers of one command, one after the other.
 #[derive(Debug)]
 pub struct Watch {
     drawing: bool,
@@ -21,17 +21,17 @@ pub struct Watch {
     rate: Rate,
     drawn_at: Duration,
     total: Option<u64>,
-    /// Moved by the transfers before this one, and when this one began.
+    /// Bytes moved by the transfers before this one, and when this one began.
     before: (u64, Duration),
     latest: u64,
     start: Option<Instant>,
     ticking: bool,
-    /// Between two signals of the timer, and when it was set so.
+    /// The interval of the timer, and when it was set.
     pace: (Duration, Duration),
 }
 
 impl Watch {
-    /// One that draws, or only tells when it is asked to.
+    /// A watch that draws, or prints only on request.
     pub fn new(drawing: bool) -> Watch {
         Watch {
             drawing,
@@ -52,13 +52,13 @@ impl Watch {
         self.drawing
     }
 
-    /// Draws no more.
+    /// Stops drawing.
     pub fn mute(&mut self) {
         self.screen.tell("");
         self.drawing = false;
     }
 
-    /// Before each transfer: how much there will be to move in all.
+    /// Called before each transfer, with the bytes to move in all.
     pub fn begin(&mut self, total: Option<u64>) {
         let start = *self.start.get_or_insert_with(Instant::now);
         self.before = (self.latest, start.elapsed());
@@ -68,18 +68,18 @@ impl Watch {
         }
     }
 
-    /// Since the first transfer began.
+    /// The time since the first transfer began.
     pub fn wall(&self) -> Duration {
         self.start.map_or(Duration::ZERO, |start| start.elapsed())
     }
 
-    /// Wipes what was drawn, so that a result can be printed.
+    /// Clears the line that was drawn, so that a result can be printed.
     pub fn clear(&mut self) {
         self.screen.clear();
     }
 
-    /// The interval timer as drawing needs it; a stop that is being asked for
-    /// keeps its own.
+    /// Sets the interval timer for drawing. A signal to stop keeps its own
+    /// interval.
     fn timer(&mut self) {
         if self.drawing && signals::stop().is_none() {
             self.ticking = true;
@@ -87,8 +87,8 @@ impl Watch {
         }
     }
 
-    /// The interval doubles each time nothing has moved: a file system that ends
-    /// a call at each signal would otherwise never complete it.
+    /// Doubles the interval while nothing moves: a file system that ends a call
+    /// at each signal would otherwise never complete it.
     fn slow_down(&mut self, moves: bool, elapsed: Duration) {
         let (pace, since) = self.pace;
         let next = match moves {
@@ -106,9 +106,9 @@ impl Watch {
 }
 
 impl Watch {
-    /// How far several transfers are that began at once.
+    /// Shows the progress of several concurrent transfers.
     pub fn show(&mut self, bytes: u64, path: DataPath, under_way: usize) {
-        // One that has just ended may be in neither count for a moment.
+        // A transfer that has just ended may be in neither count for a moment.
         let bytes = bytes.max(self.latest);
         self.at(bytes, self.wall(), path, under_way);
     }
@@ -138,7 +138,7 @@ impl Watch {
         };
         let slow = self.pace.0 != EVERY;
         if slow && signals::stop().is_none() {
-            // Its signal ends a write that blocks.
+            // The timer's signal ends a write that blocks.
             signals::tick(EVERY);
         }
         self.screen.draw(&frame.line(width()));

@@ -1,8 +1,8 @@
 //! Signals for a main thread that is blocked in the kernel.
 //!
-//! A wait for a server that does not answer (NFS, FUSE) is ended by a fatal
-//! signal only, and no handler runs before it ends. A second thread then takes
-//! the signal. It sees which signals are pending without taking them
+//! Only a fatal signal ends a wait for a server that does not respond (NFS,
+//! FUSE), and no handler runs before it ends. A second thread then takes the
+//! signal. It sees which signals are pending without taking them
 //! (`signalfd(2)`, since Linux 2.6.27), and leaves them to the main thread for
 //! as long as a main thread that is not blocked needs.
 
@@ -32,7 +32,7 @@ static PENDING: OnceLock<OwnedFd> = OnceLock::new();
 static TAKE: OnceLock<sys::Handler> = OnceLock::new();
 
 /// Starts the thread, which calls `take` with each signal that it takes. If no
-/// thread is available, only this service is missing.
+/// thread is available, this service is missing.
 pub fn watch(signals: &[libc::c_int], take: sys::Handler) {
     if sys::most_descriptors().is_some_and(|most| most < FEW) {
         return;
@@ -44,7 +44,7 @@ pub fn watch(signals: &[libc::c_int], take: sys::Handler) {
     sys::without_signals(|| sys::start_plain_thread(serve));
 }
 
-/// Waits until no signal is in the thread's hands.
+/// Waits until the thread has recorded the signal that it has taken.
 pub fn settle() {
     while TAKING.load(Ordering::SeqCst) {
         std::thread::yield_now();
@@ -52,7 +52,7 @@ pub fn settle() {
 }
 
 /// Runs on a thread that the standard library does not start: every command has
-/// it, and a name and a signal stack would cost more than all of the rest.
+/// it, and a name and a signal stack would cost more than the rest.
 extern "C" fn serve(_: *mut libc::c_void) -> *mut libc::c_void {
     while let (Some(pending), Some(take)) = (PENDING.get(), TAKE.get()) {
         let mut fds = [PollFd::new(pending, PollFlags::IN)];

@@ -1,4 +1,4 @@
-//! The file behind a loop device: `loop(4)`.
+//! The backing file of a loop device: `loop(4)`.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,12 +11,12 @@ const LOOP_GET_STATUS64: u32 = 0x4c05;
 struct Info {
     device: u64,
     inode: u64,
-    /// What else it tells.
+    /// Other fields.
     rest: [u64; 27],
 }
 
-/// Device and inode of the file that a loop device, or a partition of one, shows.
-/// `None`: it is another device.
+/// Returns the device and the inode of the backing file of a loop device, or of
+/// a partition of one. `None`: it is another device.
 pub fn backing_file(device: BorrowedFd<'_>) -> Option<(u64, u64)> {
     let mut info = MaybeUninit::<Info>::zeroed();
     let (number, request) = (device.as_raw_fd(), LOOP_GET_STATUS64 as _);

@@ -1,5 +1,5 @@
-//! The calls that have no safe wrapper elsewhere: the only room of the command
-//! with `unsafe`, each block with its SAFETY line.
+//! The calls without a safe wrapper elsewhere. This room and `entry.rs` are the
+//! only ones of the command with `unsafe`, each block with its SAFETY line.
 
 mod lease;
 mod loop_device;
@@ -11,15 +11,15 @@ use std::time::Duration;
 pub use lease::WriteLease;
 pub use loop_device::backing_file;
 
-/// A signal handler. It may only use atomics, what this module says is fit for
-/// one, and bare system calls.
+/// A signal handler. It may use only atomics, the functions of this module that
+/// are async-signal-safe, and system calls.
 pub type Handler = extern "C" fn(libc::c_int);
 
-/// A handler that is told where the signal comes from (`SA_SIGINFO`).
+/// A handler that gets the origin of the signal (`SA_SIGINFO`).
 pub type OriginHandler = extern "C" fn(libc::c_int, &libc::siginfo_t, *mut libc::c_void);
 
-/// Sends SIGALRM after `first`, and then once every `interval`; zero: no more.
-/// Returns the interval so far. Fit for a signal handler.
+/// Sends SIGALRM after `first`, and then every `interval`; zero: never. Returns
+/// the interval so far. Async-signal-safe.
 pub fn set_timer(first: Duration, interval: Duration) -> Duration {
     let timeval = |time: Duration| libc::timeval {
         tv_sec: time.as_secs() as _,
@@ -36,7 +36,7 @@ pub fn set_timer(first: Duration, interval: Duration) -> Duration {
     duration(before.it_interval)
 }
 
-/// The time until the timer sends SIGALRM; zero: it does not.
+/// Returns the time until the timer sends SIGALRM; zero: it does not.
 pub fn timer_left() -> Duration {
     let mut timer = MaybeUninit::<libc::itimerval>::zeroed();
     // SAFETY: getitimer(2) writes one itimerval, which is valid for it.
@@ -50,9 +50,9 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), micros * 1000)
 }
 
-/// The time of the monotonic clock. Fit for a signal handler, as rustix's is not:
-/// its first look at a clock reads the auxiliary vector, and allocates for that
-/// where `prctl(PR_GET_AUXV)` is missing (before Linux 6.4) or refused.
+/// Returns the time of the monotonic clock. Async-signal-safe, unlike rustix's:
+/// its first call reads the auxiliary vector, and allocates for that if
+/// `prctl(PR_GET_AUXV)` is missing (before Linux 6.4) or refused.
 pub fn now() -> Duration {
     let mut now = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: clock_gettime(2) writes one timespec, which is valid for it; POSIX
@@ -68,8 +68,8 @@ type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
 type Resource = libc::c_int;
 
-/// A limit of the process; `u64::MAX` for none. `None` where a filter refuses
-/// even the question.
+/// Returns a limit of the process; `u64::MAX` for none. `None` if a filter
+/// refuses the question.
 fn limit(resource: Resource) -> Option<u64> {
     let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
     // SAFETY: getrlimit(2) writes one rlimit, which is valid for it.
@@ -83,15 +83,16 @@ fn limit(resource: Resource) -> Option<u64> {
     })
 }
 
-/// Up to where descriptors are numbered: `RLIMIT_NOFILE`. `None` where a filter
-/// refuses even the question.
+/// Returns the limit of descriptor numbers: `RLIMIT_NOFILE`. `None` if a filter
+/// refuses the question.
 pub fn most_descriptors() -> Option<u64> {
     limit(libc::RLIMIT_NOFILE)
 }
 
-/// Bytes of address space that the process may still map: `RLIMIT_AS`, or
-/// `RLIMIT_DATA`, which counts writable private memory (since Linux 4.7), less
-/// what it has (`/proc/self/statm` in `proc_pid_statm(5)`). `None`: no limit.
+/// Returns the bytes of address space that the process may still map:
+/// `RLIMIT_AS`, or `RLIMIT_DATA`, which counts writable private memory (since
+/// Linux 4.7), less what it has (`/proc/self/statm` in `proc_pid_statm(5)`).
+/// `None`: no limit.
 pub fn addresses_left() -> Option<u64> {
     let limited = |limit: Option<u64>| limit.filter(|limit| *limit != u64::MAX);
     let limits = [
@@ -107,8 +108,8 @@ pub fn addresses_left() -> Option<u64> {
     limits.into_iter().zip(has).filter_map(left).min()
 }
 
-/// The first field of `/proc/self/statm`, and the sixth, in bytes; 0 where it
-/// says something else.
+/// Returns the first field of `/proc/self/statm`, and the sixth, in bytes; 0 if
+/// they cannot be parsed.
 fn addresses_and_data(statm: &str) -> [u64; 2] {
     let page = rustix::param::page_size() as u64;
     let fields: Vec<&str> = statm.split_ascii_whitespace().collect();
@@ -118,7 +119,7 @@ fn addresses_and_data(statm: &str) -> [u64; 2] {
     })
 }
 
-/// Has the C library serve all threads from one heap. The GNU one gives each
+/// Has the C library use one heap for all threads. The GNU library gives each
 /// thread its own, of 64 MiB of addresses (`HEAP_MAX_SIZE`, malloc/arena.c).
 pub fn share_one_heap() {
     #[cfg(target_env = "gnu")]
@@ -133,7 +134,7 @@ pub fn ignores(signal: libc::c_int) -> bool {
     disposition(signal) == libc::SIG_IGN
 }
 
-/// Whether a signal has its default action. One that there is none of has.
+/// Whether a signal has its default action, as one that does not exist has.
 pub fn is_by_default(signal: libc::c_int) -> bool {
     disposition(signal) == libc::SIG_DFL
 }
@@ -154,7 +155,7 @@ pub fn blocks(signal: libc::c_int) -> bool {
     unsafe { libc::sigismember(&raw const set, signal) == 1 }
 }
 
-/// Has a signal ignored. Fit for a signal handler.
+/// Ignores a signal. Async-signal-safe.
 pub fn ignore(signal: libc::c_int) {
     let mut action = no_action();
     action.sa_sigaction = libc::SIG_IGN;
@@ -162,8 +163,8 @@ pub fn ignore(signal: libc::c_int) {
     unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
 }
 
-/// Ends or stops this process as the signal does by default; returns where it
-/// does not, or once the process goes on. Fit for a signal handler.
+/// Ends or stops this process by the default action of the signal. Returns if
+/// that action does neither, or once the process continues. Async-signal-safe.
 pub fn raise_by_default(signal: libc::c_int) {
     let action = no_action();
     // SAFETY: the action is valid: the default one.
@@ -173,8 +174,8 @@ pub fn raise_by_default(signal: libc::c_int) {
     unsafe { libc::raise(signal) };
 }
 
-/// Has a signal handled, one handler at a time, without restarting the system
-/// call that it interrupts.
+/// Sets a handler, which runs with all signals blocked. The system call that it
+/// interrupts is not restarted.
 pub fn handle(signal: libc::c_int, handler: Handler) {
     install(signal, handler as libc::sighandler_t, 0);
 }
@@ -207,7 +208,7 @@ fn no_action() -> libc::sigaction {
     unsafe { std::mem::zeroed() }
 }
 
-/// A set of these signals.
+/// Returns the set of these signals.
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset(3) fills in the set, which is valid for writing.
@@ -220,15 +221,15 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     unsafe { set.assume_init() }
 }
 
-/// Lets these signals through, whatever mask this thread was started with.
+/// Unblocks these signals, whatever the inherited mask is.
 pub fn unblock(signals: &[libc::c_int]) {
     let set = set_of(signals);
     // SAFETY: reads a set that is filled in.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
-/// A descriptor that is readable while one of these signals waits to be taken,
-/// by whatever thread: to read it takes it.
+/// Returns a descriptor that is readable while one of these signals is pending,
+/// for whatever thread. Reading it takes the signal.
 pub fn pending_signals(signals: &[libc::c_int]) -> Result<OwnedFd, rustix::io::Errno> {
     let set = set_of(signals);
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
@@ -244,8 +245,8 @@ pub fn pending_signals(signals: &[libc::c_int]) -> Result<OwnedFd, rustix::io::E
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Runs something with all signals blocked: a thread that it starts never sees
-/// one.
+/// Runs `body` with all signals blocked. A thread that it starts keeps them
+/// blocked.
 pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -255,7 +256,7 @@ pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     let blocked =
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     let done = body();
-    // Where a filter refuses the call, nothing was blocked, and nothing filled in.
+    // If a filter refuses the call, nothing was blocked or filled in.
     if blocked == 0 {
         // SAFETY: reads the set that the call before filled in.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
@@ -264,9 +265,9 @@ pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
 }
 
 /// Starts a detached thread with a small stack. It may use what a signal
-/// handler may.
+/// handler may use.
 pub fn start_plain_thread(body: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void) {
-    /// Four times the least there is (`PTHREAD_STACK_MIN`).
+    /// Four times the minimum (`PTHREAD_STACK_MIN`).
     const STACK: libc::size_t = 64 << 10;
     let mut how = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
@@ -286,7 +287,7 @@ pub fn start_plain_thread(body: extern "C" fn(*mut libc::c_void) -> *mut libc::c
     unsafe { libc::pthread_attr_destroy(how.as_mut_ptr()) };
 }
 
-/// Runs a handler's body with errno put back afterwards.
+/// Runs the body of a handler, and restores errno.
 pub fn keeping_errno(body: impl FnOnce()) {
     // SAFETY: the address of this thread's errno is always valid.
     let errno = unsafe { libc::__errno_location() };
@@ -297,14 +298,14 @@ pub fn keeping_errno(body: impl FnOnce()) {
     unsafe { errno.write(before) };
 }
 
-/// Ends the process here and now. Fit for a signal handler.
+/// Ends the process at once. Async-signal-safe.
 pub fn exit_at_once(status: libc::c_int) -> ! {
     // SAFETY: _exit(2) ends the process; it may be called anywhere.
     unsafe { libc::_exit(status) }
 }
 
-/// The flags of a descriptor's number, such as `FD_CLOEXEC`; `EBADF` if it is
-/// not open. A filter may refuse the question.
+/// Returns the flags of a descriptor number, such as `FD_CLOEXEC`; `EBADF` if
+/// it is not open. A filter may refuse the question.
 pub fn descriptor_flags(number: RawFd) -> Result<libc::c_int, rustix::io::Errno> {
     // SAFETY: F_GETFD takes any number, and changes nothing.
     match unsafe { libc::fcntl(number, libc::F_GETFD) } {
@@ -318,8 +319,8 @@ pub fn descriptor_flags(number: RawFd) -> Result<libc::c_int, rustix::io::Errno>
     }
 }
 
-/// A descriptor that we were started with; `EBADF` for one that is not open, or
-/// that this process opened itself.
+/// Returns an inherited descriptor; `EBADF` if it is not open, or if this
+/// process has opened it itself.
 pub fn inherited(number: RawFd) -> Result<BorrowedFd<'static>, rustix::io::Errno> {
     if descriptor_flags(number)? & libc::FD_CLOEXEC != 0 {
         return Err(rustix::io::Errno::BADF);
@@ -330,12 +331,12 @@ pub fn inherited(number: RawFd) -> Result<BorrowedFd<'static>, rustix::io::Errno
 }
 
 /// Closes a file that was written to, and returns the file system's error: NFS,
-/// CIFS and FUSE may find only now that the server has no space, or the user no
-/// quota (`close(2)`, NOTES).
+/// CIFS and FUSE may find out only now that the server has no space, or the
+/// user no quota (`close(2)`, NOTES).
 ///
-/// `EINTR` is one too: the descriptor is gone, and what its server had not taken by
-/// then is not told. The C library does not make the call: that of musl hides
-/// `EINTR`.
+/// `EINTR` is an error too: the descriptor is closed, and what the server has
+/// not taken by then is unknown. The call is not made by the C library: that of
+/// musl hides `EINTR`.
 pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
     let number = fd.into_raw_fd();
     // SAFETY: the number was owned by `fd`, which has given it up; Linux frees
@@ -349,8 +350,8 @@ pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
     }
 }
 
-/// Bytes that a socket's peer has not acknowledged: `tcp(7)`, `SIOCOUTQ`; 0
-/// where there is no telling.
+/// Returns the bytes that a socket's peer has not acknowledged: `tcp(7)`,
+/// `SIOCOUTQ`; 0 if that is unknown.
 pub fn unsent(socket: BorrowedFd<'_>) -> libc::c_int {
     let mut bytes: libc::c_int = 0;
     // SAFETY: TIOCOUTQ, which is SIOCOUTQ on a socket, writes one int.
@@ -365,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_told_oddly_is_none() {
+    fn unparsable_memory_counts_as_none() {
         let page = rustix::param::page_size() as u64;
         let told = "1000 500 300 10 0 200 0\n";
         assert_eq!(addresses_and_data(told), [1000 * page, 200 * page]);

@@ -1,9 +1,9 @@
-//! `-p`: access control lists, without which a mode does not mean the same.
+//! `-p`: access control lists, without which a mode has another meaning.
 //!
-//! Where a file has one, the group bits of its mode are the list's mask, the
-//! most that anybody named in it may do, and what its group may do stands in
-//! the list (acl(5)). A mode that comes without its list, or to a file with
-//! another one, would let in whom the source keeps out.
+//! If a file has a list, the group bits of its mode are the mask of the list,
+//! which limits all named users and groups, and the permissions of its group
+//! are in the list (acl(5)). A mode without its list, or on a file with another
+//! list, would admit users that the source keeps out.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -18,27 +18,27 @@ use crate::signals::retry;
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
 
-/// What could not be set or read: the mode, or a list. Of a failure, the side and the
-/// errno.
+/// The result; of a failure, the attribute that could not be set or read, the
+/// side and the errno.
 pub type Kept = Result<(), (What, Side, Errno)>;
 
-/// An attribute, as it is named.
+/// The name of an attribute, for messages.
 pub type What = &'static str;
 
 const LIST: What = "access control list";
 const MODE: What = "mode";
 
-/// Whether this attribute is one of the lists: by its name, or by the name under
-/// which xfs stores it and shows it a second time (`__xfs_xattr_put_listent`,
-/// fs/xfs/xfs_xattr.c).
+/// Whether this attribute is one of the lists: by its name, or by the name
+/// under which xfs stores it and shows it a second time
+/// (`__xfs_xattr_put_listent`, fs/xfs/xfs_xattr.c).
 pub fn is_list(name: &CStr) -> bool {
     [ACCESS, DEFAULT].contains(&name)
         || [c"trusted.SGI_ACL_FILE", c"trusted.SGI_ACL_DEFAULT"].contains(&name)
 }
 
-/// Gives a file the lists of its source, or none where that has none; a new
-/// file may have got some from its directory. Returns the mode that the file
-/// may then be given in place of the source's, and why a list is not there.
+/// Gives a file the lists of its source, or none if the source has none; a new
+/// file may have inherited some from its directory. Returns the mode that the
+/// file may then be given, and why a list is missing.
 pub fn keep(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
@@ -61,14 +61,14 @@ pub fn keep(
         Err(errno) => (mode & !0o070, Err((LIST, Side::Source, errno))),
     };
     if let Err((what, errno)) = remove(sink) {
-        // They would be the mask of the one that is still there.
+        // The group bits would be the mask of the remaining list.
         allowed &= !0o070;
         done = done.and(Err((what, Side::Sink, errno)));
     }
     (allowed, done.and(inherited))
 }
 
-/// What a directory hands on to what is made in it.
+/// The list that new files in a directory inherit.
 fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Kept {
     let writing = |errno| (LIST, Side::Sink, errno);
     let done = match read(source, DEFAULT) {
@@ -82,11 +82,10 @@ fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Kept {
     done.and(take_away(sink, DEFAULT).map_err(writing))
 }
 
-/// Takes the list away without letting anybody in: what its mask was would be
-/// what the group may do.
+/// Removes the list. Its mask must not become the permissions of the group.
 fn remove(sink: BorrowedFd<'_>) -> Result<(), (What, Errno)> {
-    // What else is wrong, the calls below tell. A filter that has no such call
-    // (`ENOSYS`) does not say that there is none.
+    // The calls below report other errors. A filter without this call
+    // (`ENOSYS`) does not mean that there is no list.
     if let Err(Errno::NODATA | Errno::OPNOTSUPP) = there(sink, ACCESS) {
         return Ok(());
     }
@@ -101,9 +100,9 @@ fn there(sink: BorrowedFd<'_>, name: &CStr) -> Result<usize, Errno> {
     retry(|| rustix::fs::fgetxattr(sink, name, &mut nothing[..]))
 }
 
-/// There is none any more: xattr(7) and removexattr(2) have `ENODATA` where
-/// there was none, and `EOPNOTSUPP` where there is never one. A filter that has none
-/// of these calls (`ENOSYS`) hides what there is, as it does of the source.
+/// Removes one list. xattr(7) and removexattr(2) report `ENODATA` if there is
+/// none, and `EOPNOTSUPP` if the file system has none. A filter without these
+/// calls (`ENOSYS`) hides the list, as it does that of the source.
 fn take_away(sink: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     match retry(|| rustix::fs::fremovexattr(sink, name)) {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
@@ -118,7 +117,7 @@ fn take_away(sink: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
 fn read(source: BorrowedFd<'_>, name: &CStr) -> Result<Option<Vec<u8>>, Errno> {
     match whole(|buffer| rustix::fs::fgetxattr(source, name, buffer)) {
         Ok(list) => Ok(Some(list)),
-        // As above.
+        // See `remove_list`.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
         Err(errno) => Err(errno),
     }
@@ -128,10 +127,11 @@ fn set(sink: BorrowedFd<'_>, name: &CStr, list: &[u8]) -> Result<(), Errno> {
     retry(|| rustix::fs::fsetxattr(sink, name, list, XattrFlags::empty()))
 }
 
-/// The mode of a file that has to do without this list: its group may do what
-/// it could with it. `None` if the list says no more than the mode does.
+/// The mode of a file without this list: its group gets the permissions that
+/// the list gives it. `None` if the list says no more than the mode.
 fn without(mode: u32, list: &[u8]) -> Option<u32> {
-    // linux/posix_acl_xattr.h: a version, 2, then tag, bits and id of each.
+    // linux/posix_acl_xattr.h: a version, 2, then tag, permissions and id of
+    // each entry.
     let (mut group, mut mask) = (0, None);
     for entry in list.get(4..).unwrap_or_default().chunks_exact(8) {
         let bits = u32::from(u16::from_le_bytes([entry[2], entry[3]])) & 7;
@@ -141,7 +141,7 @@ fn without(mode: u32, list: &[u8]) -> Option<u32> {
             _ => {}
         }
     }
-    // There is a mask wherever somebody is named.
+    // There is a mask if any user or group is named.
     mask.map(|mask| mode & !0o070 | (group & mask) << 3)
 }
 

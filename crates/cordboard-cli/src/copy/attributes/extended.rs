@@ -3,8 +3,8 @@
 //! The kernel decides which attributes the process may set: `trusted` needs
 //! `CAP_SYS_ADMIN`, `security` what its security module requires, `system` and
 //! the namespaces of file systems (`btrfs`) that same file system. A refused
-//! attribute is reported and counted; the copy is complete without it. One for
-//! which there is no room is a failure, and what else there is to be done is done.
+//! attribute is reported and counted; the copy is complete without it. Lack of
+//! space for one is a failure, and the remaining steps are done.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -21,14 +21,13 @@ use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
 use crate::signals::retry;
 
-/// What has attributes.
+/// A file that has attributes.
 #[derive(Debug, Clone, Copy)]
 pub enum Node<'a> {
-    /// A file or a directory that is open.
+    /// An open file or directory.
     Open(BorrowedFd<'a>),
-    /// A symlink, by a descriptor that only names it (`O_PATH`). Calls go by
-    /// the name that procfs has for that, which leads to the symlink itself;
-    /// `setxattrat(2)` is of Linux 6.13.
+    /// A symlink, by an `O_PATH` descriptor. Calls use its name in procfs,
+    /// which leads to the symlink itself; `setxattrat(2)` is of Linux 6.13.
     Link(BorrowedFd<'a>),
 }
 
@@ -65,13 +64,14 @@ impl Node<'_> {
 pub type Passed = Result<(), (Side, Errno)>;
 
 /// Gives `sink` the attributes of `source`, except the access control lists. Of
-/// several failures that are not refusals, the first is returned.
+/// several failures that are not refusals, returns the first.
 pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, outcome: &mut Outcome) -> Passed {
     let reading = |errno| (Side::Source, errno);
     let names = match source.list() {
-        // A file system without them, or a filter (`ENOSYS`).
+        // The file system has no attributes, or a filter refuses the call
+        // (`ENOSYS`).
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-        // A filter or a security module.
+        // Refused by a filter or a security module.
         Err(errno @ (Errno::PERM | Errno::ACCESS)) => {
             outcome.messages.push(without_any(to, errno));
             return Ok(());
@@ -90,7 +90,7 @@ pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, outcome: &mut O
         let passed = match source.get(name) {
             Ok(value) if is_of_the_inode(name, &value) => Ok(()),
             Ok(value) => match sink.set(name, &value) {
-                // The machine's policy has set the same value already.
+                // A security policy has set the same value already.
                 Err(_) if sink.get(name).as_ref() == Ok(&value) => Ok(()),
                 passed => passed,
             },
@@ -104,7 +104,7 @@ pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, outcome: &mut O
         match passed {
             Ok(()) => {}
             Err(errno) if is_refusal(errno) => outcome.messages.push(without(to, name, errno)),
-            // One file's matter: the others may have less.
+            // Other files may have fewer attributes.
             Err(errno) if side == Side::Sink && is_lack_of_room(errno) => {
                 let what = format!("attribute {}", name.to_string_lossy());
                 outcome.line(Message::Problem(refused(to, &what, errno)));
@@ -125,17 +125,18 @@ pub fn leave_out(link: &Path, to: &Place<'_>, errno: Errno, outcome: &mut Outcom
     }
 }
 
-/// An HMAC that the kernel makes for one inode, and makes anew for another:
-/// `security.evm` with the first byte `EVM_XATTR_HMAC` (security/integrity). A
-/// signature in that attribute is valid for the copy.
+/// Whether it is an HMAC that the kernel computes for one inode, and anew for
+/// another: `security.evm` with the first byte `EVM_XATTR_HMAC`
+/// (security/integrity). A signature in that attribute is valid for the copy.
 fn is_of_the_inode(name: &CStr, value: &[u8]) -> bool {
     name == c"security.evm" && value.first() == Some(&2)
 }
 
-/// A refusal, not a failure of the file system (setxattr(2), xattr(7)): it has
-/// no such attributes (`EOPNOTSUPP`), or a filter has no such call (`ENOSYS`); the
-/// process may not set them (`EPERM`, `EACCES`: `user` attributes need write
-/// permission); the module rejects the value (`EINVAL`).
+/// Whether it is a refusal, and not a failure of the file system (setxattr(2),
+/// xattr(7)): the file system has no such attributes (`EOPNOTSUPP`), or a
+/// filter no such call (`ENOSYS`); the process may not set them (`EPERM`,
+/// `EACCES`: `user` attributes need write permission); the security module
+/// rejects the value (`EINVAL`).
 fn is_refusal(errno: Errno) -> bool {
     matches!(
         errno,
@@ -143,8 +144,8 @@ fn is_refusal(errno: Errno) -> bool {
     )
 }
 
-/// There is no space (`ENOSPC`, `EDQUOT`), or the value is larger than the file
-/// system keeps (`ERANGE`, `E2BIG`).
+/// Whether there is no space (`ENOSPC`, `EDQUOT`), or the value is larger than
+/// the file system allows (`ERANGE`, `E2BIG`).
 fn is_lack_of_room(errno: Errno) -> bool {
     matches!(
         errno,
@@ -152,19 +153,19 @@ fn is_lack_of_room(errno: Errno) -> bool {
     )
 }
 
-/// The names could not be read.
+/// The list of names could not be read.
 fn without_any(to: &Place<'_>, errno: Errno) -> Message {
     let errno = cordboard::Errno::from(errno);
     let what = "the extended attributes were not copied";
     Message::AttributeLost {
-        line: format!("cordboard: {to}: warning: {what}: {errno} reading their names"),
+        line: format!("cordboard: {to}: warning: {what}: {errno} listing their names"),
         reason: Some(format!("{what}: {errno}")),
     }
 }
 
 fn without(to: &Place<'_>, name: &CStr, errno: Errno) -> Message {
     let users = name.to_bytes().starts_with(b"user.");
-    // A reason that holds for every file there.
+    // Such a reason applies to every file there.
     let general = !users && is_refusal(errno) && errno != Errno::INVAL;
     let errno = cordboard::Errno::from(errno);
     let name = name.to_string_lossy();
@@ -181,7 +182,7 @@ fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
     match set() {
         Err(Errno::ACCESS) => {
             let now = retry(|| rustix::fs::fstat(sink))?.st_mode & 0o777;
-            // A process that may not do this was refused the attribute.
+            // A process that may not do this is refused the attribute.
             retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200)))
                 .map_err(|_| Errno::ACCESS)?;
             set()
@@ -194,7 +195,7 @@ fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
 mod tests {
     use super::*;
 
-    /// Where there is no procfs.
+    /// Without procfs.
     #[test]
     fn what_a_symlink_goes_without_is_told() {
         let dir = tempfile::tempdir().unwrap();

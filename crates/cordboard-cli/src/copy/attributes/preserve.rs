@@ -1,5 +1,5 @@
-//! `-p`: owner, extended attributes, access control lists, mode and times, in an
-//! order in which none undoes another: a change of owner removes
+//! `-p`: owner, extended attributes, access control lists, mode and times, in
+//! an order in which none undoes another: a change of owner removes
 //! `security.capability`, and a change of mode alters the access control list.
 
 use std::os::fd::BorrowedFd;
@@ -21,8 +21,8 @@ use crate::problem::Problem;
 use crate::signals::retry;
 
 impl Job {
-    /// Gives `sink` the attributes of `source`, whose `stat` is from before it
-    /// was read.
+    /// Gives `sink` the attributes of `source`. `stat` was taken before the
+    /// source was read.
     pub fn keep(
         &self,
         (from, source): (&Place<'_>, BorrowedFd<'_>),
@@ -30,8 +30,8 @@ impl Job {
         stat: &Stat,
         outcome: &mut Outcome,
     ) -> Result<(), Problem> {
-        // What one of them is refused takes nothing from the others; the first
-        // is told.
+        // A refused attribute does not affect the others. The first problem is
+        // reported.
         let mut problem = None;
         let mut done = |what: &str, done: Passed| {
             if let Err((side, errno)) = done {
@@ -45,14 +45,14 @@ impl Job {
         let (uid, gid) = owner(stat);
         let mut mode = stat.st_mode & 0o7777;
         if let Err(errno) = retry(|| rustix::fs::fchown(sink, uid, gid)) {
-            // A group of one's own can be set. What runs as its owner must then
-            // not run as another.
+            // The group may be one of the user's own. Set-id bits must then not
+            // apply to another owner.
             let _ = retry(|| rustix::fs::fchown(sink, None, gid));
             let special = mode & !0o777;
             mode &= 0o777;
             match errno {
-                // Only root gives files away (EPERM), and only to those whom its
-                // user namespace knows (EINVAL, user_namespaces(7)).
+                // Only root changes owners (EPERM), and only to those known to
+                // its user namespace (EINVAL, user_namespaces(7)).
                 Errno::PERM | Errno::INVAL => {
                     outcome.line(Message::Unkept);
                     if special != 0 {
@@ -62,7 +62,7 @@ impl Job {
                 errno => done("owner", Err(setting(errno))),
             }
         }
-        // Those of users while it may be written to, which its mode may forbid.
+        // `user` attributes before the final mode, which may forbid writing.
         let (read, set) = (Node::Open(source), Node::Open(sink));
         done("extended attributes", pass_on(read, set, to, outcome));
         let directory = kind(stat) == FileType::Directory;

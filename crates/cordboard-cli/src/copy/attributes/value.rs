@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use crate::memory;
 use crate::signals::retry;
 
-/// A value whose length is not known beforehand.
+/// Reads a value of unknown length.
 pub fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0; 256];
     loop {
@@ -14,7 +14,7 @@ pub fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<
                 buffer.truncate(length);
                 return Ok(buffer);
             }
-            // 64 KiB is the most that Linux keeps.
+            // The kernel keeps 64 KiB at most.
             Err(Errno::RANGE) if buffer.len() < 1 << 17 => {
                 let length = buffer.len() * 16;
                 memory::grow(&mut buffer, length).map_err(|_| Errno::NOMEM)?;

@@ -1,11 +1,10 @@
-//! The directories from the top of a tree to where a walk is, of which only
-//! some are open, however deep it goes.
+//! The directories from the top of a tree to the current one of a walk, of
+//! which only a few are open at any depth.
 //!
-//! Those that were closed are found again by `..` from the one below, as
-//! `fts(3)` does it; or, where that leads elsewhere because somebody moved it
-//! meanwhile, by their names from the top. Either way it must be the very
-//! directory that was left: the device and the inode are compared, and no
-//! symlink is followed.
+//! Directories that were closed are opened again by `..` from the one below, as
+//! `fts(3)` does; or, if that leads elsewhere because another process has moved
+//! the directory, by their names from the top. The device and the inode must be
+//! those of the directory that was left, and no symlink is followed.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,18 +20,18 @@ use crate::directory::open_directory;
 pub use crate::files::{Id, id};
 use crate::signals::retry;
 
-/// Directories of a side that are open at a time: one where the walk is, its
-/// spares, and the top.
+/// Directories that are open on one side: the current one, the spares, and the
+/// top.
 pub const MOST_OPEN: usize = spares::EACH + 2;
 
 /// One side of a walk.
 #[derive(Debug)]
 pub struct Chain {
     links: Vec<Link>,
-    /// How often each is among them: by bind mounts a directory can be below
-    /// itself.
+    /// How often each directory occurs: by bind mounts, a directory can be
+    /// below itself.
     known: BTreeMap<Id, usize>,
-    /// The last of them, if it was to be found again.
+    /// The last one, unless it could not be opened again.
     here: Option<Arc<OwnedFd>>,
     /// The others, as far as they are open.
     spares: Arc<Spares>,
@@ -40,14 +39,14 @@ pub struct Chain {
 
 #[derive(Debug)]
 struct Link {
-    /// In the one above; of the first, its path.
+    /// The name in the directory above; of the first, its path.
     name: PathBuf,
     id: Id,
     fd: Weak<OwnedFd>,
 }
 
 impl Chain {
-    /// One of no directories.
+    /// An empty chain.
     pub fn new(spares: Arc<Spares>) -> Chain {
         Chain {
             links: Vec::new(),
@@ -57,8 +56,8 @@ impl Chain {
         }
     }
 
-    /// Goes down into a directory, which the one before was asked for by this
-    /// name. The first is the top.
+    /// Enters a directory, which was opened by this name in the current one.
+    /// The first is the top.
     pub fn enter(&mut self, name: &Path, fd: OwnedFd, id: Id) {
         let fd = Arc::new(fd);
         self.links.push(Link {
@@ -72,21 +71,21 @@ impl Chain {
         }
     }
 
-    /// Whether it is the directory where the walk is, or one above.
+    /// Whether this is the current directory or one above it.
     pub fn has(&self, id: Id) -> bool {
         self.known.contains_key(&id)
     }
 
-    /// The directory where the walk is.
+    /// The current directory.
     ///
     /// # Errors
     ///
-    /// `ESTALE`: it was closed, and was not to be found again.
+    /// `ESTALE`: it was closed, and could not be opened again.
     pub fn here(&self) -> Result<BorrowedFd<'_>, Errno> {
         self.here.as_ref().map(|fd| fd.as_fd()).ok_or(Errno::STALE)
     }
 
-    /// The same, to be kept open by whoever has something to do there.
+    /// Shares the current directory with a caller that keeps it open.
     ///
     /// # Errors
     ///
@@ -95,8 +94,8 @@ impl Chain {
         self.here.clone().ok_or(Errno::STALE)
     }
 
-    /// Goes up, and opens the directory there again if need be. Returns the
-    /// one that was left, with which there may be something to do yet.
+    /// Goes up, and opens that directory again if necessary. Returns the
+    /// directory that was left.
     pub fn leave(&mut self) -> Option<Arc<OwnedFd>> {
         let left = self.here.take();
         if let Some(Link { id, .. }) = self.links.pop()
@@ -120,7 +119,7 @@ impl Chain {
         left
     }
 
-    /// The last was opened again, or was not.
+    /// Sets the current directory, if it could be opened again.
     fn is_here(&mut self, fd: Option<OwnedFd>) {
         self.here = fd.map(Arc::new);
         if let (Some(fd), Some(link)) = (&self.here, self.links.last_mut()) {
@@ -154,7 +153,7 @@ impl Chain {
                 (None, Some(fd)) => fd.as_fd(),
                 (None, None) => CWD,
             };
-            // What was given may be a symlink.
+            // An operand may be a symlink.
             let follow = match index {
                 0 => OFlags::empty(),
                 _ => OFlags::NOFOLLOW,
@@ -165,7 +164,7 @@ impl Chain {
     }
 }
 
-/// Opens a directory that is known.
+/// Opens a directory, and checks that it is the known one.
 fn open(above: BorrowedFd<'_>, name: &Path, follow: OFlags, known: Id) -> Result<OwnedFd, Errno> {
     let fd = open_directory(above, name, follow)?;
     if id(&retry(|| rustix::fs::fstat(&fd))?) == known {
@@ -181,11 +180,11 @@ mod tests {
     use crate::directory::DIRECTORY;
     use rustix::fs::{CWD, Mode};
 
-    /// Kept of the one side that there is here, with the top and the last.
+    /// Open on the one side of these tests, with the top and the last.
     const OPEN: usize = 2 * spares::EACH + 2;
     const DEPTH: usize = 2 * OPEN;
 
-    /// Goes down a tree of directories that are all named `d`.
+    /// Enters a tree of directories that are all named `d`.
     fn down(top: &Path) -> Chain {
         std::fs::create_dir_all((0..DEPTH).fold(top.to_owned(), |path, _| path.join("d"))).unwrap();
         let mut chain = Chain::new(Arc::default());
@@ -228,7 +227,7 @@ mod tests {
         assert_eq!(here(&chain), None);
     }
 
-    /// Has all closed that can be.
+    /// Closes all spares.
     fn give_up(chain: &Chain) {
         let open = || Err::<(), _>(Errno::MFILE);
         assert_eq!(chain.spares.relieve(open), Err(Errno::MFILE));
@@ -245,7 +244,7 @@ mod tests {
             assert_eq!(here(&chain), Some(chain.links[level].id), "{level}");
             assert!(chain.leave().is_some());
         }
-        // By names from the path of the top, whatever it was led to by.
+        // By names from the path of the top, also if that is a symlink now.
         let mut chain = down(&top);
         let there = dir.path().join("there");
         std::fs::rename(&top, &there).unwrap();
@@ -254,7 +253,7 @@ mod tests {
         chain.here = None;
         chain.find();
         assert_eq!(here(&chain), Some(chain.links[DEPTH].id));
-        // Another of that name is not it.
+        // Another directory of that name is not it.
         std::fs::remove_file(&top).unwrap();
         std::fs::create_dir_all(top.join("d")).unwrap();
         chain.here = None;
@@ -268,8 +267,8 @@ mod tests {
         let (top, elsewhere) = (dir.path().join("top"), dir.path().join("elsewhere"));
         std::fs::create_dir(&elsewhere).unwrap();
         let mut chain = down(&top);
-        // `..` of the first that is left with its parent closed is another
-        // directory now: the parent is found by its name.
+        // `..` of the first directory that is left with its parent closed is
+        // another directory now: the parent is found by its name.
         let moved = chain.links.len() - (OPEN - 1);
         let at = |level: usize| (0..level).fold(top.clone(), |path, _| path.join("d"));
         std::fs::rename(at(moved), elsewhere.join("d")).unwrap();
@@ -277,14 +276,14 @@ mod tests {
             chain.leave().unwrap();
         }
         assert_eq!(here(&chain), Some(chain.links[moved - 1].id));
-        // The next is gone from its place, and a symlink to it is not it.
+        // The next one has moved, and a symlink to it is not it.
         let next = moved - 2;
         std::fs::rename(at(next), elsewhere.join("e")).unwrap();
         std::os::unix::fs::symlink(elsewhere.join("e"), at(next)).unwrap();
         chain.here = None;
         chain.leave();
         assert_eq!(here(&chain), None);
-        // Those above are where they were.
+        // Those above have not moved.
         chain.leave();
         assert_eq!(here(&chain), Some(chain.links[next - 1].id));
     }

@@ -1,4 +1,4 @@
-//! What is in a directory.
+//! The contents of a directory.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -9,12 +9,12 @@ use rustix::io::Errno;
 
 use crate::signals::stop;
 
-/// Shows `each` what is in a directory, by name and type, up to its first error;
-/// not the directory itself and the one above.
+/// Calls `each` with the name and the type of each entry of a directory, except
+/// `.` and `..`, up to the first error.
 ///
 /// # Errors
 ///
-/// What `each` says, or `failed` of a listing's error.
+/// An error of `each`, or `failed` of an error of the listing.
 pub fn list<E>(
     directory: BorrowedFd<'_>,
     buffer: &mut [MaybeUninit<u8>],

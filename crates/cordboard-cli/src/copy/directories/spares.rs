@@ -1,5 +1,5 @@
 //! Directories above the current one of a walk, which are open and can be
-//! opened again. They are closed when a call finds no descriptor left.
+//! opened again. They are closed if a call finds no descriptor left.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::io::Errno;
 
-/// Kept at most of one side, besides the top: trees that are no deeper are
-/// walked without opening any directory twice.
+/// The number kept of one side, besides the top. In a tree that is no deeper,
+/// no directory is opened twice.
 pub const EACH: usize = 15;
 
-/// Those of both sides of a walk.
+/// The spares of both sides of a walk.
 #[derive(Debug, Default)]
 pub struct Spares(Mutex<Kept>);
 
@@ -23,7 +23,7 @@ struct Kept {
 }
 
 impl Spares {
-    /// Keeps one open. The top helps to find the others again.
+    /// Keeps a directory open. The top helps to find the others again.
     pub fn keep(&self, fd: Arc<OwnedFd>, top: bool) {
         let mut kept = self.lock();
         if top {
@@ -36,7 +36,7 @@ impl Spares {
         }
     }
 
-    /// Takes one back, if it is still open.
+    /// Takes a directory back, if it is still open.
     pub fn take(&self, fd: &Weak<OwnedFd>) -> Option<Arc<OwnedFd>> {
         let fd = fd.upgrade()?;
         let mut kept = self.lock();
@@ -49,8 +49,8 @@ impl Spares {
         Some(fd)
     }
 
-    /// Opens something, once more with all of these closed where that fails for
-    /// want of a descriptor.
+    /// Opens something. If no descriptor is left, closes all spares and tries
+    /// again.
     pub fn relieve<T>(&self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         match open() {
             Err(Errno::MFILE | Errno::NFILE) if self.give_up() => open(),

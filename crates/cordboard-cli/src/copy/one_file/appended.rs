@@ -1,8 +1,8 @@
-//! `--append --verify`: where in the sink the bytes are, among those that other
-//! processes append to it.
+//! `--append --verify`: the ranges of the sink that this transfer has written,
+//! among those of other processes.
 //!
-//! With `O_APPEND` a write goes to the end as it is by then, and moves the
-//! descriptor's position behind what it has written (`generic_write_checks`,
+//! With `O_APPEND` a write goes to the end of the file at that time, and moves
+//! the descriptor's position behind the written bytes (`generic_write_checks`,
 //! fs/read_write.c). No other process uses that position.
 
 use std::ops::Range;
@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cordboard::stage::Inspect;
 use cordboard::{Report, Stage};
 
-/// What the stage that looks is called, until it is taken out of the report.
+/// The name of the stage, until it is removed from the report.
 const NAME: &str = "appended";
 
-/// The ranges of a sink that are one transfer's, in their order; `None`: a write has
-/// left no position.
+/// The ranges that one transfer has written, in their order; `None`: the
+/// position was unknown after a write.
 #[derive(Debug, Clone)]
 pub struct AppendedRanges(Arc<Mutex<Option<Vec<Range<u64>>>>>);
 
@@ -26,7 +26,7 @@ impl AppendedRanges {
         AppendedRanges(Arc::new(Mutex::new(Some(Vec::new()))))
     }
 
-    /// The stage that finds out. `None`: there is no descriptor for it.
+    /// The stage that records the ranges. `None`: no descriptor is available.
     pub fn stage(&self, sink: BorrowedFd<'_>) -> Option<Stage> {
         let sink = rustix::io::fcntl_dupfd_cloexec(sink, 3).ok()?;
         Some(Stage::inspecting(PositionInspector {
@@ -35,13 +35,14 @@ impl AppendedRanges {
         }))
     }
 
-    /// Takes the stage out of the report: the caller has not asked for it.
+    /// Removes the stage from the report: the user has not requested it.
     pub fn hide(report: &mut Report) {
         report.stages.retain(|stage| stage.stage != NAME);
     }
 
-    /// Where so many bytes are; without a position, where they are if no other process
-    /// has written to the sink, which had so many `before`.
+    /// Returns the ranges of so many bytes. If they are unknown: the range
+    /// behind the bytes that the sink had `before`, which holds if no other
+    /// process has written to it.
     pub fn ranges(&self, written: u64, before: u64) -> Vec<Range<u64>> {
         let known = self.lock().clone().unwrap_or_default();
         let all = known.iter().map(|range| range.end - range.start);
@@ -51,7 +52,7 @@ impl AppendedRanges {
         }
     }
 
-    /// A write of so many bytes has left the position here.
+    /// Records a write, and the position after it.
     fn add(&self, written: u64, position: Option<u64>) {
         let mut known = self.lock();
         let place = position.and_then(|end| Some(end.checked_sub(written)?..end));
@@ -70,7 +71,7 @@ impl AppendedRanges {
     }
 }
 
-/// So many bytes behind those that were there.
+/// The range behind the bytes that were there before.
 pub fn behind(before: u64, written: u64) -> Range<u64> {
     Range {
         start: before,
@@ -117,7 +118,7 @@ mod tests {
             appended.add(written, Some(position));
         }
         assert_eq!(appended.ranges(20, 7), [range(7, 22), range(25, 30)]);
-        // Not all of what was written was seen.
+        // Not all writes were seen.
         assert_eq!(appended.ranges(21, 7), [range(7, 28)]);
         appended.add(1, None);
         appended.add(1, Some(40));

@@ -30,7 +30,7 @@ impl Observer for NoObserver {
 }
 
 impl Job {
-    /// Copies the bytes on this thread, which `watch` hears of.
+    /// Copies the bytes on this thread. `watch` observes the progress.
     pub fn carry(
         &self,
         opened: &Opened,
@@ -49,8 +49,8 @@ impl Job {
         }
     }
 
-    /// What comes after the bytes: attributes, the disk, the end of the
-    /// descriptors, and after a failure the account of what is there.
+    /// What follows the bytes: verification, attributes, the disk, closing, and
+    /// after a failure the state of the sink.
     pub fn settle(
         &self,
         opened: Opened,
@@ -86,9 +86,9 @@ impl Job {
             }
             Ok(()) => Ok(()),
             Err(problem) => {
-                // What is full for attributes alone is one file's matter.
+                // Lack of space for attributes concerns one file only.
                 again = !complete && self.is_repeated(&problem);
-                // Of other bytes than its own, nobody knows how many there are.
+                // The total is unknown if stages change the bytes.
                 let total = opened.size.filter(|_| !self.staging.stages.transform());
                 let state = State {
                     complete,
@@ -122,7 +122,7 @@ impl Job {
         }
         let (source, sink) = opened.ends();
         let kept = self.keep((from, source), (to, sink), &opened.stat, outcome);
-        // Whatever it has of them: its contents are to be on the disk.
+        // Whatever happened to the attributes, the contents go to the disk.
         if self.sync {
             interruptible(|| rustix::fs::fsync(sink))?
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Sync))?;
@@ -131,19 +131,18 @@ impl Job {
     }
 }
 
-/// How far a copy came that has failed.
+/// The state of a copy that has failed.
 struct State {
-    /// All bytes are there.
+    /// All bytes were written.
     complete: bool,
     written: u64,
-    /// Bytes that there were to be, where that is known.
+    /// The number of bytes to copy, if known.
     total: Option<u64>,
-    /// It was told of another that failed for the same.
+    /// The same cause was reported for another file.
     again: bool,
 }
 
-/// Says what is in the sink after a failure; a new file that got nothing of
-/// what it should have is removed again.
+/// Adds to a failure what the sink holds. Removes a new file that is empty.
 fn account(
     mut problem: Problem,
     to: &Place<'_>,
@@ -160,7 +159,7 @@ fn account(
     if made.created && stat.st_size == 0 && !state.complete {
         let removed = remove_unused(to.directory, to.name, made.fd.as_fd());
         match leftover(to, removed) {
-            None => problem.text += &format!("; {to} was not made"),
+            None => problem.text += &format!("; {to} was not created"),
             Some(left) if state.again || stop().is_some() => {
                 outcome.line(format_args!("cordboard: {left}"));
             }
@@ -170,19 +169,20 @@ fn account(
     }
     let of = state.total.map_or(String::new(), |n| format!(" of {n}"));
     let holds = match made.before {
-        // What was made for the rest could not be cut off again.
+        // The preallocated rest could not be truncated.
         0 if stat.st_size as u64 > state.written => {
             let copied = match state.written {
-                0 => "none were copied".to_owned(),
+                0 => "no bytes were copied".to_owned(),
                 written => format!("{written} were copied"),
             };
             format!("{to} is {} bytes long, of which {copied}", stat.st_size)
         }
         0 => format!("{to} holds {}{of} bytes", stat.st_size),
-        // Whoever else appends to it is in its size, and not in ours.
+        // Other processes may append to it too: the size says nothing about
+        // this copy.
         before => {
             let written = state.written;
-            format!("{to} got {written}{of} bytes, after the {before} it had")
+            format!("{to} got {written}{of} bytes after the {before} it had")
         }
     };
     if state.again || stop().is_some() {
@@ -203,8 +203,8 @@ mod tests {
     use super::*;
     use crate::copy::one_file::mode::OpenMode;
 
-    /// A copy to `sink` that fails before its first byte, after `meanwhile`;
-    /// returns what it says.
+    /// Returns the message of a copy to `sink` that fails before its first
+    /// byte, after `meanwhile`.
     fn failing(dir: &Path, meanwhile: impl FnOnce()) -> String {
         let [from, to] = ["from", "sink"].map(|name| dir.join(name));
         std::fs::write(&from, b"contents").unwrap();
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Bytes were made and never written, and cannot be cut off again.
+    /// The preallocated rest could not be truncated.
     #[test]
     fn a_sink_longer_than_what_was_copied_does_not_hold_it() {
         let dir = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ mod tests {
             (8, 8, "sink holds 8 of 8 bytes"),
             (3, 3, "sink holds 3 of 8 bytes"),
             (8, 3, "sink is 8 bytes long, of which 3 were copied"),
-            (8, 0, "sink is 8 bytes long, of which none were copied"),
+            (8, 0, "sink is 8 bytes long, of which no bytes were copied"),
         ] {
             let file = std::fs::File::create(&at).unwrap();
             file.set_len(length).unwrap();
@@ -284,7 +284,7 @@ mod tests {
             "{messages}"
         );
         assert_eq!(std::fs::read(at("sink")).unwrap(), b"precious");
-        // Or has moved ours, and made another.
+        // Or moves this file, and creates another.
         std::fs::remove_file(at("sink")).unwrap();
         let messages = failing(dir.path(), || {
             std::fs::rename(at("sink"), at("moved")).unwrap();

@@ -1,6 +1,5 @@
 //! Opening a file on which another process may hold a lease (`fcntl(2)`),
-//! without blocking on anything else that its name may refer to by then; and
-//! reading and writing it as a file.
+//! without blocking on anything else that its name may refer to by then.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -12,9 +11,10 @@ use crate::files::kind;
 use crate::interruptible::interruptible;
 use crate::signals::{Interrupted, retry};
 
-/// Opens it with `flags`, which have `O_NONBLOCK`. `EAGAIN` means a lease
-/// (`__break_lease`, fs/locks.c); only a blocking open waits until it is given
-/// up. That open is of the same inode: the name could refer to a FIFO by then.
+/// Opens a file with `flags`, which contain `O_NONBLOCK`. `EAGAIN` means a
+/// lease (`__break_lease`, fs/locks.c). Only a blocking open waits until it is
+/// released. That open is of the same inode: the name could refer to a FIFO by
+/// then.
 pub fn open_past_lease(
     at: &Place<'_>,
     flags: OFlags,
@@ -31,7 +31,7 @@ pub fn open_past_lease(
     let looked = open(base).and_then(|fd| Ok((retry(|| rustix::fs::fstat(&fd))?, fd)));
     let base = match looked {
         Ok((stat, fd)) if kind(&stat) == FileType::RegularFile => fd,
-        // It has changed: what an open would say of a FIFO that nobody reads.
+        // It has changed. This is the error of a FIFO without a reader.
         Ok(_) => return Ok(Err(Errno::NXIO)),
         Err(errno) => return Ok(Err(errno)),
     };
@@ -39,16 +39,16 @@ pub fn open_past_lease(
     let flags = flags - OFlags::NONBLOCK - OFlags::NOFOLLOW;
     let waits = || rustix::fs::open(&very, flags, Mode::empty());
     Ok(match interruptible(waits)? {
-        // There is no /proc.
+        // There is no procfs.
         Err(Errno::NOENT | Errno::NOTDIR) => Err(Errno::AGAIN),
         done => done,
     })
 }
 
-/// What was opened with `flags`, which have `O_NONBLOCK`, has turned out to be a
-/// regular file, whose calls may wait from now on: `poll(2)` always finds it
-/// ready. A server that knows the flag may answer `EAGAIN` as long as it is set.
+/// Clears `O_NONBLOCK` of a regular file, which was opened with `flags`. Its
+/// calls may wait: `poll(2)` always reports it as ready. A server that knows
+/// the flag may return `EAGAIN` as long as it is set.
 pub fn clear_nonblock(file: impl AsFd, flags: OFlags) {
-    // Refused by a filter, it means nothing to other file systems.
+    // If a filter refuses it: other file systems ignore the flag.
     let _ = fcntl_setfl(file, flags & OFlags::APPEND);
 }

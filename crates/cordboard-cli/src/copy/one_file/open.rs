@@ -38,15 +38,15 @@ impl Job {
             .iter()
             .for_each(|fault| fault(Moment::Opening, from.name));
         let reading = |e| not_opened(&from.path(), from.shown(), Side::Source, e);
-        // Should it have become a FIFO meanwhile, the open must not wait.
+        // If it has become a FIFO meanwhile, the open must not wait.
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        // With -r a symlink is copied as one, and this was found to be none.
+        // With -r a symlink is copied as one, and this file was not one.
         if !follow || self.recursive {
             flags |= OFlags::NOFOLLOW;
         }
         let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
         let mut source = match self.spares.relieve(|| retry(open)) {
-            // Another process has a lease on it.
+            // Another process holds a lease on it.
             Err(rustix::io::Errno::AGAIN) if open_mode == OpenMode::Concurrent => {
                 return Err(OpenError::Postponed);
             }
@@ -79,11 +79,11 @@ impl Job {
         // Both are unsigned on some architectures and signed on others.
         let dense = i128::from(stat.st_blocks) * 512 >= i128::from(stat.st_size);
         let switches = request.switches.or_else(|| Switches::from_env().ok());
-        // It writes at the sink's own position only.
+        // sendfile(2) writes only at the sink's own position.
         let sendfile = switches.and_then(Switches::forced) == Some(DataPath::Sendfile);
         if file && made.created && dense && !self.append && !sendfile {
-            // Where both begin is known: no call moves a position, or asks for
-            // one. What has none has no offsets either.
+            // Both start positions are known: no call moves or reads a
+            // position. A file without positions has no offsets either.
             if request.source_offset.is_none() && seeks(source.as_fd()) {
                 request.source_offset = Some(0);
             }
@@ -110,7 +110,7 @@ impl Job {
     }
 }
 
-/// Opens a block device that is there: with `O_NONBLOCK` one without a medium
+/// Opens a block device without `O_NONBLOCK`, with which one without a medium
 /// opens too, and is empty (`BLK_OPEN_NDELAY`, block/bdev.c).
 fn reopen_blocking(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<OwnedFd, Problem> {
     let reading = |e| Problem::call(from.shown(), Side::Source, e, Action::Open);

@@ -8,22 +8,22 @@ use rustix::fs::Stat;
 use super::appended::AppendedRanges;
 use crate::stages::TransferExtras;
 
-/// A file that is about to be copied.
+/// A file that is open on both sides.
 #[derive(Debug)]
 pub struct Opened {
-    /// It.
+    /// The source.
     pub source: OwnedFd,
-    /// As it was before it was read.
+    /// Its status before it was read.
     pub stat: Stat,
-    /// Where it goes.
+    /// The sink.
     pub made: Made,
-    /// What is asked for.
+    /// The request.
     pub request: Request,
-    /// How much of the source there is to copy, if that is known.
+    /// The bytes of the source to copy, if known.
     pub size: Option<u64>,
-    /// Where its bytes come to be, where others may append meanwhile.
+    /// The ranges written, if other processes may append meanwhile.
     pub appended: Option<AppendedRanges>,
-    /// It is to be verified, and its source can be read once.
+    /// It is to be verified, and its source can be read only once.
     pub once: bool,
 }
 
@@ -33,8 +33,7 @@ impl Opened {
         (self.source.as_fd(), self.made.fd.as_fd())
     }
 
-    /// What sees its bytes, if they are asked about later: what notes where they
-    /// come to be.
+    /// The stage that records the written ranges, if they are needed.
     pub fn extras(&self) -> TransferExtras {
         let appended = self.appended.as_ref();
         TransferExtras {
@@ -47,10 +46,10 @@ impl Opened {
 /// The sink of one copy.
 #[derive(Debug)]
 pub struct Made {
-    /// It.
+    /// The descriptor.
     pub fd: OwnedFd,
     /// It did not exist before.
     pub created: bool,
-    /// The bytes that were in it, and stay: `--append`.
+    /// Bytes that it had, and keeps: `--append`.
     pub before: u64,
 }

@@ -1,4 +1,4 @@
-//! `--verify` of a source that can be read once.
+//! Sources that can be read only once, and `--verify` of them.
 
 use std::os::fd::BorrowedFd;
 
@@ -11,12 +11,12 @@ use crate::signals::retry;
 use crate::stages::TransferExtras;
 
 impl Job {
-    /// What a transfer from this source needs before it is known where it goes.
+    /// Returns what a transfer from this source needs, whatever its sink is.
     ///
-    /// A file without positions, such as a stream of a FUSE server, may hand out
-    /// its bytes once; one that is made up as it is read has no size, and may be
-    /// another each time. They are hashed on the way, which needs read/write. So is
-    /// what is no regular file, where that path may be taken.
+    /// A file without positions, such as a stream of a FUSE server, may provide
+    /// its bytes only once. A file that is generated on reading has no size,
+    /// and may differ each time. They are hashed on the way, which needs
+    /// read/write. So is what is not a regular file, if that path is allowed.
     pub fn extras(&self, source: BorrowedFd<'_>) -> TransferExtras {
         let changes = || {
             let stat = retry(|| rustix::fs::fstat(source));
@@ -29,7 +29,7 @@ impl Job {
         }
     }
 
-    /// Whether the path that takes every pair may be used.
+    /// Whether the path read/write, which takes every pair, is allowed.
     pub fn reads_and_writes(&self) -> bool {
         let switches = self.request.switches;
         let switches = switches.or_else(|| Switches::from_env().ok());
@@ -37,7 +37,8 @@ impl Job {
     }
 }
 
-/// A FUSE file may have no positions (`FOPEN_NONSEEKABLE`).
+/// Whether a file has positions. A FUSE file may have none
+/// (`FOPEN_NONSEEKABLE`).
 pub fn seeks(file: BorrowedFd<'_>) -> bool {
     rustix::fs::tell(file).is_ok()
 }

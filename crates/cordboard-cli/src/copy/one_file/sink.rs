@@ -1,5 +1,5 @@
-//! The file that a copy goes to: a new one, or one whose contents are replaced
-//! once it is clear that it is not the source.
+//! The sink of a copy: a new file, or an existing one whose contents are
+//! replaced once it is certain that it is not the source.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -26,11 +26,11 @@ use crate::problem::Action;
 use crate::problem::{Problem, Refused};
 use crate::signals::{check_stop, retry};
 
-/// How many times the file at the sink's name may change while it is opened.
+/// How many times the file of the sink's name may change while it is opened.
 const TRIES: usize = 16;
 
 impl Job {
-    /// Opens or makes it.
+    /// Opens or creates the sink.
     pub fn make(
         &self,
         to: &Place<'_>,
@@ -43,19 +43,20 @@ impl Job {
         let writing = |e| {
             let problem = endpoint::not_opened(&to.path(), to.shown(), Side::Sink, e);
             match e {
-                rustix::io::Errno::ACCESS if verify => problem
-                    .help("to be verified it must be readable too; give the permission, or leave --verify out"),
+                rustix::io::Errno::ACCESS if verify => {
+                    problem.help("--verify needs read permission too: give it, or omit --verify")
+                }
                 _ => problem,
             }
         };
-        // What is to be verified is read by the same descriptor: another is not
-        // to be had of a file that may not be read, or without /proc.
+        // What is verified is read by the same descriptor: another is not
+        // available for a file without read permission, or without /proc.
         let access = if verify { OFlags::RDWR } else { OFlags::WRONLY };
         let mut flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
         if self.append {
             flags |= OFlags::APPEND;
         }
-        // With -p the final mode comes last; nobody else looks in before that.
+        // With -p the final mode comes last. Other users have no access before.
         let bits = if self.preserve { 0o700 } else { 0o777 };
         let mode = Mode::from_raw_mode(from.st_mode & bits);
         let exclusive = flags | OFlags::CREATE | OFlags::EXCL;
@@ -80,10 +81,10 @@ impl Job {
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(rustix::io::Errno::ISDIR) => {
                     // Its name ends in a slash.
-                    let text = "there is no such directory";
+                    let text = "directory does not exist";
                     return Err(
                         Problem::refused(to.shown(), Side::Sink, Errno::ENOTDIR, text)
-                            .help("make it first (mkdir), or leave the slash out")
+                            .help("create it first (mkdir), or omit the slash")
                             .into(),
                     );
                 }
@@ -97,20 +98,20 @@ impl Job {
                 (true, _) => self.find(source.0, to, flags, open_mode)?,
                 (false, OpenMode::Concurrent) => Some(open_concurrently(to, flags)?),
                 (false, OpenMode::Exclusive) => {
-                    // A symlink is followed, but not one that was just copied.
+                    // A symlink is followed, unless it was just copied.
                     linked = self.written.admit(source.0, to)?;
                     let open = || rustix::fs::openat(to.directory, to.name, flags, mode);
                     Some(interruptible(open)?.and_then(with_stat))
                 }
             };
             let (fd, stat) = match found {
-                // It is gone again, or another's.
+                // It was removed or replaced meanwhile.
                 None => continue,
                 Some(Err(rustix::io::Errno::NOENT)) if !to.beneath => {
                     if !is_symlink(to).map_err(writing)? {
                         continue;
                     }
-                    let text = "it is a dangling symlink, which is not written through";
+                    let text = "dangling symlink, which is not followed";
                     return Err(
                         Problem::refused(to.shown(), Side::Sink, Errno::ENOENT, text)
                             .help("remove it, or create its target")
@@ -126,13 +127,13 @@ impl Job {
             }
             return self.replace(to, (fd, stat), from, source, outcome);
         }
-        let text = "other processes keep replacing it";
+        let text = "is replaced by other processes all the time";
         Err(Problem::refused(to.shown(), Side::Sink, Errno::EBUSY, text).into())
     }
 
-    /// Opens an existing file that was not given as an operand: a regular file,
-    /// and nothing else that its name may refer to by now. `None`: it has
-    /// changed between the two checks.
+    /// Opens an existing file that is not an operand: a regular file, whatever
+    /// its name refers to by now. `None`: it has changed between the two
+    /// checks.
     fn find(
         &self,
         from: &Place<'_>,
@@ -141,8 +142,8 @@ impl Job {
         open_mode: OpenMode,
     ) -> Result<Option<rustix::io::Result<(OwnedFd, Stat)>>, OpenError> {
         use rustix::io::Errno;
-        // Checked first: an open can have side effects on a device, and a
-        // FIFO's reader notices it.
+        // Checked first: an open can have side effects on a device, and wakes
+        // the reader of a FIFO.
         let there = match to.stat() {
             Ok(there) => there,
             Err(Errno::NOENT) => return Ok(None),
@@ -174,13 +175,14 @@ impl Job {
                 clear_nonblock(&fd, flags);
                 Ok(Some(Ok((fd, stat))))
             }
-            // open(2): a symlink by now, gone, a directory, a FIFO or a device.
+            // open(2): it is a symlink by now, was removed, or is a directory,
+            // a FIFO or a device.
             Err(Errno::LOOP | Errno::NOENT | Errno::ISDIR | Errno::NXIO | Errno::NODEV) => Ok(None),
             Err(errno) => Ok(Some(Err(errno))),
         }
     }
 
-    /// Takes what is there for the sink, if it may be.
+    /// Uses an existing file as the sink, if that is allowed.
     fn replace(
         &self,
         to: &Place<'_>,
@@ -200,7 +202,7 @@ impl Job {
         };
         if let Some(left) = left {
             return Err(endpoint::one_file(to.shown(), source)
-                .help(format!("{left}: copy it to another name"))
+                .help(format!("{left}: choose another name"))
                 .into());
         }
         if self.append {
@@ -211,8 +213,8 @@ impl Job {
             self.written.replace(source, to, &stat)?;
         }
         if file && !self.append {
-            // A request that is refused for one regular file is refused for all,
-            // if the path that takes every pair may be used.
+            // A request that is refused for one regular file is refused for
+            // all, if the path read/write is allowed.
             let alike = kind(from) == FileType::RegularFile && self.reads_and_writes();
             if !(alike && self.checked.load(Ordering::Relaxed)) {
                 let request = self.request.clone();
@@ -225,8 +227,8 @@ impl Job {
                 }
                 self.checked.store(true, Ordering::Relaxed);
             }
-            // After a stop no new contents would follow, and the search for files
-            // of the source is incomplete.
+            // After a signal to stop no new contents would follow, and the
+            // search for files of the source is incomplete.
             check_stop()?;
             endpoint::cut(fd.as_fd(), stat.st_size == 0)
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Truncate))?;
@@ -243,9 +245,9 @@ impl Job {
         })
     }
 
-    /// Refuses a new sink before it is made, if no path takes the pair. The check
-    /// uses an unnamed file (`O_TMPFILE`, since Linux 3.11) in the same directory.
-    /// Where the file system has none, the check uses the sink.
+    /// Refuses a new sink before it is created, if no path takes the pair. The
+    /// check uses an unnamed file (`O_TMPFILE`, since Linux 3.11) in the same
+    /// directory. If the file system has none, the check uses the sink itself.
     fn check_before_creation(
         &self,
         to: &Place<'_>,
@@ -272,14 +274,14 @@ impl Job {
                  mut problem,
              }| {
                 outcome.report = report.map(|r| *r);
-                problem.text += &format!("; {to} was not made");
+                problem.text += &format!("; {to} was not created");
                 Err((*problem).into())
             },
         )
     }
 }
 
-/// What was opened, and what it is.
+/// A descriptor, and its status.
 fn with_stat(fd: OwnedFd) -> rustix::io::Result<(OwnedFd, Stat)> {
     let stat = retry(|| rustix::fs::fstat(&fd))?;
     Ok((fd, stat))
@@ -293,9 +295,9 @@ fn is_symlink(to: &Place<'_>) -> rustix::io::Result<bool> {
 fn in_the_way(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
     let (errno, what) = match there {
         FileType::Symlink => {
-            let text = "it is a symlink, and copy -r writes through none below DST";
+            let text = "is a symlink, and copy -r does not write through symlinks below DST";
             return Problem::refused(to.shown(), Side::Sink, Errno::ELOOP, text)
-                .help("remove it, or copy this file alone, without -r, to its target");
+                .help("remove it, or copy this file to the symlink's target without -r");
         }
         FileType::Directory => (Errno::EISDIR, "a directory"),
         FileType::Fifo => (Errno::EEXIST, "a FIFO"),
@@ -303,14 +305,14 @@ fn in_the_way(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
         FileType::BlockDevice | FileType::CharacterDevice => (Errno::EEXIST, "a device"),
         _ => (Errno::EEXIST, "not a regular file"),
     };
-    let text = format!("it exists and is {what}, and {from} is a file");
+    let text = format!("exists and is {what}, but {from} is a file");
     Problem::refused(to.shown(), Side::Sink, errno, text).help("remove it first")
 }
 
-/// Opens a sink that is there, while others are under way: a file that has but
-/// this name. One of several names may be another's sink too, and which of the
-/// two is last shall not be left to chance; a FIFO may have to be waited for,
-/// and to look at one by opening it would be seen by its reader.
+/// Opens an existing sink while other files are under way: a file with one
+/// name. A file with several names may be another copy's sink too, and their
+/// order must not be left to chance. A FIFO may make the open wait, and its
+/// reader would notice the open.
 fn open_concurrently(
     to: &Place<'_>,
     flags: OFlags,
@@ -327,7 +329,7 @@ fn open_concurrently(
             clear_nonblock(&fd, flags);
             Ok(Ok((fd, stat)))
         }
-        // It changed between the two, or somebody has a lease on it.
+        // It changed between the two, or another process holds a lease on it.
         Err(
             rustix::io::Errno::LOOP
             | rustix::io::Errno::NOENT
@@ -345,7 +347,7 @@ mod tests {
 
     use super::*;
 
-    /// Such a file system is seldom available: one name stands for both.
+    /// Such a file system is rarely available: one name stands for both.
     #[test]
     fn of_names_that_differ_in_case_alone_the_first_stays() {
         let dir = tempfile::tempdir().unwrap();
@@ -377,7 +379,7 @@ mod tests {
             match second {
                 Err(OpenError::Problem(problem)) if collides => {
                     let problem = problem.to_string();
-                    assert!(problem.contains("A: just copied"), "{problem}");
+                    assert!(problem.contains("A: was just copied"), "{problem}");
                     assert_eq!(std::fs::read(&a).unwrap(), b"first");
                 }
                 Ok(false) if !collides => assert_eq!(std::fs::read(&a).unwrap(), b""),
@@ -386,7 +388,7 @@ mod tests {
         }
     }
 
-    /// A file system that takes two names for one is seldom available.
+    /// A file system that treats two names as one is rarely available.
     #[test]
     fn what_is_there_in_a_new_directory_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
@@ -397,7 +399,7 @@ mod tests {
         let refused = |problem: Problem| {
             let problem = problem.to_string();
             assert!(
-                problem.contains("to: it appeared in the new directory"),
+                problem.contains("to: appeared in the new directory"),
                 "{problem}"
             );
         };

@@ -10,13 +10,13 @@ use crate::copy::refusals::special;
 use crate::files::kind;
 use crate::problem::Problem;
 
-/// Devices that are read for ever: full, random, urandom, zero
+/// Devices without an end: full, random, urandom, zero
 /// (Documentation/admin-guide/devices.txt).
 const ENDLESS: [(u32, u32); 4] = [(1, 5), (1, 7), (1, 8), (1, 9)];
 
 impl Job {
-    /// Refuses what is no file and cannot be copied all the same. A device that
-    /// was given is read, as `cp` does it; one in a tree is not.
+    /// Refuses what is not a file and cannot be copied either. A device that is
+    /// an operand is read, as by `cp`; one in a tree is not.
     pub fn accepts(&self, path: &Path, stat: &Stat) -> Result<(), Problem> {
         let shown = path.to_string_lossy();
         let refused = |text| Problem::refused(shown.as_ref(), Side::Source, Errno::EINVAL, text);
@@ -30,13 +30,13 @@ impl Job {
             }
             FileType::BlockDevice => Ok(()),
             FileType::CharacterDevice if self.staging.verify => {
-                let text = "it is a character device, and cannot be read a second time";
-                Err(refused(text).help("leave --verify out"))
+                let text = "is a character device, and cannot be read a second time";
+                Err(refused(text).help("omit --verify"))
             }
             FileType::CharacterDevice
                 if self.request.size == Size::Eof && ENDLESS.contains(&device) =>
             {
-                Err(refused("it has no end").help("to copy a part of it: --size N"))
+                Err(refused("has no end").help("to copy a part of it, use --size N"))
             }
             FileType::CharacterDevice => Ok(()),
             other => Err(special(path, other, self.recursive)),

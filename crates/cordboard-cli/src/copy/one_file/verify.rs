@@ -1,10 +1,9 @@
-//! `--verify`: what was written is read back and compared.
+//! `--verify`: reads back what was written and compares it.
 //!
-//! Where the bytes passed through user space, what is read back must have the
-//! hash that was taken on the way. A clone, or a copy within the kernel, shows
-//! its bytes to nobody: both files are read, and compared. The sink is read
-//! from the device, not from the memory that was just written to, as far as
-//! the file system lets go of that.
+//! If the bytes passed through user space, the bytes read back must have the
+//! hash that was computed on the way. Of a clone or a copy within the kernel,
+//! both files are read and compared. The sink is read from the device, not from
+//! the page cache, as far as the file system drops its pages.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -27,21 +26,21 @@ use crate::signals::{Interrupted, check_stop, retry, stop};
 /// Bytes of either file that are compared at a time.
 const PIECE: usize = 1 << 20;
 
-/// Refuses a sink that gives nothing back, before it is written to.
+/// Refuses a sink that cannot be read back, before it is written to.
 pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Problem> {
     let stat = retry(|| rustix::fs::fstat(sink))
         .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Open))?;
     if kind(&stat) == FileType::RegularFile {
         return Ok(());
     }
-    let text = "it is no regular file, and cannot be read back";
-    Err(Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text).help("leave --verify out"))
+    let text = "is not a regular file, and cannot be read back";
+    Err(Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text).help("omit --verify"))
 }
 
 impl Job {
-    /// Compares what is in the sink with what was to be written: as many bytes
-    /// as that, behind those that it had or where they were appended, and the same
-    /// ones. Others may have appended more.
+    /// Compares the sink with what was to be written: the number of bytes,
+    /// behind those that it had or where they were appended, and their values.
+    /// Other processes may have appended more.
     pub fn verified(
         &self,
         opened: &Opened,
@@ -67,7 +66,7 @@ impl Job {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let whole = here.last().map_or(start, |range| range.end);
         if size < whole || (size > whole && opened.appended.is_none()) {
-            let text = format!("it holds {size} bytes, and {whole} are to be in it");
+            let text = format!("holds {size} bytes instead of {whole}");
             return Err(wrong(to, report, text));
         }
         let plain = !self.staging.stages.transform();
@@ -76,8 +75,8 @@ impl Job {
             Some(expected) => {
                 let found = self.hash(back.as_fd(), to, &here)?;
                 if found != expected {
-                    let sums = format!("read back it has the xxh3 {found}, expected {expected}");
-                    // What cannot seek has been read by now.
+                    let sums = format!("read back, it has the xxh3 {found}, expected {expected}");
+                    // A file that cannot seek has been read by now.
                     let again = !opened.once && seeks(back.as_fd());
                     let text = match plain && again {
                         true => self.difference((source, from), (back.as_fd(), to), &here)?,
@@ -96,7 +95,7 @@ impl Job {
         Ok(())
     }
 
-    /// The hash of some ranges, or of as much of them as there is.
+    /// Hashes ranges, as far as they exist.
     fn hash(
         &self,
         file: BorrowedFd<'_>,
@@ -124,7 +123,7 @@ impl Job {
         Ok(format!("{:016x}", hash.digest()))
     }
 
-    /// In words, the first byte that is not the same in both.
+    /// Describes the first byte that differs.
     fn difference(
         &self,
         (source, from): (BorrowedFd<'_>, &Place<'_>),
@@ -160,19 +159,20 @@ impl Job {
     }
 }
 
-/// The sink, which is open for reading too, with as little of it in memory as may be.
+/// Opens the sink, which is open for reading too, with as little of it in the
+/// page cache as possible.
 fn read_back(sink: BorrowedFd<'_>) -> rustix::io::Result<Back<'_>> {
     let back = reopened(sink)?;
-    // Only a hint: a file system in memory has nowhere else to read it from.
+    // Only a hint: a file system in memory cannot drop its pages.
     let _ = rustix::fs::fadvise(&back, 0, None, Advice::DontNeed);
     Ok(back)
 }
 
-/// A file that is read once more.
+/// A file that is read again.
 enum Back<'a> {
-    /// By offsets, through the descriptor that there is.
+    /// By offsets, through the existing descriptor.
     Same(BorrowedFd<'a>),
-    /// What cannot seek, from its start on.
+    /// From its start, because it cannot seek.
     Again(OwnedFd),
 }
 
@@ -194,7 +194,7 @@ fn reopened(file: BorrowedFd<'_>) -> rustix::io::Result<Back<'_>> {
     retry(|| rustix::fs::open(&very, flags, Mode::empty())).map(Back::Again)
 }
 
-/// Reads what comes before, where it cannot seek.
+/// Reads over the bytes before, if the file cannot seek.
 fn skip(file: BorrowedFd<'_>, mut bytes: u64) -> rustix::io::Result<()> {
     if seeks(file) {
         return Ok(());
@@ -210,7 +210,7 @@ fn skip(file: BorrowedFd<'_>, mut bytes: u64) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Where two files are not the same.
+/// Where two files differ.
 #[derive(Debug, PartialEq, Eq)]
 struct Difference {
     at: u64,
@@ -224,21 +224,20 @@ impl std::fmt::Display for Difference {
         let (expected, found) = (byte(self.expected), byte(self.found));
         write!(
             f,
-            "it differs from the source at byte {}: expected {expected}, found {found}",
+            "differs from the source at byte {}: expected {expected}, found {found}",
             self.at
         )
     }
 }
 
-/// Why comparing did not come to its end.
+/// Why the comparison was not completed.
 #[derive(Debug, PartialEq, Eq)]
 enum Stop {
     Failed(Side, Errno),
     Interrupted,
 }
 
-/// Compares so many bytes of two files, a source and a sink, each from an
-/// offset on.
+/// Compares so many bytes of a source and a sink, each from an offset.
 fn first_difference(
     sides: [(BorrowedFd<'_>, u64); 2],
     length: u64,
@@ -279,7 +278,7 @@ fn first_difference(
     Ok(None)
 }
 
-/// Reads all of this, or up to the end.
+/// Fills the buffer, or reads up to the end.
 fn fill(file: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
     let mut done = 0;
     let mut in_turn = false;
@@ -300,20 +299,20 @@ fn fill(file: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> rustix::io::Resul
     Ok(done)
 }
 
-/// The sink is not what it should be.
+/// The sink differs from what it should be.
 fn wrong(to: &Place<'_>, report: &Report, text: String) -> Problem {
     let paths: Vec<&str> = report.path.iter().map(|p| p.name()).collect();
     let text = format!("not verified: {text}");
-    // No lock keeps others from either file.
+    // No lock keeps other processes from either file.
     let meanwhile = "copy it again if another process was writing to either file";
     let help = match paths.last() {
         Some(path) if *path != "read/write" => {
             format!(
-                "{meanwhile}; otherwise copy it again by another way: --without {}",
+                "{meanwhile}; otherwise copy it by another path: --without {}",
                 paths.join(",")
             )
         }
-        _ => format!("{meanwhile}; otherwise the device or its memory may be failing"),
+        _ => format!("{meanwhile}; otherwise the device or the memory may be failing"),
     };
     Problem::refused(to.shown(), Side::Sink, Errno::EIO, text).help(help)
 }
@@ -354,9 +353,13 @@ mod tests {
             let found = difference(&same, &all, all.len() as u64).unwrap();
             assert_eq!(
                 found.to_string(),
-                format!("it differs from the source at byte {at}: expected 0x07, found 0x41")
+                format!("differs from the source at byte {at}: expected 0x07, found 0x41")
             );
-            assert_eq!(difference(&same, &all, at as u64), None, "not asked for");
+            assert_eq!(
+                difference(&same, &all, at as u64),
+                None,
+                "beyond the length"
+            );
             all[at] = 7;
         }
     }
@@ -369,11 +372,11 @@ mod tests {
         assert!(found.ends_with("at byte 3: expected the end, found 0x64"));
         assert!(
             difference(b"abc", b"abc", 6).is_some(),
-            "less than there was"
+            "fewer bytes than expected"
         );
     }
 
-    /// Where all bytes are the same, the last of them are what was written too.
+    /// If all bytes are the same, any range of them compares equal.
     #[test]
     fn one_of_another_length() {
         let dir = tempfile::tempdir().unwrap();
@@ -398,18 +401,18 @@ mod tests {
             check().unwrap();
             let whole = sink.metadata().unwrap().len();
             assert_eq!(whole, if append { 5007 } else { 5000 });
-            // Others may append, too.
+            // Other processes may append too.
             let longer = (!append).then_some(whole + 1);
             for length in longer.into_iter().chain([whole - 1]) {
                 let file = File::options().write(true).open(&sink).unwrap();
                 file.set_len(length).unwrap();
-                let says = format!("it holds {length} bytes, and {whole} are to be in it");
+                let says = format!("holds {length} bytes instead of {whole}");
                 assert!(check().unwrap_err().text.contains(&says));
             }
         }
     }
 
-    /// Each write goes to the end as it is by then.
+    /// Each write goes to the end of the file at that time.
     #[test]
     fn what_is_appended_among_bytes_of_others() {
         let dir = tempfile::tempdir().unwrap();
@@ -452,19 +455,19 @@ mod tests {
             let whole = 6 + 6 * writes as u64 + 1_000_000;
             assert_eq!(sink.metadata().unwrap().len(), whole + 10);
             if known {
-                // Of the others', and then of its own.
+                // First a byte of the other process, then one of its own.
                 let file = File::options().write(true).open(&sink).unwrap();
                 std::os::unix::fs::FileExt::write_all_at(&file, b"x", 8).unwrap();
                 check().unwrap();
                 std::os::unix::fs::FileExt::write_all_at(&file, b"\xff", whole - 1).unwrap();
-                let says = "it differs from the source at byte 999999: expected 0x0f, found 0xff";
+                let says = "differs from the source at byte 999999: expected 0x0f, found 0xff";
                 let text = check().unwrap_err().text;
                 assert!(text.contains(says), "{text}");
             }
         }
     }
 
-    /// What comes back is read for that alone: the source is not to blame.
+    /// The sink is only read back: the source is not the cause.
     #[test]
     fn a_sink_that_cannot_be_read_is_told_of_as_the_sink() {
         let dir = tempfile::tempdir().unwrap();

@@ -12,10 +12,10 @@ use crate::files::{id, if_exists, if_reachable};
 use crate::problem::{Action, Problem};
 use crate::signals::retry;
 
-/// A copy that contained itself would never end. The directories from `to`, or
-/// from the one that it will be in, up to the root are compared with the source:
-/// by bind mounts one directory has several names, and by an overlay or a server
-/// it has several device numbers.
+/// Refuses a copy that would contain itself and never end. The directories from
+/// `to`, or from its parent, up to the root are compared with the source: by
+/// bind mounts one directory has several names, and by an overlay or a server
+/// several device numbers.
 pub fn not_into_itself(
     from: &Path,
     source: (BorrowedFd<'_>, &Stat),
@@ -26,17 +26,17 @@ pub fn not_into_itself(
         return Ok(());
     }
     let text = format!(
-        "it is, or is in, the directory to be copied, {}",
+        "is the directory to be copied, {}, or is inside it",
         from.display()
     );
     Err(
         Problem::refused(to.to_string_lossy(), Side::Sink, Errno::EINVAL, text)
-            .help("a directory is not copied into itself"),
+            .help("a directory cannot be copied into itself"),
     )
 }
 
-/// Whether the directory of this path, or the one that it will be in, is this
-/// one, or is below it.
+/// Whether the directory of this path, or its parent, is this directory or
+/// below it.
 fn is_within(path: &Path, source: (BorrowedFd<'_>, &Stat)) -> Result<bool, rustix::io::Errno> {
     let known = id(source.1);
     let open = |above: BorrowedFd<'_>, name: &Path| {
@@ -44,7 +44,7 @@ fn is_within(path: &Path, source: (BorrowedFd<'_>, &Stat)) -> Result<bool, rusti
     };
     let mut found = if_exists(open(CWD, path))?;
     if found.is_none() {
-        // What is wrong with this one too is said when something is made in it.
+        // An error of the parent is reported when something is made in it.
         found = if_exists(open(CWD, &parent(path)))?;
     }
     let mut below = None;
@@ -54,11 +54,11 @@ fn is_within(path: &Path, source: (BorrowedFd<'_>, &Stat)) -> Result<bool, rusti
         if this == known || is_directory_alias(source, (fd.as_fd(), &stat)) {
             return Ok(true);
         }
-        // The root is above itself.
+        // The root is its own parent.
         if below.replace(this) == Some(this) {
             break;
         }
-        // Those above one that may not be searched cannot be compared.
+        // Directories above one that may not be searched cannot be compared.
         found = if_reachable(open(fd.as_fd(), Path::new("..")))?;
     }
     Ok(false)

@@ -1,11 +1,11 @@
-//! The files that one command copies from, as far as one of them may be a sink
-//! too: by another of its names, by a symlink that was there, or because the
-//! destination has one of the operands in it.
+//! The files that a command copies from, as far as one of them may also be a
+//! sink: by another of its names, by an existing symlink, or because the
+//! destination contains one of the operands.
 //!
-//! A sink of the first two kinds has several names, or was reached by a symlink,
-//! which is rare. At the first such sink all sources are looked at once. A sink of
-//! the third kind is an operand, or is below one: each path from the destination
-//! to it goes through the operand.
+//! A sink of the first two kinds has several names, or was reached by a
+//! symlink, which is rare. At the first such sink all sources are listed once.
+//! A sink of the third kind is an operand, or is below one: each path from the
+//! destination to it goes through the operand.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
@@ -43,15 +43,15 @@ pub struct Sources {
 #[derive(Debug, Default)]
 struct Found {
     files: BTreeSet<Id>,
-    /// The first that could not be looked at: any file may be one of those in it.
+    /// The first one whose lookup failed: any file may be in it.
     unseen: Option<Unseen>,
 }
 
-/// What could not be looked at, and why.
+/// A path whose lookup failed, and why.
 type Unseen = (PathBuf, Errno);
 
 impl Sources {
-    /// These. A single file is compared with its sink anyway.
+    /// From the operands. A single file is compared with its sink anyway.
     pub fn new(operands: &[PathBuf], recursive: bool) -> Sources {
         Sources {
             operands: match operands {
@@ -64,7 +64,7 @@ impl Sources {
         }
     }
 
-    /// Refuses a sink that is one of them; `other`: it may be so by a hard link
+    /// Refuses a sink that is a source; `other`: it may be one by a hard link
     /// or a symlink.
     pub fn admit(
         &self,
@@ -86,13 +86,13 @@ impl Sources {
         if !is_source {
             return Ok(());
         }
-        let text = format!("it is a file of the source too, which {from} would overwrite");
+        let text = format!("is also a file of the source, which {from} would overwrite");
         Err(Problem::refused(shown, Side::Sink, Named::EINVAL, text)
             .help("nothing was written: copy it elsewhere, or remove this name first"))
     }
 
-    /// Refuses a directory of the destination that is one of the operands, or is
-    /// `walked`: the source's, or one above it.
+    /// Refuses a directory of the destination that is one of the operands, or
+    /// is `walked`: the current directory of the source, or one above it.
     pub fn admit_directory(
         &self,
         (from, walked): (&Path, bool),
@@ -103,13 +103,13 @@ impl Sources {
             return Ok(());
         }
         let from = from.display();
-        let text = format!("it is a directory of the source too, into which {from} would go");
+        let text = format!("is also a directory of the source, into which {from} would be copied");
         let shown = to.to_string_lossy();
         Err(Problem::refused(shown, Side::Sink, Named::EINVAL, text)
             .help("nothing was written there: copy it elsewhere first"))
     }
 
-    /// Whether a sink, which is shown so, is one of the operands themselves.
+    /// Whether a sink, which is shown so, is one of the operands.
     fn is_given(&self, shown: &OsStr, sink: Id) -> Result<bool, Problem> {
         if let Some(given) = self.given.get() {
             return Ok(given.contains(&sink));
@@ -117,7 +117,7 @@ impl Sources {
         let (mut given, mut unseen) = (BTreeSet::new(), None);
         for operand in &self.operands {
             match if_reachable(self.look(operand)) {
-                // One that is not there cannot be overwritten either.
+                // An operand that does not exist cannot be overwritten.
                 Ok(stat) => given.extend(stat.as_ref().map(id)),
                 Err(errno) => unseen = unseen.or(Some((operand.clone(), errno))),
             }
@@ -125,12 +125,12 @@ impl Sources {
         match unseen {
             None => Ok(self.given.get_or_init(|| given).contains(&sink)),
             Some(_) if given.contains(&sink) => Ok(true),
-            // The next time it may be seen.
+            // The next lookup may succeed.
             Some(unseen) => Err(unknown(shown, &unseen)),
         }
     }
 
-    /// As the walk looks at an operand.
+    /// Looks an operand up as the walk does.
     fn look(&self, operand: &Path) -> rustix::io::Result<Stat> {
         match self.recursive {
             true => retry(|| rustix::fs::lstat(operand)),
@@ -149,7 +149,7 @@ impl Sources {
                     Ok(Some(stat)) if self.recursive && kind(&stat) == FileType::Directory => {
                         below(operand, spares, &mut found);
                     }
-                    // What is wrong with it is told when it has its turn.
+                    // A problem is reported in its turn.
                     Ok(_) => {}
                     Err(errno) => found.unseen(operand, errno),
                 }
@@ -168,7 +168,7 @@ impl Found {
 /// A sink that may be a source.
 fn unknown(shown: &OsStr, (source, errno): &Unseen) -> Problem {
     let (source, errno) = (source.display(), Named::from(*errno));
-    let text = format!("it may be a file of the source too: {source}: {errno} looking at it");
+    let text = format!("may also be a file of the source: {source}: {errno} looking it up");
     Problem::refused(shown.to_string_lossy(), Side::Sink, errno, text)
         .help("nothing was written to it: copy it again")
 }
@@ -224,8 +224,8 @@ fn open(
     Ok((fd, stat))
 }
 
-/// Adds the names of a directory's directories, and its files that have several
-/// names: those up to the first error.
+/// Lists the subdirectories of a directory, and adds its files that have
+/// several names, up to the first error.
 fn directories(
     fd: BorrowedFd<'_>,
     buffer: &mut [MaybeUninit<u8>],

@@ -1,4 +1,4 @@
-//! What one command has made so far. A second source for the same sink would
+//! What this command has made so far. A second source for the same sink would
 //! replace the first, whose contents would be lost: the first stays, and
 //! nothing is written through a symlink that was copied from a source.
 //!
@@ -20,20 +20,20 @@ use crate::files::{Id, id};
 use crate::problem::Action;
 use crate::problem::Problem;
 
-/// What helps with two names that differ in case alone.
+/// The hint for two names that differ in case only.
 pub const ONE_NAME: &str =
-    "the destination takes two names of the source for one: rename one of them";
+    "the destination treats two names of the source as one: rename one of them";
 
-/// The files and symlinks that are there because of this command.
+/// The files and symlinks that this command has made.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Several sources may meet in one place: nothing is forgotten.
+    /// Several sources may have the same target: all files are remembered.
     several: bool,
     made: Mutex<BTreeSet<Id>>,
 }
 
 impl Written {
-    /// None, of a command with several sources, or with one.
+    /// An empty set, of a command with several sources, or with one.
     pub fn new(several: bool) -> Written {
         Written {
             several,
@@ -41,22 +41,22 @@ impl Written {
         }
     }
 
-    /// Whether what is new at this name is [added](Written::add) too.
+    /// Whether a new file of this name is to be [added](Written::add).
     pub fn has_new(&self, to: &Place<'_>) -> bool {
         self.several || to.collides
     }
 
-    /// Adds what is new.
+    /// Adds a new file.
     pub fn add(&self, stat: &Stat) {
         self.lock().insert(id(stat));
     }
 
-    /// Whether it was made before.
+    /// Whether this command has made it.
     pub fn has(&self, stat: &Stat) -> bool {
         self.lock().contains(&id(stat))
     }
 
-    /// Adds a file that was there. Refuses it if it was made before.
+    /// Adds an existing file. Refuses it if this command has made it.
     pub fn replace(&self, from: &Place<'_>, to: &Place<'_>, stat: &Stat) -> Result<(), Problem> {
         let names = stat.st_nlink > 1;
         if (self.has_new(to) || names) && !self.lock().insert(id(stat)) {
@@ -70,8 +70,8 @@ impl Written {
         Ok(())
     }
 
-    /// Refuses what has this very name, whatever it points to, if it was made
-    /// before. Returns whether it is a symlink, where several sources may meet.
+    /// Refuses a name that this command has made, whatever it points to.
+    /// Returns whether it is a symlink, if there are several sources.
     pub fn admit(&self, from: &Place<'_>, to: &Place<'_>) -> Result<bool, Problem> {
         if !self.several {
             return Ok(false);

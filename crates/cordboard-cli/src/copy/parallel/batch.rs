@@ -1,4 +1,4 @@
-//! Some files of one directory, which are handed over together.
+//! Files of one directory that are handed over together.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,58 +10,57 @@ use super::ledger::Sum;
 use crate::copy::outcome::Outcome;
 use crate::copy::place::Place;
 
-/// Files of a batch at most: enough that handing over costs nothing beside
-/// copying them, and few enough that each thread soon has one.
+/// The number of files of a full batch: enough that handing over costs little
+/// compared with copying, and few enough that each thread soon gets one.
 pub const FULL: usize = 32;
 
-/// How many batches of one directory are under way.
+/// The number of batches of one directory that are under way.
 #[derive(Debug, Clone, Default)]
 pub struct Pending(Arc<AtomicUsize>);
 
 impl Pending {
-    /// None.
+    /// Whether there are none.
     pub fn is_none(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
     }
 }
 
-/// A directory on both sides, open for as long as there is something to do in
-/// it.
+/// A directory on both sides, which stays open while files in it are under way.
 #[derive(Debug)]
 pub struct Directory {
-    /// Where files come from.
+    /// The source directory.
     pub source: Arc<OwnedFd>,
-    /// Where they go.
+    /// The sink directory.
     pub sink: Arc<OwnedFd>,
-    /// Its path, for people.
+    /// The path of the source, for messages.
     pub from: PathBuf,
-    /// The sink's.
+    /// The path of the sink, for messages.
     pub to: PathBuf,
-    /// The sink's was made by this command.
+    /// This command has made the sink directory.
     pub new: bool,
-    /// What is under way in it.
+    /// The batches under way in it.
     pub pending: Pending,
 }
 
 /// One file.
 #[derive(Debug)]
 pub struct Item {
-    /// Its name in the directory; an operand's path.
+    /// Its name in the directory, or the path of an operand.
     pub name: OsString,
-    /// Where an operand goes. Others keep their name.
+    /// The target of an operand. Other files keep their name.
     pub target: Option<PathBuf>,
-    /// As of [`Place::beneath`], for the target.
+    /// See [`Place::beneath`], for the target.
     pub beneath: bool,
     /// As of [`Place::twin`].
     pub collides: bool,
 }
 
-/// Some files.
+/// Files that are handed over together.
 #[derive(Debug)]
 pub struct Batch {
-    /// Its place in the order of what is told.
+    /// Its place in the order of messages.
     pub number: u64,
-    /// Where they are. Operands are anywhere.
+    /// Their directory; none for operands.
     directory: Option<Directory>,
     items: Vec<Item>,
     /// Files that have not ended.
@@ -70,7 +69,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// One of which all is to be done yet.
+    /// A batch of which no file was started.
     pub fn new(number: u64, directory: Option<Directory>, items: Vec<Item>) -> Batch {
         if let Some(directory) = &directory {
             directory.pending.0.fetch_add(1, Ordering::Relaxed);
@@ -84,17 +83,17 @@ impl Batch {
         }
     }
 
-    /// How many files.
+    /// The number of files.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// These were named, and symlinks among them mean what they point to.
+    /// Whether these are operands, of which symlinks are followed.
     pub fn is_top(&self) -> bool {
         self.directory.is_none()
     }
 
-    /// Where a file is, and where it goes.
+    /// The source and the sink of a file.
     pub fn places(&self, index: usize) -> (Place<'_>, Place<'_>) {
         let Item {
             name,
@@ -115,7 +114,7 @@ impl Batch {
         }
     }
 
-    /// One has ended. With the last, comes what there is to tell of all.
+    /// Ends a file. Returns the totals of the batch with its last file.
     #[must_use]
     pub fn ended(&self, index: usize, outcome: Outcome) -> Option<Sum> {
         let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);

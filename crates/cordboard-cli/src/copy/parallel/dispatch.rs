@@ -1,4 +1,5 @@
-//! The walk's side of the [`Workers`]: what goes in, and what is told.
+//! The walk's side of the [`Workers`]: handing files over, and reporting their
+//! outcomes.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,20 +20,20 @@ use crate::problem::Problem;
 use crate::session::Session;
 use crate::signals::stop;
 
-/// Files that this thread copies before it starts others: starting them takes
-/// as long as a few files.
+/// Files that this thread copies before it starts other threads: starting one
+/// takes as long as copying a few files.
 const FEW: usize = 64;
 
-/// How often it is told of a file that this thread copies; most are through
-/// before the first time.
+/// How often the progress of a file is shown that this thread copies. Most
+/// files end before the first time.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Hands files over, and takes what is to be told of them.
+/// Hands files over to the workers, and reports their outcomes.
 pub struct Dispatch<'s> {
     session: &'s mut Session,
     pool: Arc<Workers>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads that there may be, with this one.
+    /// Threads, with this one, at most.
     slots: usize,
     ledger: Ledger,
     /// The batch that is being filled.
@@ -41,13 +42,13 @@ pub struct Dispatch<'s> {
     /// Batches that are under way.
     under_way: usize,
     files: usize,
-    /// There is but one file, whose size is that of all.
+    /// There is only one file, whose size is the total.
     only: bool,
     cancelled: bool,
 }
 
 impl<'s> Dispatch<'s> {
-    /// One for so many files at once. `only`: there is but one.
+    /// For so many files at once. `only`: there is only one.
     pub fn new(session: &'s mut Session, job: Job, slots: usize, only: bool) -> Dispatch<'s> {
         Dispatch {
             session,
@@ -69,7 +70,7 @@ impl<'s> Dispatch<'s> {
         &self.pool.job
     }
 
-    /// A file of the directory where the walk is, or an operand.
+    /// Adds a file of the current directory of the walk, or an operand.
     pub fn file(&mut self, item: Item, directory: impl FnOnce() -> Option<Directory>) {
         if self.items.is_empty() {
             self.directory = directory();
@@ -80,7 +81,8 @@ impl<'s> Dispatch<'s> {
         }
     }
 
-    /// The walk goes elsewhere: what was come to so far is handed over.
+    /// Hands over the files added so far, before the walk changes its
+    /// directory.
     pub fn flush(&mut self) {
         if self.items.is_empty() {
             return;
@@ -99,8 +101,8 @@ impl<'s> Dispatch<'s> {
             self.session.begin_many();
         }
         self.pool.push(batch);
-        // This one is one of them. Another starts with each batch, and none
-        // once one could not be started.
+        // This thread is one of them. Another starts with each batch, until one
+        // cannot be started.
         if self.files > FEW && self.threads.len() + 1 < self.slots {
             match self.pool.thread() {
                 Some(thread) => self.threads.push(thread),
@@ -114,13 +116,13 @@ impl<'s> Dispatch<'s> {
         });
     }
 
-    /// Waits until all that was handed over is through.
+    /// Waits until everything that was handed over has ended.
     pub fn drain(&mut self) {
         self.flush();
         self.pump(|under_way, _| under_way == 0);
     }
 
-    /// Whether something is under way.
+    /// Whether anything is under way.
     pub fn is_busy(&self) -> bool {
         self.under_way > 0
     }
@@ -141,18 +143,18 @@ impl<'s> Dispatch<'s> {
         }
     }
 
-    /// Waits until this is so, or nothing is under way.
+    /// Waits until this holds, or nothing is under way.
     pub fn until(&mut self, so: impl Fn() -> bool) {
         self.pump(|under_way, _| under_way == 0 || so());
     }
 
-    /// What went wrong beside the files.
+    /// Reports a problem of the walk itself.
     pub fn problem(&mut self, problem: Problem) {
         let messages = self.pool.job.failed(problem);
         self.messages(vec![messages]);
     }
 
-    /// A symlink was made, which needs no other thread: what there is to tell of it.
+    /// Reports the outcome of a symlink, which the walk has made itself.
     pub fn made(&mut self, done: Result<(), Problem>, outcome: Outcome) -> Result<(), Problem> {
         let well = self.messages(outcome.messages);
         done?;
@@ -160,7 +162,7 @@ impl<'s> Dispatch<'s> {
         Ok(())
     }
 
-    /// Whether the rest is left out: nothing more can be written.
+    /// Whether the rest is left out, since nothing more can be written.
     pub fn leaves_out(&mut self) -> bool {
         let over = self.pool.job.is_aborted();
         if over {
@@ -169,15 +171,15 @@ impl<'s> Dispatch<'s> {
         over
     }
 
-    /// What is in a directory has no turn, if this is why the directory was not
-    /// made.
+    /// Records that the contents of a directory are left out, if this problem
+    /// is why it was not made.
     pub fn not_made(&mut self, problem: &Problem) {
         if affects_all_files(problem) {
             self.session.left_out();
         }
     }
 
-    /// What there is to tell beside the files. Whether it is of no failure.
+    /// Reports messages of the walk. Returns whether none is a failure.
     pub fn messages(&mut self, messages: Vec<Message>) -> bool {
         let failed = messages.iter().any(Message::is_failure);
         if !messages.is_empty() {
@@ -188,8 +190,8 @@ impl<'s> Dispatch<'s> {
         !failed
     }
 
-    /// Whether we were asked to stop. The caller does no more then, and says
-    /// whether there is `more`, which is left out.
+    /// Whether a signal to stop has arrived. The caller does no more then.
+    /// `more` says whether anything is left out.
     pub fn stopped(&mut self, more: impl FnOnce(&Job) -> bool) -> bool {
         let stopped = self.session.stopped();
         if stopped && more(&self.pool.job) {
@@ -198,7 +200,7 @@ impl<'s> Dispatch<'s> {
         stopped
     }
 
-    /// Helps, tells and waits until enough is done.
+    /// Copies files, reports and waits until enough is done.
     fn pump(&mut self, enough: impl Fn(usize, &State) -> bool) {
         loop {
             self.tell();
@@ -232,12 +234,13 @@ impl<'s> Dispatch<'s> {
         Some(at)
     }
 
-    /// Takes up what has ended, and shows how far all are.
+    /// Collects what has ended, and shows the progress of all.
     fn tell(&mut self) {
         self.tell_of(None);
     }
 
-    /// The same, with what this thread has written of a file, and how.
+    /// The same, with what this thread has written of a file, and by which
+    /// path.
     fn tell_of(&mut self, own: Option<(u64, DataPath)>) {
         let (done, written) = {
             let mut state = self.pool.lock();
@@ -297,10 +300,10 @@ impl Drop for Dispatch<'_> {
     }
 }
 
-/// Tells of all while this thread copies a file.
+/// Shows the progress of all while this thread copies a file.
 struct Busy<'a, 's> {
     dispatch: &'a mut Dispatch<'s>,
-    /// Since the file was begun.
+    /// Since the start of the file.
     told_at: Duration,
 }
 
@@ -316,7 +319,7 @@ impl<'a, 's> Busy<'a, 's> {
 impl Observer for Busy<'_, '_> {
     fn progress(&mut self, progress: &Progress) {
         let now = progress.elapsed;
-        // The next file begins at nought again.
+        // The next file starts at zero again.
         if now.checked_sub(self.told_at).unwrap_or(now) >= EVERY {
             self.told_at = now;
             (self.dispatch).tell_of(Some((progress.written, progress.path)));
@@ -331,7 +334,8 @@ mod tests {
     use super::*;
     use crate::flags::{Common, Paths, Stages, When};
 
-    /// What a command with these sources had: threads of its own, an engine.
+    /// Returns the number of threads started, and whether an engine was made,
+    /// for files of these numbers and sizes.
     fn had(files: &[(usize, u64)], only: bool) -> (usize, bool) {
         with(Stages::default(), files, only)
     }
@@ -391,7 +395,7 @@ mod tests {
     #[test]
     fn an_engine_for_large_files_and_threads_for_many() {
         assert_eq!(had(&[(1, 1)], true), (0, false));
-        // What is alone goes by this thread, with all it has.
+        // A single file is copied by this thread, by any path.
         assert_eq!(had(&[(1, 8 << 20)], true), (0, false));
         assert_eq!(had(&[(FEW, 4096)], false), (0, false));
         assert_eq!(had(&[(2, 8 << 20)], false), (0, true));

@@ -1,4 +1,4 @@
-//! Large files, which the engine copies while everybody goes on.
+//! Large files, which the engine copies while the threads go on.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,36 +12,37 @@ use crate::copy::one_file::Opened;
 use crate::signals::stop;
 use crate::stages::Staging;
 
-/// Bytes that a file must have. Below, handing it over costs more than the
-/// engine's fairness gains: it is what a worker copies at one go.
+/// The size from which a file goes to the engine. Below, handing it over costs
+/// more than the engine's fairness gains: a worker copies it in one piece.
 const LARGE: u64 = 4 << 20;
-/// The same where they are packed or unpacked, which takes many times as long.
+/// The size for files that are packed or unpacked, which takes many times as
+/// long.
 const LABOUR: u64 = 64 << 10;
 
-/// Where a file's bytes are: a batch, and its number there.
+/// A file: its batch, and its index there.
 pub type FileRef = (Arc<Batch>, usize);
 
-/// A file whose bytes are on their way.
+/// A file that the engine copies.
 #[derive(Debug)]
 pub struct EngineCopy {
-    /// Which one it is.
+    /// The number of this copy.
     pub number: u64,
-    /// Which file it is.
+    /// The file.
     pub at: FileRef,
-    /// Its descriptors, for what comes afterwards.
+    /// Its descriptors.
     pub opened: Box<Opened>,
 }
 
-/// Those that are under way.
+/// The copies that are under way on the engine.
 #[derive(Debug, Default)]
 pub struct EngineCopies {
-    /// Made for the first of them; `None`: there is none to be had.
+    /// Made for the first copy; `None`: no engine is available.
     engine: OnceLock<Option<Engine>>,
     running: Mutex<(u64, BTreeMap<u64, Running>)>,
 }
 
 impl EngineCopies {
-    /// Whether a file is for the engine.
+    /// Whether a file goes to the engine.
     pub fn takes(opened: &Opened, staging: &Staging) -> bool {
         let least = match staging.stages.transform() {
             true => LABOUR,
@@ -50,9 +51,9 @@ impl EngineCopies {
         opened.size.is_some_and(|bytes| bytes > least)
     }
 
-    /// Starts one, on as many threads as there may be files. `landed` is
-    /// called at its end, on a thread that it must not keep. A file that
-    /// cannot be started comes back.
+    /// Starts a copy, with as many workers as there may be files. `finished` is
+    /// called at its end, on a thread that it must not block. A file that
+    /// cannot be started is returned.
     pub fn start(
         &self,
         (staging, workers): (&Staging, usize),
@@ -71,7 +72,7 @@ impl EngineCopies {
             return Err((opened, at));
         };
         let begun = owning(&opened).and_then(|transfer| {
-            // Why not, is told to whom tries again without an engine.
+            // The caller retries without the engine and reports any error.
             let transfer = staging.onto(transfer, opened.extras(), &"", &"").ok()?;
             engine.start(transfer).ok()
         });
@@ -82,7 +83,7 @@ impl EngineCopies {
         table.0 += 1;
         let number = table.0;
         let running = table.1.entry(number).or_insert(running);
-        // Who cancels all has looked at the table before this one was in it.
+        // `cancel` may have scanned the table before this insertion.
         if stop().is_some() {
             running.cancel();
         }
@@ -91,21 +92,21 @@ impl EngineCopies {
         Ok(())
     }
 
-    /// It has landed.
+    /// Removes a copy that has ended.
     pub fn remove(&self, number: u64) {
         if let Some(running) = self.lock().1.remove(&number) {
-            // It has ended, and there is nothing to cancel.
+            // There is nothing to cancel.
             running.detach();
         }
     }
 
-    /// Ends all, soon.
+    /// Cancels all copies.
     pub fn cancel(&self) {
         self.lock().1.values().for_each(Running::cancel);
     }
 
-    /// How many are under way, what they have written, and by which path one
-    /// of them.
+    /// Returns the number of copies, the bytes that they have written, and the
+    /// path of one of them.
     pub fn look(&self) -> (usize, u64, Option<DataPath>) {
         let table = self.lock();
         let looks = || table.1.values().map(Running::status);
@@ -113,7 +114,7 @@ impl EngineCopies {
         (table.1.len(), written, looks().next().map(|s| s.path))
     }
 
-    /// There was something for the engine to do.
+    /// Whether an engine was made.
     #[cfg(test)]
     pub fn has_engine(&self) -> bool {
         self.engine.get().is_some()
@@ -124,7 +125,7 @@ impl EngineCopies {
     }
 }
 
-/// A transfer of its own descriptors; `None` where none are left.
+/// A transfer that owns its descriptors; `None` if none are available.
 fn owning(opened: &Opened) -> Option<Result<Transfer<'static>, Failure>> {
     let copy = |fd: &OwnedFd| fd.as_fd().try_clone_to_owned().ok();
     let (source, sink) = (copy(&opened.source)?, copy(&opened.made.fd)?);

@@ -1,8 +1,8 @@
-//! What there is to tell of the files, and in which order.
+//! The messages about files, and their order.
 //!
-//! Files end in any order. What went wrong is told in the order in which they
-//! were come to, as if they had been copied one after the other: a problem
-//! waits until nothing before it is under way any more.
+//! Files end in any order. Problems are reported in the order of the walk, as
+//! if the files had been copied one after the other: a problem waits until no
+//! earlier file is under way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::copy::outcome::{Message, Outcome};
 use crate::report::{Account, Files};
 use crate::session::Session;
 
-/// What there is to tell of some files.
+/// The outcomes of a batch.
 #[derive(Debug, Default)]
 pub struct Sum {
     account: Account,
@@ -22,13 +22,13 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// How many of them went how.
+    /// The number of files by result.
     #[cfg(test)]
     pub fn files(&self) -> Files {
         self.files
     }
 
-    /// Adds one of them, by its number among them.
+    /// Adds one file, by its index in the batch.
     pub fn add(&mut self, index: usize, outcome: Outcome) {
         let mut messages = outcome.messages;
         match messages.iter().any(Message::is_failure) {
@@ -37,7 +37,7 @@ impl Sum {
             false => self.files.copied += 1,
         }
         self.account.add_verified(outcome.verified);
-        // Only their number is told, and that of no one file.
+        // Only their number is reported, for all files together.
         let all = messages.len();
         messages.retain(|messages| !matches!(messages, Message::Unkept));
         self.account.add_unkept((all - messages.len()) as u64);
@@ -58,12 +58,12 @@ impl Sum {
     }
 }
 
-/// Whether its place among the others makes a difference.
+/// Whether the order of this report matters.
 fn matters(report: &Report) -> bool {
     matches!(report.ended, Ended::Error | Ended::Cancelled)
 }
 
-/// What waits to be told.
+/// The messages that wait for earlier files.
 #[derive(Debug, Default)]
 pub struct Ledger {
     next: u64,
@@ -72,17 +72,17 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Something begins; by this number its end is told.
+    /// Begins a batch, and returns its number.
     pub fn begin(&mut self) -> u64 {
         self.next += 1;
         self.under_way.insert(self.next);
         self.next
     }
 
-    /// Its end.
+    /// Ends a batch.
     pub fn end(&mut self, session: &mut Session, number: u64, sum: Sum) {
         self.under_way.remove(&number);
-        // The order of what went well makes no difference.
+        // The order of what succeeded has no meaning.
         session.merge(&sum.account, sum.transfers);
         session.count(sum.files.copied, sum.files.failed);
         if sum.files.left_out {
@@ -95,7 +95,7 @@ impl Ledger {
         self.tell(session);
     }
 
-    /// What comes after all that has begun.
+    /// Adds messages after all that has begun.
     pub fn messages(&mut self, session: &mut Session, messages: Vec<Message>) {
         self.next += 1;
         self.held.insert(self.next, messages);

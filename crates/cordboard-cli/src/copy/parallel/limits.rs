@@ -1,9 +1,9 @@
 //! How many files are under way at once.
 //!
-//! Each has a thread or a place in the engine, and at most [`EACH`] descriptors.
-//! Of memory it has a buffer of 256 KiB, a private pipe of up to 1 MiB, or up to
-//! 8 MiB on their way past the page cache, where all of them have 64 MiB. So
-//! both are bounded whatever the size of a tree. Where addresses are limited,
+//! Each has a thread or a place in the engine, and at most [`EACH`]
+//! descriptors. It needs a buffer of 256 KiB, a private pipe of up to 1 MiB, or
+//! up to 8 MiB for direct I/O, of which all files have 64 MiB together. So both
+//! are bounded whatever the size of a tree. If the address space is limited,
 //! threads and buffers must leave some for small allocations: one that fails
 //! ends the process.
 
@@ -21,29 +21,28 @@ pub const LEFT: usize = 4;
 /// More files at once are not faster: the file system is the limit then.
 const MOST: usize = 64;
 
-/// Descriptors of one file: its two, the engine's own two, and a pipe, or two
-/// for direct I/O with a ring and its bell.
+/// Descriptors of one file: its two, two of the engine, and a pipe, or two for
+/// direct I/O with a ring and its eventfd.
 const EACH: u64 = 8;
 
 /// What is open extras: the three standard ones, six that wake a thread or
 /// wait for many, and a few for what we were started with.
 const BESIDES: u64 = 13;
 
-/// Addresses that one file takes: a stack here and one of the engine's, and
-/// buffers.
+/// The address space of one file: a stack here, one of the engine, and buffers.
 const ADDRESSES: u64 = 4 << 20;
 
-/// Those of the rest: the engine's other threads, the lists of what there is to
-/// copy, and what is told.
+/// The address space of the rest: the engine's other threads, the lists of
+/// files to copy, and the messages.
 const OTHER_ADDRESSES: u64 = 16 << 20;
 
-/// As many as were asked for, or as there are processors, but two to four; and
-/// no more than there are descriptors and addresses for. There is always one:
-/// files are then copied one after the other.
+/// Returns the number of files at once: the requested number, or that of the
+/// processors, but two to four; and no more than there are descriptors and
+/// addresses for. The least is one: files are then copied one after the other.
 pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let wanted = asked.map_or(processors.clamp(2, 4), usize::from);
-    /// The kernel's default (`INR_OPEN_CUR`), where a filter keeps it from us.
+    /// The kernel's default (`INR_OPEN_CUR`), if a filter refuses the question.
     const USUAL: u64 = 1024;
     let limit = sys::most_descriptors().unwrap_or(USUAL);
     let addresses = sys::addresses_left();
@@ -93,7 +92,7 @@ mod tests {
         assert_eq!(within(4, 0, true), 1);
         assert_eq!(within(4, 32, false), 2);
         assert_eq!(within(1000, u64::MAX, false), MOST);
-        // Never more than are allowed, however few.
+        // Never more than allowed, however few.
         for limit in 80..200 {
             let slots = within(64, limit, true) as u64;
             let batches = SPARE as u64 + 2 * slots;

@@ -1,10 +1,10 @@
 //! Several files at once: what the threads of one command share.
 //!
-//! The walk puts batches at the end of a queue; threads take them, copy small
-//! files themselves and hand large ones to the engine. A *slot* is the leave
-//! to have one file under way. Whoever takes a batch takes a slot with it; a
-//! file that is handed over keeps the slot, and what is left of its batch goes
-//! back to the front of the queue until another is free.
+//! The walk appends batches to a queue. Threads take them, copy small files
+//! themselves and hand large ones to the engine. A *slot* is the right to have
+//! one file under way. A thread that takes a batch takes a slot with it. A file
+//! that goes to the engine keeps the slot, and the rest of its batch returns to
+//! the front of the queue until another slot is free.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -25,13 +25,13 @@ use crate::copy::outcome::{Message, Outcome};
 use crate::problem::{Problem, result_of};
 use crate::sys;
 
-/// The walk's polling interval if it has no bell.
+/// The walk's polling interval if it has no eventfd.
 const EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
 };
 
-/// Bytes of a thread's stack: no path keeps a buffer there.
+/// The stack of a thread in bytes: no path keeps a buffer there.
 const STACK: usize = 512 << 10;
 
 /// What the threads share.
@@ -41,26 +41,26 @@ pub struct Workers {
     pub job: Job,
     /// Files under way, at most.
     pub slots: usize,
-    /// Those that the engine has.
+    /// The copies on the engine.
     pub engine_copies: EngineCopies,
     state: Mutex<State>,
     more: Condvar,
-    /// Wakes the walk, which sleeps where signals reach it. `None`: the walk
-    /// does everything itself, or no descriptor is available.
+    /// An eventfd that wakes the walk, which sleeps where signals reach it.
+    /// `None`: the walk does everything itself, or no descriptor is available.
     bell: Option<OwnedFd>,
 }
 
-/// Under one lock.
+/// What one lock protects.
 #[derive(Debug, Default)]
 pub struct State {
-    /// From which file on each is to be done yet.
+    /// Batches, from their first file that was not started.
     queue: VecDeque<FileRef>,
     finished: VecDeque<(EngineCopy, Report)>,
-    /// Those that are for the walk's own thread, with nothing else under way.
+    /// Files for the walk's own thread, with nothing else under way.
     pub postponed: VecDeque<FileRef>,
-    /// Slots that are free.
+    /// Free slots.
     free: usize,
-    /// Batches that are through, and what there is to tell.
+    /// Batches that have ended, and their totals.
     pub done: Vec<(u64, Sum)>,
     /// Bytes written by all that has ended.
     pub written: u64,
@@ -68,15 +68,15 @@ pub struct State {
     closing: bool,
 }
 
-/// Something to do.
+/// Work for a thread.
 pub enum Task {
-    /// To go on with a batch, in a slot.
+    /// Continue a batch, in a slot.
     Batch(FileRef),
-    /// To settle a large file, in the slot it has.
+    /// Finish a large file, in its slot.
     Finish(Box<EngineCopy>, Report),
 }
 
-/// What became of a file that a thread has taken.
+/// The state of a file that a thread has taken.
 enum FileState {
     /// It has ended.
     Ended,
@@ -86,9 +86,9 @@ enum FileState {
     OnEngine,
 }
 
-/// Does something for one file. A panic, which would be a mistake of ours,
-/// would end the thread, and the walk would wait for its slot for ever. It is a
-/// failure of this file instead, and the result is `None`.
+/// Runs work for one file. A panic, which is a bug, would end the thread, and
+/// the walk would wait for its slot for ever. It is a failure of this file
+/// instead, and the result is `None`.
 pub fn guarded<T>(
     at: &FileRef,
     outcome: &mut Outcome,
@@ -110,7 +110,8 @@ pub fn guarded<T>(
 }
 
 impl State {
-    /// The next thing to do. What has landed comes first: it frees a slot.
+    /// Returns the next task. Files that the engine has copied come first: they
+    /// free a slot.
     pub fn next(&mut self) -> Option<Task> {
         if let Some((flight, report)) = self.finished.pop_front() {
             return Some(Task::Finish(Box::new(flight), report));
@@ -123,26 +124,26 @@ impl State {
         Some(Task::Batch(at))
     }
 
-    /// Takes the first of those that are for later, in the order of the walk.
+    /// Takes the first postponed file, in the order of the walk.
     pub fn first_postponed(&mut self) -> Option<FileRef> {
         let order = |i: &usize| (self.postponed[*i].0.number, self.postponed[*i].1);
         let first = (0..self.postponed.len()).min_by_key(order)?;
         self.postponed.remove(first)
     }
 
-    /// One file has all slots.
+    /// Gives all slots to one file.
     pub fn begin_exclusive(&mut self) {
         self.free = 0;
     }
 
-    /// Batches that nobody has taken.
+    /// The number of batches that no thread has taken.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 }
 
 impl Workers {
-    /// One that has no threads yet.
+    /// Workers without threads.
     pub fn new(job: Job, slots: usize) -> Arc<Workers> {
         let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
         Arc::new(Workers {
@@ -158,7 +159,8 @@ impl Workers {
         })
     }
 
-    /// Starts a thread, which no signal reaches. `None`: there is none to be had.
+    /// Starts a thread with all signals blocked. `None`: no thread is
+    /// available.
     pub fn thread(self: &Arc<Self>) -> Option<JoinHandle<()>> {
         let pool = Arc::clone(self);
         let builder = std::thread::Builder::new().name("cordboard-copy".to_owned());
@@ -166,35 +168,36 @@ impl Workers {
         sys::without_signals(|| builder.spawn(move || pool.serve())).ok()
     }
 
-    /// The lock.
+    /// Locks the state.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a batch at the end.
+    /// Appends a batch.
     pub fn push(&self, batch: Batch) {
         self.lock().queue.push_back((Arc::new(batch), 0));
         self.more.notify_one();
     }
 
-    /// No more will come: threads without work leave.
+    /// Has threads without work end.
     pub fn close(&self) {
         self.lock().closing = true;
         self.more.notify_all();
     }
 
-    /// Nothing is under way, and what waits its turn has nobody to wait for.
+    /// Whether no file is under way, and none has to be finished.
     pub fn is_idle(&self, state: &State) -> bool {
         state.free == self.slots && state.finished.is_empty()
     }
 
-    /// The file that had all slots has ended.
+    /// Ends the file that had all slots.
     pub fn end_exclusive(&self) {
         self.lock().free = self.slots;
         self.more.notify_all();
     }
 
-    /// Sleeps on the walk's thread until there is something new, or a signal.
+    /// Sleeps on the walk's thread until something changes, or a signal
+    /// arrives.
     pub fn sleep(&self, mut state: MutexGuard<'_, State>) {
         use rustix::event::{PollFd, PollFlags};
         state.walk_sleeps = true;
@@ -203,7 +206,7 @@ impl Workers {
             Some(bell) => poll_for(&mut [PollFd::new(bell, PollFlags::IN)], None),
             None => poll_for(&mut [], Some(&EVERY)),
         };
-        // A filter refuses it: it is looked at every so often.
+        // A filter refuses poll(2): the state is polled.
         if slept.is_err_and(|errno| errno != rustix::io::Errno::INTR) {
             let _ = rustix::thread::nanosleep(&EVERY);
         }
@@ -232,7 +235,7 @@ impl Workers {
         }
     }
 
-    /// Does it; `watch` hears of files that are copied here.
+    /// Runs a task. `watch` observes the files that are copied here.
     pub fn work(self: &Arc<Self>, work: Task, watch: &mut (dyn Observer + Send)) {
         match work {
             Task::Batch(at) => self.batch(at, watch),
@@ -240,7 +243,7 @@ impl Workers {
         }
     }
 
-    /// Files of a batch, until it is through or the slot is another's.
+    /// Copies files of a batch until it ends or the slot is passed on.
     fn batch(self: &Arc<Self>, (batch, first): FileRef, watch: &mut (dyn Observer + Send)) {
         for index in first..batch.len() {
             let at = (Arc::clone(&batch), index);
@@ -256,7 +259,7 @@ impl Workers {
         self.free();
     }
 
-    /// One file. `true`: it is under way, in the slot.
+    /// Copies one file. `true`: it is under way, in the slot.
     fn file(self: &Arc<Self>, at: FileRef, watch: &mut (dyn Observer + Send)) -> bool {
         let mut outcome = Outcome::default();
         match guarded(&at, &mut outcome, |outcome| self.begin(&at, watch, outcome)) {
@@ -319,14 +322,14 @@ impl Workers {
         else {
             return FileState::OnEngine;
         };
-        // Or it says what is wrong with it.
+        // Also reports the reason.
         let (from, to) = at.0.places(at.1);
         let moved = self.job.carry(&opened, (&from, &to), watch);
         (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, outcome);
         FileState::Ended
     }
 
-    /// What comes after a large file's bytes.
+    /// Finishes a large file.
     fn land(&self, flight: EngineCopy, report: Report) {
         let mut outcome = Outcome::default();
         let EngineCopy { number, at, opened } = flight;
@@ -343,7 +346,7 @@ impl Workers {
         self.free();
     }
 
-    /// A file has ended.
+    /// Ends a file.
     pub fn end(&self, (batch, index): &FileRef, outcome: Outcome) {
         let written = outcome.report.as_ref().map_or(0, |report| report.written);
         let through = batch.ended(*index, outcome);
@@ -355,13 +358,13 @@ impl Workers {
         }
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     fn free(&self) {
         self.lock().free += 1;
         self.changed();
     }
 
-    /// There may be something to do for anybody.
+    /// Wakes one thread and the walk.
     fn changed(&self) {
         self.more.notify_one();
         self.ring(&mut self.lock());

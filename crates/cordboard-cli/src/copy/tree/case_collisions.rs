@@ -1,4 +1,4 @@
-//! Names that differ in case alone: one file, if the destination's file system
+//! Names that differ in case only: one file, if the destination's file system
 //! is case-insensitive (vfat, exfat, NTFS, and case-folding directories of
 //! ext4, f2fs and tmpfs).
 
@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The hashes of such names of one directory; most often there are none.
+/// The hashes of such names of one directory; usually none.
 #[derive(Debug, Default)]
 pub struct CaseCollisions(BTreeSet<u64>);
 
 impl CaseCollisions {
-    /// Finds them. Two other names with the same hash do no harm: they only
-    /// cost a needless check.
+    /// Finds them. Two other names with the same hash only cost a needless
+    /// check.
     pub fn among<'a>(names: impl Iterator<Item = &'a CStr>) -> CaseCollisions {
         let mut hashes: Vec<u64> = names.map(hash).collect();
         hashes.sort_unstable();
@@ -65,7 +65,7 @@ mod tests {
             .filter(|name| collisions.has(name))
             .collect();
         assert_eq!(found, [c"README", c"readme", c"Ä", c"ä"]);
-        // The sign of the kelvin is a K in lower case.
+        // The kelvin sign is a K in lower case.
         let kelvin = CaseCollisions::among([c"K", c"\u{212a}", c"σ", c"ς"].into_iter());
         assert!(kelvin.has(c"k") && kelvin.has(c"Σ"));
         assert!(!CaseCollisions::among([c"a", c"b"].into_iter()).has(c"a"));

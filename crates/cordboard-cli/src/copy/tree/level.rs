@@ -12,20 +12,21 @@ use crate::copy::parallel::Pending;
 
 /// A directory that is being copied.
 pub struct Level {
-    /// What is left of it.
+    /// The entries that remain.
     pub entries: std::vec::IntoIter<(CString, FileType)>,
-    /// Of them, if the sink's directory was there before.
+    /// Its names that differ in case only, if the sink's directory existed
+    /// before.
     pub collisions: CaseCollisions,
-    /// As it was before.
+    /// Its status before.
     pub stat: Stat,
-    /// What its owner may do in it once it is full, if it was made by us.
+    /// The final permissions of the owner, if this command has made it.
     pub owner: Option<u32>,
-    /// It was not to be found again, and this was told.
+    /// It could not be opened again, which was reported.
     pub lost: bool,
     pub pending: Pending,
 }
 
-/// A directory that was left.
+/// A directory that the walk has left.
 pub struct Left {
     pub source: Arc<OwnedFd>,
     pub sink: Arc<OwnedFd>,

@@ -1,4 +1,4 @@
-//! What comes when all is in a directory.
+//! Settling a directory, when everything in it has ended.
 
 use std::os::fd::AsFd;
 
@@ -16,12 +16,13 @@ use crate::problem::Problem;
 use crate::signals::retry;
 
 impl Job {
-    /// Whether there is something to do when all is in a directory.
+    /// Whether a directory has to be settled.
     pub(super) fn settles(&self, level: &Level) -> bool {
         self.preserve || self.sync || level.owner.is_some_and(|bits| bits != 0o700)
     }
 
-    /// When all is in it: its mode, with -p its other attributes, and the disk.
+    /// Settles a directory: its mode, with -p its other attributes, and the
+    /// disk.
     pub(super) fn settle_directory(
         &self,
         left: &Left,
@@ -33,7 +34,7 @@ impl Job {
         let mut done = Ok(());
         if self.preserve {
             let place = Place::top(to);
-            // Attributes take more than a base.
+            // Attributes cannot be set by an `O_PATH` descriptor.
             let open = match is_path_only(sink.as_fd()) {
                 true => (self.spares.relieve(|| grant_owner_access(sink.as_fd())))
                     .map_err(|e| refused(&place, "mode", e)),

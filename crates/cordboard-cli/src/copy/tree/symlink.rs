@@ -1,4 +1,4 @@
-//! Symlinks stay symlinks.
+//! Symlinks are copied as symlinks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -21,8 +21,8 @@ use crate::problem::Problem;
 use crate::signals::retry;
 
 impl Job {
-    /// Makes the same symlink again; one that is there already is replaced, if
-    /// it is not the work of this very command.
+    /// Makes the same symlink. An existing one is replaced, unless this command
+    /// has made it.
     pub fn link(
         &self,
         from: &Place<'_>,
@@ -43,7 +43,7 @@ impl Job {
             let old = self.by_name(to).map_err(writing)?;
             let there = retry(|| rustix::fs::fstat(&old)).map_err(writing)?;
             if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) {
-                let text = format!("it is the same symlink as the source, {from}");
+                let text = format!("is the same symlink as the source, {from}");
                 return Err(Problem::refused(
                     to.shown(),
                     Side::Sink,
@@ -52,7 +52,7 @@ impl Job {
                 ));
             }
             if kind(&there) != FileType::Symlink {
-                let text = format!("it exists and is not a symlink, and {from} is one");
+                let text = format!("exists and is not a symlink, but {from} is one");
                 return Err(Problem::refused(
                     to.shown(),
                     Side::Sink,
@@ -103,14 +103,14 @@ impl Job {
         Ok(())
     }
 
-    /// A descriptor that only names the file (`O_PATH`). A symlink is not followed.
+    /// Opens an `O_PATH` descriptor. A symlink is not followed.
     fn by_name(&self, at: &Place<'_>) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(at.directory, at.name, flags, Mode::empty());
         self.spares.relieve(|| retry(open))
     }
 
-    /// `-p`: its extended attributes, of which a symlink has none of users.
+    /// `-p`: copies the extended attributes. A symlink has none of `user`.
     fn keep_extended(
         &self,
         from: &Place<'_>,
@@ -131,7 +131,7 @@ impl Job {
     }
 }
 
-/// `-p`: a symlink's owner and times; it has no mode of its own.
+/// `-p`: sets the owner and the times of a symlink, which has no mode.
 fn keep(
     link: BorrowedFd<'_>,
     stat: &Stat,
@@ -143,7 +143,7 @@ fn keep(
     let own = |uid| retry(|| rustix::fs::chownat(link, c"", uid, gid, AtFlags::EMPTY_PATH));
     match own(uid) {
         Ok(()) => {}
-        // As of files: `attributes.rs`.
+        // As of files: `preserve.rs`.
         Err(Errno::PERM | Errno::INVAL) => {
             outcome.line(Message::Unkept);
             let _ = own(None);
@@ -152,8 +152,8 @@ fn keep(
     }
     let times = times(stat);
     match retry(|| rustix::fs::utimensat(link, c"", &times, AtFlags::EMPTY_PATH)) {
-        // Since Linux 5.8 (`do_utimes_path`, fs/utimes.c). Before, what may have
-        // come to the name is given these times, and nothing else.
+        // Since Linux 5.8 (`do_utimes_path`, fs/utimes.c). Before, a file that
+        // has replaced the symlink gets these times, and nothing else.
         Err(Errno::INVAL) => {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             retry(|| rustix::fs::utimensat(to.directory, to.name, &times, flags))
@@ -164,7 +164,7 @@ fn keep(
 
 /// Another process uses the same name.
 fn replaced(to: &Place<'_>) -> Problem {
-    let text = "another process replaced it while it was copied";
+    let text = "was replaced by another process during the copy";
     Problem::refused(to.shown(), Side::Sink, cordboard::Errno::ESTALE, text)
 }
 
@@ -185,7 +185,7 @@ mod tests {
         let mut stat = rustix::fs::fstat(&made).unwrap();
         stat.st_mtime = 1_000_000_000;
         let there = rustix::fs::lstat(&other).unwrap();
-        // Another comes to its name.
+        // Another file gets its name.
         std::fs::rename(&link, dir.path().join("moved")).unwrap();
         std::fs::rename(&other, &link).unwrap();
         match rustix::fs::utimensat(&made, c"", &times(&stat), AtFlags::EMPTY_PATH) {

@@ -32,31 +32,32 @@ use crate::problem::Action;
 use crate::problem::Problem;
 use crate::signals::{check_stop, retry};
 
-/// Where the walk is. What it needs of each level is here and not on the
-/// stack, and few descriptors are open, so that a tree may be of any depth.
+/// The state of a walk. What each level needs is kept here and not on the
+/// stack, and few descriptors are open, so that a tree may have any depth.
 struct Walk {
     from: PathBuf,
     to: PathBuf,
     source: Chain,
     sink: Chain,
     levels: Vec<Level>,
-    /// The sink's directories with twins.
+    /// Directories of the sink whose names differ in case only.
     met: BTreeSet<Id>,
-    /// What others may do in a directory that is made, until it is settled.
+    /// Permissions of group and others in a new directory, until it is settled.
     others: u32,
-    /// Those that are to be settled when all in them has ended, in their order.
+    /// Directories to settle when all files in them have ended, in their order.
     left: VecDeque<Left>,
     buffer: Vec<MaybeUninit<u8>>,
 }
 
-/// How much of a target was given. A symlink in what was given is meant.
+/// How much of a target was given as an operand. A symlink in that part is
+/// followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
     /// All of it, and it is a directory.
     Directory,
-    /// All of it, and it is none, or not there.
+    /// All of it, and it is not a directory, or does not exist.
     Name,
-    /// The directory that it goes into.
+    /// Its directory.
     Above,
 }
 
@@ -64,7 +65,7 @@ pub enum Given {
 struct Made {
     fd: OwnedFd,
     id: Id,
-    /// As of [`Level`].
+    /// See [`Level`].
     owner: Option<u32>,
 }
 
@@ -75,9 +76,9 @@ pub fn copy(
     to: &Path,
     given: Given,
 ) -> Result<(), Problem> {
-    // Of two sources that meet, the first is the one that is copied.
+    // If two sources have the same target, the first is copied.
     dispatch.drain();
-    // A symlink to a directory that was given is followed, but not one that was
+    // A symlink to a directory that is an operand is followed, unless it was
     // just copied.
     (dispatch.job().written).admit(&Place::top(from), &Place::top(to))?;
     let mut walk = Walk {
@@ -87,7 +88,7 @@ pub fn copy(
         sink: Chain::new(Arc::clone(&dispatch.job().spares)),
         levels: Vec::new(),
         met: BTreeSet::new(),
-        // With -p the final owner and mode come last, as of files.
+        // With -p the final owner and mode come last, as for files.
         others: match dispatch.job().preserve {
             true => 0,
             false => 0o077,
@@ -98,7 +99,7 @@ pub fn copy(
     };
     let follow = match given {
         Given::Directory => OFlags::empty(),
-        // A slash at its end would follow a symlink that came to it since.
+        // A trailing slash would follow a symlink that was created since.
         Given::Name | Given::Above => OFlags::NOFOLLOW,
     };
     let created = walk.enter(dispatch, from, (without_slash(to), false), follow)?;
@@ -128,8 +129,8 @@ pub fn copy(
 }
 
 impl Walk {
-    /// Goes down into a directory, by its name on either side; returns whether
-    /// it was made. `self.from` and `self.to` are its paths.
+    /// Enters a directory, by its name on either side. Returns whether it was
+    /// made. `self.from` and `self.to` are its paths.
     fn enter(
         &mut self,
         dispatch: &mut Dispatch<'_>,
@@ -141,16 +142,16 @@ impl Walk {
         let shown = self.from.to_string_lossy();
         let reading = |e| Problem::call(shown.clone(), Side::Source, e, Action::Open);
         let (above, _) = self.here().map_err(reading)?;
-        // It was found to be a directory: no symlink that came since is one.
+        // It was a directory: a symlink that was created since is not followed.
         let flags = DIRECTORY | OFlags::NOFOLLOW;
         let open = || rustix::fs::openat(above, name, flags, Mode::empty());
         let source = dispatch.relieve(|| retry(open)).map_err(reading)?;
         let stat = retry(|| rustix::fs::fstat(&source)).map_err(reading)?;
-        // A directory has other names by bind mounts.
+        // By bind mounts, a directory has several names.
         if top {
             not_into_itself(&self.from, (source.as_fd(), &stat), &self.to)?;
         } else if self.sink.has(id(&stat)) {
-            let text = "it is a directory that is being copied into";
+            let text = "is a directory that is being copied into";
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
         }
         let entries = self.entries(source.as_fd())?;
@@ -187,21 +188,21 @@ impl Walk {
         Ok(created)
     }
 
-    /// Whether there is something to do, beside what was handed over.
+    /// Whether there is work besides what was handed over.
     fn has_more(&self, job: &Job) -> bool {
         let more = |level: &Level| level.entries.len() > 0 || job.settles(level);
         !self.left.is_empty() || self.levels.iter().any(more)
     }
 
-    /// Goes up from a directory in which all has begun.
+    /// Leaves a directory of which all entries were started.
     fn leave(&mut self, dispatch: &mut Dispatch<'_>) -> Result<(), Problem> {
         dispatch.flush();
         let lost = self.here().is_err().then(|| self.lost());
         let level = self.levels.pop();
-        // First, because what is settled may be shut to us.
+        // Before settling, which may remove this process's own permissions.
         let (source, sink) = (self.source.leave(), self.sink.leave());
         if self.here().is_err() && dispatch.is_busy() {
-            // What is under way has descriptors that are given back.
+            // Files under way will release descriptors.
             dispatch.drain();
             self.source.find();
             self.sink.find();
@@ -229,8 +230,8 @@ impl Walk {
         }
     }
 
-    /// Settles those in which all has ended, and waits for the others until no
-    /// more than so many are left.
+    /// Settles directories in which all files have ended, and waits for the
+    /// others until no more than so many are left.
     fn settle_left(&mut self, dispatch: &mut Dispatch<'_>, most: usize) {
         while let Some(left) = self.left.front() {
             if !left.level.pending.is_none() {
@@ -250,7 +251,7 @@ impl Walk {
         }
     }
 
-    /// What is in a directory.
+    /// Lists a directory.
     fn entries(&mut self, fd: BorrowedFd<'_>) -> Result<Vec<(CString, FileType)>, Problem> {
         let mut entries = Vec::new();
         let shown = self.from.to_string_lossy();
@@ -259,10 +260,10 @@ impl Walk {
         list(fd, &mut self.buffer, unlisted, |name, file_type| {
             entries.try_reserve(1).map_err(|_| failed(Errno::ENOMEM))?;
             // Of a damaged file system, which could lead anywhere. Since Linux
-            // 5.4 the listing itself fails so (`verify_dirent_name`,
+            // 5.4 the listing itself fails (`verify_dirent_name`,
             // fs/readdir.c).
             if name.to_bytes().contains(&b'/') {
-                let text = "a name in it contains a slash: its file system is damaged";
+                let text = "contains a name with a slash: the file system is damaged";
                 return Err(Problem::refused(
                     shown.as_ref(),
                     Side::Source,
@@ -276,7 +277,7 @@ impl Walk {
         Ok(entries)
     }
 
-    /// One of what is in the directory where the walk is.
+    /// Copies one entry of the current directory.
     fn entry(
         &mut self,
         dispatch: &mut Dispatch<'_>,
@@ -288,7 +289,7 @@ impl Walk {
         let Ok((source, sink)) = self.here() else {
             let lost = self.lost();
             if let Some(level) = self.levels.last_mut() {
-                // Of the rest there is no more to say than of this one.
+                // The same message would apply to the rest.
                 (level.entries, level.lost) = (Vec::new().into_iter(), true);
             }
             return Err(lost);
@@ -323,8 +324,7 @@ impl Walk {
         }
     }
 
-    /// The directory where the walk is, for those who have something to do
-    /// there.
+    /// The current directory, for the files of a batch.
     fn directory(&self) -> Option<Directory> {
         Some(Directory {
             source: self.source.share().ok()?,
@@ -336,13 +336,13 @@ impl Walk {
         })
     }
 
-    /// Whether the sink's directory where the walk is was made by it.
+    /// Whether this command has made the current directory of the sink.
     fn is_new(&self) -> bool {
         let level = self.levels.last();
         level.is_some_and(|level| level.owner.is_some())
     }
 
-    /// Goes down by a name.
+    /// Enters a subdirectory.
     fn down(
         &mut self,
         dispatch: &mut Dispatch<'_>,
@@ -360,7 +360,7 @@ impl Walk {
         done.map(drop)
     }
 
-    /// Where the walk is, on both sides; at first, where we were started.
+    /// The current directories of both sides; at first, the working directory.
     fn here(&self) -> Result<(BorrowedFd<'_>, BorrowedFd<'_>), rustix::io::Errno> {
         if self.levels.is_empty() {
             return Ok((CWD, CWD));
@@ -368,7 +368,7 @@ impl Walk {
         Ok((self.source.here()?, self.sink.here()?))
     }
 
-    /// The directory where the walk is was not to be found again.
+    /// The problem of a directory that could not be opened again.
     fn lost(&self) -> Problem {
         if let Err(stopped) = check_stop() {
             return stopped.into();
@@ -377,7 +377,7 @@ impl Walk {
             Err(_) => (&self.from, Side::Source),
             Ok(_) => (&self.to, Side::Sink),
         };
-        let text = "it was moved or replaced while it was copied: it is not complete";
+        let text = "was moved or replaced during the copy, which is incomplete";
         Problem::refused(path.to_string_lossy(), side, Errno::ESTALE, text)
     }
 
@@ -385,8 +385,8 @@ impl Walk {
         Problem::call(self.to.to_string_lossy(), Side::Sink, errno, Action::Open)
     }
 
-    /// Makes the directory, or opens the one that is there. A symlink to one
-    /// that was not given as an operand is refused: it may lead out of the tree.
+    /// Makes the directory, or opens the existing one. A symlink to a directory
+    /// that is not an operand is refused: it may lead out of the tree.
     fn make(
         &self,
         dispatch: &mut Dispatch<'_>,
@@ -394,8 +394,8 @@ impl Walk {
         stat: &Stat,
         follow: OFlags,
     ) -> Result<Made, Problem> {
-        // We must be able to write into it until it is full. Who may remove
-        // what is in it is mkdir(2)'s to say too, by the sticky bit.
+        // The process must be able to write into it until it is complete. The
+        // sticky bit restricts who may remove entries (mkdir(2)).
         let mode = Mode::from_raw_mode(stat.st_mode & (self.others | 0o1000) | 0o700);
         let created = match retry(|| rustix::fs::mkdirat(target, name, mode)) {
             Ok(()) => true,
@@ -415,7 +415,7 @@ impl Walk {
         let mut fd = match dispatch.relieve(|| open_directory(target, name, nofollow)) {
             Ok(fd) => fd,
             Err(rustix::io::Errno::NOTDIR) => {
-                let text = "it exists and is not a directory, and its source is one";
+                let text = "exists and is not a directory, but its source is one";
                 let shown = self.to.to_string_lossy();
                 return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
                     .help("remove it first"));
@@ -425,7 +425,7 @@ impl Walk {
         let there = retry(|| rustix::fs::fstat(&fd)).map_err(|e| self.writing(e))?;
         let owner = created.then_some(there.st_mode & stat.st_mode & 0o700);
         if created && there.st_mode & 0o700 != 0o700 {
-            // The umask shuts it to its owner too, who is to fill it first.
+            // The umask denies the owner access too, who has to fill it first.
             let open = dispatch.relieve(|| grant_owner_access(fd.as_fd()));
             let open = open.map_err(|e| self.writing(e))?;
             fd = open.unwrap_or(fd);

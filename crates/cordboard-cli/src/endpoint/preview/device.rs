@@ -1,7 +1,7 @@
-//! Devices that are not opened: to open one may rewind a tape, raise a modem's
+//! Devices that are not opened: opening one may rewind a tape, raise a modem's
 //! lines, start a watchdog, or have a disk's partitions read again (udev, when
-//! a writer closes it). What can be told of them without that comes from
-//! `stat(2)` and sysfs.
+//! a writer closes it). `stat(2)` and sysfs provide what is known without
+//! opening.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,13 +11,13 @@ use cordboard::{Kind, Side};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, major, minor};
 use rustix::io::Errno;
 
-/// `/dev/null`, `/dev/zero` and their like (Documentation/admin-guide/
-/// devices.txt): to open one does nothing, and tells more.
+/// `/dev/null`, `/dev/zero` and similar devices (Documentation/admin-guide/
+/// devices.txt): opening them has no effect.
 const MEMORY: u32 = 1;
-/// The slaves of pseudo-terminals, which sysfs does not list.
+/// The slaves of pseudoterminals, which sysfs does not list.
 const PTS: std::ops::RangeInclusive<u32> = 136..=143;
 
-/// Whether it is a device that something may happen to when it is opened.
+/// Whether it is a device whose opening may have an effect.
 pub fn opening_does_something(stat: &Stat) -> bool {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::BlockDevice => true,
@@ -26,11 +26,11 @@ pub fn opening_does_something(stat: &Stat) -> bool {
     }
 }
 
-/// A descriptor that only names it (`O_PATH`, since Linux 2.6.39).
+/// Opens an `O_PATH` descriptor (since Linux 2.6.39).
 ///
 /// # Errors
 ///
-/// Also what opening it in earnest would be refused with: `EACCES`, `EROFS`.
+/// Also those of opening the device itself: `EACCES`, `EROFS`.
 pub fn name_only(path: &Path, side: Side) -> Result<OwnedFd, Errno> {
     let access = match side {
         Side::Source => Access::READ_OK,
@@ -40,8 +40,8 @@ pub fn name_only(path: &Path, side: Side) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Adds to the facts of such a descriptor what they would be if it were open.
-/// Whether a character device seeks is not known, and is taken for no.
+/// Sets the facts of such a descriptor to those of an open one. Whether a
+/// character device can seek is unknown, and taken for no.
 pub fn complete(facts: &mut Facts, number: u64, side: Side) {
     match side {
         Side::Source => facts.readable = true,
@@ -63,10 +63,10 @@ fn is_terminal(number: u64) -> bool {
             .is_ok_and(|subsystem| subsystem.ends_with("tty"))
 }
 
-/// In bytes; sysfs has it in sectors of 512.
+/// In bytes; sysfs has sectors of 512.
 fn size(number: u64) -> Option<u64> {
     let text = std::fs::read_to_string(sysfs("block", number).join("size")).ok()?;
-    // Without its newline it is cut short, and another number.
+    // Without its newline the number is truncated.
     let sectors = text.strip_suffix('\n')?.trim();
     sectors.parse::<u64>().ok()?.checked_mul(512)
 }

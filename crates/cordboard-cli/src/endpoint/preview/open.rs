@@ -1,5 +1,5 @@
 //! What can be opened in an endpoint's place without any effect: nothing is
-//! created, emptied, connected or waited for.
+//! created, truncated, connected or waited for.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,27 +18,27 @@ use crate::endpoint::sockets::{Operand, net, unix_socket};
 use crate::endpoint::standard;
 use crate::problem::{Action, Problem};
 
-/// Descriptors for looking at, and what is to be said about them.
+/// A descriptor in an endpoint's place, and how it differs.
 pub struct Preview {
     fd: Fd,
-    /// In whose place the transfer would write, where the real one would be
-    /// emptied.
+    /// The empty file that the transfer would find, if the endpoint would be
+    /// truncated.
     emptied: Option<Emptied>,
-    /// How it differs from the real thing.
+    /// How it differs from the endpoint.
     pub note: &'static str,
-    /// As the user knows it.
+    /// The name for messages.
     pub shown: String,
-    /// Opened by somebody else, whose flags tell something.
+    /// It is inherited: its flags are worth reporting.
     pub given: bool,
     side: Side,
-    /// It is a device that was not opened: of this number.
+    /// It is a device of this number, which was not opened.
     unopened: Option<u64>,
 }
 
 enum Emptied {
     /// An empty file of the same file system.
     Like(OwnedFd),
-    /// Where none can be made: the thing itself, taken for empty.
+    /// The endpoint, taken for empty, if no file can be made there.
     Itself,
 }
 
@@ -48,7 +48,7 @@ enum Fd {
 }
 
 impl Preview {
-    /// A descriptor of the thing itself, or of what stands for it.
+    /// A descriptor of the endpoint, or of what stands for it.
     pub fn itself(&self) -> BorrowedFd<'_> {
         match &self.fd {
             Fd::Ours(fd) => fd.as_fd(),
@@ -56,12 +56,12 @@ impl Preview {
         }
     }
 
-    /// The thing itself, as near as can be.
+    /// The endpoint before the transfer.
     pub fn endpoint(&self) -> Result<Endpoint<'_>, Problem> {
         self.probe(self.itself())
     }
 
-    /// What the transfer would find.
+    /// The endpoint as the transfer would find it.
     pub fn found(&self) -> Result<Endpoint<'_>, Problem> {
         match &self.emptied {
             None => self.endpoint(),
@@ -87,7 +87,7 @@ impl Preview {
         Ok(endpoint.with_facts(facts))
     }
 
-    /// Whether it is a file whose contents would be thrown away.
+    /// Whether it is a file that would be truncated.
     pub fn is_replaced(&self) -> bool {
         self.emptied.is_some()
     }
@@ -141,7 +141,7 @@ pub fn preview(name: &Name, shown: &str, side: Side, append: bool) -> Result<Pre
     })
 }
 
-/// An address of the family; a name that cannot be found is taken for IPv4.
+/// Returns an address of the host's family.
 fn family(host: &Host, operand: Operand<'_>) -> Result<SocketAddr, Problem> {
     let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     Ok(net::resolve(host, operand)?.first().copied().unwrap_or(any))
@@ -166,7 +166,7 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
         Err(errno) => return Err(failed(errno)),
     };
     if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo {
-        // To open it would let somebody at the other end go on.
+        // Opening it would wake a process at the other end.
         let (reader, writer) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed)?;
         let end = if operand.side == Side::Source {
@@ -174,13 +174,13 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
         } else {
             writer
         };
-        return Ok(with(end, None, "a FIFO, shown as the pipe it is"));
+        return Ok(with(end, None, "a FIFO, previewed as a pipe"));
     }
     if device::opening_does_something(&stat) {
         let fd = device::name_only(path, operand.side).map_err(failed)?;
         return Ok(Preview {
             unopened: Some(stat.st_rdev),
-            ..with(fd, None, "not opened to look at it")
+            ..with(fd, None, "not opened for this preview")
         });
     }
     let mut flags = match operand.side {
@@ -198,14 +198,14 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
     .map_err(|errno| standard::not_opened(path, operand.shown, operand.side, errno))?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if operand.side == Side::Sink && file && !append && stat.st_size > 0 {
-        // It may be written where no other may be made.
+        // The file may be writable in a directory that is not.
         let emptied = unnamed(path, operand, false).map_or(Emptied::Itself, Emptied::Like);
         return Ok(with(fd, Some(emptied), "its contents to be replaced"));
     }
     Ok(with(fd, None, ""))
 }
 
-/// The name of what is to be found by this one, or is to be made by it.
+/// Resolves the symlinks of a path whose last component may not exist.
 fn behind_symlinks(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
@@ -216,7 +216,7 @@ fn behind_symlinks(path: &Path) -> PathBuf {
     }
 }
 
-/// A file without a name, on the file system where the sink will be.
+/// Makes an unnamed file on the file system of the sink.
 fn unnamed(path: &Path, operand: Operand<'_>, append: bool) -> Result<OwnedFd, Problem> {
     let path = &behind_symlinks(path);
     let directory = match path.parent() {
@@ -241,7 +241,7 @@ fn unnamed(path: &Path, operand: Operand<'_>, append: bool) -> Result<OwnedFd, P
     }
     .map_err(|errno| {
         let shown = directory.to_string_lossy();
-        let text = format!("{} making a file here to ask with", Errno::from(errno));
+        let text = format!("{} creating a temporary file here", Errno::from(errno));
         Problem::refused(shown, operand.side, errno.into(), text)
     })
 }

@@ -1,4 +1,5 @@
-//! The end of a connection that we opened: nothing in flight may be lost.
+//! The end of a connection that this process has opened: nothing in flight may
+//! be lost.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -13,27 +14,26 @@ use crate::signals::Interrupted;
 use crate::sys::unsent;
 
 const LOOK: Duration = Duration::from_millis(50);
-/// A peer that acknowledges nothing for this long is given up, if the user has
-/// set no limit.
+/// The wait for a peer that acknowledges nothing, if the user has set no limit.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What became of the bytes that were sent.
+/// The state of the bytes that were sent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The peer has them, as far as can be told.
+    /// The peer has them, as far as is known.
     Taken,
     /// The connection broke, and bytes that were not acknowledged are lost.
     Broken(Errno),
-    /// For too long the peer has not acknowledged so many bytes.
+    /// The peer has not acknowledged this number of bytes within the limit.
     Unacknowledged(u64),
 }
 
-/// Ends our direction, and waits until the peer has what was sent. To close a
-/// socket with something unread in it sends a reset instead of an end, which
-/// destroys what is in flight; so what the peer says is read, and discarded.
+/// Shuts down this direction, and waits until the peer has what was sent.
+/// Closing a socket with unread data sends a reset instead of an end, which
+/// destroys what is in flight; so data from the peer is read and discarded.
 ///
-/// The wait ends when the peer acknowledges nothing for so long. `ended`: our
-/// direction was ended before.
+/// The wait ends when the peer acknowledges nothing for `patience`. `ended`:
+/// this direction was shut down before.
 pub fn finish(
     socket: BorrowedFd<'_>,
     tcp: bool,
@@ -52,7 +52,8 @@ pub fn finish(
     until_taken(socket, tcp, ended, patience, look)
 }
 
-/// Whoever asked for an end when nothing moves has waited long enough.
+/// The limit of the wait: none is left if the transfer has ended by its idle
+/// limit.
 pub fn patience(ended: Ended, idle: Option<Duration>) -> Duration {
     match ended {
         Ended::Idle => Duration::ZERO,
@@ -60,8 +61,8 @@ pub fn patience(ended: Ended, idle: Option<Duration>) -> Duration {
     }
 }
 
-/// `look` waits for so long at most, and returns how long it waited. Once the
-/// peer has ended its direction there is nothing to poll for.
+/// `look` waits, at most for the given time, and returns how long it waited.
+/// Once the peer has shut down its direction, there is nothing to poll for.
 fn until_taken(
     socket: BorrowedFd<'_>,
     tcp: bool,
@@ -72,7 +73,8 @@ fn until_taken(
     // `ENOTCONN`: it broke before (`inet_shutdown`, net/ipv4/af_inet.c).
     let ended = shutdown(socket, Shutdown::Write).is_ok() || ended;
     if !tcp {
-        // A UNIX socket's bytes are with the peer as soon as they are sent.
+        // The bytes of a UNIX socket are with the peer as soon as they are
+        // sent.
         discard(socket);
         return Ok(Sent::Taken);
     }
@@ -80,20 +82,21 @@ fn until_taken(
     let mut patience = full;
     loop {
         let peer = discard(socket);
-        // Asked before `unsent`: of a broken connection that no longer changes.
+        // Read before `unsent`, which no longer changes once the connection is
+        // broken.
         let broken = broken(socket);
         let now = unsent(socket);
         if now != left {
             (left, patience) = (now, full);
         }
-        // The end itself counts as one.
+        // The end itself counts as one byte.
         let bytes = u64::try_from(left - i32::from(ended)).unwrap_or(0);
         match (&peer, broken) {
             (Discarded::Nothing, _) if left == 0 => return Ok(Sent::Taken),
             (Discarded::Closed | Discarded::Broken(_), _) if bytes == 0 => return Ok(Sent::Taken),
             (Discarded::Broken(errno), _) => return Ok(Sent::Broken(*errno)),
-            // Where the peer's end has come, recv(2) does not tell of an error
-            // that came after it (`tcp_recvmsg_locked`, net/ipv4/tcp.c).
+            // After the peer's end, recv(2) does not report later errors
+            // (`tcp_recvmsg_locked`, net/ipv4/tcp.c).
             (Discarded::Closed, Some(errno)) => return Ok(Sent::Broken(errno)),
             _ if patience.is_zero() && bytes == 0 => return Ok(Sent::Taken),
             _ if patience.is_zero() => return Ok(Sent::Unacknowledged(bytes)),
@@ -107,8 +110,8 @@ fn until_taken(
     }
 }
 
-/// Why a connection is closed (`TCP_CLOSE`): it broke, or both sides have ended
-/// it. `None`: it is not closed.
+/// Returns why a connection is closed (`TCP_CLOSE`): it broke, or both sides
+/// have ended it. `None`: it is not closed.
 fn broken(socket: BorrowedFd<'_>) -> Option<Errno> {
     if rustix::net::getpeername(socket) != Err(Errno::NOTCONN) {
         return None;
@@ -124,7 +127,7 @@ enum Discarded {
     Broken(Errno),
 }
 
-/// A peer that never stops talking must not hold us either: so much at a time.
+/// Reads a limited amount: a peer that keeps sending must not block the wait.
 fn discard(socket: BorrowedFd<'_>) -> Discarded {
     let mut buffer = [0u8; 4096];
     for _ in 0..64 {
@@ -146,8 +149,8 @@ mod tests {
 
     use super::*;
 
-    /// How long it looks at a peer that takes nothing, and says something each
-    /// time.
+    /// How long it waits for a peer that takes nothing, and sends something
+    /// each time.
     fn looks(ended: Ended, idle: Option<Duration>) -> Duration {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
@@ -155,7 +158,7 @@ mod tests {
         let (mut peer, _) = listener.accept().unwrap();
         ours.set_nonblocking(true).unwrap();
         while ours.write(&[0; 65536]).is_ok() {}
-        // What is on its way may still be taken: not a matter of our time.
+        // Data in flight may still be taken, which depends on real time.
         let mut time = Duration::ZERO;
         let done = until_taken(
             ours.as_fd(),
@@ -174,7 +177,7 @@ mod tests {
         time
     }
 
-    /// A connection of which the peer has taken nothing but what its buffer holds.
+    /// A connection whose peer has taken only what its buffer holds.
     fn full() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
@@ -185,7 +188,7 @@ mod tests {
         (ours, peer)
     }
 
-    /// Closes it with a reset, which is there on return.
+    /// Closes it with a reset, which has arrived on return.
     fn reset(peer: TcpStream, ours: &TcpStream) {
         let zero = Some(Duration::ZERO);
         rustix::net::sockopt::set_socket_linger(&peer, zero).unwrap();
@@ -218,7 +221,8 @@ mod tests {
         assert_eq!(done.unwrap(), Sent::Taken);
     }
 
-    /// The end of the peer's direction says nothing of what the peer has read.
+    /// The end of the peer's direction does not mean that the peer has read
+    /// everything.
     #[test]
     fn a_peer_that_has_said_all_is_waited_for_too() {
         for resets in [false, true] {

@@ -16,7 +16,7 @@ use crate::output::print_line;
 use crate::problem::{Action, Problem};
 use crate::signals::uninterruptible;
 
-/// Every address of a host.
+/// Returns the addresses of a host.
 pub fn resolve(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Problem> {
     if let Ok(address) = host.host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, host.port)]);
@@ -28,7 +28,7 @@ pub fn resolve(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Pro
             if !addresses.is_empty() {
                 return Ok(addresses);
             }
-            "it has no address".to_owned()
+            "the host has no address".to_owned()
         }
         Err(error) => {
             let text = error.to_string();
@@ -45,12 +45,13 @@ pub fn resolve(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Pro
             "cannot find the host `{}` of the {}: {why}",
             host.host, operand.side
         ),
-        hint: Some("check the spelling, or give an address".to_owned()),
+        hint: Some("check the spelling, or specify an address".to_owned()),
         usage: false,
     })
 }
 
-/// Tries the addresses in turn; the first that works, or the last that failed.
+/// Tries the addresses in turn. Returns the first that works, or the last
+/// error.
 fn first<T>(
     host: &Host,
     operand: Operand<'_>,
@@ -67,7 +68,7 @@ fn first<T>(
     Err(operand.problem(last, action))
 }
 
-/// A socket of an address's family.
+/// Makes a socket of the family of an address.
 pub fn socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -77,7 +78,7 @@ pub fn socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family, kind, flags, None)
 }
 
-/// A connection to a server, or a UDP socket with a peer.
+/// Connects to a server, or makes a UDP socket with a peer.
 pub fn connect(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     first(host, operand, Action::Connect, |address| {
         let socket = match socket(address, kind) {
@@ -92,14 +93,14 @@ pub fn connect(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<Ow
             result => result,
         };
         if kind == SocketType::STREAM {
-            // What is written goes out at once; small pieces do not wait.
+            // What is written is sent at once; small writes are not delayed.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
         }
         Ok(connected.map(|()| socket))
     })
 }
 
-/// A socket bound to an address of ours.
+/// Makes a socket that is bound to a local address.
 fn bind(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     first(host, operand, Action::Listen, |address| {
         Ok(socket(address, kind).and_then(|socket| {
@@ -115,7 +116,7 @@ fn bind(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, 
     })
 }
 
-/// Port 0 took any free one: say which.
+/// Prints the port that was chosen for port 0.
 fn announce(host: &Host, socket: &OwnedFd) {
     if host.port == 0
         && let Ok(Ok(address)) = rustix::net::getsockname(socket).map(SocketAddr::try_from)
@@ -124,7 +125,7 @@ fn announce(host: &Host, socket: &OwnedFd) {
     }
 }
 
-/// One connection that is accepted.
+/// Accepts one connection.
 pub fn accept(host: &Host, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let listener = bind(host, SocketType::STREAM, operand)?;
     rustix::net::listen(&listener, 1).map_err(|e| operand.problem(e, Action::Listen))?;
@@ -141,7 +142,7 @@ pub fn accept_one(listener: &OwnedFd, operand: Operand<'_>) -> Result<OwnedFd, P
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(listener, flags) {
             Ok(socket) => return Ok(socket),
-            // It went away before it was taken.
+            // The connection was closed before it was accepted.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
             Err(errno) => return Err(operand.problem(errno, Action::Listen)),
         }
@@ -170,8 +171,8 @@ pub fn datagrams(host: &Host, operand: Operand<'_>) -> Result<OwnedFd, Problem> 
     }
 }
 
-/// Who has sent the next datagram, which is taken. By `recvmsg(2)` where a filter
-/// refuses `recvfrom(2)`.
+/// Takes the next datagram, and returns its sender. Uses `recvmsg(2)` if a
+/// filter refuses `recvfrom(2)`.
 fn sender(socket: &OwnedFd) -> Result<Option<SocketAddrAny>, Errno> {
     let (mut one, flags) = ([0u8; 1], RecvFlags::DONTWAIT);
     match rustix::net::recvfrom(socket, &mut one, flags) {

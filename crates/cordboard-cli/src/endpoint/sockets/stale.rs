@@ -1,12 +1,11 @@
-//! Binding a socket to a path where the file of one that was closed may be left.
+//! Binding a socket to a path where the file of a closed socket may exist.
 //!
-//! Whether a socket is still bound to the file is asked by a datagram socket,
-//! whose connect(2) reaches no listener: it fails with `EPROTOTYPE` if the socket
-//! there is of another type, whether it listens or not, succeeds if it is a
-//! datagram socket too, and fails with `ECONNREFUSED` if there is none
-//! (`unix_find_bsd`, before Linux 5.17 `unix_find_other`, and
-//! `unix_dgram_connect`, net/unix/af_unix.c). A connection of the same type would
-//! be the one that a listener waits for.
+//! A datagram socket finds out whether a socket is still bound to the file. Its
+//! connect(2) reaches no listener: it fails with `EPROTOTYPE` if the socket has
+//! another type, whether it listens or not, succeeds if it is a datagram socket
+//! too, and fails with `ECONNREFUSED` if there is none (`unix_find_bsd`, before
+//! Linux 5.17 `unix_find_other`, and `unix_dgram_connect`, net/unix/af_unix.c).
+//! A connection of the same type would be accepted by the listener.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -22,11 +21,12 @@ use crate::files::{Removal, id, remove};
 use crate::problem::Action;
 use crate::problem::Problem;
 
-/// Each time another process has bound a socket to the name, and closed it,
-/// since the last.
+/// Each attempt fails only if another process has bound a socket to the name,
+/// and closed it, since the last.
 const TRIES: usize = 16;
 
-/// Binds it; a file that no socket is bound to any more is removed before.
+/// Binds a socket. A file that no socket is bound to any more is removed
+/// before.
 pub fn bind(
     ours: &OwnedFd,
     path: &Path,
@@ -47,15 +47,15 @@ pub fn bind(
         };
         let stat = rustix::fs::fstat(&file).map_err(problem)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-            let text = "something that is no socket is there already";
+            let text = "exists and is not a socket";
             return Err(
                 Problem::refused(operand.shown, operand.side, Named::EADDRINUSE, text)
-                    .help("take another path, or remove it"),
+                    .help("choose another path, or remove it"),
             );
         }
-        // bind(2) makes the file before it enters the socket for its inode, with
-        // the directory locked all along (`unix_bind_bsd`, since Linux 5.14). This
-        // one waits for the lock: the other bind(2) is done then.
+        // bind(2) creates the file before it registers the socket for its
+        // inode, with the directory locked (`unix_bind_bsd`, since Linux 5.14).
+        // This call waits for the lock: the other bind(2) has ended then.
         match rustix::net::bind(ours, address) {
             Err(Errno::ADDRINUSE) => {}
             done => return done.map_err(problem),
@@ -70,7 +70,7 @@ pub fn bind(
                 let private = private.unwrap_or_default();
                 let directory = path.parent().unwrap_or(Path::new(""));
                 let text = format!(
-                    "it was replaced twice: the first replacement is now named {}",
+                    "was replaced twice: the first replacement is now named {}",
                     directory.join(private).display()
                 );
                 let errno = Named::EADDRINUSE;
@@ -81,12 +81,12 @@ pub fn bind(
     Err(problem(Errno::ADDRINUSE))
 }
 
-/// Whether no socket is bound to this file. None will be: bind(2) makes a new
+/// Whether no socket is bound to this file. None will be: bind(2) creates a new
 /// file each time.
 fn is_stale(file: &OwnedFd, stat: &Stat, address: &SocketAddrUnix) -> Result<bool, Errno> {
     let probe = socket(SocketType::DGRAM)?;
-    // This very file, whatever has its name meanwhile. Without procfs, what has
-    // its name: another file is not removed.
+    // This file, whatever has its name meanwhile. Without procfs, the file of
+    // that name: another file is not removed.
     let very = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let is_it = rustix::fs::stat(&very).is_ok_and(|there| id(&there) == id(stat));
     let connected = match SocketAddrUnix::new(&very) {

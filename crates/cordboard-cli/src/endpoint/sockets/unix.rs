@@ -25,7 +25,7 @@ fn address(path: &Path) -> Result<SocketAddrUnix, Errno> {
     }
 }
 
-/// A connection, or for datagrams a socket with a peer.
+/// Connects, or for datagrams makes a socket with a peer.
 pub fn connect(path: &Path, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let problem = |errno| operand.problem(errno, Action::Connect);
     let address = address(path).map_err(problem)?;
@@ -33,7 +33,8 @@ pub fn connect(path: &Path, kind: SocketType, operand: Operand<'_>) -> Result<Ow
     loop {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => return Ok(socket),
-            // The listener's queue is full, and there is nothing to poll for.
+            // The queue of the listener is full, and there is nothing to poll
+            // for.
             Err(Errno::AGAIN) => pause(Duration::from_millis(20))?,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(problem(errno)),
@@ -41,20 +42,20 @@ pub fn connect(path: &Path, kind: SocketType, operand: Operand<'_>) -> Result<Ow
     }
 }
 
-/// A socket file that is removed when it is no longer needed.
+/// The file of a socket, which is removed when it is no longer needed.
 ///
-/// Somebody may have removed it meanwhile, and bound another of that name: only
-/// what we made is ours to remove. While our socket is open its inode's number
-/// is not given to another.
+/// Another process may have removed it meanwhile, and bound another of that
+/// name: only the file of this process may be removed. While the socket is
+/// open, no other file gets its inode number.
 #[derive(Debug)]
 pub struct SocketFile {
     file: SocketFileId,
-    /// A signal that ends us at once has it removed too.
+    /// A signal that ends the process at once removes it too.
     noted: bool,
 }
 
 impl SocketFile {
-    /// Of one that was bound right now; `None`: it is gone already.
+    /// Of a socket that was just bound; `None`: the file was removed already.
     fn new(path: &Path) -> Option<SocketFile> {
         let file = SocketFileId::new(path, FileId::of(path)?)?;
         Some(SocketFile {
@@ -73,8 +74,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Binds a socket to a path. What is there is removed only if it is the file of
-/// a socket that is closed.
+/// Binds a socket to a path. An existing file is removed only if it is that of
+/// a closed socket.
 pub fn bind(
     path: &Path,
     kind: SocketType,
@@ -91,7 +92,7 @@ pub fn bind(
     Ok((ours, SocketFile::new(path)))
 }
 
-/// One connection that is accepted; the socket's file is gone by then.
+/// Accepts one connection. The file of the listener is removed by then.
 pub fn accept(path: &Path, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let (listener, _file) = bind(path, kind, operand)?;
     rustix::net::listen(&listener, 1).map_err(|e| operand.problem(e, Action::Listen))?;

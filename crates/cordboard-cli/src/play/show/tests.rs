@@ -1,4 +1,4 @@
-//! Films whose time is made up.
+//! Simulated films.
 
 use std::collections::VecDeque;
 
@@ -8,16 +8,16 @@ const MS: Duration = Duration::from_millis(1);
 const START: Duration = Duration::from_secs(50);
 const FRAME: u64 = 10;
 
-/// A world where waiting takes exactly as long as it should.
+/// An environment in which each wait takes exactly its time.
 struct Made {
     now: Duration,
-    /// Bytes that are left of the film.
+    /// Remaining bytes of the film.
     left: u64,
     /// How long the sink takes for each frame; 0 after the last.
     costs: VecDeque<Duration>,
-    /// Wishes, and when they come.
+    /// Orders, and when they come.
     orders: VecDeque<(Duration, Wake)>,
-    /// What happened, and when.
+    /// What has happened, and when.
     log: Vec<(char, u32)>,
 }
 
@@ -92,7 +92,7 @@ fn each_frame_when_it_is_due_and_the_last_for_its_whole_time() {
     let mut world = Made::new(3, &[1, 2, 3]);
     let (close, tally) = world.run(1.0, false);
     assert_eq!(close, Close::End);
-    // The end is asked for when a fourth would be due.
+    // The end is reached when a fourth frame would be due.
     assert_eq!(world.log, [('s', 0), ('s', 10), ('s', 20), ('s', 30)]);
     assert_eq!((tally.frames, tally.late, tally.dropped), (3, 0, 0));
     let lateness = tally.lateness().unwrap();
@@ -115,7 +115,7 @@ fn a_slow_sink_makes_frames_late_and_loses_none() {
         ('s', 50),
     ];
     assert_eq!(world.log, begun);
-    // Frames 1 and 2 were not there when the next was due.
+    // Frames 1 and 2 were not complete when the next was due.
     assert_eq!((tally.frames, tally.late, tally.dropped), (5, 2, 0));
     let lateness = tally.lateness().unwrap();
     assert_eq!((lateness.min, lateness.max), (0.0, 25.0));
@@ -166,7 +166,7 @@ fn the_speed_is_changed_while_it_runs() {
     let (close, tally) = world.run(1.0, false);
     assert_eq!(close, Close::End);
     // Half of the wait was left at 15, a fourth of it at 40 (due at 45), and at
-    // 50 the half again, which a hundredth of is nothing in milliseconds.
+    // 50 the half again, of which a hundredth is nothing in milliseconds.
     let begun = [
         ('s', 0),
         ('s', 10),
@@ -186,7 +186,7 @@ fn a_pause_makes_nothing_late() {
         let mut world = Made::new(5, &[]);
         world.orders = [
             (START + 14 * MS, Wake::Order(Order::Pause)),
-            // A change of speed finds the wait as it was left, 6 of 10 ms.
+            // A change of speed applies to the rest of the wait, 6 of 10 ms.
             (START + 500 * MS, Wake::Order(Order::Times(0.5))),
             (START + 600 * MS, Wake::Due),
             (START + 1000 * MS, Wake::Order(Order::Pause)),

@@ -11,10 +11,11 @@ use crate::copy::parallel::dispatch::Dispatch;
 use crate::flags::{Common, Paths, Stages, When};
 use crate::session::Session;
 
-/// Bytes of a file that the engine takes.
+/// The size of a file that the engine takes.
 const LARGE: u64 = 5 << 20;
 
-/// Panics where a file's name says so; without the words of the panic hook.
+/// Panics if the file's name requests it, without the message of the panic
+/// hook.
 fn fault(moment: Moment, name: &Path) {
     let end = match moment {
         Moment::Opening => "-opening",
@@ -25,7 +26,7 @@ fn fault(moment: Moment, name: &Path) {
     }
 }
 
-/// Files of these lengths, by their names.
+/// Files with these names and lengths.
 fn items(dir: &Path, files: &[(&str, u64)]) -> Vec<Item> {
     let item = |(name, length): &(&str, u64)| {
         let source = dir.join(name);
@@ -48,7 +49,7 @@ fn faulty(control: &'static Control) -> Job {
     }
 }
 
-/// On another thread than the walk's, which would end with the panic.
+/// On another thread than the walk's, which the panic would end.
 #[test]
 fn a_panic_gives_the_slot_back_and_ends_the_file() {
     let _hangs = testkit::watchdog::watch("a_panic_gives_the_slot_back_and_ends_the_file");
@@ -81,7 +82,7 @@ fn a_panic_gives_the_slot_back_and_ends_the_file() {
     thread.join().unwrap();
 }
 
-/// The whole command: threads of its own, an engine, and the walk's thread.
+/// The whole command: its threads, an engine, and the walk's thread.
 #[test]
 fn a_panic_is_a_failure_of_its_file_and_of_the_command() {
     let _hangs = testkit::watchdog::watch("a_panic_is_a_failure_of_its_file_and_of_the_command");
