@@ -73,7 +73,7 @@ fn one(
 ) -> Result<Ended, (Problem, bool)> {
     let source = open(shown).map_err(|problem| (elsewhere(problem, shown), false))?;
     let request = Request {
-        source_unshared: source.is_ours(),
+        source_unshared: source.is_owned(),
         ..request
     };
     let total = request::total(source.as_fd(), &request);

@@ -66,9 +66,9 @@ struct Described {
     json: serde_json::Value,
 }
 
-fn description(side: Side, stand_in: &Preview, endpoint: &Endpoint<'_>) -> Described {
+fn description(side: Side, preview: &Preview, endpoint: &Endpoint<'_>) -> Described {
     let facts = endpoint.facts();
-    let to_be_made = stand_in.note == "to be created";
+    let to_be_made = preview.note == "to be made";
     let mut list = Vec::new();
     if let (Some(size), false) = (facts.size, to_be_made) {
         list.push(match size {
@@ -97,21 +97,21 @@ fn description(side: Side, stand_in: &Preview, endpoint: &Endpoint<'_>) -> Descr
     if let Some(alignment) = alignment {
         list.push(format!("direct I/O aligned to {} bytes", alignment.offset));
     }
-    list.extend(flags(facts, stand_in.given).map(str::to_owned));
-    if !stand_in.note.is_empty() {
-        list.push(stand_in.note.to_owned());
+    list.extend(flags(facts, preview.given).map(str::to_owned));
+    if !preview.note.is_empty() {
+        list.push(preview.note.to_owned());
     }
-    let mut text = format!("{side}: {}: {}", stand_in.shown, facts.kind);
+    let mut text = format!("{side}: {}: {}", preview.shown, facts.kind);
     for fact in &list {
         text += ", ";
         text += fact;
     }
     text.push('\n');
     let json = serde_json::json!({
-        "name": stand_in.shown, "kind": facts.kind.name(), "size": facts.size,
+        "name": preview.shown, "kind": facts.kind.name(), "size": facts.size,
         "filesystem": filesystem, "cached": cached, "holes": holes,
         "alignment": alignment.map(|a| a.offset),
-        "flags": flags(facts, stand_in.given).collect::<Vec<_>>(), "note": stand_in.note,
+        "flags": flags(facts, preview.given).collect::<Vec<_>>(), "note": preview.note,
     });
     Described { text, json }
 }

@@ -1,4 +1,4 @@
-//! Printing what was asked for to standard output.
+//! Printing results to standard output.
 
 use cordboard::Side;
 use rustix::fs::OFlags;

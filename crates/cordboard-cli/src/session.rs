@@ -49,14 +49,14 @@ pub struct Session {
     /// Hashes that are held back until the end: of bytes that another process
     /// writes, and all after them. A signal to stop may have ended that process
     /// too.
-    sums: Vec<HashLine>,
+    hashes: Vec<HashLine>,
     control: &'static Control,
     watch: Watch,
     account: Account,
     /// Reasons for missing attributes, and the number of attributes that were
     /// not reported because their reason was.
     reasons: BTreeSet<String>,
-    untold: u64,
+    unreported: u64,
 }
 
 impl Session {
@@ -89,12 +89,12 @@ impl Session {
             transfers: 0,
             reader_left: false,
             lost: false,
-            sums: Vec::new(),
+            hashes: Vec::new(),
             control,
             watch: Watch::new(drawing),
             account: Account::default(),
             reasons: BTreeSet::new(),
-            untold: 0,
+            unreported: 0,
         }
     }
 
@@ -112,7 +112,7 @@ impl Session {
         if request.size == Size::Eof {
             endpoint::not_onto_itself(source, (sink, sink_name))?;
         }
-        let (report, done) = self.carry(
+        let (report, done) = self.run_transfer(
             source,
             (sink, sink_name),
             request,
@@ -133,19 +133,19 @@ impl Session {
         signals::check_stop()?;
         if let Some(line) = lost_by_idle_limit(&report, sink_name) {
             self.lost = true;
-            self.say(&line);
+            self.print(&line);
             return Ok(report);
         }
-        let sums = self.staging.sums(&report, named);
-        match sums.is_empty() || (self.sums.is_empty() && is_file(source.0)) {
-            true => sums.iter().for_each(|line| self.give(line)),
-            false => self.sums.extend(sums),
+        let hashes = self.staging.hash_lines(&report, named);
+        match hashes.is_empty() || (self.hashes.is_empty() && is_file(source.0)) {
+            true => hashes.iter().for_each(|line| self.print_hash(line)),
+            false => self.hashes.extend(hashes),
         }
         Ok(report)
     }
 
     /// Moves the bytes of one request, with extra stages, and reports nothing.
-    pub fn carry(
+    pub fn run_transfer(
         &mut self,
         (source, source_name): (BorrowedFd<'_>, &dyn Display),
         (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
@@ -153,7 +153,7 @@ impl Session {
         (total, extras): (Option<u64>, TransferExtras),
     ) -> Moved {
         let asked = request.clone();
-        let there = self.staging.there(source, &request);
+        let packed = self.staging.packed_size(source, &request);
         let transfer = Transfer::new(source, sink, request);
         let staged = (self.staging).onto(transfer, extras, source_name, sink_name);
         let transfer = match staged {
@@ -170,7 +170,7 @@ impl Session {
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;
         let done = result_of(&report, (source, source_name), (sink, sink_name));
-        let done = done.map_err(|problem| match cut_by_size(&report, &asked, there) {
+        let done = done.map_err(|problem| match cut_by_size(&report, &asked, packed) {
             Some(help) => problem.help(help),
             None => problem,
         });
@@ -214,7 +214,7 @@ impl Session {
     }
 
     /// Several transfers begin that run elsewhere.
-    pub fn begin_many(&mut self) {
+    pub fn begin_several(&mut self) {
         self.watch.begin(None);
     }
 
@@ -259,7 +259,7 @@ impl Session {
         self.fail(problem);
         let quiet = self.reader_left && problem.is_closed_reader();
         if !quiet && !problem.is_stop() {
-            self.say(problem);
+            self.print(problem);
         }
     }
 
@@ -303,7 +303,7 @@ impl Session {
     }
 
     /// Prints a line on standard error that does not affect the result.
-    pub fn say(&mut self, line: &dyn Display) {
+    pub fn print(&mut self, line: &dyn Display) {
         self.watch.clear();
         let line = line.to_string();
         print_line(one_line(&line));
@@ -311,18 +311,18 @@ impl Session {
 
     /// Reports an attribute that was not copied, once for each reason, which
     /// may apply to every file.
-    pub fn without(&mut self, line: &str, reason: Option<String>) {
+    pub fn attribute_lost(&mut self, line: &str, reason: Option<String>) {
         self.account.add_unkept(1);
         match reason {
-            Some(reason) if self.reasons.contains(&reason) => self.untold += 1,
+            Some(reason) if self.reasons.contains(&reason) => self.unreported += 1,
             Some(reason) => {
                 // Attributes can have any name.
                 if self.reasons.len() < MOST_REASONS {
                     self.reasons.insert(reason);
                 }
-                self.say(&line);
+                self.print(&line);
             }
-            None => self.say(&line),
+            None => self.print(&line),
         }
     }
 
@@ -333,7 +333,7 @@ impl Session {
     }
 
     /// Prints a hash.
-    pub fn give(&mut self, line: &HashLine) {
+    pub fn print_hash(&mut self, line: &HashLine) {
         self.watch.clear();
         let terminal = std::io::stderr().is_terminal();
         if let Err(errno) = print_result(&line.bytes(terminal)) {
@@ -368,15 +368,15 @@ impl Session {
     pub fn finish(mut self) -> u8 {
         match signals::stop_so_far() {
             Some(_) => self.account.end(Ended::Cancelled),
-            None => std::mem::take(&mut self.sums)
+            None => std::mem::take(&mut self.hashes)
                 .iter()
-                .for_each(|line| self.give(line)),
+                .for_each(|line| self.print_hash(line)),
         }
         self.watch.clear();
-        if self.untold > 0 {
-            let untold = self.untold;
-            self.say(&format_args!(
-                "cordboard: warning: {untold} more attributes were not copied, for reasons above"
+        if self.unreported > 0 {
+            let unreported = self.unreported;
+            self.print(&format_args!(
+                "cordboard: warning: {unreported} more attributes were not copied, for reasons above"
             ));
         }
         if self.transfers > 1 {

@@ -36,7 +36,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         flags.writing.append,
     )?;
     let moved = move_all(session, &flags.source, (&source, &sink), request);
-    let report = moved.map_err(|problem| problem.leaving(sink.unmake()))?;
+    let report = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     let ended = match report.ended {
         // The stages have sent their contents only now: the peer has the same
         // time to acknowledge them as at the end of the source.
@@ -69,7 +69,7 @@ fn see_through(
         if idle.is_some() {
             session.end(Ended::Idle);
         }
-        session.say(&format_args!(
+        session.print(&format_args!(
             "cordboard: warning: {}: the peer has not acknowledged {bytes} bytes",
             sink.shown
         ));
@@ -97,8 +97,8 @@ fn move_all(
         endpoint::not_emptied(from, &source.shown, &before, &sink.shown)?;
     }
     let request = Request {
-        source_unshared: source.is_ours(),
-        sink_unshared: sink.is_ours(),
+        source_unshared: source.is_owned(),
+        sink_unshared: sink.is_owned(),
         ..request
     };
     let total = request::total(source.as_fd(), &request);

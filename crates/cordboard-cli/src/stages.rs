@@ -36,13 +36,17 @@ impl Stages {
 }
 
 /// Returns the hint if `--size` has ended packed data too soon.
-pub fn cut_by_size(report: &Report, request: &Request, there: Option<u64>) -> Option<&'static str> {
+pub fn cut_by_size(
+    report: &Report,
+    request: &Request,
+    packed: Option<u64>,
+) -> Option<&'static str> {
     let Size::Bytes(size) = request.size else {
         return None;
     };
     let short = |fault: &String| fault.contains("cut off") || size == 0;
     let faults = || report.stages.iter().filter_map(|s| s.fault.as_ref());
-    let cut = report.read == size && there != Some(size) && faults().any(short);
+    let cut = report.read == size && packed != Some(size) && faults().any(short);
     cut.then_some("--size counts packed bytes and ended it there: specify more, or omit --size")
 }
 
@@ -110,7 +114,7 @@ impl Staging {
     }
 
     /// The number of packed bytes, if it is known beforehand.
-    pub fn there(&self, source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
+    pub fn packed_size(&self, source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
         if !self.stages.unzstd {
             return None;
         }
@@ -122,7 +126,11 @@ impl Staging {
     }
 
     /// One line for each hash, in the format of the usual sum tools.
-    pub fn sums(&self, report: &Report, name: &(impl AsRef<OsStr> + ?Sized)) -> Vec<HashLine> {
+    pub fn hash_lines(
+        &self,
+        report: &Report,
+        name: &(impl AsRef<OsStr> + ?Sized),
+    ) -> Vec<HashLine> {
         let name = name.as_ref();
         // Only the requested hashes; --verify may have added its own.
         let hashes = report.stages.iter().filter_map(|s| s.digest.as_ref());

@@ -191,7 +191,7 @@ fn sinks_of_several_names_and_a_fifo_among_many() {
     let stderr = run.stderr();
     assert_eq!(run.code(), 1, "{stderr}");
     for name in ["f200", "f250"] {
-        let says = format!("into/{name}: just copied: it is not overwritten by ");
+        let says = format!("into/{name}: was just copied, and is not overwritten by ");
         assert!(stderr.contains(&says), "{name} in {stderr}");
     }
     assert!(stderr.ends_with("cordboard: 298 copied, 2 failed\n"));

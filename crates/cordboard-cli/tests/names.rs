@@ -129,7 +129,10 @@ fn cat_takes_no_other_endpoint() {
         let run = run(cordboard()
             .current_dir(dir.path())
             .args(["cat", name, "other"]));
-        run.fails(1, &[name, "(ENOENT)", "cat takes files and -", "splice"]);
+        run.fails(
+            1,
+            &[name, "(ENOENT)", "cat takes only files and -", "splice"],
+        );
         assert_eq!(run.stdout(), b"contents");
     }
     let named = format!("file:{}", other.display());

@@ -14,7 +14,7 @@ fn what_is_no_zstd_data_says_so() {
     let sink = dir.path().join("d");
     let args = ["copy", "--json", "--unzstd"];
     let failed = run(cordboard().args(args).args([&plain, &sink]));
-    failed.fails(1, &["plain: this is no zstd data", "d was not made"]);
+    failed.fails(1, &["plain: this is no zstd data", "d was not created"]);
     let json = failed.json();
     assert_eq!(
         (&json["failed"], &json["errno"]),
@@ -32,7 +32,7 @@ fn what_is_no_zstd_data_says_so() {
     let packed = packed.ok().stdout();
     let cut = file(&dir, "cut", &packed[..packed.len() - 100]);
     let failed = run(cordboard().args(args).args([&cut, &sink]));
-    failed.fails(1, &["cut off after", "before it is written"]);
+    failed.fails(1, &["cut off after", "decode to is written"]);
     let written = failed.json()["written"].as_u64().unwrap();
     assert_eq!(written, read(&sink).len() as u64);
     assert!(written > 0 && read(&sink) == bytes(300_000)[..written as usize]);
@@ -62,7 +62,7 @@ fn a_frame_that_the_size_cuts_off() {
     std::fs::write(&packed, &read(&packed)[..length - 2]).unwrap();
     for size in [length - 2, length] {
         let cut = unpack("splice", size);
-        cut.fails(1, &["cut off after", "before it is written"]);
+        cut.fails(1, &["cut off after", "decode to is written"]);
         assert!(!cut.stderr().contains("--size"));
     }
 }
@@ -81,7 +81,7 @@ fn what_was_made_and_is_lost() {
             .arg("/dev/full"))
     };
     let run = lost("--unzstd");
-    run.fails(1, &["more were made of what was read, and are lost"]);
+    run.fails(1, &["more were produced from what was read, and are lost"]);
     assert!(run.json()["stranded"].as_u64() > run.json()["read"].as_u64());
     // Whoever only looks makes nothing.
     let mut child = cordboard()

@@ -241,14 +241,14 @@ fn what_makes_no_sense_together() {
     let source = file(&dir, "s", NINE);
     let sink = file(&dir, "d", b"kept");
     for (args, says) in [
-        (&["--zstd", "--unzstd"][..], "undo each other"),
+        (&["--zstd", "--unzstd"][..], "exclude each other"),
         (
             &["--hash=crc32", "--route=splice"],
             "add it (--route read/write)",
         ),
         (
             &["--zstd", "--without=read/write"],
-            "read/write, which is turned off",
+            "read/write, which is not allowed",
         ),
     ] {
         let refused = run(cordboard().arg("copy").args(args).args([&source, &sink]));
@@ -341,7 +341,7 @@ fn what_cannot_be_read_back_is_not_written() {
         source.as_os_str(),
         "/dev/null".as_ref(),
     ];
-    call(args).fails(1, &["cannot be read back", "leave --verify out"]);
+    call(args).fails(1, &["cannot be read back", "omit --verify"]);
 }
 
 /// Copies while the sink is changed behind the command's back: it is stopped
@@ -445,7 +445,7 @@ fn nothing_was_made_of_what_is_damaged_from_the_start() {
     run(cordboard().args(["copy", "--zstd"]).args([&plain, &packed])).ok();
     let mut frame = read(&packed);
     let sink = dir.path().join("o");
-    let made = "what was made of the bytes before it is written";
+    let made = "what the bytes before it decode to is written";
     for (at, whole) in [(8, false), (frame.len() - 200, true)] {
         frame.truncate(at);
         let damaged = file(&dir, "d", &frame);
@@ -457,6 +457,6 @@ fn nothing_was_made_of_what_is_damaged_from_the_start() {
         assert_eq!(run.code(), 1);
         let stderr = run.stderr();
         assert_eq!(stderr.contains(made), whole, "{stderr}");
-        assert_eq!(stderr.contains("was not made"), !whole, "{stderr}");
+        assert_eq!(stderr.contains("was not created"), !whole, "{stderr}");
     }
 }

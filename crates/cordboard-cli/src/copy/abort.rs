@@ -13,7 +13,7 @@ use crate::signals;
 impl Job {
     /// Checked before each file: returns the message of a file that is left
     /// out.
-    pub fn leaves_out(&self) -> Option<Message> {
+    pub fn reason_to_skip(&self) -> Option<Message> {
         let stopped = signals::check_stop()
             .err()
             .map(|stop| Message::Problem(stop.into()));

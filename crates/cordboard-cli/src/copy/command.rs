@@ -72,7 +72,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let found = if_exists(retry(|| rustix::fs::stat(sink)));
     // An interrupted call says nothing about the sink.
     check_stop()?;
-    let found = found.map_err(|errno| unseen(sink, Side::Sink, errno))?;
+    let found = found.map_err(|errno| lookup_failed(sink, Side::Sink, errno))?;
     let into = found.is_some_and(|stat| kind(&stat) == FileType::Directory);
     if !into && many {
         let shown = sink.to_string_lossy();
@@ -88,7 +88,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let mut dispatch = Dispatch::new(session, job, slots, only);
     let mut taken = BTreeSet::new();
     for source in sources {
-        if dispatch.stopped(|_| true) || dispatch.leaves_out() {
+        if dispatch.stopped(|_| true) || dispatch.skips_rest() {
             break;
         }
         if source.as_os_str().is_empty() {
@@ -138,7 +138,7 @@ fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
     for path in [Some(sink), above].into_iter().flatten() {
         let found = if_reachable(retry(|| rustix::fs::lstat(path)));
         check_stop()?;
-        if (found.map_err(|errno| unseen(sink, Side::Sink, errno))?).is_some() {
+        if (found.map_err(|errno| lookup_failed(sink, Side::Sink, errno))?).is_some() {
             return Ok(());
         }
     }
@@ -168,12 +168,12 @@ fn target(directory: &Path, source: &Path) -> PathBuf {
 
 fn is_directory(path: &Path) -> Result<bool, Problem> {
     let found = if_exists(retry(|| rustix::fs::lstat(path)));
-    let found = found.map_err(|errno| unseen(path, Side::Source, errno))?;
+    let found = found.map_err(|errno| lookup_failed(path, Side::Source, errno))?;
     Ok(found.is_some_and(|stat| kind(&stat) == FileType::Directory))
 }
 
 /// A lookup has failed.
-fn unseen(path: &Path, side: Side, errno: rustix::io::Errno) -> Problem {
+fn lookup_failed(path: &Path, side: Side, errno: rustix::io::Errno) -> Problem {
     Problem::call(path.to_string_lossy(), side, errno, Action::Open)
 }
 
@@ -224,7 +224,7 @@ fn operand(
                 true => sync_parent(&target, None),
                 false => Ok(()),
             });
-            dispatch.made(done, outcome)
+            dispatch.symlink(done, outcome)
         }
         FileType::BlockDevice | FileType::CharacterDevice if !recursive => {
             dispatch.job().accepts(&source, &stat)?;

@@ -33,13 +33,13 @@ const SECOND: Duration = Duration::from_secs(1);
 const TRIES: usize = 16;
 
 /// The state of a sink that is the source, for messages.
-pub type Left = &'static str;
-const UNCHANGED: Left = "nothing was written";
+pub type SinkState = &'static str;
+const UNCHANGED: SinkState = "nothing was written";
 /// For a file of another user, whose time only its owner can restore.
-const TOUCHED: Left = "nothing was written, but its time is the present one now";
+const TOUCHED: SinkState = "nothing was written, but its time is the present one now";
 
 /// An open file, and its status.
-pub type Looked<'a> = (BorrowedFd<'a>, &'a Stat);
+pub type OpenFile<'a> = (BorrowedFd<'a>, &'a Stat);
 
 /// [`same_file`], for files with different device numbers too. Called for a
 /// sink whose contents are discarded next. Returns the status of the source,
@@ -88,24 +88,24 @@ pub fn not_onto_itself(
 /// Whether the source is the sink of an append, which keeps its contents. The
 /// probe does not change the length, because another process may append too: an
 /// alias without a common time is not found.
-pub fn is_kept_alias(source: Looked<'_>, sink: Looked<'_>) -> Option<Left> {
-    by_some_time(source, sink, &alike(source, sink)?).ok()?
+pub fn is_kept_alias(source: OpenFile<'_>, sink: OpenFile<'_>) -> Option<SinkState> {
+    probe_any_time(source, sink, &if_alike(source, sink)?).ok()?
 }
 
 /// Whether the source is the sink. Probes only files on two file systems that
-/// are alike in size and time, and restores them.
+/// are if_alike in size and time, and restores them.
 pub fn is_alias(
-    source: Looked<'_>,
-    sink: Looked<'_>,
+    source: OpenFile<'_>,
+    sink: OpenFile<'_>,
     (source_shown, sink_shown): (&dyn Display, &dyn Display),
-) -> Result<Option<Left>, Problem> {
-    if is_behind(source, sink) {
+) -> Result<Option<SinkState>, Problem> {
+    if is_loop_device_of(source, sink) {
         return Ok(Some(UNCHANGED));
     }
-    let Some(to) = alike(source, sink) else {
+    let Some(to) = if_alike(source, sink) else {
         return Ok(None);
     };
-    let by_time = by_some_time(source, sink, &to);
+    let by_time = probe_any_time(source, sink, &to);
     if let Ok(Some(left)) = by_time {
         return Ok(Some(left));
     }
@@ -114,7 +114,7 @@ pub fn is_alias(
         return Ok(None);
     }
     // A server may accept a time and not set it.
-    by_length(source, sink, &to).or_else(|errno| {
+    probe_length(source, sink, &to).or_else(|errno| {
         check_stop()?;
         if by_time.is_ok() {
             return Ok(None);
@@ -133,7 +133,7 @@ pub fn is_alias(
 }
 
 /// Whether the source is a loop device whose backing file is the sink.
-fn is_behind((source, from): Looked<'_>, (_, to): Looked<'_>) -> bool {
+fn is_loop_device_of((source, from): OpenFile<'_>, (_, to): OpenFile<'_>) -> bool {
     if kind(from) != FileType::BlockDevice || kind(to) != FileType::RegularFile {
         return false;
     }
@@ -147,17 +147,17 @@ fn is_sealed(sink: BorrowedFd<'_>) -> bool {
 
 /// Returns the present status of the sink, if it may be the source: a file on
 /// another file system, of the same size and time.
-fn alike(source: Looked<'_>, sink: Looked<'_>) -> Option<Now> {
-    let (from, to) = of_one_time(FileType::RegularFile, source, sink)?;
+fn if_alike(source: OpenFile<'_>, sink: OpenFile<'_>) -> Option<Now> {
+    let (from, to) = if_same_time(FileType::RegularFile, source, sink)?;
     (from.size == to.size && to.size > 0).then_some(to)
 }
 
 /// Returns the present status of both, if they are of this type, on two file
 /// systems, and of the same time.
-fn of_one_time(
+fn if_same_time(
     of: FileType,
-    (source, from): Looked<'_>,
-    (sink, to): Looked<'_>,
+    (source, from): OpenFile<'_>,
+    (sink, to): OpenFile<'_>,
 ) -> Option<(Now, Now)> {
     if kind(from) != of || kind(to) != of || from.st_dev == to.st_dev {
         return None;
@@ -169,12 +169,12 @@ fn of_one_time(
 
 /// Whether a directory, which may be open with `O_PATH`, is the source under
 /// another device number, as far as that can be determined.
-pub fn is_directory_alias(source: Looked<'_>, directory: Looked<'_>) -> bool {
+pub fn is_directory_alias(source: OpenFile<'_>, directory: OpenFile<'_>) -> bool {
     let (there, here) = (source.0, directory.0);
-    let found = of_one_time(FileType::Directory, source, directory);
+    let found = if_same_time(FileType::Directory, source, directory);
     found.is_some_and(|(_, to)| {
         let set = |times: &Timestamps| utimensat(here, c".", times, AtFlags::empty());
-        by_time((there, here), &to, set) == Ok(true)
+        probe_time((there, here), &to, set) == Ok(true)
     })
 }
 
@@ -185,14 +185,18 @@ struct Unknown;
 
 /// Probes by an earlier time, or by the present one, which the next write sets
 /// too.
-fn by_some_time(source: Looked<'_>, sink: Looked<'_>, to: &Now) -> Result<Option<Left>, Unknown> {
+fn probe_any_time(
+    source: OpenFile<'_>,
+    sink: OpenFile<'_>,
+    to: &Now,
+) -> Result<Option<SinkState>, Unknown> {
     let fds = (source.0, sink.0);
-    match by_time(fds, to, |times| futimens(sink.0, times)) {
+    match probe_time(fds, to, |times| futimens(sink.0, times)) {
         Ok(found) => Ok(found.then_some(UNCHANGED)),
         Err(Unknown) => {
-            let found = by_present_time(fds, to);
+            let found = probe_present_time(fds, to);
             // Its owner may set the time.
-            let kept = put_back(fds.0, || futimens(sink.0, &to.times));
+            let kept = restore(fds.0, || futimens(sink.0, &to.times));
             Ok(found?.then_some(if kept { UNCHANGED } else { TOUCHED }))
         }
     }
@@ -202,7 +206,7 @@ fn by_some_time(source: Looked<'_>, sink: Looked<'_>, to: &Now) -> Result<Option
 /// random, so that no other process is likely to choose it: another command may
 /// probe at the same time, with the source as its sink. Probes twice, since
 /// another process may copy the time that it finds (`-p`).
-fn by_time(
+fn probe_time(
     fds: (BorrowedFd<'_>, BorrowedFd<'_>),
     to: &Now,
     set: impl Fn(&Timestamps) -> rustix::io::Result<()>,
@@ -216,7 +220,7 @@ fn by_time(
         let (moved, here) = moved(fds, to);
         // A time that another process has set is not replaced.
         if here.is_some() && now(fds.1).ok().map(|now| now.second()) == here {
-            put_back(fds.0, || set(&to.times));
+            restore(fds.0, || set(&to.times));
         }
         match moved {
             Moved::To { .. } if found => return Ok(true),
@@ -235,7 +239,7 @@ fn by_time(
 /// can set the present time (utimensat(2)), but not the time before. Another
 /// process may set the source's time at the same moment, but hardly at the next
 /// ones.
-fn by_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result<bool, Unknown> {
+fn probe_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result<bool, Unknown> {
     const MOMENTS: usize = 3;
     let present = Timespec {
         tv_sec: 0,
@@ -296,11 +300,11 @@ fn moved((source, sink): (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> (Moved, 
 /// Whether the source grows with the sink: by a byte, and then by a random
 /// number of bytes, which no other process is likely to choose. Bytes that are
 /// written past their end between two of these calls would be lost.
-fn by_length(
+fn probe_length(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
     to: &Now,
-) -> rustix::io::Result<Option<Left>> {
+) -> rustix::io::Result<Option<SinkState>> {
     const MOST: i64 = 1 << 12;
     let mut kept = true;
     let mut found = false;
@@ -314,9 +318,9 @@ fn by_length(
             Err(errno) => return Err(errno),
         }
         if is_long(sink) {
-            put_back(source, || ftruncate(sink, to.size));
+            restore(source, || ftruncate(sink, to.size));
             // Its owner may set the time.
-            kept = put_back(source, || futimens(sink, &to.times));
+            kept = restore(source, || futimens(sink, &to.times));
         }
         if !found {
             return Ok(None);
@@ -371,7 +375,7 @@ fn now(fd: BorrowedFd<'_>) -> rustix::io::Result<Now> {
 /// Restores a value, also after a signal to stop and its timer signals. Returns
 /// whether that was possible. The kernel must not cache the temporary value of
 /// the source.
-fn put_back(source: BorrowedFd<'_>, mut call: impl FnMut() -> rustix::io::Result<()>) -> bool {
+fn restore(source: BorrowedFd<'_>, mut call: impl FnMut() -> rustix::io::Result<()>) -> bool {
     let mut done = (0..TRIES).map(|_| call());
     let done = done.find(|done| *done != Err(rustix::io::Errno::INTR));
     let _ = now(source);

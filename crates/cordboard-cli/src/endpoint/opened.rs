@@ -7,7 +7,7 @@ use std::time::Duration;
 use cordboard::{Ended, Errno, Request, Side, Sparse};
 use rustix::fs::{CWD, FileType, OFlags, Stat};
 
-use super::sockets::linger::{self, Sent};
+use super::sockets::linger::{self, Delivery};
 use super::sockets::unix::SocketFile;
 use crate::files::{leftover, remove_unused};
 use crate::problem::{Action, Problem};
@@ -21,7 +21,7 @@ const ASKS: usize = 4;
 pub struct Opened {
     /// Dropped first, so that it is removed while the socket is still open.
     pub(super) socket_file: Option<SocketFile>,
-    held: Held,
+    descriptor: Descriptor,
     /// The name for messages.
     pub shown: String,
     /// A file that did not exist before.
@@ -44,16 +44,16 @@ pub enum StreamKind {
     Unix,
 }
 
-enum Held {
+enum Descriptor {
     Owned(OwnedFd),
     Inherited(BorrowedFd<'static>),
 }
 
 impl AsFd for Opened {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.held {
-            Held::Owned(fd) => fd.as_fd(),
-            Held::Inherited(fd) => *fd,
+        match &self.descriptor {
+            Descriptor::Owned(fd) => fd.as_fd(),
+            Descriptor::Inherited(fd) => *fd,
         }
     }
 }
@@ -61,17 +61,17 @@ impl AsFd for Opened {
 impl Opened {
     /// A descriptor that this process has opened.
     pub fn owned(fd: OwnedFd, shown: &str) -> Opened {
-        Opened::new(Held::Owned(fd), shown)
+        Opened::new(Descriptor::Owned(fd), shown)
     }
 
     /// A descriptor that this process was started with.
     pub fn inherited(fd: BorrowedFd<'static>, shown: &str) -> Opened {
-        Opened::new(Held::Inherited(fd), shown)
+        Opened::new(Descriptor::Inherited(fd), shown)
     }
 
-    fn new(held: Held, shown: &str) -> Opened {
+    fn new(descriptor: Descriptor, shown: &str) -> Opened {
         Opened {
-            held,
+            descriptor,
             shown: shown.to_owned(),
             created: None,
             replace: false,
@@ -90,16 +90,16 @@ impl Opened {
         let Some(way) = self.stream else {
             return Ok(0);
         };
-        let patience = linger::patience(ended, idle);
-        match linger::finish(self.as_fd(), way == StreamKind::Tcp, self.ended, patience)? {
-            Sent::Taken => Ok(0),
-            Sent::Broken(errno) => {
+        let limit = linger::limit(ended, idle);
+        match linger::finish(self.as_fd(), way == StreamKind::Tcp, self.ended, limit)? {
+            Delivery::Acknowledged => Ok(0),
+            Delivery::Broken(errno) => {
                 let action = Action::TransferSocket;
                 let mut problem = Problem::call(&self.shown, Side::Sink, errno, action);
                 problem.text += ", before the peer had acknowledged everything";
                 Err(problem)
             }
-            Sent::Unacknowledged(bytes) => Ok(bytes),
+            Delivery::Unacknowledged(bytes) => Ok(bytes),
         }
     }
 
@@ -107,20 +107,20 @@ impl Opened {
     /// inherited descriptor stays open, and the file system is asked by a
     /// duplicate.
     pub fn close(self) -> Result<(), Problem> {
-        let asked = match self.held {
-            Held::Owned(_) => Ok(()),
-            Held::Inherited(_) => self.ask(),
+        let asked = match self.descriptor {
+            Descriptor::Owned(_) => Ok(()),
+            Descriptor::Inherited(_) => self.ask(),
         };
         let Opened {
-            held,
+            descriptor,
             shown,
             socket_file,
             ..
         } = self;
         drop(socket_file);
-        let done = match held {
-            Held::Owned(fd) => close(fd),
-            Held::Inherited(_) => asked,
+        let done = match descriptor {
+            Descriptor::Owned(fd) => close(fd),
+            Descriptor::Inherited(_) => asked,
         };
         done.map_err(|errno| Problem::closing(shown, errno))
     }
@@ -158,8 +158,8 @@ impl Opened {
     }
 
     /// Whether this process has opened it, so that no other uses its position.
-    pub fn is_ours(&self) -> bool {
-        matches!(self.held, Held::Owned(_))
+    pub fn is_owned(&self) -> bool {
+        matches!(self.descriptor, Descriptor::Owned(_))
     }
 
     /// Ends the writing: the reader sees the end now. Returns a connection that
@@ -193,7 +193,7 @@ impl Opened {
     /// Removes a file that did not exist before and is empty, if no other
     /// process has it open. Returns the message about a file that stays.
     #[must_use]
-    pub fn unmake(&self) -> Option<String> {
+    pub fn remove_if_unused(&self) -> Option<String> {
         let path = self.created.as_ref()?;
         // A file with contents is in the account.
         match rustix::fs::fstat(self) {

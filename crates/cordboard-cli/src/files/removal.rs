@@ -302,7 +302,7 @@ mod tests {
 
     /// Another descriptor of the same process counts like another process.
     #[test]
-    fn a_file_that_somebody_has_open_or_has_written_to_stays() {
+    fn a_file_in_use_by_another_process_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let file = fs::File::create(&path).unwrap();

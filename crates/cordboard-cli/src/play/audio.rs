@@ -23,7 +23,7 @@ pub struct Audio {
 }
 
 /// The audio after its end.
-pub struct Over {
+pub struct FinishedAudio {
     /// The report of its transfer.
     pub report: Report,
     /// The problem, if it has failed.
@@ -50,7 +50,7 @@ impl Audio {
         let running = started.map_err(|failure| {
             let side = failure.report.failed;
             let problem = request_refused(operand_of(side, &shown[0], &shown[1]), &failure);
-            (problem.leaving(sink.unmake()), failure.report)
+            (problem.leaving(sink.remove_if_unused()), failure.report)
         })?;
         // Made now, so that it is available later.
         if let Err(errno) = running.fd() {
@@ -62,7 +62,7 @@ impl Audio {
                 bytes => format!("{text}, after {bytes} bytes"),
             };
             let problem = Problem::refused(shown[0].as_str(), Side::Source, errno, text);
-            return Err((problem.leaving(sink.unmake()), report));
+            return Err((problem.leaving(sink.remove_if_unused()), report));
         }
         let rest = Arc::new(Mutex::new((Ok(None), None)));
         let (slot, control) = (Arc::clone(&rest), control.clone());
@@ -73,7 +73,7 @@ impl Audio {
             drop(source);
             let stays = match report.ended {
                 Ended::Eof => None,
-                _ => sink.unmake(),
+                _ => sink.remove_if_unused(),
             };
             if report.ended == Ended::Error {
                 control.cancel();
@@ -113,7 +113,7 @@ impl Audio {
     }
 
     /// Waits for its end.
-    pub fn wait(self) -> Over {
+    pub fn wait(self) -> FinishedAudio {
         let report = self.running.wait().report;
         let [source, sink] = &self.shown;
         let [of_source, of_sink] = self.kinds;
@@ -129,7 +129,7 @@ impl Audio {
             Ok(rest) => (rest, None),
             Err(problem) => (None, Some(problem)),
         };
-        Over {
+        FinishedAudio {
             rest,
             report,
             problem: problem.or(unclosed),

@@ -16,25 +16,25 @@ use crate::output;
 use crate::problem::{Action, Problem, operand_of, request_refused};
 
 /// A problem, and which stream it belongs to.
-pub type Trouble = (Option<Which>, Problem);
+pub type PlayProblem = (Option<Which>, Problem);
 
 /// The endpoints.
 pub struct Ends {
-    /// Where the audio comes from.
+    /// The source of the audio.
     pub audio: Opened,
-    /// Where the video comes from.
+    /// The source of the video.
     pub video: Opened,
-    /// Where the audio goes.
+    /// The sink of the audio.
     pub audio_to: Opened,
-    /// Where the video goes.
+    /// The sink of the video.
     pub video_to: Opened,
-    /// Where the frames are listed.
+    /// The sink of the list of frames.
     pub list: Option<Opened>,
 }
 
 impl Ends {
     /// Opens all of them. A file to be replaced keeps its contents for now.
-    pub fn open(flags: &Play) -> Result<Ends, Trouble> {
+    pub fn open(flags: &Play) -> Result<Ends, PlayProblem> {
         let parse = |operand: &OsString, side| endpoint::parse(operand, side);
         let audio = parse(&flags.audio, Side::Source).map_err(of(Which::Audio))?;
         let video = parse(&flags.video, Side::Source).map_err(of(Which::Video))?;
@@ -48,7 +48,7 @@ impl Ends {
         let video = source(&video, &flags.video).map_err(of(Which::Video))?;
         let audio_to = sink(&audio_to, &flags.audio_to).map_err(of(Which::Audio))?;
         let video_to = sink(&video_to, &flags.video_to)
-            .map_err(|problem| problem.leaving(audio_to.unmake()))
+            .map_err(|problem| problem.leaving(audio_to.remove_if_unused()))
             .map_err(of(Which::Video))?;
         let list = list.as_ref().zip(flags.lateness.as_ref());
         let list = list.map(|(name, shown)| sink(name, shown)).transpose();
@@ -61,14 +61,14 @@ impl Ends {
         };
         match list {
             Ok(list) => ends.list = list,
-            Err(problem) => return Err((None, problem.leaving(ends.unmake()))),
+            Err(problem) => return Err((None, problem.leaving(ends.remove_if_unused()))),
         }
         Ok(ends)
     }
 
     /// Checks whether both can be played, and then truncates the files to be
     /// replaced.
-    pub fn ready(&self, audio: &Request, video: &Request) -> Result<(), Trouble> {
+    pub fn ready(&self, audio: &Request, video: &Request) -> Result<(), PlayProblem> {
         if is_one(&self.audio, &self.video, Side::Source)? {
             return Err((None, twice(&self.video, "read from it")));
         }
@@ -117,23 +117,26 @@ impl Ends {
     /// the same file as a new one is closed first: with two descriptors, the
     /// file would count as open elsewhere. Returns the messages about those
     /// that stay.
-    pub fn unmake(self) -> Option<String> {
+    pub fn remove_if_unused(self) -> Option<String> {
         let all = [self.audio_to, self.video_to].into_iter().chain(self.list);
         let (new, others): (Vec<_>, Vec<_>) = all.partition(Opened::is_new);
         drop(others);
-        all_left(&new)
+        remove_all_unused(&new)
     }
 }
 
 /// Removes new sinks that are empty, and returns the messages about those that
 /// stay.
-pub fn all_left<'a>(sinks: impl IntoIterator<Item = &'a Opened>) -> Option<String> {
-    let left: Vec<String> = sinks.into_iter().filter_map(Opened::unmake).collect();
+pub fn remove_all_unused<'a>(sinks: impl IntoIterator<Item = &'a Opened>) -> Option<String> {
+    let left: Vec<String> = sinks
+        .into_iter()
+        .filter_map(Opened::remove_if_unused)
+        .collect();
     (!left.is_empty()).then(|| left.join("; "))
 }
 
 /// Marks a problem as one of this stream.
-pub fn of(which: Which) -> impl Fn(Problem) -> Trouble {
+pub fn of(which: Which) -> impl Fn(Problem) -> PlayProblem {
     move |problem| (Some(which), problem)
 }
 
@@ -151,7 +154,7 @@ fn fits(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem
 /// Whether audio and video would take each other's bytes, or mix them. Two
 /// descriptors of a file that is read have their own positions; character
 /// devices (`/dev/null`) store nothing.
-fn is_one(a: &Opened, b: &Opened, side: Side) -> Result<bool, Trouble> {
+fn is_one(a: &Opened, b: &Opened, side: Side) -> Result<bool, PlayProblem> {
     let stat = |end: &Opened| {
         let failed = |errno| Problem::call(end.shown.as_str(), side, errno, Action::Open);
         rustix::fs::fstat(end).map_err(|errno| (None, failed(errno)))

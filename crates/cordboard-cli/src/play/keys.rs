@@ -73,11 +73,11 @@ impl Keys {
                 self.read();
             }
         }
-        self.was_quit()
+        self.has_quit()
     }
 
     /// Whether the user has quit.
-    pub fn was_quit(&self) -> bool {
+    pub fn has_quit(&self) -> bool {
         self.quit
     }
 

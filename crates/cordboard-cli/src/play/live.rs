@@ -13,7 +13,7 @@ use rustix::time::{
 
 use super::audio::Audio;
 use super::keys::Keys;
-use super::show::{Order, Step, Wake, World};
+use super::show::{Environment, Order, Step, Wake};
 use super::tally::Tally;
 use super::video::Video;
 use crate::problem::Problem;
@@ -25,7 +25,7 @@ use crate::signals;
 const EVERY: Duration = Duration::from_millis(100);
 
 /// The polling interval if poll(2) is refused.
-const UNHEARD: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What runs while frames are shown.
 pub struct Live {
@@ -35,14 +35,14 @@ pub struct Live {
     audio_over: bool,
     control: &'static Control,
     keys: Option<Keys>,
-    board: Board,
+    status_line: StatusLine,
     /// Why waiting is not possible.
     failed: Option<Errno>,
 }
 
 /// The status line.
 #[derive(Default)]
-struct Board {
+struct StatusLine {
     drawing: bool,
     screen: Screen,
     drawn_at: Duration,
@@ -72,9 +72,9 @@ impl Live {
             audio_over: false,
             control: signals::polled(),
             keys,
-            board: Board {
+            status_line: StatusLine {
                 drawing,
-                ..Board::default()
+                ..StatusLine::default()
             },
             failed: None,
         }
@@ -97,8 +97,8 @@ impl Live {
     }
 
     /// Whether a key has quit the player.
-    pub fn was_quit(&self) -> bool {
-        self.keys.as_ref().is_some_and(Keys::was_quit)
+    pub fn has_quit(&self) -> bool {
+        self.keys.as_ref().is_some_and(Keys::has_quit)
     }
 
     /// Returns the error that has made waiting impossible.
@@ -114,7 +114,7 @@ impl Live {
 
     /// Clears the line, and restores the terminal.
     pub fn end(mut self) -> Audio {
-        self.board.screen.clear();
+        self.status_line.screen.clear();
         self.audio
     }
 
@@ -134,8 +134,8 @@ impl Live {
                 return Wake::Due;
             }
             let now = now();
-            tell_if_asked(&mut self.board.screen, tally, &self.audio);
-            self.board.update(now, tally, &self.audio);
+            print_if_requested(&mut self.status_line.screen, tally, &self.audio);
+            self.status_line.update(now, tally, &self.audio);
             let left = until.map_or(EVERY, |until| until.saturating_sub(now));
             let due = left.is_zero();
             let timed = until.filter(|_| !due).is_some_and(|until| {
@@ -154,9 +154,9 @@ impl Live {
     }
 
     /// Returns the observer of a frame.
-    fn attend<'a>(&'a mut self, tally: &'a Tally) -> Attendant<'a> {
-        Attendant {
-            screen: &mut self.board.screen,
+    fn attend<'a>(&'a mut self, tally: &'a Tally) -> FrameObserver<'a> {
+        FrameObserver {
+            screen: &mut self.status_line.screen,
             tally,
             audio: &self.audio,
             keys: self.keys.as_mut(),
@@ -215,13 +215,13 @@ impl Live {
 
 /// The environment, with the video.
 pub struct Film<'a> {
-    /// What else goes on.
+    /// What else runs.
     pub live: &'a mut Live,
-    /// Where the frames are.
+    /// The frames.
     pub video: &'a mut Video,
 }
 
-impl World for Film<'_> {
+impl Environment for Film<'_> {
     fn now(&mut self) -> Duration {
         now()
     }
@@ -240,7 +240,7 @@ impl World for Film<'_> {
     }
 }
 
-impl Board {
+impl StatusLine {
     fn update(&mut self, now: Duration, tally: &Tally, audio: &Audio) {
         // While it is paused, no frame updates the line.
         let turned = std::mem::replace(&mut self.paused, tally.paused) != tally.paused;
@@ -256,7 +256,7 @@ impl Board {
 
 /// Answers SIGUSR1 while a frame is moved, and ends a frame that is stuck if
 /// the user quits. Other keys are handled after it.
-struct Attendant<'a> {
+struct FrameObserver<'a> {
     screen: &'a mut Screen,
     tally: &'a Tally,
     audio: &'a Audio,
@@ -266,9 +266,9 @@ struct Attendant<'a> {
     looks_at: Duration,
 }
 
-impl Observer for Attendant<'_> {
+impl Observer for FrameObserver<'_> {
     fn progress(&mut self, progress: &Progress) {
-        tell_if_asked(self.screen, self.tally, self.audio);
+        print_if_requested(self.screen, self.tally, self.audio);
         if progress.elapsed >= self.looks_at {
             self.looks_at = progress.elapsed + EVERY;
             if self.keys.as_mut().is_some_and(|keys| keys.end()) {
@@ -282,20 +282,20 @@ impl Observer for Attendant<'_> {
     }
 }
 
-fn tell_if_asked(screen: &mut Screen, tally: &Tally, audio: &Audio) {
+fn print_if_requested(screen: &mut Screen, tally: &Tally, audio: &Audio) {
     if signals::take_progress_request() {
         let line = format!(
             "{}; audio {} bytes written\n",
             tally.summary(),
             audio.written()
         );
-        signals::with_timer(|| screen.tell(&line));
+        signals::with_timer(|| screen.print(&line));
     }
 }
 
 /// Sleeps for this time, or a part of it. `false`: a signal has ended it.
 fn rest(left: Duration) -> Result<bool, Errno> {
-    match nanosleep(&timespec(left.min(UNHEARD))) {
+    match nanosleep(&timespec(left.min(POLL_INTERVAL))) {
         NanosleepRelativeResult::Ok => Ok(true),
         NanosleepRelativeResult::Interrupted(_) => Ok(false),
         NanosleepRelativeResult::Err(errno) => Err(errno.into()),

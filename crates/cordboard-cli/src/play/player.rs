@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use cordboard::{Ended, Request, Side, Size, Sparse};
 
 use super::audio::Audio;
-use super::ends::{Ends, Lines, Trouble, all_left, of};
+use super::ends::{Ends, Lines, PlayProblem, of, remove_all_unused};
 use super::keys::Keys;
 use super::live::{Film, Live, now};
 use super::pace::Pace;
@@ -50,7 +50,7 @@ pub fn misused() {
     print_line(play_report.json(1));
 }
 
-fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), Trouble> {
+fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), PlayProblem> {
     let common = request::from(&Range::default(), &flags.paths, Sparse::Auto);
     let audio = common.map_err(|problem| (None, problem))?;
     let video = Request {
@@ -59,7 +59,7 @@ fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), Trouble> {
     };
     let ends = Ends::open(flags)?;
     if let Err((which, problem)) = ends.ready(&audio, &video) {
-        return Err((which, problem.leaving(ends.unmake())));
+        return Err((which, problem.leaving(ends.remove_if_unused())));
     }
 
     let sinks = [
@@ -80,7 +80,9 @@ fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), Trouble> {
     let audio = started
         .map_err(|(problem, report)| {
             play_report.audio = Account::of(&report);
-            problem.leaving(all_left([&ends.video_to].into_iter().chain(&ends.list)))
+            problem.leaving(remove_all_unused(
+                [&ends.video_to].into_iter().chain(&ends.list),
+            ))
         })
         .map_err(of(Which::Audio))?;
     let mut video = Video::new(ends.video, ends.video_to, video);
@@ -117,7 +119,7 @@ fn finish(
     if wake != Wake::Due {
         live.cancel();
     }
-    play_report.quit = live.was_quit();
+    play_report.quit = live.has_quit();
     let unwaitable = live.problem();
     let audio = live.end();
     if close != Close::End {

@@ -146,7 +146,7 @@ impl PlayReport {
         let said = said.unwrap_or_else(|| "nothing was played".to_owned());
         let cut = ended == Ended::Cancelled && stopped.is_none() && !self.quit;
         if cut {
-            print_line("cordboard: the film was cut short, and nothing says why");
+            print_line("cordboard: the film was cut short for an unknown reason");
         }
         if let Some(signal) = stopped {
             print_line(format_args!(
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_that_nobody_asked_for_is_no_success() {
+    fn an_end_that_was_not_requested_is_no_success() {
         for (quit, status) in [(true, 0), (false, 1)] {
             let mut play_report = PlayReport::new();
             play_report.quit = quit;

@@ -64,7 +64,7 @@ pub enum Close {
 }
 
 /// The environment of the loop.
-pub trait World {
+pub trait Environment {
     /// The time since some fixed moment.
     fn now(&mut self) -> Duration;
     /// Waits until this time, or another event.
@@ -79,16 +79,21 @@ pub trait World {
 /// and the next ones as fast as the sink takes them until the delay is made up.
 /// With `drop`, frames whose display time is over before they begin are
 /// omitted. During a pause, no frame becomes due or late.
-pub fn show_frames(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally) -> Close {
+pub fn show_frames(
+    environment: &mut dyn Environment,
+    mut pace: Pace,
+    drop: bool,
+    tally: &mut Tally,
+) -> Close {
     let mut still: Option<Duration> = None;
     loop {
         let due = match still {
             Some(_) => Duration::MAX,
             None => pace.due(),
         };
-        let wake = world.wait(due, tally);
+        let wake = environment.wait(due, tally);
         if let Some(since) = &mut still {
-            let now = world.now();
+            let now = environment.now();
             pace.delay(now.saturating_sub(*since));
             *since = now;
         }
@@ -96,7 +101,7 @@ pub fn show_frames(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mu
             Wake::Due if still.is_some() => continue,
             Wake::Due => {}
             Wake::Order(Order::Pause) => {
-                still = still.xor(Some(world.now()));
+                still = still.xor(Some(environment.now()));
                 tally.paused = still.is_some();
                 continue;
             }
@@ -104,29 +109,29 @@ pub fn show_frames(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mu
             Wake::Order(Order::Quit) => return Close::Quit,
             Wake::Order(Order::Times(factor)) => {
                 let speed = (pace.speed() * factor).clamp(*SPEEDS.start(), *SPEEDS.end());
-                pace.set_speed(speed, world.now());
+                pace.set_speed(speed, environment.now());
                 tally.speed = speed;
                 continue;
             }
             Wake::Order(Order::Plain) => {
-                pace.set_speed(1.0, world.now());
+                pace.set_speed(1.0, environment.now());
                 tally.speed = 1.0;
                 continue;
             }
         }
-        let begun = world.now();
+        let begun = environment.now();
         let step = if drop && begun >= pace.end() {
-            let step = world.skip(tally);
+            let step = environment.skip(tally);
             tally.dropped(step.bytes);
             step
         } else {
-            let step = world.show(tally);
+            let step = environment.show(tally);
             if step.then == Then::Next {
                 tally.shown(&Shown {
                     frame: pace.frame(),
                     due,
                     begun,
-                    done: world.now(),
+                    done: environment.now(),
                     end: pace.end(),
                 });
             }

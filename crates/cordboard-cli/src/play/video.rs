@@ -173,10 +173,10 @@ impl Video {
     /// empty when the loop ended, by `close`, is removed. Returns a connection
     /// that is still to be [finished](Opened::finish), and with a problem the
     /// message about a new file that stays.
-    pub fn end(mut self, close: Close) -> (Account, Said, Option<Opened>) {
+    pub fn end(mut self, close: Close) -> (Account, EndProblem, Option<Opened>) {
         let left = match close {
             Close::End => None,
-            Close::Quit | Close::Over => self.sink.unmake(),
+            Close::Quit | Close::Over => self.sink.remove_if_unused(),
         };
         match self.sink.end() {
             Ok(rest) => (self.account, (self.problem, left), rest),
@@ -190,7 +190,7 @@ impl Video {
 }
 
 /// A problem, and the message about what is left behind.
-type Said = (Option<Problem>, Option<String>);
+type EndProblem = (Option<Problem>, Option<String>);
 
 /// Whether it is a file with a size: generated files have none.
 fn is_file(end: &Opened) -> bool {

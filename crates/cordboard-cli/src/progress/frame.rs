@@ -110,7 +110,7 @@ impl Frame {
 }
 
 /// The line that SIGUSR1 requests, similar to that of dd.
-pub fn told(bytes: u64, elapsed: Duration, path: DataPath) -> String {
+pub fn requested_line(bytes: u64, elapsed: Duration, path: DataPath) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let scaled = match bytes {
         0..1024 => String::new(),
@@ -216,9 +216,11 @@ mod tests {
     #[test]
     fn as_dd_tells() {
         assert_eq!(
-            told(2 << 20, S, DataPath::Splice),
+            requested_line(2 << 20, S, DataPath::Splice),
             "2097152 bytes (2.0 MiB) written, 1.0 s, 2.0 MiB/s, path splice\n"
         );
-        assert!(told(0, Duration::ZERO, DataPath::ReadWrite).starts_with("0 bytes written"));
+        assert!(
+            requested_line(0, Duration::ZERO, DataPath::ReadWrite).starts_with("0 bytes written")
+        );
     }
 }

@@ -22,14 +22,14 @@ impl Screen {
     /// since the terminal has become narrower.
     pub fn draw(&mut self, line: &str) {
         if line.is_empty() {
-            return self.tell("");
+            return self.print("");
         }
         let line = format!("\r{line}\x1b[K");
         self.on |= output::write_if_room(stderr(), line.as_bytes()) > 0;
     }
 
     /// Prints a status line in place of the line that is drawn.
-    pub fn tell(&mut self, line: &str) {
+    pub fn print(&mut self, line: &str) {
         let line = match self.on {
             true => WIPED.to_owned() + line,
             false if line.is_empty() => return,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cordboard::{DataPath, Observer, Progress};
 
-use super::frame::{Frame, Rate, told};
+use super::frame::{Frame, Rate, requested_line};
 use super::screen::{Screen, width};
 use crate::signals;
 
@@ -54,7 +54,7 @@ impl Watch {
 
     /// Stops drawing.
     pub fn mute(&mut self) {
-        self.screen.tell("");
+        self.screen.print("");
         self.drawing = false;
     }
 
@@ -117,7 +117,7 @@ impl Watch {
         self.slow_down(bytes != self.latest, elapsed);
         self.latest = bytes;
         if signals::take_progress_request() {
-            self.screen.tell(&told(bytes, elapsed, path));
+            self.screen.print(&requested_line(bytes, elapsed, path));
             match self.drawing {
                 true => self.timer(),
                 false if signals::stop().is_none() => signals::tick(Duration::ZERO),

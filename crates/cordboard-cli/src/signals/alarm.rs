@@ -12,7 +12,7 @@ use crate::sys;
 /// which the timer counts too (`it_real_fn`, kernel/time/itimer.c); 0: none.
 static DUE: AtomicI64 = AtomicI64::new(0);
 /// SIGALRM was not ignored at the start.
-static HEEDED: AtomicBool = AtomicBool::new(false);
+static HANDLED: AtomicBool = AtomicBool::new(false);
 
 /// Keeps an earlier alarm. Called with signals blocked, before SIGALRM has its
 /// handler.
@@ -20,7 +20,7 @@ pub fn adopt() {
     if sys::ignores(libc::SIGALRM) {
         return;
     }
-    HEEDED.store(true, Ordering::SeqCst);
+    HANDLED.store(true, Ordering::SeqCst);
     let now = now();
     let left = sys::timer_left();
     if !left.is_zero() {
@@ -56,7 +56,7 @@ pub fn is_to_stop(sent: bool) -> bool {
     if comes {
         DUE.store(0, Ordering::SeqCst);
     }
-    HEEDED.load(Ordering::SeqCst) && (sent || comes)
+    HANDLED.load(Ordering::SeqCst) && (sent || comes)
 }
 
 fn now() -> i64 {
@@ -101,7 +101,7 @@ mod tests {
     fn what_was_ignored_is_not_heeded() {
         assert!(testkit::child::in_a_child(|| {
             // Other tests have installed the handlers.
-            HEEDED.store(false, Ordering::SeqCst);
+            HANDLED.store(false, Ordering::SeqCst);
             DUE.store(0, Ordering::SeqCst);
             sys::ignore(libc::SIGALRM);
             sys::set_timer(HOUR, Duration::ZERO);

@@ -201,7 +201,7 @@ fn who_owns_neither_is_told_of_the_mode_or_of_the_list() {
             command.spawn().ok()
         }))
     };
-    let complete = "its contents are complete";
+    let complete = "the contents are complete";
     let run = copy();
     run.fails(1, &["(EPERM) setting the mode", complete]);
     // The owner.

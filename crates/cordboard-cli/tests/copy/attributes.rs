@@ -138,7 +138,7 @@ fn help_says_what_p_drops_without_a_word() {
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    let says = "as with cp -p not an owner or group, nor the set-id and sticky bits";
+    let says = "As with cp -p, an owner or group is not, nor are the set-id and sticky bits";
     assert!(words.join(" ").contains(says));
 }
 
@@ -226,7 +226,7 @@ fn an_attribute_that_is_too_large_is_told_of() {
     let run = run(cordboard().args(["copy", "-p"]).args([&source, &sink]));
     run.fails(
         1,
-        &["d: No space left on device (ENOSPC) setting the attribute user.cord; its contents"],
+        &["d: No space left on device (ENOSPC) setting the attribute user.cord; the contents"],
     );
     assert_eq!((mode(&sink), sink.metadata().unwrap().mtime()), (0o4751, 1));
 }
@@ -420,7 +420,7 @@ fn a_source_whose_attributes_cannot_be_read_is_named() {
             let to = dir.path().join(what).join(to);
             let to = to.to_string_lossy();
             let to = to.trim_end_matches('/');
-            format!("{name}: Argument list too long (E2BIG) reading the {what}, which {to} lacks")
+            format!("{name}: Argument list too long (E2BIG) reading the {what}, not set on {to}")
         };
         let stderr = run.stderr();
         assert_eq!(run.code(), 1, "{stderr}");

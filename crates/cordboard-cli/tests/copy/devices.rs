@@ -50,7 +50,7 @@ fn a_block_device_goes_into_a_file_by_its_size() {
             .args(["copy", "-r"])
             .args([source, &dir.path().join("t")]));
         assert_eq!(run.code(), 1);
-        let says = "disk: it is a block device, which copy -r does not take";
+        let says = "disk: is a block device, which copy -r does not copy";
         assert!(run.stderr().contains(says), "{}", run.stderr());
     }
 }
@@ -115,7 +115,7 @@ fn character_devices_that_have_an_end_or_are_given_one() {
     assert_eq!(read(&out).len(), 100);
     std::fs::remove_file(&out).unwrap();
     for endless in ["/dev/zero", "/dev/full", "/dev/urandom", "/dev/random"] {
-        copy(&[], endless).fails(1, &[endless, "it has no end", "--size N"]);
+        copy(&[], endless).fails(1, &[endless, "has no end", "--size N"]);
     }
     copy(&["--size", "1", "--verify"], "/dev/zero").fails(1, &["second time", "--verify"]);
     let tree = run(cordboard().args(["copy", "-r", "/dev/null"]).arg(&out));
@@ -230,7 +230,7 @@ fn a_loop_device_is_not_copied_to_the_file_behind_it() {
     let elsewhere = run(cordboard().args(["copy", device]).arg(&other));
     let _ = Command::new("losetup").args(["--detach", device]).status();
     for run in runs {
-        run.fails(1, &["it is the same file as the source"]);
+        run.fails(1, &["is the same file as the source"]);
     }
     elsewhere.ok();
     assert!(read(&image) == contents && read(&other) == contents);

@@ -140,7 +140,7 @@ fn a_part_of_a_file_and_the_end_of_another() {
     run(cordboard()
         .args(["copy", "--size", "1"])
         .args([&source, &source, &sink]))
-    .fails(2, &["one file"]);
+    .fails(2, &["a single file"]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_directory_that_is_not_there() {
         .arg("copy")
         .arg(&source)
         .arg(format!("{}/new/", dir.path().display())))
-    .fails(1, &["no such directory", "mkdir"]);
+    .fails(1, &["directory does not exist", "mkdir"]);
 }
 
 #[test]

@@ -52,10 +52,10 @@ fn a_symlink_in_the_place_of_a_tree() {
     symlink("nowhere", at("dangling")).unwrap();
     symlink(at("precious"), at("link")).unwrap();
     for (sink, says) in [
-        ("into", "into/tree: it exists and is not a directory"),
-        ("dangling", "dangling: it exists and is not a directory"),
-        ("dangling/", "dangling/: it exists and is not a directory"),
-        ("link", "link: it exists and is not a directory"),
+        ("into", "into/tree: exists and is not a directory"),
+        ("dangling", "dangling: exists and is not a directory"),
+        ("dangling/", "dangling/: exists and is not a directory"),
+        ("link", "link: exists and is not a directory"),
     ] {
         copy(&dir, &["-rp"], ["tree", sink]).fails(1, &[says]);
     }
@@ -81,9 +81,9 @@ fn symlinks_below_are_not_written_through() {
         let stderr = tree.stderr();
         assert_eq!(tree.code(), 1, "{stderr}");
         for says in [
-            "into/f: it is a symlink, and copy -r writes through none below DST",
-            "into/d: it exists and is not a directory",
-            "into/up: it exists and is not a directory",
+            "into/f: is a symlink, and copy -r does not write through symlinks below DST",
+            "into/d: exists and is not a directory",
+            "into/up: exists and is not a directory",
         ] {
             assert!(stderr.contains(says), "{says}: {stderr}");
         }
@@ -93,7 +93,7 @@ fn symlinks_below_are_not_written_through() {
         // The rest is there.
         assert_eq!(read(at("into/plain")), b"plain");
         // A file that comes along is no other.
-        copy(&dir, &["-r", jobs], ["tree/f", "into"]).fails(1, &["into/f: it is a symlink"]);
+        copy(&dir, &["-r", jobs], ["tree/f", "into"]).fails(1, &["into/f: is a symlink"]);
         untouched(&dir);
         // Named, or without -r, it is followed, as by cp.
         copy(&dir, &["-r", jobs], ["tree/f", "into/f"]).ok();
@@ -119,9 +119,9 @@ fn fifos_are_not_waited_for() {
         let stderr = tree.stderr();
         assert_eq!(tree.code(), 1, "{stderr}");
         for says in [
-            "into/f: it exists and is a FIFO",
-            "into/g: it exists and is a FIFO",
-            "into/d: it exists and is not a directory",
+            "into/f: exists and is a FIFO",
+            "into/g: exists and is a FIFO",
+            "into/d: exists and is not a directory",
         ] {
             assert!(stderr.contains(says), "{says}: {stderr}");
         }
@@ -165,9 +165,9 @@ fn devices_sockets_and_directories_in_the_place_of_files() {
         let stderr = tree.stderr();
         assert_eq!(tree.code(), 1, "{stderr}");
         for (says, there) in [
-            ("into/socket: it exists and is a socket", true),
-            ("into/directory: it exists and is a directory", true),
-            ("into/f: it exists and is a device", device),
+            ("into/socket: exists and is a socket", true),
+            ("into/directory: exists and is a directory", true),
+            ("into/f: exists and is a device", device),
         ] {
             assert_eq!(stderr.contains(says), there, "{says}: {stderr}");
         }
@@ -425,7 +425,7 @@ fn a_file_with_the_inode_of_a_symlink_is_not_taken_for_it() {
     }
     std::fs::rename(&own, &link).unwrap();
     held.release();
-    end(child).fails(1, &["into/link: another process replaced it"]);
+    end(child).fails(1, &["into/link: was replaced by another process"]);
     assert_eq!(read(&link), b"theirs");
 }
 
@@ -491,6 +491,6 @@ fn opened_while_it_is_removed(verb: &str, says: &[&str]) {
 
 #[test]
 fn a_sink_that_another_opens_is_not_removed() {
-    opened_while_it_is_removed("copy", &["another process uses", "which is left"]);
-    opened_while_it_is_removed("splice", &["no zstd data", "another process uses"]);
+    opened_while_it_is_removed("copy", &["is left, as another process uses it"]);
+    opened_while_it_is_removed("splice", &["no zstd data", "as another process uses it"]);
 }

@@ -72,7 +72,7 @@ fn two_trees_of_one_name_become_one() {
             .args(["copy", "-r"])
             .args(sources)
             .arg(at("into")));
-        run.fails(1, &["both: just copied"]);
+        run.fails(1, &["both: was just copied"]);
         assert_eq!(read(at(to).join("sub/both")), b"first");
         assert_eq!(read(at(to).join("x")), b"x");
         assert_eq!(read(at(to).join("y")), b"y");
@@ -97,7 +97,7 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
         .args(["x/t", "y/t", "into"].map(at)));
     assert_eq!(run_.code(), 1, "{}", run_.stderr());
     for name in ["f", "l"] {
-        let says = format!("into/t/{name}: just copied: it is not overwritten by ");
+        let says = format!("into/t/{name}: was just copied, and is not overwritten by ");
         assert!(run_.stderr().contains(&says), "{}", run_.stderr());
     }
     assert_eq!(run_.json()["written"], 0);
@@ -113,7 +113,7 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
         let run = run(cordboard()
             .args(["copy", "-r"])
             .args(["x/t/.", source, "into"].map(at)));
-        run.fails(1, &[&format!("into/{name}: just copied")]);
+        run.fails(1, &[&format!("into/{name}: was just copied")]);
         assert!(!at("elsewhere/f").exists());
         assert_eq!(read(at("important")), b"precious");
     }
@@ -126,7 +126,7 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
     let trees = run(cordboard()
         .args(["copy", "-r"])
         .args(["y/t", "y/d", "into"].map(at)));
-    trees.fails(1, &["into/t/f: it is a symlink, and copy -r"]);
+    trees.fails(1, &["into/t/f: is a symlink, and copy -r"]);
     assert_eq!(read(at("important")), b"precious");
     run(cordboard().arg("copy").args(["y/t/f", "named"].map(at))).ok();
     assert_eq!(read(at("important")), b"another's");
@@ -161,7 +161,7 @@ fn sinks_that_are_one_file_get_the_first_of_the_contents() {
             .args([tree, into]));
         let stderr = run.stderr();
         assert_eq!(run.code(), 1, "{stderr}");
-        let refused = stderr.matches(": just copied: it is not overwritten by ");
+        let refused = stderr.matches(": was just copied, and is not overwritten by ");
         assert_eq!(refused.count(), 59, "{stderr}");
         let text = String::from_utf8(read(&one)).unwrap();
         assert_eq!(run.json()["written"], text.len());
@@ -170,7 +170,7 @@ fn sinks_that_are_one_file_get_the_first_of_the_contents() {
         let number: usize = number.parse().unwrap();
         assert!(number < 60, "{text}");
         assert!(
-            !stderr.contains(&format!("f{number:02}: just copied")),
+            !stderr.contains(&format!("f{number:02}: was just copied")),
             "{stderr}"
         );
     }
@@ -205,12 +205,12 @@ fn a_sink_that_is_a_file_of_the_source_too_is_not_overwritten() {
         let stderr = run.stderr();
         assert_eq!(run.code(), 1, "{stderr}");
         assert_eq!(
-            stderr.matches(": it is a file of the source too").count(),
+            stderr.matches(": is also a file of the source").count(),
             3,
             "{stderr}"
         );
         for name in ["a", "b", "sub/b"] {
-            let says = format!("into/{name}: it is a file of the source too");
+            let says = format!("into/{name}: is also a file of the source");
             assert!(stderr.contains(&says), "{stderr}");
         }
         for name in sources {
@@ -240,7 +240,7 @@ fn nor_is_one_of_several_operands() {
                 let run = run(cordboard().args(["copy", jobs]).args([&a, &b, &into]));
                 run.fails(
                     1,
-                    &[&format!("into/{source}: it is a file of the source too")],
+                    &[&format!("into/{source}: is also a file of the source")],
                 );
                 assert_eq!((read(&a), read(&b)), (b"a".to_vec(), b"b".to_vec()));
                 assert_eq!(read(into.join(other)), other.as_bytes());
@@ -263,7 +263,7 @@ fn nor_are_those_of_a_directory_of_the_source() {
         copy.current_dir(&dir)
             .args(["copy", "-r", "--json", jobs, "d/d", "."]);
         let run = run(&mut copy);
-        run.fails(1, &["./d/d: it is a directory of the source too"]);
+        run.fails(1, &["./d/d: is also a directory of the source"]);
         for name in ["d/d/f", "d/d/d/f"] {
             assert_eq!(read(dir.path().join(name)), name.as_bytes());
         }
@@ -285,7 +285,7 @@ fn nor_is_an_operand_in_the_destination() {
         let stderr = run.stderr();
         assert_eq!(run.code(), 1, "{stderr}");
         assert!(
-            stderr.contains("/a: it is a file of the source too"),
+            stderr.contains("/a: is also a file of the source"),
             "{stderr}"
         );
         assert_eq!(read(&a), b"a");

@@ -43,7 +43,7 @@ fn a_tree_with_links_and_special_files() {
     let into = run(cordboard()
         .args(["copy", "-r"])
         .args([&tree.join("."), &copy]));
-    into.fails(1, &["a/fifo", "it is a FIFO"]);
+    into.fails(1, &["a/fifo", "is a FIFO"]);
     assert_eq!(read(copy.join("a/b/deep")), bytes(50_000));
     assert!(!copy.join("a/fifo").exists());
     assert!(!copy.join("tree").exists());
@@ -67,7 +67,7 @@ fn a_symlink_does_not_lead_a_tree_elsewhere() {
             .args(["copy", "-r"])
             .args([at("tree/."), at(to)]))
     };
-    copy("into").fails(1, &["sub: it exists and is not a directory"]);
+    copy("into").fails(1, &["sub: exists and is not a directory"]);
     assert!(!at("elsewhere/f").exists());
     // The one that was named is meant.
     symlink(at("elsewhere"), at("top")).unwrap();
@@ -136,7 +136,7 @@ fn a_directory_is_not_copied_into_itself_by_another_name_of_it() {
         let Some(run) = with_bound(&dir, [bound, "seen"], [source, sink]) else {
             return;
         };
-        run.fails(1, &[sink, "a directory is not copied into itself"]);
+        run.fails(1, &[sink, "a directory cannot be copied into itself"]);
         assert_eq!(all_below(dir.path()), before, "{sink}");
     }
 }
@@ -155,7 +155,7 @@ fn what_is_being_copied_into_is_not_copied() {
     let Some(run) = with_bound(&dir, bound, ["a", "into"]) else {
         return;
     };
-    run.fails(1, &["a/b/c/d: it is a directory that is being copied into"]);
+    run.fails(1, &["a/b/c/d: is a directory that is being copied into"]);
     let at = |name: &str| dir.path().join(name);
     assert_eq!(read(at("into/a/e/f")), b"e");
     let copied = ["c", "f"].map(|name| at("a/b/c/d").join(name));
@@ -175,7 +175,7 @@ fn a_directory_of_the_source_is_not_copied_into() {
         let Some(run) = with_bound(&dir, [bound, "into/a/b"], ["a", "into"]) else {
             return;
         };
-        run.fails(1, &["into/a/b: it is a directory of the source too"]);
+        run.fails(1, &["into/a/b: is also a directory of the source"]);
         assert_eq!(all_below(&dir.path().join("a")), before);
     }
 }
@@ -206,7 +206,7 @@ fn what_is_of_another_type_in_the_way() {
     assert_eq!(run.code(), 1);
     let stderr = run.stderr();
     assert!(
-        stderr.contains("is not a directory, and its source is one"),
+        stderr.contains("is not a directory, but its source is one"),
         "{stderr}"
     );
     assert!(stderr.contains("is not a symlink"), "{stderr}");

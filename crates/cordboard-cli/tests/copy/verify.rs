@@ -44,7 +44,7 @@ fn a_file_that_cannot_be_read_back_is_left_alone() {
         return;
     };
     let done = run(command.args(["copy", "--verify"]).args([&source, &sink]));
-    done.fails(1, &["EACCES", "it must be readable too"]);
+    done.fails(1, &["EACCES", "--verify needs read permission too"]);
     chmod(&sink, 0o666);
     assert_eq!(read(&sink), b"old and longer");
 }
@@ -89,7 +89,7 @@ fn the_step_that_has_failed_is_named() {
         (
             &|| refuse(&[FTRUNCATE], libc::EIO),
             &[source],
-            "emptying the sink",
+            "truncating the sink",
         ),
         (
             &|| refuse(&[libc::SYS_getdents64], libc::EIO),

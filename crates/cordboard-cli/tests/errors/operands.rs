@@ -59,14 +59,14 @@ fn one_line_and_one_report_each() {
         (
             &["splice", there, &no_folder],
             1,
-            &["no/: there is no such directory", "mkdir"],
+            &["no/: directory does not exist", "mkdir"],
             "sink",
             "ENOTDIR",
         ),
         (
             &["copy", there, &no_folder],
             1,
-            &["no/: there is no such directory", "mkdir"],
+            &["no/: directory does not exist", "mkdir"],
             "sink",
             "ENOTDIR",
         ),
@@ -118,7 +118,7 @@ fn one_line_and_one_report_each() {
         (
             &["splice", &gone, "-"],
             1,
-            &["(ENOENT) connecting the source", "listener"],
+            &["(ENOENT) connecting to the source", "listener"],
             "source",
             "ENOENT",
         ),
@@ -132,7 +132,7 @@ fn one_line_and_one_report_each() {
         (
             &["splice", there, "tcp-listen:192.0.2.1:9"],
             1,
-            &["(EADDRNOTAVAIL)", "no address of this machine"],
+            &["(EADDRNOTAVAIL)", "not an address of this machine"],
             "sink",
             "EADDRNOTAVAIL",
         ),
@@ -140,7 +140,7 @@ fn one_line_and_one_report_each() {
         (
             &["splice", "tpc:host:1", "-"],
             2,
-            &["tpc:host:1: `tpc:` is no scheme", "tcp:", "file:PATH"],
+            &["tpc:host:1: unknown scheme tpc:", "tcp:", "file:PATH"],
             "source",
             "EINVAL",
         ),
@@ -387,7 +387,7 @@ fn a_device_has_no_end_to_add_to() {
     let detached = Command::new("losetup").args(["-d", device]).status();
     assert!(detached.unwrap().success());
     for run in runs {
-        run.fails(1, &["block device", "no end", "--append"]);
+        run.fails(1, &["block device", "cannot be appended to", "--append"]);
         assert_eq!(run.json()["errno"], "EINVAL");
     }
     assert!(read(&disk) == [b'-'; 1 << 20]);

@@ -12,8 +12,11 @@ fn wrong_usage() {
         (&["splice", "-", "-", "--idle", "soon"], "number of seconds"),
         (&["splice", "-", "-", "--idle", "0"], "number of seconds"),
         (&["splice", "-", "-", "--route", "teleport"], "teleport"),
-        (&["splice", "-", "-", "--route", "sockmap"], "not built yet"),
-        (&["cat", "--without", "sockmap"], "not built yet"),
+        (
+            &["splice", "-", "-", "--route", "sockmap"],
+            "not implemented yet",
+        ),
+        (&["cat", "--without", "sockmap"], "not implemented yet"),
         (&["splice", "-", "-", "--sparse", "maybe"], "maybe"),
         (
             &[
@@ -33,7 +36,7 @@ fn wrong_usage() {
         (&["copy"], "required"),
         (&["frobnicate"], "frobnicate"),
         (&["splice", "--frobnicate", "-", "-"], "--frobnicate"),
-        (&["explain", "tpc:h:1", "-"], "no scheme"),
+        (&["explain", "tpc:h:1", "-"], "unknown scheme"),
     ] {
         let run = call(args);
         assert_eq!(run.code(), 2, "{args:?}: {}", run.stderr());
@@ -68,7 +71,7 @@ fn holes_cannot_be_had_of_what_appends() {
             .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        end(child).fails(1, &["standard output: it is open for appending"]);
+        end(child).fails(1, &["standard output: is open for appending"]);
     }
     assert_eq!(read(&there), b"old");
     assert!(!new.exists());

@@ -109,7 +109,7 @@ mod no_poll {
             libc::SYS_clock_nanosleep,
         ];
         let run = end(start(&film, &calls, libc::ENOSYS));
-        run.fails(1, &["ENOSYS", "waiting for a frame's time"]);
+        run.fails(1, &["ENOSYS", "waiting for the time of a frame"]);
         let json = run.json();
         assert_eq!(
             (&json["ended"], &json["errno"]),

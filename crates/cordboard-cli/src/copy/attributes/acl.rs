@@ -12,7 +12,7 @@ use cordboard::Side;
 use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
-use super::value::whole;
+use super::value::read_value;
 use crate::signals::retry;
 
 const ACCESS: &CStr = c"system.posix_acl_access";
@@ -20,7 +20,7 @@ const DEFAULT: &CStr = c"system.posix_acl_default";
 
 /// The result; of a failure, the attribute that could not be set or read, the
 /// side and the errno.
-pub type Kept = Result<(), (What, Side, Errno)>;
+pub type ListResult = Result<(), (What, Side, Errno)>;
 
 /// The name of an attribute, for messages.
 pub type What = &'static str;
@@ -39,14 +39,14 @@ pub fn is_list(name: &CStr) -> bool {
 /// Gives a file the lists of its source, or none if the source has none; a new
 /// file may have inherited some from its directory. Returns the mode that the
 /// file may then be given, and why a list is missing.
-pub fn keep(
+pub fn preserve(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
     mode: u32,
     directory: bool,
-) -> (u32, Kept) {
+) -> (u32, ListResult) {
     let inherited = match directory {
-        true => default(source, sink),
+        true => copy_default(source, sink),
         false => Ok(()),
     };
     let (mut allowed, mut done) = match read(source, ACCESS) {
@@ -54,13 +54,13 @@ pub fn keep(
             Ok(()) => return (mode, inherited),
             Err(errno) => {
                 let refused = |mode| (mode, Err((LIST, Side::Sink, errno)));
-                without(mode, &list).map_or((mode, Ok(())), refused)
+                mode_without_list(mode, &list).map_or((mode, Ok(())), refused)
             }
         },
         Ok(None) => (mode, Ok(())),
         Err(errno) => (mode & !0o070, Err((LIST, Side::Source, errno))),
     };
-    if let Err((what, errno)) = remove(sink) {
+    if let Err((what, errno)) = remove_list(sink) {
         // The group bits would be the mask of the remaining list.
         allowed &= !0o070;
         done = done.and(Err((what, Side::Sink, errno)));
@@ -69,7 +69,7 @@ pub fn keep(
 }
 
 /// The list that new files in a directory inherit.
-fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Kept {
+fn copy_default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> ListResult {
     let writing = |errno| (LIST, Side::Sink, errno);
     let done = match read(source, DEFAULT) {
         Ok(Some(list)) => match set(sink, DEFAULT, &list) {
@@ -79,23 +79,23 @@ fn default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Kept {
         Ok(None) => Ok(()),
         Err(errno) => Err((LIST, Side::Source, errno)),
     };
-    done.and(take_away(sink, DEFAULT).map_err(writing))
+    done.and(remove_attribute(sink, DEFAULT).map_err(writing))
 }
 
 /// Removes the list. Its mask must not become the permissions of the group.
-fn remove(sink: BorrowedFd<'_>) -> Result<(), (What, Errno)> {
+fn remove_list(sink: BorrowedFd<'_>) -> Result<(), (What, Errno)> {
     // The calls below report other errors. A filter without this call
     // (`ENOSYS`) does not mean that there is no list.
-    if let Err(Errno::NODATA | Errno::OPNOTSUPP) = there(sink, ACCESS) {
+    if let Err(Errno::NODATA | Errno::OPNOTSUPP) = probe(sink, ACCESS) {
         return Ok(());
     }
     let mode = |errno| (MODE, errno);
     let now = retry(|| rustix::fs::fstat(sink)).map_err(mode)?.st_mode;
     retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now & 0o700))).map_err(mode)?;
-    take_away(sink, ACCESS).map_err(|errno| (LIST, errno))
+    remove_attribute(sink, ACCESS).map_err(|errno| (LIST, errno))
 }
 
-fn there(sink: BorrowedFd<'_>, name: &CStr) -> Result<usize, Errno> {
+fn probe(sink: BorrowedFd<'_>, name: &CStr) -> Result<usize, Errno> {
     let mut nothing = [0u8; 0];
     retry(|| rustix::fs::fgetxattr(sink, name, &mut nothing[..]))
 }
@@ -103,10 +103,10 @@ fn there(sink: BorrowedFd<'_>, name: &CStr) -> Result<usize, Errno> {
 /// Removes one list. xattr(7) and removexattr(2) report `ENODATA` if there is
 /// none, and `EOPNOTSUPP` if the file system has none. A filter without these
 /// calls (`ENOSYS`) hides the list, as it does that of the source.
-fn take_away(sink: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+fn remove_attribute(sink: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     match retry(|| rustix::fs::fremovexattr(sink, name)) {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-        Err(Errno::NOSYS) => match there(sink, name) {
+        Err(Errno::NOSYS) => match probe(sink, name) {
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             _ => Err(Errno::NOSYS),
         },
@@ -115,9 +115,9 @@ fn take_away(sink: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
 }
 
 fn read(source: BorrowedFd<'_>, name: &CStr) -> Result<Option<Vec<u8>>, Errno> {
-    match whole(|buffer| rustix::fs::fgetxattr(source, name, buffer)) {
+    match read_value(|buffer| rustix::fs::fgetxattr(source, name, buffer)) {
         Ok(list) => Ok(Some(list)),
-        // See `remove_list`.
+        // As in `remove_attribute`.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
         Err(errno) => Err(errno),
     }
@@ -129,7 +129,7 @@ fn set(sink: BorrowedFd<'_>, name: &CStr, list: &[u8]) -> Result<(), Errno> {
 
 /// The mode of a file without this list: its group gets the permissions that
 /// the list gives it. `None` if the list says no more than the mode.
-fn without(mode: u32, list: &[u8]) -> Option<u32> {
+fn mode_without_list(mode: u32, list: &[u8]) -> Option<u32> {
     // linux/posix_acl_xattr.h: a version, 2, then tag, permissions and id of
     // each entry.
     let (mut group, mut mask) = (0, None);
@@ -160,9 +160,9 @@ mod tests {
             bytes
         };
         let plain = list(&[[1, 6], [4, 4], [0x20, 0]]);
-        assert_eq!(without(0o640, &plain), None);
+        assert_eq!(mode_without_list(0o640, &plain), None);
         let named = |group, mask| list(&[[1, 6], [2, 6], [4, group], [0x10, mask], [0x20, 4]]);
-        assert_eq!(without(0o4664, &named(0, 6)), Some(0o4604));
-        assert_eq!(without(0o644, &named(6, 4)), Some(0o644));
+        assert_eq!(mode_without_list(0o4664, &named(0, 6)), Some(0o4604));
+        assert_eq!(mode_without_list(0o644, &named(6, 4)), Some(0o644));
     }
 }

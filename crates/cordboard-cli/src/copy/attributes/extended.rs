@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::acl::is_list;
 use super::problems::refused;
-use super::value::whole;
+use super::value::read_value;
 use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
 use crate::signals::retry;
@@ -38,15 +38,15 @@ fn name_of(link: BorrowedFd<'_>) -> String {
 impl Node<'_> {
     fn list(self) -> Result<Vec<u8>, Errno> {
         match self {
-            Node::Open(fd) => whole(|buffer| rustix::fs::flistxattr(fd, buffer)),
-            Node::Link(fd) => whole(|buffer| rustix::fs::listxattr(name_of(fd), buffer)),
+            Node::Open(fd) => read_value(|buffer| rustix::fs::flistxattr(fd, buffer)),
+            Node::Link(fd) => read_value(|buffer| rustix::fs::listxattr(name_of(fd), buffer)),
         }
     }
 
     fn get(self, name: &CStr) -> Result<Vec<u8>, Errno> {
         match self {
-            Node::Open(fd) => whole(|buffer| rustix::fs::fgetxattr(fd, name, buffer)),
-            Node::Link(fd) => whole(|buffer| rustix::fs::getxattr(name_of(fd), name, buffer)),
+            Node::Open(fd) => read_value(|buffer| rustix::fs::fgetxattr(fd, name, buffer)),
+            Node::Link(fd) => read_value(|buffer| rustix::fs::getxattr(name_of(fd), name, buffer)),
         }
     }
 
@@ -61,11 +61,16 @@ impl Node<'_> {
 }
 
 /// The result of copying attributes; of a failure, the side and the errno.
-pub type Passed = Result<(), (Side, Errno)>;
+pub type CopyResult = Result<(), (Side, Errno)>;
 
 /// Gives `sink` the attributes of `source`, except the access control lists. Of
 /// several failures that are not refusals, returns the first.
-pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, outcome: &mut Outcome) -> Passed {
+pub fn copy_extended(
+    source: Node<'_>,
+    sink: Node<'_>,
+    to: &Place<'_>,
+    outcome: &mut Outcome,
+) -> CopyResult {
     let reading = |errno| (Side::Source, errno);
     let names = match source.list() {
         // The file system has no attributes, or a filter refuses the call
@@ -73,7 +78,7 @@ pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, outcome: &mut O
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
         // Refused by a filter or a security module.
         Err(errno @ (Errno::PERM | Errno::ACCESS)) => {
-            outcome.messages.push(without_any(to, errno));
+            outcome.messages.push(none_copied(to, errno));
             return Ok(());
         }
         names => names.map_err(reading)?,
@@ -87,12 +92,12 @@ pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, outcome: &mut O
             continue;
         }
         let mut side = Side::Sink;
-        let passed = match source.get(name) {
-            Ok(value) if is_of_the_inode(name, &value) => Ok(()),
+        let copied = match source.get(name) {
+            Ok(value) if is_bound_to_inode(name, &value) => Ok(()),
             Ok(value) => match sink.set(name, &value) {
                 // A security policy has set the same value already.
                 Err(_) if sink.get(name).as_ref() == Ok(&value) => Ok(()),
-                passed => passed,
+                copied => copied,
             },
             // It was removed meanwhile.
             Err(Errno::NODATA) => Ok(()),
@@ -101,9 +106,9 @@ pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, outcome: &mut O
                 Err(errno)
             }
         };
-        match passed {
+        match copied {
             Ok(()) => {}
-            Err(errno) if is_refusal(errno) => outcome.messages.push(without(to, name, errno)),
+            Err(errno) if is_refusal(errno) => outcome.messages.push(not_copied(to, name, errno)),
             // Other files may have fewer attributes.
             Err(errno) if side == Side::Sink && is_lack_of_room(errno) => {
                 let what = format!("attribute {}", name.to_string_lossy());
@@ -116,11 +121,11 @@ pub fn pass_on(source: Node<'_>, sink: Node<'_>, to: &Place<'_>, outcome: &mut O
 }
 
 /// Reports the attributes of a symlink, none of which can be copied.
-pub fn leave_out(link: &Path, to: &Place<'_>, errno: Errno, outcome: &mut Outcome) {
-    let names = whole(|buffer| rustix::fs::llistxattr(link, buffer)).unwrap_or_default();
+pub fn report_missing(link: &Path, to: &Place<'_>, errno: Errno, outcome: &mut Outcome) {
+    let names = read_value(|buffer| rustix::fs::llistxattr(link, buffer)).unwrap_or_default();
     for name in names.split_inclusive(|b| *b == 0) {
         if let Ok(name) = CStr::from_bytes_with_nul(name) {
-            outcome.messages.push(without(to, name, errno));
+            outcome.messages.push(not_copied(to, name, errno));
         }
     }
 }
@@ -128,7 +133,7 @@ pub fn leave_out(link: &Path, to: &Place<'_>, errno: Errno, outcome: &mut Outcom
 /// Whether it is an HMAC that the kernel computes for one inode, and anew for
 /// another: `security.evm` with the first byte `EVM_XATTR_HMAC`
 /// (security/integrity). A signature in that attribute is valid for the copy.
-fn is_of_the_inode(name: &CStr, value: &[u8]) -> bool {
+fn is_bound_to_inode(name: &CStr, value: &[u8]) -> bool {
     name == c"security.evm" && value.first() == Some(&2)
 }
 
@@ -154,7 +159,7 @@ fn is_lack_of_room(errno: Errno) -> bool {
 }
 
 /// The list of names could not be read.
-fn without_any(to: &Place<'_>, errno: Errno) -> Message {
+fn none_copied(to: &Place<'_>, errno: Errno) -> Message {
     let errno = cordboard::Errno::from(errno);
     let what = "the extended attributes were not copied";
     Message::AttributeLost {
@@ -163,7 +168,7 @@ fn without_any(to: &Place<'_>, errno: Errno) -> Message {
     }
 }
 
-fn without(to: &Place<'_>, name: &CStr, errno: Errno) -> Message {
+fn not_copied(to: &Place<'_>, name: &CStr, errno: Errno) -> Message {
     let users = name.to_bytes().starts_with(b"user.");
     // Such a reason applies to every file there.
     let general = !users && is_refusal(errno) && errno != Errno::INVAL;
@@ -203,7 +208,7 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", &link).unwrap();
         let set = rustix::fs::lsetxattr(&link, "trusted.cord", b"x", XattrFlags::empty());
         let mut outcome = Outcome::default();
-        leave_out(
+        report_missing(
             &link,
             &Place::top(Path::new("copy")),
             Errno::NOENT,
@@ -226,8 +231,8 @@ mod tests {
 
     #[test]
     fn only_the_seal_of_an_inode_stays_with_it() {
-        assert!(is_of_the_inode(c"security.evm", &[2, 7]));
-        assert!(!is_of_the_inode(c"security.evm", &[5, 7]));
-        assert!(!is_of_the_inode(c"security.ima", &[2, 7]));
+        assert!(is_bound_to_inode(c"security.evm", &[2, 7]));
+        assert!(!is_bound_to_inode(c"security.evm", &[5, 7]));
+        assert!(!is_bound_to_inode(c"security.ima", &[2, 7]));
     }
 }

@@ -7,6 +7,6 @@ mod preserve;
 mod problems;
 mod value;
 
-pub use extended::{Node, Passed, leave_out, pass_on};
+pub use extended::{CopyResult, Node, copy_extended, report_missing};
 pub use owner::owner;
 pub use problems::refused;

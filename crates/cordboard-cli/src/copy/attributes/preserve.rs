@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
 use super::acl;
-use super::extended::{Node, Passed, pass_on};
+use super::extended::{CopyResult, Node, copy_extended};
 use super::owner::owner;
 use super::problems::{refused, unread};
 use crate::copy::job::Job;
@@ -23,7 +23,7 @@ use crate::signals::retry;
 impl Job {
     /// Gives `sink` the attributes of `source`. `stat` was taken before the
     /// source was read.
-    pub fn keep(
+    pub fn preserve(
         &self,
         (from, source): (&Place<'_>, BorrowedFd<'_>),
         (to, sink): (&Place<'_>, BorrowedFd<'_>),
@@ -33,7 +33,7 @@ impl Job {
         // A refused attribute does not affect the others. The first problem is
         // reported.
         let mut problem = None;
-        let mut done = |what: &str, done: Passed| {
+        let mut done = |what: &str, done: CopyResult| {
             if let Err((side, errno)) = done {
                 problem.get_or_insert_with(|| match side {
                     Side::Source => unread(from, to, what, errno),
@@ -64,9 +64,9 @@ impl Job {
         }
         // `user` attributes before the final mode, which may forbid writing.
         let (read, set) = (Node::Open(source), Node::Open(sink));
-        done("extended attributes", pass_on(read, set, to, outcome));
+        done("extended attributes", copy_extended(read, set, to, outcome));
         let directory = kind(stat) == FileType::Directory;
-        let (mode, listed) = acl::keep(source, sink, mode, directory);
+        let (mode, listed) = acl::preserve(source, sink, mode, directory);
         match listed {
             Ok(()) => {}
             Err((what, side, errno)) => done(what, Err((side, errno))),

@@ -6,7 +6,9 @@ use crate::memory;
 use crate::signals::retry;
 
 /// Reads a value of unknown length.
-pub fn whole(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+pub fn read_value(
+    mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0; 256];
     loop {
         match retry(|| read(&mut buffer)) {

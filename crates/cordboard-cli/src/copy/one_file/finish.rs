@@ -7,7 +7,7 @@ use cordboard::{Observer, Progress, Side, Transfer};
 use rustix::fs::FileType;
 
 use super::appended::AppendedRanges;
-use super::opened::{Made, Opened};
+use super::opened::{Opened, SinkFile};
 use crate::copy::job::Job;
 #[cfg(test)]
 use crate::copy::job::Moment;
@@ -31,7 +31,7 @@ impl Observer for NoObserver {
 
 impl Job {
     /// Copies the bytes on this thread. `watch` observes the progress.
-    pub fn carry(
+    pub fn copy_bytes(
         &self,
         opened: &Opened,
         (from, to): (&Place<'_>, &Place<'_>),
@@ -64,24 +64,24 @@ impl Job {
         self.fault
             .iter()
             .for_each(|fault| fault(Moment::Settling, from.name));
-        let sink = opened.made.fd.as_fd();
+        let sink = opened.sink.fd.as_fd();
         let written = report.as_ref().map_or(0, |report| report.written);
         let complete = moved.is_ok();
         let done = moved.and_then(|()| {
             let report = report.as_ref().expect("it was moved");
-            for line in self.staging.sums(report, &from.shown()) {
+            for line in self.staging.hash_lines(report, &from.shown()) {
                 outcome.line(line);
             }
             if self.staging.verify {
                 self.verified(&opened, (from, to), report)?;
                 outcome.verified = Some(report.written);
             }
-            self.keep_all(&opened, (from, to), outcome)
+            self.preserve_attributes(&opened, (from, to), outcome)
         });
         outcome.report = report;
         let mut again = false;
         let done = match done {
-            Ok(()) if top && self.sync && opened.made.created => {
+            Ok(()) if top && self.sync && opened.sink.created => {
                 sync_parent(&to.path(), Some(sink))
             }
             Ok(()) => Ok(()),
@@ -90,16 +90,16 @@ impl Job {
                 again = !complete && self.is_repeated(&problem);
                 // The total is unknown if stages change the bytes.
                 let total = opened.size.filter(|_| !self.staging.stages.transform());
-                let state = State {
+                let state = FailedCopy {
                     complete,
                     written,
                     total,
                     again,
                 };
-                Err(account(problem, to, &opened.made, &state, outcome))
+                Err(describe_sink(problem, to, &opened.sink, &state, outcome))
             }
         };
-        let closed = match close(opened.made.fd) {
+        let closed = match close(opened.sink.fd) {
             // All of it is on the disk.
             Err(rustix::io::Errno::INTR) if self.sync => Ok(()),
             closed => closed.map_err(|errno| Problem::closing(to.shown(), errno)),
@@ -111,7 +111,7 @@ impl Job {
         });
     }
 
-    fn keep_all(
+    fn preserve_attributes(
         &self,
         opened: &Opened,
         (from, to): (&Place<'_>, &Place<'_>),
@@ -121,7 +121,7 @@ impl Job {
             return Ok(());
         }
         let (source, sink) = opened.ends();
-        let kept = self.keep((from, source), (to, sink), &opened.stat, outcome);
+        let kept = self.preserve((from, source), (to, sink), &opened.stat, outcome);
         // Whatever happened to the attributes, the contents go to the disk.
         if self.sync {
             interruptible(|| rustix::fs::fsync(sink))?
@@ -132,7 +132,7 @@ impl Job {
 }
 
 /// The state of a copy that has failed.
-struct State {
+struct FailedCopy {
     /// All bytes were written.
     complete: bool,
     written: u64,
@@ -143,21 +143,21 @@ struct State {
 }
 
 /// Adds to a failure what the sink holds. Removes a new file that is empty.
-fn account(
+fn describe_sink(
     mut problem: Problem,
     to: &Place<'_>,
-    made: &Made,
-    state: &State,
+    sink_file: &SinkFile,
+    state: &FailedCopy,
     outcome: &mut Outcome,
 ) -> Problem {
-    let Ok(stat) = retry(|| rustix::fs::fstat(&made.fd)) else {
+    let Ok(stat) = retry(|| rustix::fs::fstat(&sink_file.fd)) else {
         return problem;
     };
     if kind(&stat) != FileType::RegularFile {
         return problem;
     }
-    if made.created && stat.st_size == 0 && !state.complete {
-        let removed = remove_unused(to.directory, to.name, made.fd.as_fd());
+    if sink_file.created && stat.st_size == 0 && !state.complete {
+        let removed = remove_unused(to.directory, to.name, sink_file.fd.as_fd());
         match leftover(to, removed) {
             None => problem.text += &format!("; {to} was not created"),
             Some(left) if state.again || stop().is_some() => {
@@ -168,7 +168,7 @@ fn account(
         return problem;
     }
     let of = state.total.map_or(String::new(), |n| format!(" of {n}"));
-    let holds = match made.before {
+    let holds = match sink_file.before {
         // The preallocated rest could not be truncated.
         0 if stat.st_size as u64 > state.written => {
             let copied = match state.written {
@@ -237,12 +237,12 @@ mod tests {
         ] {
             let file = std::fs::File::create(&at).unwrap();
             file.set_len(length).unwrap();
-            let made = Made {
+            let sink_file = SinkFile {
                 fd: file.into(),
                 created: false,
                 before: 0,
             };
-            let state = State {
+            let state = FailedCopy {
                 complete: written == 8,
                 written,
                 total: Some(8),
@@ -250,7 +250,7 @@ mod tests {
             };
             let failed = Problem::call("sink", Side::Sink, Errno::EIO, Action::Transfer);
             let (to, outcome) = (Place::top(&at), &mut Outcome::default());
-            let messages = account(failed, &to, &made, &state, outcome).to_string();
+            let messages = describe_sink(failed, &to, &sink_file, &state, outcome).to_string();
             assert!(messages.contains(says), "{messages}");
         }
     }
@@ -260,7 +260,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         let messages = failing(dir.path(), || {});
-        assert!(messages.contains("sink was not made"), "{messages}");
+        assert!(messages.contains("sink was not created"), "{messages}");
         assert!(!at("sink").exists());
         // Another process has it open, or has written to it.
         let opened = std::cell::RefCell::new(None);

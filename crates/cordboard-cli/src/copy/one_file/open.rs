@@ -66,9 +66,9 @@ impl Job {
                 source = reopen_blocking(from, flags, &stat)?;
             }
         }
-        let made = self.make(to, &stat, (from, source.as_fd()), open_mode, outcome)?;
+        let sink = self.open_sink(to, &stat, (from, source.as_fd()), open_mode, outcome)?;
         if self.staging.verify {
-            can_be_read_back(made.fd.as_fd(), to)?;
+            can_be_read_back(sink.fd.as_fd(), to)?;
         }
         let mut request = Request {
             sync: self.sync && !self.preserve,
@@ -81,15 +81,15 @@ impl Job {
         let switches = request.switches.or_else(|| Switches::from_env().ok());
         // sendfile(2) writes only at the sink's own position.
         let sendfile = switches.and_then(Switches::forced) == Some(DataPath::Sendfile);
-        if file && made.created && dense && !self.append && !sendfile {
+        if file && sink.created && dense && !self.append && !sendfile {
             // Both start positions are known: no call moves or reads a
             // position. A file without positions has no offsets either.
             if request.source_offset.is_none() && seeks(source.as_fd()) {
                 request.source_offset = Some(0);
             }
-            request.sink_offset = seeks(made.fd.as_fd()).then_some(0);
+            request.sink_offset = seeks(sink.fd.as_fd()).then_some(0);
         }
-        let seen = self.append && self.staging.verify && seeks(made.fd.as_fd());
+        let seen = self.append && self.staging.verify && seeks(sink.fd.as_fd());
         Ok(Opened {
             appended: seen.then(AppendedRanges::new),
             size: match file {
@@ -104,7 +104,7 @@ impl Job {
             once: self.extras(source.as_fd()).once,
             source,
             stat,
-            made,
+            sink,
             request,
         })
     }

@@ -16,7 +16,7 @@ pub struct Opened {
     /// Its status before it was read.
     pub stat: Stat,
     /// The sink.
-    pub made: Made,
+    pub sink: SinkFile,
     /// The request.
     pub request: Request,
     /// The bytes of the source to copy, if known.
@@ -30,7 +30,7 @@ pub struct Opened {
 impl Opened {
     /// Both descriptors.
     pub fn ends(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
-        (self.source.as_fd(), self.made.fd.as_fd())
+        (self.source.as_fd(), self.sink.fd.as_fd())
     }
 
     /// The stage that records the written ranges, if they are needed.
@@ -38,14 +38,14 @@ impl Opened {
         let appended = self.appended.as_ref();
         TransferExtras {
             once: self.once,
-            stage: appended.and_then(|appended| appended.stage(self.made.fd.as_fd())),
+            stage: appended.and_then(|appended| appended.stage(self.sink.fd.as_fd())),
         }
     }
 }
 
 /// The sink of one copy.
 #[derive(Debug)]
-pub struct Made {
+pub struct SinkFile {
     /// The descriptor.
     pub fd: OwnedFd,
     /// It did not exist before.

@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 use super::lease::{clear_nonblock, open_past_lease};
 use super::mode::{OpenError, OpenMode};
-use super::opened::Made;
+use super::opened::SinkFile;
 use crate::copy::job::Job;
 use crate::copy::outcome::Outcome;
 use crate::copy::place::Place;
@@ -31,14 +31,14 @@ const TRIES: usize = 16;
 
 impl Job {
     /// Opens or creates the sink.
-    pub fn make(
+    pub fn open_sink(
         &self,
         to: &Place<'_>,
         from: &Stat,
         source: (&Place<'_>, BorrowedFd<'_>),
         open_mode: OpenMode,
         outcome: &mut Outcome,
-    ) -> Result<Made, OpenError> {
+    ) -> Result<SinkFile, OpenError> {
         let verify = self.staging.verify;
         let writing = |e| {
             let problem = endpoint::not_opened(&to.path(), to.shown(), Side::Sink, e);
@@ -72,7 +72,7 @@ impl Job {
                         let stat = retry(|| rustix::fs::fstat(&fd)).map_err(writing)?;
                         self.written.add(&stat);
                     }
-                    return Ok(Made {
+                    return Ok(SinkFile {
                         fd,
                         created: true,
                         before: 0,
@@ -95,11 +95,11 @@ impl Job {
             }
             let mut linked = false;
             let found = match (to.beneath, open_mode) {
-                (true, _) => self.find(source.0, to, flags, open_mode)?,
+                (true, _) => self.open_existing(source.0, to, flags, open_mode)?,
                 (false, OpenMode::Concurrent) => Some(open_concurrently(to, flags)?),
                 (false, OpenMode::Exclusive) => {
                     // A symlink is followed, unless it was just copied.
-                    linked = self.written.admit(source.0, to)?;
+                    linked = self.written.check(source.0, to)?;
                     let open = || rustix::fs::openat(to.directory, to.name, flags, mode);
                     Some(interruptible(open)?.and_then(with_stat))
                 }
@@ -123,9 +123,9 @@ impl Job {
             if kind(&stat) == FileType::RegularFile && id(&stat) != id(from) {
                 let other = linked || stat.st_nlink > 1;
                 let sink = (&stat, other);
-                self.sources.admit(source.0, to, sink, &self.spares)?;
+                self.sources.check(source.0, to, sink, &self.spares)?;
             }
-            return self.replace(to, (fd, stat), from, source, outcome);
+            return self.use_existing(to, (fd, stat), from, source, outcome);
         }
         let text = "is replaced by other processes all the time";
         Err(Problem::refused(to.shown(), Side::Sink, Errno::EBUSY, text).into())
@@ -134,7 +134,7 @@ impl Job {
     /// Opens an existing file that is not an operand: a regular file, whatever
     /// its name refers to by now. `None`: it has changed between the two
     /// checks.
-    fn find(
+    fn open_existing(
         &self,
         from: &Place<'_>,
         to: &Place<'_>,
@@ -152,7 +152,7 @@ impl Job {
         if kind(&there) != FileType::RegularFile {
             return Err(match self.written.has(&there) {
                 true => just_copied(from, to).into(),
-                false => in_the_way(from, to, kind(&there)).into(),
+                false => occupied(from, to, kind(&there)).into(),
             });
         }
         let others = |stat: &Stat| open_mode == OpenMode::Concurrent && stat.st_nlink > 1;
@@ -183,14 +183,14 @@ impl Job {
     }
 
     /// Uses an existing file as the sink, if that is allowed.
-    fn replace(
+    fn use_existing(
         &self,
         to: &Place<'_>,
         (fd, stat): (OwnedFd, Stat),
         from: &Stat,
         (source, source_fd): (&Place<'_>, BorrowedFd<'_>),
         outcome: &mut Outcome,
-    ) -> Result<Made, OpenError> {
+    ) -> Result<SinkFile, OpenError> {
         let files = ((source_fd, from), (fd.as_fd(), &stat));
         let alias = || match self.append {
             true => Ok(endpoint::is_kept_alias(files.0, files.1)),
@@ -238,7 +238,7 @@ impl Job {
             true => u64::try_from(stat.st_size).unwrap_or(0),
             false => 0,
         };
-        Ok(Made {
+        Ok(SinkFile {
             fd,
             created: false,
             before,
@@ -292,7 +292,7 @@ fn is_symlink(to: &Place<'_>) -> rustix::io::Result<bool> {
 }
 
 /// Refuses what exists and is not a regular file.
-fn in_the_way(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
+fn occupied(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
     let (errno, what) = match there {
         FileType::Symlink => {
             let text = "is a symlink, and copy -r does not write through symlinks below DST";
@@ -349,7 +349,7 @@ mod tests {
 
     /// Such a file system is rarely available: one name stands for both.
     #[test]
-    fn of_names_that_differ_in_case_alone_the_first_stays() {
+    fn of_two_names_that_differ_in_case_only_the_first_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let [from, a] = ["from", "A"].map(|name| dir.path().join(name));
         std::fs::write(&from, b"").unwrap();
@@ -363,7 +363,7 @@ mod tests {
             let open = |to: &Place<'_>, open_mode| {
                 let places = (&Place::top(&from), to);
                 let opened = job.open(places, true, open_mode, &mut Outcome::default());
-                opened.map(|opened| opened.made.created)
+                opened.map(|opened| opened.sink.created)
             };
             let later = open(&sink(collides), OpenMode::Concurrent);
             assert_eq!(
@@ -390,7 +390,7 @@ mod tests {
 
     /// A file system that treats two names as one is rarely available.
     #[test]
-    fn what_is_there_in_a_new_directory_is_left_alone() {
+    fn a_file_that_appeared_in_a_new_directory_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let [from, link, to] = ["from", "link", "to"].map(|name| dir.path().join(name));
         std::fs::write(&from, b"second").unwrap();

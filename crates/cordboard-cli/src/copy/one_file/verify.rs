@@ -52,7 +52,7 @@ impl Job {
         // Dirty pages cannot be dropped from the page cache.
         retry(|| rustix::fs::fdatasync(sink)).map_err(|e| failed(e.into(), Action::Sync))?;
         let failed = |e| failed(e, Action::ReadBack);
-        let start = opened.made.before;
+        let start = opened.sink.before;
         let here = match &opened.appended {
             Some(appended) => appended.ranges(report.written, start),
             None => vec![behind(start, report.written)],
@@ -395,7 +395,7 @@ mod tests {
             let opened = job
                 .open(places, true, OpenMode::Exclusive, outcome)
                 .unwrap();
-            let (report, done) = job.carry(&opened, places, &mut NoObserver);
+            let (report, done) = job.copy_bytes(&opened, places, &mut NoObserver);
             done.unwrap();
             let check = || job.verified(&opened, places, report.as_ref().unwrap());
             check().unwrap();
@@ -438,7 +438,7 @@ mod tests {
             let mut moved = None;
             let writes = testkit::midst::at_each(
                 &[libc::SYS_write],
-                || moved = Some(job.carry(&opened, places, &mut NoObserver)),
+                || moved = Some(job.copy_bytes(&opened, places, &mut NoObserver)),
                 || others.write_all(b"others").unwrap(),
             );
             let Some(writes) = writes else {

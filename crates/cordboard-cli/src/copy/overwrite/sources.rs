@@ -44,11 +44,11 @@ pub struct Sources {
 struct Found {
     files: BTreeSet<Id>,
     /// The first one whose lookup failed: any file may be in it.
-    unseen: Option<Unseen>,
+    failed_lookup: Option<FailedLookup>,
 }
 
 /// A path whose lookup failed, and why.
-type Unseen = (PathBuf, Errno);
+type FailedLookup = (PathBuf, Errno);
 
 impl Sources {
     /// From the operands. A single file is compared with its sink anyway.
@@ -66,7 +66,7 @@ impl Sources {
 
     /// Refuses a sink that is a source; `other`: it may be one by a hard link
     /// or a symlink.
-    pub fn admit(
+    pub fn check(
         &self,
         from: &Place<'_>,
         to: &Place<'_>,
@@ -79,8 +79,8 @@ impl Sources {
         if other && !is_source {
             let found = self.found(spares);
             is_source = found.files.contains(&sink);
-            if let (false, Some(unseen)) = (is_source, &found.unseen) {
-                return Err(unknown(shown.as_ref(), unseen));
+            if let (false, Some(failed_lookup)) = (is_source, &found.failed_lookup) {
+                return Err(unknown(shown.as_ref(), failed_lookup));
             }
         }
         if !is_source {
@@ -93,7 +93,7 @@ impl Sources {
 
     /// Refuses a directory of the destination that is one of the operands, or
     /// is `walked`: the current directory of the source, or one above it.
-    pub fn admit_directory(
+    pub fn check_directory(
         &self,
         (from, walked): (&Path, bool),
         to: &Path,
@@ -114,24 +114,24 @@ impl Sources {
         if let Some(given) = self.given.get() {
             return Ok(given.contains(&sink));
         }
-        let (mut given, mut unseen) = (BTreeSet::new(), None);
+        let (mut given, mut failed_lookup) = (BTreeSet::new(), None);
         for operand in &self.operands {
-            match if_reachable(self.look(operand)) {
+            match if_reachable(self.lookup(operand)) {
                 // An operand that does not exist cannot be overwritten.
                 Ok(stat) => given.extend(stat.as_ref().map(id)),
-                Err(errno) => unseen = unseen.or(Some((operand.clone(), errno))),
+                Err(errno) => failed_lookup = failed_lookup.or(Some((operand.clone(), errno))),
             }
         }
-        match unseen {
+        match failed_lookup {
             None => Ok(self.given.get_or_init(|| given).contains(&sink)),
             Some(_) if given.contains(&sink) => Ok(true),
             // The next lookup may succeed.
-            Some(unseen) => Err(unknown(shown, &unseen)),
+            Some(failed_lookup) => Err(unknown(shown, &failed_lookup)),
         }
     }
 
     /// Looks an operand up as the walk does.
-    fn look(&self, operand: &Path) -> rustix::io::Result<Stat> {
+    fn lookup(&self, operand: &Path) -> rustix::io::Result<Stat> {
         match self.recursive {
             true => retry(|| rustix::fs::lstat(operand)),
             false => retry(|| rustix::fs::stat(operand)),
@@ -142,16 +142,16 @@ impl Sources {
         self.found.get_or_init(|| {
             let mut found = Found::default();
             for operand in &self.operands {
-                match if_reachable(self.look(operand)) {
+                match if_reachable(self.lookup(operand)) {
                     Ok(Some(stat)) if kind(&stat) == FileType::RegularFile => {
                         found.files.insert(id(&stat));
                     }
                     Ok(Some(stat)) if self.recursive && kind(&stat) == FileType::Directory => {
-                        below(operand, spares, &mut found);
+                        add_tree(operand, spares, &mut found);
                     }
                     // A problem is reported in its turn.
                     Ok(_) => {}
-                    Err(errno) => found.unseen(operand, errno),
+                    Err(errno) => found.failed_lookup(operand, errno),
                 }
             }
             found
@@ -160,13 +160,14 @@ impl Sources {
 }
 
 impl Found {
-    fn unseen(&mut self, path: &Path, errno: Errno) {
-        self.unseen.get_or_insert_with(|| (path.to_owned(), errno));
+    fn failed_lookup(&mut self, path: &Path, errno: Errno) {
+        self.failed_lookup
+            .get_or_insert_with(|| (path.to_owned(), errno));
     }
 }
 
 /// A sink that may be a source.
-fn unknown(shown: &OsStr, (source, errno): &Unseen) -> Problem {
+fn unknown(shown: &OsStr, (source, errno): &FailedLookup) -> Problem {
     let (source, errno) = (source.display(), Named::from(*errno));
     let text = format!("may also be a file of the source: {source}: {errno} looking it up");
     Problem::refused(shown.to_string_lossy(), Side::Sink, errno, text)
@@ -175,7 +176,7 @@ fn unknown(shown: &OsStr, (source, errno): &Unseen) -> Problem {
 
 /// Adds the files of a tree that have several names. A directory that cannot be
 /// read cannot be copied either.
-fn below(top: &Path, spares: &Arc<Spares>, found: &mut Found) {
+fn add_tree(top: &Path, spares: &Arc<Spares>, found: &mut Found) {
     let mut chain = Chain::new(Arc::clone(spares));
     let mut levels: Vec<std::vec::IntoIter<CString>> = Vec::new();
     let mut buffer = vec![MaybeUninit::uninit(); 1 << 15];
@@ -192,13 +193,13 @@ fn below(top: &Path, spares: &Arc<Spares>, found: &mut Found) {
                     let mut inside = Vec::new();
                     let listed = directories(directory.as_fd(), &mut buffer, found, &mut inside);
                     if let Err(errno) = listed {
-                        found.unseen(top, errno);
+                        found.failed_lookup(top, errno);
                     }
                     chain.enter(&name, directory, id(&stat));
                     levels.push(inside.into_iter());
                 }
                 Ok(None) => {}
-                Err(errno) => found.unseen(top, errno),
+                Err(errno) => found.failed_lookup(top, errno),
             }
         }
         match levels.last_mut().map(Iterator::next) {

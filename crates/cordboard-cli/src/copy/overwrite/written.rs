@@ -72,7 +72,7 @@ impl Written {
 
     /// Refuses a name that this command has made, whatever it points to.
     /// Returns whether it is a symlink, if there are several sources.
-    pub fn admit(&self, from: &Place<'_>, to: &Place<'_>) -> Result<bool, Problem> {
+    pub fn check(&self, from: &Place<'_>, to: &Place<'_>) -> Result<bool, Problem> {
         if !self.several {
             return Ok(false);
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::ledger::Sum;
+use super::ledger::BatchTotals;
 use crate::copy::outcome::Outcome;
 use crate::copy::place::Place;
 
@@ -65,7 +65,7 @@ pub struct Batch {
     items: Vec<Item>,
     /// Files that have not ended.
     left: AtomicUsize,
-    sum: Mutex<Sum>,
+    totals: Mutex<BatchTotals>,
 }
 
 impl Batch {
@@ -79,7 +79,7 @@ impl Batch {
             directory,
             left: AtomicUsize::new(items.len()),
             items,
-            sum: Mutex::default(),
+            totals: Mutex::default(),
         }
     }
 
@@ -116,15 +116,15 @@ impl Batch {
 
     /// Ends a file. Returns the totals of the batch with its last file.
     #[must_use]
-    pub fn ended(&self, index: usize, outcome: Outcome) -> Option<Sum> {
-        let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
-        sum.add(index, outcome);
+    pub fn ended(&self, index: usize, outcome: Outcome) -> Option<BatchTotals> {
+        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.add(index, outcome);
         if self.left.fetch_sub(1, Ordering::Relaxed) > 1 {
             return None;
         }
         if let Some(directory) = &self.directory {
             directory.pending.0.fetch_sub(1, Ordering::Release);
         }
-        Some(std::mem::take(&mut sum))
+        Some(std::mem::take(&mut totals))
     }
 }

@@ -93,12 +93,12 @@ impl<'s> Dispatch<'s> {
         self.under_way += 1;
         if self.pool.slots == 1 {
             let batch = Arc::new(batch);
-            (0..batch.len()).for_each(|index| self.alone(&(Arc::clone(&batch), index)));
-            self.tell();
+            (0..batch.len()).for_each(|index| self.copy_exclusively(&(Arc::clone(&batch), index)));
+            self.report();
             return;
         }
         if self.under_way == 1 {
-            self.session.begin_many();
+            self.session.begin_several();
         }
         self.pool.push(batch);
         // This thread is one of them. Another starts with each batch, until one
@@ -151,19 +151,19 @@ impl<'s> Dispatch<'s> {
     /// Reports a problem of the walk itself.
     pub fn problem(&mut self, problem: Problem) {
         let messages = self.pool.job.failed(problem);
-        self.messages(vec![messages]);
+        self.report_messages(vec![messages]);
     }
 
     /// Reports the outcome of a symlink, which the walk has made itself.
-    pub fn made(&mut self, done: Result<(), Problem>, outcome: Outcome) -> Result<(), Problem> {
-        let well = self.messages(outcome.messages);
+    pub fn symlink(&mut self, done: Result<(), Problem>, outcome: Outcome) -> Result<(), Problem> {
+        let well = self.report_messages(outcome.messages);
         done?;
         self.session.count(u64::from(well), 0);
         Ok(())
     }
 
     /// Whether the rest is left out, since nothing more can be written.
-    pub fn leaves_out(&mut self) -> bool {
+    pub fn skips_rest(&mut self) -> bool {
         let over = self.pool.job.is_aborted();
         if over {
             self.session.left_out();
@@ -180,12 +180,12 @@ impl<'s> Dispatch<'s> {
     }
 
     /// Reports messages of the walk. Returns whether none is a failure.
-    pub fn messages(&mut self, messages: Vec<Message>) -> bool {
+    pub fn report_messages(&mut self, messages: Vec<Message>) -> bool {
         let failed = messages.iter().any(Message::is_failure);
         if !messages.is_empty() {
             self.flush();
             self.session.count(0, u64::from(failed));
-            self.ledger.messages(self.session, messages);
+            self.ledger.add(self.session, messages);
         }
         !failed
     }
@@ -203,7 +203,7 @@ impl<'s> Dispatch<'s> {
     /// Copies files, reports and waits until enough is done.
     fn pump(&mut self, enough: impl Fn(usize, &State) -> bool) {
         loop {
-            self.tell();
+            self.report();
             let pool = Arc::clone(&self.pool);
             let mut state = pool.lock();
             if !state.done.is_empty() {
@@ -214,10 +214,10 @@ impl<'s> Dispatch<'s> {
             }
             if let Some(work) = state.next() {
                 drop(state);
-                pool.work(work, &mut Busy::new(self));
+                pool.work(work, &mut ProgressDisplay::new(self));
             } else if let Some(at) = self.take_postponed(&mut state) {
                 drop(state);
-                self.alone(&at);
+                self.copy_exclusively(&at);
                 pool.end_exclusive();
             } else {
                 pool.sleep(state);
@@ -235,13 +235,13 @@ impl<'s> Dispatch<'s> {
     }
 
     /// Collects what has ended, and shows the progress of all.
-    fn tell(&mut self) {
-        self.tell_of(None);
+    fn report(&mut self) {
+        self.report_with(None);
     }
 
     /// The same, with what this thread has written of a file, and by which
     /// path.
-    fn tell_of(&mut self, own: Option<(u64, DataPath)>) {
+    fn report_with(&mut self, own: Option<(u64, DataPath)>) {
         let (done, written) = {
             let mut state = self.pool.lock();
             (std::mem::take(&mut state.done), state.written)
@@ -263,14 +263,14 @@ impl<'s> Dispatch<'s> {
     }
 
     /// Copies a file here, with nothing else under way.
-    fn alone(&mut self, at: &FileRef) {
+    fn copy_exclusively(&mut self, at: &FileRef) {
         let mut outcome = Outcome::default();
         let (job, session) = (&self.pool.job, &mut *self.session);
         let only = self.only;
         guarded(at, &mut outcome, |outcome| {
             let (from, to) = at.0.places(at.1);
             let top = at.0.is_top();
-            if let Some(left) = job.leaves_out() {
+            if let Some(left) = job.reason_to_skip() {
                 outcome.messages.push(left);
                 return;
             }
@@ -280,11 +280,11 @@ impl<'s> Dispatch<'s> {
                     let request = opened.request.clone();
                     let total = opened.size.filter(|_| only);
                     let how = (total, opened.extras());
-                    let moved = session.carry((source, &from), (sink, &to), request, how);
+                    let moved = session.run_transfer((source, &from), (sink, &to), request, how);
                     job.settle(opened, (&from, &to), top, moved, outcome);
                 }
                 Err(OpenError::Problem(problem)) => outcome.messages.push(job.failed(problem)),
-                Err(OpenError::Postponed) => unreachable!("there is nothing later than this"),
+                Err(OpenError::Postponed) => unreachable!("an exclusive open is not postponed"),
             }
         });
         self.pool.end(at, outcome);
@@ -301,28 +301,28 @@ impl Drop for Dispatch<'_> {
 }
 
 /// Shows the progress of all while this thread copies a file.
-struct Busy<'a, 's> {
+struct ProgressDisplay<'a, 's> {
     dispatch: &'a mut Dispatch<'s>,
     /// Since the start of the file.
-    told_at: Duration,
+    shown_at: Duration,
 }
 
-impl<'a, 's> Busy<'a, 's> {
-    fn new(dispatch: &'a mut Dispatch<'s>) -> Busy<'a, 's> {
-        Busy {
+impl<'a, 's> ProgressDisplay<'a, 's> {
+    fn new(dispatch: &'a mut Dispatch<'s>) -> ProgressDisplay<'a, 's> {
+        ProgressDisplay {
             dispatch,
-            told_at: Duration::ZERO,
+            shown_at: Duration::ZERO,
         }
     }
 }
 
-impl Observer for Busy<'_, '_> {
+impl Observer for ProgressDisplay<'_, '_> {
     fn progress(&mut self, progress: &Progress) {
         let now = progress.elapsed;
         // The next file starts at zero again.
-        if now.checked_sub(self.told_at).unwrap_or(now) >= EVERY {
-            self.told_at = now;
-            (self.dispatch).tell_of(Some((progress.written, progress.path)));
+        if now.checked_sub(self.shown_at).unwrap_or(now) >= EVERY {
+            self.shown_at = now;
+            (self.dispatch).report_with(Some((progress.written, progress.path)));
         }
     }
 }
@@ -336,7 +336,7 @@ mod tests {
 
     /// Returns the number of threads started, and whether an engine was made,
     /// for files of these numbers and sizes.
-    fn had(files: &[(usize, u64)], only: bool) -> (usize, bool) {
+    fn threads_and_engine(files: &[(usize, u64)], only: bool) -> (usize, bool) {
         with(Stages::default(), files, only)
     }
 
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_much_to_do_sooner() {
+    fn packed_files_go_to_the_engine_sooner() {
         let packs = || Stages {
             zstd: Some(1),
             ..Stages::default()
@@ -389,17 +389,20 @@ mod tests {
         assert_eq!(with(packs(), &[(2, 4096)], false), (0, false));
         assert_eq!(with(packs(), &[(2, 1 << 20)], false), (0, true));
         assert_eq!(with(packs(), &[(1, 1 << 20)], true), (0, false));
-        assert_eq!(had(&[(2, 1 << 20)], false), (0, false));
+        assert_eq!(threads_and_engine(&[(2, 1 << 20)], false), (0, false));
     }
 
     #[test]
     fn an_engine_for_large_files_and_threads_for_many() {
-        assert_eq!(had(&[(1, 1)], true), (0, false));
+        assert_eq!(threads_and_engine(&[(1, 1)], true), (0, false));
         // A single file is copied by this thread, by any path.
-        assert_eq!(had(&[(1, 8 << 20)], true), (0, false));
-        assert_eq!(had(&[(FEW, 4096)], false), (0, false));
-        assert_eq!(had(&[(2, 8 << 20)], false), (0, true));
-        assert_eq!(had(&[(2 * FEW, 4096)], false), (2, false));
-        assert_eq!(had(&[(2 * FEW, 4096), (2, 8 << 20)], false), (2, true));
+        assert_eq!(threads_and_engine(&[(1, 8 << 20)], true), (0, false));
+        assert_eq!(threads_and_engine(&[(FEW, 4096)], false), (0, false));
+        assert_eq!(threads_and_engine(&[(2, 8 << 20)], false), (0, true));
+        assert_eq!(threads_and_engine(&[(2 * FEW, 4096)], false), (2, false));
+        assert_eq!(
+            threads_and_engine(&[(2 * FEW, 4096), (2, 8 << 20)], false),
+            (2, true)
+        );
     }
 }

@@ -17,7 +17,7 @@ use crate::stages::Staging;
 const LARGE: u64 = 4 << 20;
 /// The size for files that are packed or unpacked, which takes many times as
 /// long.
-const LABOUR: u64 = 64 << 10;
+const LARGE_IF_STAGED: u64 = 64 << 10;
 
 /// A file: its batch, and its index there.
 pub type FileRef = (Arc<Batch>, usize);
@@ -36,7 +36,7 @@ pub struct EngineCopy {
 /// The copies that are under way on the engine.
 #[derive(Debug, Default)]
 pub struct EngineCopies {
-    /// Made for the first copy; `None`: no engine is available.
+    /// SinkFile for the first copy; `None`: no engine is available.
     engine: OnceLock<Option<Engine>>,
     running: Mutex<(u64, BTreeMap<u64, Running>)>,
 }
@@ -45,7 +45,7 @@ impl EngineCopies {
     /// Whether a file goes to the engine.
     pub fn takes(opened: &Opened, staging: &Staging) -> bool {
         let least = match staging.stages.transform() {
-            true => LABOUR,
+            true => LARGE_IF_STAGED,
             false => LARGE,
         };
         opened.size.is_some_and(|bytes| bytes > least)
@@ -71,12 +71,12 @@ impl EngineCopies {
         let Some(engine) = engine else {
             return Err((opened, at));
         };
-        let begun = owning(&opened).and_then(|transfer| {
+        let started = owning(&opened).and_then(|transfer| {
             // The caller retries without the engine and reports any error.
             let transfer = staging.onto(transfer, opened.extras(), &"", &"").ok()?;
             engine.start(transfer).ok()
         });
-        let Some(running) = begun else {
+        let Some(running) = started else {
             return Err((opened, at));
         };
         let mut table = self.lock();
@@ -87,8 +87,8 @@ impl EngineCopies {
         if stop().is_some() {
             running.cancel();
         }
-        let flight = EngineCopy { number, at, opened };
-        running.on_end(move |report| finished(flight, report.clone()));
+        let copy = EngineCopy { number, at, opened };
+        running.on_end(move |report| finished(copy, report.clone()));
         Ok(())
     }
 
@@ -128,6 +128,6 @@ impl EngineCopies {
 /// A transfer that owns its descriptors; `None` if none are available.
 fn owning(opened: &Opened) -> Option<Result<Transfer<'static>, Failure>> {
     let copy = |fd: &OwnedFd| fd.as_fd().try_clone_to_owned().ok();
-    let (source, sink) = (copy(&opened.source)?, copy(&opened.made.fd)?);
+    let (source, sink) = (copy(&opened.source)?, copy(&opened.sink.fd)?);
     Some(Transfer::owning(source, sink, opened.request.clone()))
 }

@@ -14,14 +14,14 @@ use crate::session::Session;
 
 /// The outcomes of a batch.
 #[derive(Debug, Default)]
-pub struct Sum {
+pub struct BatchTotals {
     account: Account,
     transfers: u64,
     files: Files,
     messages: BTreeMap<usize, Vec<Message>>,
 }
 
-impl Sum {
+impl BatchTotals {
     /// The number of files by result.
     #[cfg(test)]
     pub fn files(&self) -> Files {
@@ -80,29 +80,29 @@ impl Ledger {
     }
 
     /// Ends a batch.
-    pub fn end(&mut self, session: &mut Session, number: u64, sum: Sum) {
+    pub fn end(&mut self, session: &mut Session, number: u64, totals: BatchTotals) {
         self.under_way.remove(&number);
         // The order of what succeeded has no meaning.
-        session.merge(&sum.account, sum.transfers);
-        session.count(sum.files.copied, sum.files.failed);
-        if sum.files.left_out {
+        session.merge(&totals.account, totals.transfers);
+        session.count(totals.files.copied, totals.files.failed);
+        if totals.files.left_out {
             session.left_out();
         }
-        let messages: Vec<Message> = sum.messages.into_values().flatten().collect();
+        let messages: Vec<Message> = totals.messages.into_values().flatten().collect();
         if !messages.is_empty() {
             self.held.insert(number, messages);
         }
-        self.tell(session);
+        self.report(session);
     }
 
     /// Adds messages after all that has begun.
-    pub fn messages(&mut self, session: &mut Session, messages: Vec<Message>) {
+    pub fn add(&mut self, session: &mut Session, messages: Vec<Message>) {
         self.next += 1;
         self.held.insert(self.next, messages);
-        self.tell(session);
+        self.report(session);
     }
 
-    fn tell(&mut self, session: &mut Session) {
+    fn report(&mut self, session: &mut Session) {
         let oldest = self.under_way.first().copied().unwrap_or(u64::MAX);
         while let Some(entry) = self.held.first_entry().filter(|e| *e.key() < oldest) {
             for messages in entry.remove() {
@@ -112,10 +112,12 @@ impl Ledger {
                     Message::Repeated(problem) => session.fail(&problem),
                     // It was counted.
                     Message::LeftOut => {}
-                    Message::Line(line) => session.say(&line),
-                    Message::AttributeLost { line, reason } => session.without(&line, reason),
+                    Message::Line(line) => session.print(&line),
+                    Message::AttributeLost { line, reason } => {
+                        session.attribute_lost(&line, reason)
+                    }
                     Message::Unkept => session.unkept(1),
-                    Message::Hash(line) => session.give(&line),
+                    Message::Hash(line) => session.print_hash(&line),
                 }
             }
         }

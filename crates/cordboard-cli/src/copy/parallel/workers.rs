@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::batch::Batch;
 use super::engine::{EngineCopies, EngineCopy, FileRef};
-use super::ledger::Sum;
+use super::ledger::BatchTotals;
 use crate::copy::job::Job;
 use crate::copy::one_file::{NoObserver, OpenError, OpenMode, Opened};
 use crate::copy::outcome::{Message, Outcome};
@@ -47,7 +47,7 @@ pub struct Workers {
     more: Condvar,
     /// An eventfd that wakes the walk, which sleeps where signals reach it.
     /// `None`: the walk does everything itself, or no descriptor is available.
-    bell: Option<OwnedFd>,
+    wake: Option<OwnedFd>,
 }
 
 /// What one lock protects.
@@ -61,7 +61,7 @@ pub struct State {
     /// Free slots.
     free: usize,
     /// Batches that have ended, and their totals.
-    pub done: Vec<(u64, Sum)>,
+    pub done: Vec<(u64, BatchTotals)>,
     /// Bytes written by all that has ended.
     pub written: u64,
     walk_sleeps: bool,
@@ -113,8 +113,8 @@ impl State {
     /// Returns the next task. Files that the engine has copied come first: they
     /// free a slot.
     pub fn next(&mut self) -> Option<Task> {
-        if let Some((flight, report)) = self.finished.pop_front() {
-            return Some(Task::Finish(Box::new(flight), report));
+        if let Some((copy, report)) = self.finished.pop_front() {
+            return Some(Task::Finish(Box::new(copy), report));
         }
         if self.free == 0 || !self.postponed.is_empty() {
             return None;
@@ -145,7 +145,7 @@ impl State {
 impl Workers {
     /// Workers without threads.
     pub fn new(job: Job, slots: usize) -> Arc<Workers> {
-        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        let wake = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
         Arc::new(Workers {
             job,
             slots,
@@ -155,7 +155,7 @@ impl Workers {
                 ..State::default()
             }),
             more: Condvar::new(),
-            bell: (slots > 1).then(bell).flatten(),
+            wake: (slots > 1).then(wake).flatten(),
         })
     }
 
@@ -202,8 +202,8 @@ impl Workers {
         use rustix::event::{PollFd, PollFlags};
         state.walk_sleeps = true;
         drop(state);
-        let slept = match &self.bell {
-            Some(bell) => poll_for(&mut [PollFd::new(bell, PollFlags::IN)], None),
+        let slept = match &self.wake {
+            Some(wake) => poll_for(&mut [PollFd::new(wake, PollFlags::IN)], None),
             None => poll_for(&mut [], Some(&EVERY)),
         };
         // A filter refuses poll(2): the state is polled.
@@ -212,8 +212,8 @@ impl Workers {
         }
         let mut state = self.lock();
         state.walk_sleeps = false;
-        if let Some(bell) = &self.bell {
-            let _ = rustix::io::read(bell, &mut [0; 8]);
+        if let Some(wake) = &self.wake {
+            let _ = rustix::io::read(wake, &mut [0; 8]);
         }
     }
 
@@ -239,7 +239,7 @@ impl Workers {
     pub fn work(self: &Arc<Self>, work: Task, watch: &mut (dyn Observer + Send)) {
         match work {
             Task::Batch(at) => self.batch(at, watch),
-            Task::Finish(flight, report) => self.land(*flight, report),
+            Task::Finish(copy, report) => self.finish(*copy, report),
         }
     }
 
@@ -262,7 +262,9 @@ impl Workers {
     /// Copies one file. `true`: it is under way, in the slot.
     fn file(self: &Arc<Self>, at: FileRef, watch: &mut (dyn Observer + Send)) -> bool {
         let mut outcome = Outcome::default();
-        match guarded(&at, &mut outcome, |outcome| self.begin(&at, watch, outcome)) {
+        match guarded(&at, &mut outcome, |outcome| {
+            self.start_file(&at, watch, outcome)
+        }) {
             None | Some(FileState::Ended) => self.end(&at, outcome),
             Some(FileState::OnEngine) => return true,
             Some(FileState::Postponed) => {
@@ -273,7 +275,7 @@ impl Workers {
         false
     }
 
-    fn begin(
+    fn start_file(
         self: &Arc<Self>,
         at: &FileRef,
         watch: &mut (dyn Observer + Send),
@@ -281,7 +283,7 @@ impl Workers {
     ) -> FileState {
         let (from, to) = at.0.places(at.1);
         let top = at.0.is_top();
-        if let Some(left) = self.job.leaves_out() {
+        if let Some(left) = self.job.reason_to_skip() {
             outcome.messages.push(left);
             return FileState::Ended;
         }
@@ -290,10 +292,10 @@ impl Workers {
             .open((&from, &to), top, OpenMode::Concurrent, outcome)
         {
             Ok(opened) if EngineCopies::takes(&opened, &self.job.staging) => {
-                return self.start(Box::new(opened), at, watch, outcome);
+                return self.start_large(Box::new(opened), at, watch, outcome);
             }
             Ok(opened) => {
-                let moved = self.job.carry(&opened, (&from, &to), watch);
+                let moved = self.job.copy_bytes(&opened, (&from, &to), watch);
                 self.job.settle(opened, (&from, &to), top, moved, outcome);
             }
             Err(OpenError::Postponed) => return FileState::Postponed,
@@ -303,7 +305,7 @@ impl Workers {
     }
 
     /// Hands a large file over, or copies it here.
-    fn start(
+    fn start_large(
         self: &Arc<Self>,
         opened: Box<Opened>,
         at: &FileRef,
@@ -311,8 +313,8 @@ impl Workers {
         outcome: &mut Outcome,
     ) -> FileState {
         let pool = Arc::clone(self);
-        let finished = move |flight, report| {
-            pool.lock().finished.push_back((flight, report));
+        let finished = move |copy, report| {
+            pool.lock().finished.push_back((copy, report));
             pool.changed();
         };
         let at = (Arc::clone(&at.0), at.1);
@@ -324,15 +326,15 @@ impl Workers {
         };
         // Also reports the reason.
         let (from, to) = at.0.places(at.1);
-        let moved = self.job.carry(&opened, (&from, &to), watch);
+        let moved = self.job.copy_bytes(&opened, (&from, &to), watch);
         (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, outcome);
         FileState::Ended
     }
 
     /// Finishes a large file.
-    fn land(&self, flight: EngineCopy, report: Report) {
+    fn finish(&self, copy: EngineCopy, report: Report) {
         let mut outcome = Outcome::default();
-        let EngineCopy { number, at, opened } = flight;
+        let EngineCopy { number, at, opened } = copy;
         guarded(&at, &mut outcome, |outcome| {
             let (from, to) = at.0.places(at.1);
             let (source, sink) = opened.ends();
@@ -352,9 +354,9 @@ impl Workers {
         let through = batch.ended(*index, outcome);
         let mut state = self.lock();
         state.written = state.written.saturating_add(written);
-        if let Some(sum) = through {
-            state.done.push((batch.number, sum));
-            self.ring(&mut state);
+        if let Some(totals) = through {
+            state.done.push((batch.number, totals));
+            self.wake_walk(&mut state);
         }
     }
 
@@ -367,14 +369,14 @@ impl Workers {
     /// Wakes one thread and the walk.
     fn changed(&self) {
         self.more.notify_one();
-        self.ring(&mut self.lock());
+        self.wake_walk(&mut self.lock());
     }
 
-    fn ring(&self, state: &mut State) {
+    fn wake_walk(&self, state: &mut State) {
         if std::mem::take(&mut state.walk_sleeps)
-            && let Some(bell) = &self.bell
+            && let Some(wake) = &self.wake
         {
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
     }
 }

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::copy::attributes::owner;
-use crate::copy::attributes::{Node, Passed, leave_out, pass_on};
+use crate::copy::attributes::{CopyResult, Node, copy_extended, report_missing};
 use crate::copy::job::Job;
 use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
@@ -117,16 +117,16 @@ impl Job {
         link: BorrowedFd<'_>,
         to: &Place<'_>,
         outcome: &mut Outcome,
-    ) -> Passed {
+    ) -> CopyResult {
         let source = self.by_name(from).map_err(|e| (Side::Source, e))?;
-        let passed = pass_on(Node::Link(source.as_fd()), Node::Link(link), to, outcome);
-        match passed {
+        let copied = copy_extended(Node::Link(source.as_fd()), Node::Link(link), to, outcome);
+        match copied {
             // No procfs.
             Err((_, errno @ Errno::NOENT)) => {
-                leave_out(&from.path(), to, errno, outcome);
+                report_missing(&from.path(), to, errno, outcome);
                 Ok(())
             }
-            passed => passed,
+            copied => copied,
         }
     }
 }

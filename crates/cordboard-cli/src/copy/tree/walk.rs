@@ -41,7 +41,7 @@ struct Walk {
     sink: Chain,
     levels: Vec<Level>,
     /// Directories of the sink whose names differ in case only.
-    met: BTreeSet<Id>,
+    colliding: BTreeSet<Id>,
     /// Permissions of group and others in a new directory, until it is settled.
     others: u32,
     /// Directories to settle when all files in them have ended, in their order.
@@ -62,7 +62,7 @@ pub enum Given {
 }
 
 /// The sink's directory.
-struct Made {
+struct SinkDirectory {
     fd: OwnedFd,
     id: Id,
     /// See [`Level`].
@@ -80,14 +80,14 @@ pub fn copy(
     dispatch.drain();
     // A symlink to a directory that is an operand is followed, unless it was
     // just copied.
-    (dispatch.job().written).admit(&Place::top(from), &Place::top(to))?;
+    (dispatch.job().written).check(&Place::top(from), &Place::top(to))?;
     let mut walk = Walk {
         from: from.to_owned(),
         to: to.to_owned(),
         source: Chain::new(Arc::clone(&dispatch.job().spares)),
         sink: Chain::new(Arc::clone(&dispatch.job().spares)),
         levels: Vec::new(),
-        met: BTreeSet::new(),
+        colliding: BTreeSet::new(),
         // With -p the final owner and mode come last, as for files.
         others: match dispatch.job().preserve {
             true => 0,
@@ -108,7 +108,7 @@ pub fn copy(
             break;
         };
         let left = level.entries.as_slice().len();
-        if left > 0 && dispatch.leaves_out() {
+        if left > 0 && dispatch.skips_rest() {
             // What was made is still settled.
             level.entries = Vec::new().into_iter();
         }
@@ -165,9 +165,9 @@ impl Walk {
         if !created {
             let walked = made.id == id(&stat) || self.source.has(made.id);
             let sources = &dispatch.job().sources;
-            sources.admit_directory((&self.from, walked), &self.to, made.id)?;
+            sources.check_directory((&self.from, walked), &self.to, made.id)?;
         }
-        if collides && !self.met.insert(made.id) {
+        if collides && !self.colliding.insert(made.id) {
             let (from, to) = (Place::top(&self.from), Place::top(&self.to));
             return Err(just_copied(&from, &to).help(ONE_NAME));
         }
@@ -246,7 +246,7 @@ impl Walk {
             let mut outcome = Outcome::default();
             let done = dispatch.job().settle_directory(left, &mut outcome);
             outcome.messages.extend(done.err().map(Message::Problem));
-            dispatch.messages(outcome.messages);
+            dispatch.report_messages(outcome.messages);
             self.left.pop_front();
         }
     }
@@ -317,7 +317,7 @@ impl Walk {
             FileType::Symlink => {
                 let mut outcome = Outcome::default();
                 let done = dispatch.job().link(&from, &to, &mut outcome);
-                dispatch.made(done, outcome)
+                dispatch.symlink(done, outcome)
             }
             FileType::Directory => self.down(dispatch, name, collides),
             other => Err(special(&from.path(), other, true)),
@@ -393,7 +393,7 @@ impl Walk {
         (target, name): (BorrowedFd<'_>, &Path),
         stat: &Stat,
         follow: OFlags,
-    ) -> Result<Made, Problem> {
+    ) -> Result<SinkDirectory, Problem> {
         // The process must be able to write into it until it is complete. The
         // sticky bit restricts who may remove entries (mkdir(2)).
         let mode = Mode::from_raw_mode(stat.st_mode & (self.others | 0o1000) | 0o700);
@@ -430,7 +430,7 @@ impl Walk {
             let open = open.map_err(|e| self.writing(e))?;
             fd = open.unwrap_or(fd);
         }
-        Ok(Made {
+        Ok(SinkDirectory {
             fd,
             id: id(&there),
             owner,

@@ -66,7 +66,7 @@ fn a_sink_that_keeps_its_contents_gets_no_other_length() {
     }
 }
 
-/// Two files of two file systems that are alike, until they are made not to be.
+/// Two files of two file systems that are if_alike, until they are made not to be.
 fn alike_files() -> Option<[File; 2]> {
     let dirs = [std::env::temp_dir(), "/dev/shm".into()];
     let files = dirs.map(|dir| tempfile::tempfile_in(dir).unwrap());
@@ -82,7 +82,7 @@ fn alike_files() -> Option<[File; 2]> {
     Some(files)
 }
 
-fn ask(files: &[File; 2], keeps: bool) -> Option<Left> {
+fn ask(files: &[File; 2], keeps: bool) -> Option<SinkState> {
     let [from, to] = [&files[0], &files[1]].map(|file| fstat(file).unwrap());
     let (source, sink) = ((files[0].as_fd(), &from), (files[1].as_fd(), &to));
     match keeps {

@@ -174,13 +174,13 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
         } else {
             writer
         };
-        return Ok(with(end, None, "a FIFO, previewed as a pipe"));
+        return Ok(with(end, None, "a FIFO, shown as the pipe it is"));
     }
     if device::opening_does_something(&stat) {
         let fd = device::name_only(path, operand.side).map_err(failed)?;
         return Ok(Preview {
             unopened: Some(stat.st_rdev),
-            ..with(fd, None, "not opened for this preview")
+            ..with(fd, None, "not opened to look at it")
         });
     }
     let mut flags = match operand.side {

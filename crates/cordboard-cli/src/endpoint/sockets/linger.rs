@@ -13,15 +13,15 @@ use crate::interruptible::{pause, wait};
 use crate::signals::Interrupted;
 use crate::sys::unsent;
 
-const LOOK: Duration = Duration::from_millis(50);
+const INTERVAL: Duration = Duration::from_millis(50);
 /// The wait for a peer that acknowledges nothing, if the user has set no limit.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
 
 /// The state of the bytes that were sent.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum Delivery {
     /// The peer has them, as far as is known.
-    Taken,
+    Acknowledged,
     /// The connection broke, and bytes that were not acknowledged are lost.
     Broken(Errno),
     /// The peer has not acknowledged this number of bytes within the limit.
@@ -32,14 +32,14 @@ pub enum Sent {
 /// Closing a socket with unread data sends a reset instead of an end, which
 /// destroys what is in flight; so data from the peer is read and discarded.
 ///
-/// The wait ends when the peer acknowledges nothing for `patience`. `ended`:
+/// The wait ends when the peer acknowledges nothing for `limit`. `ended`:
 /// this direction was shut down before.
 pub fn finish(
     socket: BorrowedFd<'_>,
     tcp: bool,
     ended: bool,
-    patience: Duration,
-) -> Result<Sent, Interrupted> {
+    limit: Duration,
+) -> Result<Delivery, Interrupted> {
     let look = |time, says_more: bool| {
         let start = Instant::now();
         if !says_more {
@@ -49,37 +49,37 @@ pub fn finish(
         let looked = wait(socket.as_fd(), PollFlags::IN, Some(time))?;
         Ok(looked.map(|_| start.elapsed()))
     };
-    until_taken(socket, tcp, ended, patience, look)
+    until_acknowledged(socket, tcp, ended, limit, look)
 }
 
 /// The limit of the wait: none is left if the transfer has ended by its idle
 /// limit.
-pub fn patience(ended: Ended, idle: Option<Duration>) -> Duration {
+pub fn limit(ended: Ended, idle: Option<Duration>) -> Duration {
     match ended {
         Ended::Idle => Duration::ZERO,
-        _ => idle.unwrap_or(PATIENCE),
+        _ => idle.unwrap_or(DEFAULT_LIMIT),
     }
 }
 
 /// `look` waits, at most for the given time, and returns how long it waited.
 /// Once the peer has shut down its direction, there is nothing to poll for.
-fn until_taken(
+fn until_acknowledged(
     socket: BorrowedFd<'_>,
     tcp: bool,
     ended: bool,
     full: Duration,
     mut look: impl FnMut(Duration, bool) -> Result<Result<Duration, Errno>, Interrupted>,
-) -> Result<Sent, Interrupted> {
+) -> Result<Delivery, Interrupted> {
     // `ENOTCONN`: it broke before (`inet_shutdown`, net/ipv4/af_inet.c).
     let ended = shutdown(socket, Shutdown::Write).is_ok() || ended;
     if !tcp {
         // The bytes of a UNIX socket are with the peer as soon as they are
         // sent.
         discard(socket);
-        return Ok(Sent::Taken);
+        return Ok(Delivery::Acknowledged);
     }
     let mut left = unsent(socket);
-    let mut patience = full;
+    let mut limit = full;
     loop {
         let peer = discard(socket);
         // Read before `unsent`, which no longer changes once the connection is
@@ -87,25 +87,27 @@ fn until_taken(
         let broken = broken(socket);
         let now = unsent(socket);
         if now != left {
-            (left, patience) = (now, full);
+            (left, limit) = (now, full);
         }
         // The end itself counts as one byte.
         let bytes = u64::try_from(left - i32::from(ended)).unwrap_or(0);
         match (&peer, broken) {
-            (Discarded::Nothing, _) if left == 0 => return Ok(Sent::Taken),
-            (Discarded::Closed | Discarded::Broken(_), _) if bytes == 0 => return Ok(Sent::Taken),
-            (Discarded::Broken(errno), _) => return Ok(Sent::Broken(*errno)),
+            (Discarded::Nothing, _) if left == 0 => return Ok(Delivery::Acknowledged),
+            (Discarded::Closed | Discarded::Broken(_), _) if bytes == 0 => {
+                return Ok(Delivery::Acknowledged);
+            }
+            (Discarded::Broken(errno), _) => return Ok(Delivery::Broken(*errno)),
             // After the peer's end, recv(2) does not report later errors
             // (`tcp_recvmsg_locked`, net/ipv4/tcp.c).
-            (Discarded::Closed, Some(errno)) => return Ok(Sent::Broken(errno)),
-            _ if patience.is_zero() && bytes == 0 => return Ok(Sent::Taken),
-            _ if patience.is_zero() => return Ok(Sent::Unacknowledged(bytes)),
+            (Discarded::Closed, Some(errno)) => return Ok(Delivery::Broken(errno)),
+            _ if limit.is_zero() && bytes == 0 => return Ok(Delivery::Acknowledged),
+            _ if limit.is_zero() => return Ok(Delivery::Unacknowledged(bytes)),
             _ => {}
         }
         let says_more = !matches!(peer, Discarded::Closed);
-        match look(LOOK.min(patience), says_more)? {
-            Ok(passed) => patience = patience.saturating_sub(passed),
-            Err(_) => return Ok(Sent::Taken),
+        match look(INTERVAL.min(limit), says_more)? {
+            Ok(passed) => limit = limit.saturating_sub(passed),
+            Err(_) => return Ok(Delivery::Acknowledged),
         }
     }
 }
@@ -160,20 +162,14 @@ mod tests {
         while ours.write(&[0; 65536]).is_ok() {}
         // Data in flight may still be taken, which depends on real time.
         let mut time = Duration::ZERO;
-        let done = until_taken(
-            ours.as_fd(),
-            true,
-            false,
-            patience(ended, idle),
-            |most, _| {
-                peer.write_all(b"still here").unwrap();
-                time += most;
-                Ok(Ok(most))
-            },
-        );
+        let done = until_acknowledged(ours.as_fd(), true, false, limit(ended, idle), |most, _| {
+            peer.write_all(b"still here").unwrap();
+            time += most;
+            Ok(Ok(most))
+        });
         let left = u64::try_from(unsent(ours.as_fd()) - 1).unwrap();
         assert!(left > 0);
-        assert_eq!(done.unwrap(), Sent::Unacknowledged(left));
+        assert_eq!(done.unwrap(), Delivery::Unacknowledged(left));
         time
     }
 
@@ -206,8 +202,8 @@ mod tests {
     fn a_connection_that_was_reset_before_its_end_is_broken() {
         let (ours, peer) = full();
         reset(peer, &ours);
-        let done = until_taken(ours.as_fd(), true, false, PATIENCE, no_look);
-        assert_eq!(done.unwrap(), Sent::Broken(Errno::CONNRESET));
+        let done = until_acknowledged(ours.as_fd(), true, false, DEFAULT_LIMIT, no_look);
+        assert_eq!(done.unwrap(), Delivery::Broken(Errno::CONNRESET));
         // All that was sent is acknowledged, and nothing more can be known.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -217,8 +213,8 @@ mod tests {
             std::thread::yield_now();
         }
         reset(peer, &ours);
-        let done = until_taken(ours.as_fd(), true, false, PATIENCE, no_look);
-        assert_eq!(done.unwrap(), Sent::Taken);
+        let done = until_acknowledged(ours.as_fd(), true, false, DEFAULT_LIMIT, no_look);
+        assert_eq!(done.unwrap(), Delivery::Acknowledged);
     }
 
     /// The end of the peer's direction does not mean that the peer has read
@@ -232,7 +228,7 @@ mod tests {
             let mut peer = Some(peer);
             let mut looks = 0;
             let full = Duration::from_millis(120);
-            let done = until_taken(ours.as_fd(), true, false, full, |most, says_more| {
+            let done = until_acknowledged(ours.as_fd(), true, false, full, |most, says_more| {
                 assert!(!says_more);
                 looks += 1;
                 if let Some(peer) = peer.take_if(|_| resets) {
@@ -242,8 +238,8 @@ mod tests {
             });
             let left = u64::try_from(unsent(ours.as_fd()) - 1).unwrap();
             let (expected, times) = match resets {
-                true => (Sent::Broken(Errno::CONNRESET), 1),
-                false => (Sent::Unacknowledged(left), 3),
+                true => (Delivery::Broken(Errno::CONNRESET), 1),
+                false => (Delivery::Unacknowledged(left), 3),
             };
             assert_eq!((done.unwrap(), looks), (expected, times));
         }
@@ -253,8 +249,8 @@ mod tests {
     fn a_peer_that_takes_nothing_is_waited_for_but_not_after_an_idle_end() {
         let idle = Duration::from_millis(120);
         assert_eq!(looks(Ended::Idle, Some(idle)), Duration::ZERO);
-        assert!(looks(Ended::Eof, None) >= PATIENCE);
+        assert!(looks(Ended::Eof, None) >= DEFAULT_LIMIT);
         let time = looks(Ended::Size, Some(idle));
-        assert!(time >= idle && time < PATIENCE, "{time:?}");
+        assert!(time >= idle && time < DEFAULT_LIMIT, "{time:?}");
     }
 }

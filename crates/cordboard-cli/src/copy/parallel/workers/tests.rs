@@ -73,9 +73,9 @@ fn a_panic_gives_the_slot_back_and_ends_the_file() {
         pool.sleep(state);
     };
     assert_eq!(done, 1, "the batch is through");
-    let (number, sum) = pool.lock().done.pop().unwrap();
+    let (number, totals) = pool.lock().done.pop().unwrap();
     assert_eq!((number, pool.lock().free), (7, 2));
-    let files = sum.files();
+    let files = totals.files();
     assert_eq!((files.copied, files.failed, files.left_out), (2, 3, false));
     assert_eq!(pool.engine_copies.look().0, 0);
     pool.close();
