@@ -1,4 +1,4 @@
-//! What is said where the bytes are not what a stage takes, or are lost.
+//! The messages if the bytes are not what a stage accepts, or are lost.
 #![allow(missing_docs)]
 
 mod common;
@@ -58,7 +58,7 @@ fn a_frame_that_the_size_cuts_off() {
         cut.fails(1, &["cut off after", "; --size, which counts packed bytes"]);
         unpack(command, length).ok();
     }
-    // The size has no part in that it is cut off.
+    // The size is not the reason for the truncation.
     std::fs::write(&packed, &read(&packed)[..length - 2]).unwrap();
     for size in [length - 2, length] {
         let cut = unpack("splice", size);
@@ -67,7 +67,7 @@ fn a_frame_that_the_size_cuts_off() {
     }
 }
 
-/// What is lost is not what was read: 27 bytes become a million.
+/// The lost bytes are not those read: 27 bytes become a million.
 #[test]
 fn what_was_made_and_is_lost() {
     let dir = dir();
@@ -83,7 +83,7 @@ fn what_was_made_and_is_lost() {
     let run = lost("--unzstd");
     run.fails(1, &["more were produced from what was read, and are lost"]);
     assert!(run.json()["stranded"].as_u64() > run.json()["read"].as_u64());
-    // Whoever only looks makes nothing.
+    // explain creates nothing.
     let mut child = cordboard()
         .args(["splice", "--hash=crc32", "-", "/dev/full"])
         .stdin(Stdio::piped())
@@ -94,7 +94,7 @@ fn what_was_made_and_is_lost() {
     end(child).fails(1, &["(9 more were read, and are lost)"]);
 }
 
-/// Neither the source nor the sink is to blame, and the bytes are good.
+/// Neither the source nor the sink is the cause, and the bytes are good.
 #[test]
 fn a_stage_without_memory() {
     let dir = dir();

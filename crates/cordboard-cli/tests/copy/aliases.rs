@@ -1,4 +1,4 @@
-//! One file that two file systems show.
+//! One file in two file systems.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -47,7 +47,7 @@ fn a_file_is_not_copied_onto_itself_by_another_device_number() {
     assert!(read(&merged) == contents);
 }
 
-/// As alike as the two are others that are not one: they are copied.
+/// Different files that are as alike as aliases are copied.
 #[test]
 fn files_that_are_only_alike_are_copied() {
     let Some(overlay) = Overlay::mount() else {
@@ -65,7 +65,7 @@ fn files_that_are_only_alike_are_copied() {
     assert!(read(&to) == bytes(5000));
 }
 
-/// `program` with the limit of one block of 512 bytes for each file.
+/// `program` with a file size limit of one block of 512 bytes.
 fn limited(program: &OsStr) -> Command {
     let mut command = Command::new("sh");
     let limit = ["-c", "ulimit -f 1; exec \"$@\"", "sh"];
@@ -74,7 +74,7 @@ fn limited(program: &OsStr) -> Command {
     command
 }
 
-/// No byte more is allowed, which would show that the two are one.
+/// No further byte is allowed, which would show that both are one file.
 #[test]
 fn a_limit_hides_no_alias() {
     let Some(overlay) = Overlay::mount() else {
@@ -91,19 +91,19 @@ fn a_limit_hides_no_alias() {
     }
 }
 
-/// What another user, who may write to what everybody may write to, says of such a
-/// command within the limit.
+/// The output of such a command within the limit, run by another user who may
+/// write to files that all users may write to.
 fn by_another_user(overlay: &Overlay, args: &[&OsStr]) -> Run {
     for name in ["", "upper", "merged"] {
         allow(&overlay.at(name), 0o755);
     }
-    // Another user may not reach the directory that the binary is in.
+    // Another user may not be able to reach the directory of the binary.
     let binary = overlay.at("cordboard");
     if !binary.exists() {
         std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
     }
-    // A test that forks meanwhile may hold the new file open for writing: the shell
-    // cannot start it (`ETXTBSY`) then.
+    // A test that forks meanwhile may hold the new file open for writing: the
+    // shell cannot start it (`ETXTBSY`) then.
     until("a start", || {
         let mut limited = limited(binary.as_os_str());
         let run = end(limited.args(args).uid(65534).gid(65534).spawn().ok()?);
@@ -122,7 +122,8 @@ fn grow_old(path: &Path) {
     open.set_modified(time).unwrap();
 }
 
-/// Any time shows it, but only the owner sets another than the present one.
+/// Any time shows it, but only the owner sets another time than the present
+/// one.
 #[test]
 fn who_owns_neither_finds_out_by_the_present_time() {
     let Some(overlay) = Overlay::mount() else {
@@ -149,10 +150,10 @@ fn who_owns_neither_finds_out_by_the_present_time() {
     }
 }
 
-/// Where it stays unknown, nothing is thrown away.
+/// If it remains unknown, nothing is truncated.
 #[test]
 fn what_may_be_an_alias_is_not_emptied() {
-    /// `utimensat(2)`, and what it is where the time has 64 bits and a word has not.
+    /// `utimensat(2)`, also with a time of 64 bits on 32-bit architectures.
     const UTIMENSAT: [libc::c_long; 2] = [libc::SYS_utimensat, 412];
     let Some(overlay) = Overlay::mount() else {
         return;
@@ -171,7 +172,8 @@ fn what_may_be_an_alias_is_not_emptied() {
     }
 }
 
-/// The kernel keeps what a server has said of a file, also while the file changes.
+/// The kernel caches what a server has reported about a file, also while the
+/// file changes.
 #[test]
 fn what_is_kept_of_a_file_hides_no_alias() {
     let dir = dir();
@@ -184,7 +186,7 @@ fn what_is_kept_of_a_file_hides_no_alias() {
     };
     let mounted = with_file(shown, |above| {
         assert!(read(above) == contents);
-        // The second finds nothing of what the first has changed for a moment.
+        // The second probe finds nothing of the temporary change of the first.
         for command in ["copy", "splice"] {
             call([command.as_ref(), above.as_os_str(), below.as_os_str()])
                 .fails(1, &["is the same file as the source"]);
@@ -196,8 +198,8 @@ fn what_is_kept_of_a_file_hides_no_alias() {
     }
 }
 
-/// Nor is a sink empty because it was: what has come to it since would stay behind
-/// what is written.
+/// A sink that was empty may have contents now, which would remain behind what
+/// is written.
 #[test]
 fn a_sink_that_is_kept_as_empty_is_cut() {
     let dir = dir();
@@ -222,7 +224,7 @@ fn a_sink_that_is_kept_as_empty_is_cut() {
     }
 }
 
-/// To make a file longer, and shorter again, takes its capabilities away.
+/// Extending and truncating a file removes its capabilities.
 #[test]
 fn an_alias_keeps_its_capabilities() {
     let Some(overlay) = Overlay::mount() else {
@@ -246,7 +248,7 @@ fn an_alias_keeps_its_capabilities() {
     }
 }
 
-/// `chattr +a` refuses a time and a length.
+/// `chattr +a` refuses to set a time or a length.
 #[test]
 fn what_may_only_be_appended_to_is_appended_to() {
     let Some(overlay) = Overlay::mount() else {
@@ -272,7 +274,7 @@ fn what_may_only_be_appended_to_is_appended_to() {
     only("-a").unwrap();
 }
 
-/// What is appended to its source would come round for ever.
+/// Bytes appended to their source would be read again without end.
 #[test]
 fn nothing_is_appended_to_itself_by_another_device_number() {
     let Some(overlay) = Overlay::mount() else {
@@ -306,7 +308,7 @@ fn nothing_is_appended_to_itself_by_another_device_number() {
         assert_eq!(run.code(), 1, "{command:?}: {}", run.stderr());
         assert!(read(&merged) == contents, "{command:?}: {}", run.stderr());
     }
-    // A size comes to an end.
+    // A size ends it.
     let (from, to) = (merged.as_os_str(), upper.as_os_str());
     call(
         ["splice", "--append", "--size", "100"]
@@ -318,7 +320,7 @@ fn nothing_is_appended_to_itself_by_another_device_number() {
     assert!(read(&merged) == [&contents[..], &contents[..100]].concat());
 }
 
-/// Each directory would hold another one to be copied.
+/// Each directory would contain another one to copy.
 #[test]
 fn a_directory_is_not_copied_into_itself_by_another_device_number() {
     let Some(overlay) = Overlay::mount() else {

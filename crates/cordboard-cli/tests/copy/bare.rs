@@ -1,5 +1,5 @@
-//! The command linked statically, in a root directory that holds nothing else:
-//! no libraries, no `/proc`, no `/dev`.
+//! The statically linked command in an otherwise empty root directory: no
+//! libraries, no `/proc`, no `/dev`.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::*;
 
-/// The command in its new root. It takes root to go there.
+/// The command in its new root. Needs root.
 fn bare(top: &Path) -> Option<Command> {
     if !root("a root directory of its own") {
         return None;
@@ -35,8 +35,8 @@ fn it_says_its_version() {
     assert_eq!(String::from_utf8_lossy(run.stdout()), version);
 }
 
-/// Direct I/O of what is not in the page cache takes `/proc`, to open both
-/// files again; without it another path carries the bytes.
+/// Direct I/O of uncached files needs `/proc`, to open both files again;
+/// without it, another path carries the bytes.
 #[test]
 fn a_file_is_copied() {
     let dir = dir();

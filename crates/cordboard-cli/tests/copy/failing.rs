@@ -1,4 +1,4 @@
-//! A look at a name that fails: it is then unknown what is there.
+//! A failing lookup: it is unknown what exists.
 
 use std::os::unix::fs::symlink;
 use std::process::Stdio;
@@ -8,8 +8,8 @@ use testkit::stall::{Call, Stall};
 
 use crate::common::*;
 
-/// Runs it in this directory, where the look at a name that is the `nth` fails
-/// once, with `EIO`. `None` where no call can be made to fail.
+/// Runs the command in this directory, with the `nth` lookup of the name
+/// failing once, with `EIO`. `None` if calls cannot be made to fail.
 fn with_failing(dir: &TempDir, arguments: &[&str], name: &str, nth: usize) -> Option<Run> {
     let mut command = cordboard();
     command.args(arguments).current_dir(dir.path());
@@ -31,7 +31,7 @@ fn with_failing(dir: &TempDir, arguments: &[&str], name: &str, nth: usize) -> Op
     }
 }
 
-/// What is in it, sorted.
+/// The sorted names in it.
 fn names(dir: &TempDir, name: &str) -> Vec<String> {
     let entries = std::fs::read_dir(dir.path().join(name)).unwrap();
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
@@ -40,7 +40,8 @@ fn names(dir: &TempDir, name: &str) -> Vec<String> {
     names
 }
 
-/// It is taken for no directory otherwise, and the tree is poured into it.
+/// Otherwise it would not be taken for a directory, and the tree would be
+/// copied into it directly.
 #[test]
 fn a_destination_that_cannot_be_looked_at_is_not_taken_for_a_new_one() {
     let dir = dir();
@@ -60,7 +61,7 @@ fn a_destination_that_cannot_be_looked_at_is_not_taken_for_a_new_one() {
         run.fails(1, &["into: ", "error (EIO) opening the sink"]);
         assert_eq!(names(&dir, "into"), [""; 0]);
     }
-    // A name that leads nowhere is one of a new file, or refused as that.
+    // A name that leads nowhere is that of a new file, or refused as that.
     symlink("loop", dir.path().join("loop")).unwrap();
     for (sink, says) in [
         ("a/new", "(ENOTDIR) opening the sink"),
@@ -112,7 +113,7 @@ fn a_source_that_cannot_be_looked_at_is_no_file_for_that() {
     }
 }
 
-/// Whichever look at the sink fails, and at the source that it is.
+/// Whichever lookup of the sink fails, and of the source of the same file.
 #[test]
 fn a_source_is_not_overwritten_because_a_look_at_it_has_failed() {
     for sources in [["a", "into/a"], ["a", "b"]] {

@@ -1,4 +1,4 @@
-//! As few descriptors as there can be: directories above are closed, and opened
+//! The least number of descriptors: directories above are closed, and opened
 //! again on the way back.
 
 use std::path::Path;
@@ -10,12 +10,13 @@ use crate::common::*;
 use crate::{chmod, mode};
 
 /// The three standard ones, one to wake a transfer, and of both sides the
-/// directory and the file. Without eventfds a pipe wakes, of two.
+/// directory and the file. Without eventfds, a pipe with two descriptors is
+/// used.
 pub fn least() -> usize {
     3 + 1 + 2 * 2 + usize::from(!Need::Eventfd.is_met())
 }
 
-/// The command with so many descriptors, and none that was inherited.
+/// The command with this number of descriptors, and none inherited.
 pub fn with(limit: usize) -> Command {
     let mut shell = Command::new("sh");
     let script = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n "$0"; exec "$@""#;
@@ -24,8 +25,8 @@ pub fn with(limit: usize) -> Command {
     shell
 }
 
-/// Makes a tree of so many levels, with a file before and a directory after
-/// what is deeper, as the listing has it.
+/// Makes a tree of this depth. On each level, a file precedes the subdirectory
+/// in the listing, and a directory follows it.
 fn tree(top: &Path, levels: usize) {
     let mut here = top.to_owned();
     for level in 0..levels {
@@ -34,13 +35,13 @@ fn tree(top: &Path, levels: usize) {
             std::fs::write(here.join(name), format!("{name} {level}")).unwrap();
         }
         std::os::unix::fs::symlink("a", here.join("link")).unwrap();
-        // Bits that no usual umask takes away.
+        // Bits that a usual umask does not remove.
         chmod(&here.join("side"), [0o500, 0o501, 0o504, 0o505][level % 4]);
         here.push("d");
     }
 }
 
-/// Compares, and gives everybody his directories back.
+/// Compares both, and restores access to the directories.
 #[track_caller]
 fn same(tree: &Path, copy: &Path, levels: usize) {
     let (mut from, mut to) = (tree.to_owned(), copy.to_owned());
@@ -73,13 +74,13 @@ fn no_depth_takes_more_descriptors() {
             let json = copy(least).ok().json();
             assert_eq!(json["ended"], "eof");
             same(&at, &to, levels);
-            // Once more, with all that is there already.
+            // Once more, over the existing copy.
             if number == 0 {
                 let again = run(with(least).args(flags).args([&at.join("."), &to]));
                 again.ok();
             }
         }
-        // One less is too few, and said.
+        // One less is too few, which is reported.
         let to = dir.path().join(format!("copy{levels}"));
         let run = run(with(least - 1).arg("-r").args([&at, &to]));
         assert_eq!(run.code(), 1);
@@ -87,14 +88,14 @@ fn no_depth_takes_more_descriptors() {
     }
 }
 
-/// Wherever there is none left, among many under way too.
+/// Wherever descriptors run out, also with many files under way.
 #[test]
 fn any_number_of_descriptors_is_enough() {
     const LEVELS: usize = 24;
     let (dir, least) = (dir(), least());
     let at = dir.path().join("tree");
     tree(&at, LEVELS);
-    // Enough for threads, where the walk copies alone up to 64.
+    // Enough for threads: the walk alone copies up to 64 files.
     for i in 0..100 {
         std::fs::write(at.join(format!("many{i}")), bytes(i)).unwrap();
     }

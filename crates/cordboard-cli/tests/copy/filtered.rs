@@ -1,4 +1,4 @@
-//! `-p` where a filter has none of the calls for extended attributes, or forbids
+//! `-p` if a filter has none of the calls for extended attributes, or forbids
 //! them (seccomp(2)).
 
 use rustix::fs::{XattrFlags, setxattr};
@@ -10,7 +10,7 @@ use crate::{chmod, mode};
 
 const NAME: &str = "user.cord";
 
-/// Nothing is wrong with either file: as with `cp -p`, the copy is made.
+/// Both files are intact: as with `cp -p`, the copy is made.
 #[test]
 fn a_filter_without_attributes_fails_no_copy() {
     let dir = dir();
@@ -27,7 +27,7 @@ fn a_filter_without_attributes_fails_no_copy() {
     ];
     let named = "attribute user.cord was not copied: Function not implemented (ENOSYS)";
     let unnamed = "the extended attributes were not copied: \
-                   Operation not permitted (EPERM) reading their names";
+                   Operation not permitted (EPERM) listing their names";
     for (number, (calls, errno, says)) in [
         (&all[..1], libc::ENOSYS, None),
         (&all[..], libc::ENOSYS, None),
@@ -54,8 +54,8 @@ fn a_filter_without_attributes_fails_no_copy() {
     }
 }
 
-/// What a directory hands on is taken away unseen; a call that is missing for that
-/// is a failure, since the mode would be the list's mask.
+/// An inherited list is removed without being read. A missing call for that is
+/// a failure, since the mode would become the mask of the list.
 #[test]
 fn a_filter_hides_no_list_of_the_sink() {
     const ACCESS: &str = "system.posix_acl_access";
@@ -92,8 +92,8 @@ fn a_filter_hides_no_list_of_the_sink() {
     }
 }
 
-/// What there is no room for is one file's matter: a directory, a symlink and a file
-/// get the rest, and what comes behind them is copied.
+/// Lack of space concerns one file: a directory, a symlink and a file get the
+/// other attributes, and the following files are copied.
 #[test]
 fn what_there_is_no_room_for_ends_no_tree() {
     let dir = dir();

@@ -17,7 +17,7 @@ mod filtered;
 mod memory;
 mod no_positions;
 mod paths;
-mod planted;
+mod replaced_files;
 mod several;
 mod shut;
 mod sums;
@@ -28,7 +28,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The command as somebody whom modes concern, which they do not root.
+/// The command as a user to whom modes apply, which they do not to root.
 fn mortal(script: &str) -> Option<Command> {
     let mut shell = Command::new("sh");
     if rustix::process::geteuid().is_root() {

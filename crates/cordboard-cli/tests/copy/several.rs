@@ -105,7 +105,7 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
     let link = |name| std::fs::read_link(at(name)).unwrap();
     assert_eq!(link("into/t/f"), at("important"));
     assert_eq!(link("into/t/l"), Path::new("first"));
-    // Nor is a directory, or an operand, put where one leads.
+    // Nor is a directory, or an operand, copied to its target.
     symlink(at("elsewhere"), at("x/t/d")).unwrap();
     for (name, source) in [("d", "y/d"), ("f", "y/t/f")] {
         std::fs::remove_dir_all(at("into")).unwrap();
@@ -117,8 +117,8 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
         assert!(!at("elsewhere/f").exists());
         assert_eq!(read(at("important")), b"precious");
     }
-    // One that was there before is followed to where it leads, if it is what
-    // was named or no tree is copied.
+    // An existing symlink is followed, if it is an operand or no tree is
+    // copied.
     std::fs::remove_dir_all(at("into")).unwrap();
     std::fs::create_dir_all(at("into/t")).unwrap();
     symlink(at("important"), at("into/t/f")).unwrap();
@@ -132,8 +132,7 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
     assert_eq!(read(at("important")), b"another's");
 }
 
-/// Each of them would replace the one before it, and only the last would be
-/// left.
+/// Each would replace the one before, and only the last would remain.
 #[test]
 fn sinks_that_are_one_file_get_the_first_of_the_contents() {
     for (jobs, flags) in [("-j1", "-r"), ("-j4", "-r"), ("-j1", "-rp"), ("-j4", "-rp")] {
@@ -144,7 +143,7 @@ fn sinks_that_are_one_file_get_the_first_of_the_contents() {
         }
         let one = file(&dir, "into/f00", b"old");
         for i in 0..60 {
-            // In another directory as well.
+            // In another directory too.
             let name = format!("{}f{i:02}", if i % 2 == 0 { "" } else { "sub/" });
             file(
                 &dir,
@@ -165,7 +164,7 @@ fn sinks_that_are_one_file_get_the_first_of_the_contents() {
         assert_eq!(refused.count(), 59, "{stderr}");
         let text = String::from_utf8(read(&one)).unwrap();
         assert_eq!(run.json()["written"], text.len());
-        // The one that is there is whole.
+        // The existing file is complete.
         let number = text.strip_prefix("contents ").unwrap();
         let number: usize = number.parse().unwrap();
         assert!(number < 60, "{text}");
@@ -176,7 +175,7 @@ fn sinks_that_are_one_file_get_the_first_of_the_contents() {
     }
 }
 
-/// It would be overwritten before it is copied, or after that.
+/// It would be overwritten before or after it is copied.
 #[test]
 fn a_sink_that_is_a_file_of_the_source_too_is_not_overwritten() {
     // Deeper than directories are kept open.
@@ -195,7 +194,7 @@ fn a_sink_that_is_a_file_of_the_source_too_is_not_overwritten() {
         link("tree/b", "into/a");
         link("tree/sub/a", "into/b");
         link(&format!("tree/{deep}a"), "into/sub/b");
-        // Of one that is no source.
+        // Of a file that is not a source.
         file(&dir, "other", b"other");
         link("other", "into/z");
         let [tree, into] = ["tree/.", "into"].map(at);
@@ -292,8 +291,7 @@ fn nor_is_an_operand_in_the_destination() {
     }
 }
 
-/// That a file is refused is known before the contents of its sink are gone, of
-/// each file.
+/// Of each file, a refusal is known before its sink is truncated.
 #[test]
 fn a_file_that_no_path_takes_leaves_its_sink_alone() {
     for jobs in ["-j1", "-j4"] {

@@ -1,4 +1,4 @@
-//! Directories that are not open to all, or not even to us.
+//! Directories without access for some users, or even for the copying user.
 
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ fn tree(dir: &TempDir) -> PathBuf {
     tree
 }
 
-/// A directory in which files can be made, and which cannot be listed.
+/// A directory in which files can be created, and which cannot be listed.
 fn shut(path: &Path) {
     std::fs::create_dir_all(path).unwrap();
     if rustix::process::geteuid().is_root() {
-        // Another's, so that its mode is not for us to change.
+        // Owned by another user, so that its mode cannot be changed.
         chown(path, Some(1234), Some(1234)).unwrap();
         chmod(path, 0o1733);
     } else {
@@ -83,7 +83,7 @@ fn a_directory_that_may_not_be_listed() {
     }
 }
 
-/// Its attributes take more than to make files in it.
+/// Its attributes need more access than creating files in it.
 #[test]
 fn one_of_our_own_that_may_not_be_listed_gets_attributes() {
     let dir = dir();
@@ -109,7 +109,7 @@ fn one_of_our_own_that_may_not_be_listed_gets_attributes() {
     }
 }
 
-/// Deeper than there are directories open at a time: they are found again.
+/// Deeper than the number of open directories: they are opened again.
 #[test]
 fn a_deep_tree_that_may_not_be_listed() {
     let dir = dir();

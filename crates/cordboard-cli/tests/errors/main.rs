@@ -1,5 +1,4 @@
-//! Bad input: one clear line, the right exit status, the right count, nothing
-//! hung.
+//! Bad input: one clear line, the right exit status, the right counts, no hang.
 #![allow(missing_docs)]
 
 #[path = "../common/mod.rs"]

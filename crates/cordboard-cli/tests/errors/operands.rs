@@ -1,4 +1,4 @@
-//! Operands that cannot be had, or not for this.
+//! Operands that cannot be opened, or not for this use.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::*;
 
-/// Command, exit status, what the line says, side and errno of the report.
+/// Command, exit status, text of the line, side and errno of the report.
 type Case<'a> = (&'a [&'a str], i32, &'a [&'a str], &'a str, &'a str);
 
 #[test]
@@ -136,7 +136,7 @@ fn one_line_and_one_report_each() {
             "sink",
             "EADDRNOTAVAIL",
         ),
-        // Wrong usage that only the operands show.
+        // Wrong usage that only the operands reveal.
         (
             &["splice", "tpc:host:1", "-"],
             2,
@@ -241,7 +241,7 @@ fn files_that_may_not_be_read_or_written() {
     let secret = file(&dir, "secret", b"secret");
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let open = file(&dir, "open", b"open");
-    // The binary may be where nobody else may look.
+    // The binary may be in a directory without access for others.
     let binary = dir.path().join("cordboard");
     std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
     let nobody = |args: &[&std::path::Path]| {
@@ -277,8 +277,8 @@ fn files_that_may_not_be_read_or_written() {
     run_.fails(1, &["EACCES", "directory"]);
     assert_eq!(run_.json()["failed"], "sink");
     assert_eq!(read(&secret), b"secret");
-    // The sink has the source's mode, and cannot be opened again: which side it
-    // was is not told, and neither is blamed.
+    // The sink has the mode of the source, and cannot be opened again: the side
+    // is unknown, and none is reported.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     std::fs::write(&open, bytes(1 << 20)).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o444)).unwrap();
@@ -318,8 +318,8 @@ fn a_program_that_runs_is_not_written_over() {
     );
 }
 
-/// A file that somebody else opened, and not for appending, would be written
-/// over from its position on, whatever `--append` says.
+/// An inherited file that is not open for appending would be overwritten from
+/// its position, despite `--append`.
 #[test]
 fn appending_cannot_be_had_of_a_file_that_was_opened_otherwise() {
     let dir = dir();

@@ -1,4 +1,4 @@
-//! Files and disks that take no more.
+//! Files and disks without space.
 
 use std::process::Command;
 
@@ -55,7 +55,7 @@ fn a_failed_append_tells_what_this_copy_wrote() {
     assert!(read(&sink)[6..] == bytes(100_000)[..written as usize]);
 }
 
-/// Of a part of a file, it is the part that was to be copied.
+/// Of a part of a file, the total is the size of the part.
 #[test]
 fn a_failed_part_tells_of_that_part() {
     let dir = dir();

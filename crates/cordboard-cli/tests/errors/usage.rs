@@ -1,4 +1,4 @@
-//! Wrong usage, that flags or operands show.
+//! Wrong usage, by flags or operands.
 
 use crate::common::*;
 
@@ -47,7 +47,7 @@ fn wrong_usage() {
     assert_eq!(run.code(), 2);
 }
 
-/// What is added to the end of a file is written whole.
+/// What is appended is written without holes.
 #[test]
 fn holes_cannot_be_had_of_what_appends() {
     let dir = dir();

@@ -1,4 +1,4 @@
-//! What cannot be played is told, and nothing is touched.
+//! What cannot be played is reported, and nothing is changed.
 
 use std::path::Path;
 
@@ -80,7 +80,7 @@ fn what_cannot_be_played_is_refused_before_anything_moves() {
     }
 }
 
-/// The list is opened before anything is thrown away, and is none of the four.
+/// The list is opened before anything is truncated, and is none of the four.
 #[test]
 fn a_list_that_cannot_be_made_costs_nothing() {
     let film = Film::new(3 * FRAME);
@@ -108,7 +108,7 @@ fn a_list_that_cannot_be_made_costs_nothing() {
         assert!(!Path::new(new).exists(), "{list}");
         assert!(read(audio) == bytes(50_000) && read(video) == bytes(3 * FRAME));
     }
-    // Nor is it made where something else goes wrong.
+    // Nor is it created if something else fails.
     let end_ = end(film.play(old, "/tmp", &["--lateness", new]));
     end_.fails(1, &["EISDIR"]);
     let end_ = end(film.play(old, video, &["--lateness", new]));

@@ -24,7 +24,7 @@ fn a_source_that_was_emptied_with_the_sink_is_told_of() {
     assert!(
         problem
             .text
-            .contains("its contents were lost as to was emptied")
+            .contains("its contents were lost when to was emptied")
     );
     assert!(emptied(&empty).is_ok());
 }

@@ -1,4 +1,5 @@
-//! What somebody else has put where a tree goes, or puts there meanwhile.
+//! Files that another process has put in the place of a tree, or puts there
+//! meanwhile.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
@@ -14,8 +15,8 @@ use crate::common::*;
 use crate::few::{least, with};
 use crate::{chmod, fifo, mode};
 
-/// A tree with a file, and a directory with another; where it goes; and what
-/// nobody has named.
+/// A tree with a file, and a directory with another; the destination; and files
+/// that no operand names.
 fn places() -> TempDir {
     let dir = dir();
     for name in ["tree/d", "into", "outside"] {
@@ -34,7 +35,7 @@ fn copy(dir: &TempDir, flags: &[&str], names: [&str; 2]) -> Run {
     run(cordboard().arg("copy").args(flags).args(names))
 }
 
-/// Nothing outside was touched.
+/// Checks that nothing outside was changed.
 #[track_caller]
 fn untouched(dir: &TempDir) {
     let at = |name: &str| dir.path().join(name);
@@ -90,12 +91,12 @@ fn symlinks_below_are_not_written_through() {
         assert!(stderr.ends_with(" copied, 3 failed\n"), "{stderr}");
         assert_eq!(stderr.lines().count(), 4, "{stderr}");
         untouched(&dir);
-        // The rest is there.
+        // The rest was copied.
         assert_eq!(read(at("into/plain")), b"plain");
-        // A file that comes along is no other.
+        // A file that is copied along is not affected.
         copy(&dir, &["-r", jobs], ["tree/f", "into"]).fails(1, &["into/f: is a symlink"]);
         untouched(&dir);
-        // Named, or without -r, it is followed, as by cp.
+        // As an operand, or without -r, it is followed, as by cp.
         copy(&dir, &["-r", jobs], ["tree/f", "into/f"]).ok();
         assert_eq!(read(at("precious")), b"contents");
         copy(&dir, &[jobs], ["tree/plain", "into/f"]).ok();
@@ -112,7 +113,7 @@ fn fifos_are_not_waited_for() {
         for name in ["f", "g", "d"] {
             fifo(&at("into").join(name));
         }
-        // One has a reader, who is to see nothing of it.
+        // One has a reader, which must not notice anything.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let reader = rustix::fs::open(at("into/g"), flags, Mode::empty()).unwrap();
         let tree = copy(&dir, &["-r", jobs], ["tree/.", "into"]);
@@ -125,7 +126,7 @@ fn fifos_are_not_waited_for() {
         ] {
             assert!(stderr.contains(says), "{says}: {stderr}");
         }
-        // Of a FIFO that was opened and closed it would hear by a hang-up.
+        // Opening and closing a FIFO would report a hang-up to it.
         let mut fds = [rustix::event::PollFd::new(
             &reader,
             rustix::event::PollFlags::IN,
@@ -156,7 +157,7 @@ fn devices_sockets_and_directories_in_the_place_of_files() {
     std::fs::create_dir(at("into/directory")).unwrap();
     let device = root("making a device") && {
         let mode = Mode::from_raw_mode(0o666);
-        // The one that is always full: what is written to it is an error.
+        // /dev/full: a write to it would be an error.
         let number = rustix::fs::makedev(1, 7);
         mknodat(CWD, at("into/f"), FileType::CharacterDevice, mode, number).is_ok()
     };
@@ -181,7 +182,7 @@ fn devices_sockets_and_directories_in_the_place_of_files() {
     }
 }
 
-/// Changes what is at a name all the time, while `work` is done.
+/// Changes the file of a name continuously, while `work` runs.
 fn while_changing(dir: &Path, change: impl Fn(&Path) + Sync, work: impl FnOnce()) {
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -210,7 +211,7 @@ fn other_files(name: &Path, points_to: &Path) {
     let _ = std::fs::remove_file(name);
 }
 
-/// Puts one and the other at a name.
+/// Swaps two files at a name.
 fn other_directory(name: &Path, other: &Path) {
     let _ = renameat_with(CWD, name, CWD, other, RenameFlags::EXCHANGE);
 }
@@ -270,7 +271,7 @@ fn what_comes_to_the_sources_names_meanwhile_leads_nowhere() {
     });
 }
 
-/// The top of the tree too: it was a directory when it was looked at.
+/// The top of the tree too: it was a directory at the lookup.
 #[test]
 fn what_comes_to_the_name_of_the_tree_meanwhile_is_no_other_tree() {
     let dir = places();
@@ -288,8 +289,7 @@ fn what_comes_to_the_name_of_the_tree_meanwhile_is_no_other_tree() {
     });
 }
 
-/// An open that may not wait and says it would have to, is not always one that
-/// a lease is in the way of.
+/// A non-blocking open that would have to wait does not always mean a lease.
 #[test]
 fn what_can_never_be_opened_is_not_waited_for() {
     if !root("mounting") {
@@ -321,13 +321,14 @@ fn what_can_never_be_opened_is_not_waited_for() {
 /// fcntl(2); `libc` does not have it.
 const F_SETSIG: libc::c_int = 10;
 
-/// A lease of ours on a file, which nobody else may open before we give it up.
+/// A lease of this process on a file: opens by other processes wait until it is
+/// released.
 struct Lease(OwnedFd);
 
 impl Lease {
     fn take(path: &Path, flags: OFlags, kind: libc::c_int) -> Lease {
         let fd = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        // That it is to be given up is told by a signal, which would end us.
+        // A signal reports a waiting open, and would end the process.
         // SAFETY: F_SETSIG takes a number, and SIGURG is ignored.
         let told = unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
         assert_eq!(told, 0);
@@ -337,7 +338,7 @@ impl Lease {
         Lease(fd)
     }
 
-    /// Whether somebody waits for it.
+    /// Whether another process waits for it.
     fn is_wanted(&self, kind: libc::c_int) -> bool {
         // SAFETY: F_GETLEASE takes nothing.
         let now = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
@@ -377,8 +378,8 @@ fn a_lease_is_waited_for() {
     }
 }
 
-/// Another process removes the symlink that is to be replaced, and a file of its
-/// own comes to the name, which the file system gives the same inode.
+/// Another process removes the symlink that is to be replaced, and moves its
+/// own file to the name, to which the file system gives the same inode.
 #[test]
 fn a_file_with_the_inode_of_a_symlink_is_not_taken_for_it() {
     let dir = dir();
@@ -429,8 +430,8 @@ fn a_file_with_the_inode_of_a_symlink_is_not_taken_for_it() {
     assert_eq!(read(&link), b"theirs");
 }
 
-/// A sink that is gone when it is to be opened as the file that was there, is a
-/// new one.
+/// A sink that has been removed when it is to be opened as an existing file is
+/// a new one.
 #[test]
 fn what_is_removed_meanwhile_is_made_anew() {
     let dir = dir();
@@ -439,7 +440,7 @@ fn what_is_removed_meanwhile_is_made_anew() {
     copy.arg("copy").args([&from, &to]).stderr(Stdio::piped());
     let (path, count) = (to.clone(), AtomicUsize::new(0));
     let started = Stall::spawn(&mut copy, move |call, at| {
-        // The first makes it, and finds it there.
+        // The first copy makes it, and finds it there.
         call == Call::Open && at == path && count.fetch_add(1, Ordering::Relaxed) == 1
     });
     let (child, stall) = match started {
@@ -453,8 +454,8 @@ fn what_is_removed_meanwhile_is_made_anew() {
     assert_eq!(read(&to), b"from");
 }
 
-/// A failing command has made its sink, and is about to remove it again:
-/// another opens it and appends to it meanwhile. `verb` is the command's.
+/// A failing command has created its sink, and is about to remove it again:
+/// another process opens it and appends to it meanwhile. `verb` is the command.
 fn opened_while_it_is_removed(verb: &str, says: &[&str]) {
     let dir = dir();
     let from = file(&dir, "from", b"nothing of the kind");
