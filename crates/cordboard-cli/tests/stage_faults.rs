@@ -55,7 +55,7 @@ fn a_frame_that_the_size_cuts_off() {
     };
     for command in ["splice", "copy", "cat"] {
         let cut = unpack(command, length - 1);
-        cut.fails(1, &["cut off after", "; --size, which counts packed bytes"]);
+        cut.fails(1, &["cut off after", "; --size counts packed bytes"]);
         unpack(command, length).ok();
     }
     // The size is not the reason for the truncation.

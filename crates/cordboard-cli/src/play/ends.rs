@@ -73,7 +73,7 @@ impl Ends {
             return Err((None, twice(&self.video, "read from it")));
         }
         if is_one(&self.audio_to, &self.video_to, Side::Sink)? {
-            return Err((None, twice(&self.video_to, "be written to it")));
+            return Err((None, twice(&self.video_to, "write to it")));
         }
         if let Some(list) = &self.list {
             let played = [&self.audio, &self.video, &self.audio_to, &self.video_to];

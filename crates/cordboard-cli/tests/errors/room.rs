@@ -49,7 +49,7 @@ fn a_failed_append_tells_what_this_copy_wrote() {
         .args(["copy", "--append", "--json"])
         .args([&source, &sink]));
     let written = sink.metadata().unwrap().len() - 6;
-    let got = format!("d got {written} of 100000 bytes, after the 6 it had");
+    let got = format!("d got {written} of 100000 bytes after the 6 it had");
     run.fails(1, &["File too large (EFBIG)", &got]);
     assert_eq!(run.json()["written"], written);
     assert!(read(&sink)[6..] == bytes(100_000)[..written as usize]);

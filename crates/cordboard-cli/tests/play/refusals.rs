@@ -37,19 +37,19 @@ fn what_cannot_be_played_is_refused_before_anything_moves() {
         (
             &[audio, video, old, old],
             2,
-            &["both be written to it"],
+            &["both write to it"],
             Value::Null,
         ),
         (
             &[audio, video, "-", "fd:1"],
             2,
-            &["both be written to it"],
+            &["both write to it"],
             Value::Null,
         ),
         (
             &["-", "fd:0", old, new],
             2,
-            &["both be read from it"],
+            &["both read from it"],
             Value::Null,
         ),
         (

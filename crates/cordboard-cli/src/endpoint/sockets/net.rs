@@ -38,15 +38,17 @@ pub fn resolve(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Pro
         }
     };
     Err(Problem {
-        operand: operand.shown.to_owned(),
-        side: Some(operand.side),
         errno: None,
-        text: format!(
-            "cannot find the host `{}` of the {}: {why}",
-            host.host, operand.side
-        ),
-        hint: Some("check the spelling, or specify an address".to_owned()),
-        usage: false,
+        ..Problem::refused(
+            operand.shown,
+            operand.side,
+            Errno::NOENT.into(),
+            format!(
+                "cannot find host {} of the {}: {why}",
+                host.host, operand.side
+            ),
+        )
+        .help("check the spelling, or specify an address")
     })
 }
 
