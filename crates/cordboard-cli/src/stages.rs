@@ -67,12 +67,12 @@ pub fn check(stages: &Stages, request: &Request) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What one transfer needs extras.
+/// What one transfer needs in addition to the stages of the command.
 #[derive(Debug, Default)]
 pub struct TransferExtras {
     /// The source can be read only once: to be verified, it is hashed on the
     /// way.
-    pub once: bool,
+    pub read_once: bool,
     /// A stage after all others.
     pub stage: Option<Stage>,
 }
@@ -88,7 +88,7 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// A transfer with its stages in it, and what it needs extras.
+    /// Returns a transfer with its stages.
     pub fn onto<'a>(
         &self,
         transfer: Result<Transfer<'a>, Failure>,
@@ -103,7 +103,7 @@ impl Staging {
         let refused = |failure: Failure| Refused::of(&failure, source, sink);
         let transfer = transfer.map_err(refused)?;
         let first = transfer.route().choices[0].path;
-        let seen = extras.once || self.stages.any() || first == DataPath::ReadWrite;
+        let seen = extras.read_once || self.stages.any() || first == DataPath::ReadWrite;
         if self.verify && seen {
             // This hash is cheap, and saves reading the source twice.
             all.push(Stage::xxh3());

@@ -38,7 +38,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     no_other_endpoint(sink)?;
     let sink = &plain(sink, Side::Sink)?;
     let sources = sources.iter().map(|path| match path.as_os_str() {
-        // Outcome of in its turn.
+        // Reported in its turn.
         name if name.is_empty() => Ok(path.clone()),
         _ => plain(path, Side::Source),
     });

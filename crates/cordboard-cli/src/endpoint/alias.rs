@@ -93,7 +93,7 @@ pub fn is_kept_alias(source: OpenFile<'_>, sink: OpenFile<'_>) -> Option<SinkSta
 }
 
 /// Whether the source is the sink. Probes only files on two file systems that
-/// are if_alike in size and time, and restores them.
+/// are alike in size and time, and restores them.
 pub fn is_alias(
     source: OpenFile<'_>,
     sink: OpenFile<'_>,

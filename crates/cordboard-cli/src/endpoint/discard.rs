@@ -11,7 +11,6 @@ use rustix::io::Errno;
 /// # Errors
 ///
 /// As `memfd_create(2)`.
-/// As `memfd_create(2)`.
 pub fn discard_sink() -> Result<OwnedFd, Errno> {
     // Checked before it is opened, and again afterwards.
     if rustix::fs::stat("/dev/null").is_ok_and(|stat| is_null(&stat)) {

@@ -155,7 +155,7 @@ fn remove_if(
     (Removal::Failed(Errno::EXIST), None)
 }
 
-/// The same for a signal handler, which may not allocate: by the whole path, and
+/// [`remove`] without allocations, for a signal handler: by the whole path, and
 /// one private name beside it (see [`private_beside`]).
 pub fn remove_by_path(path: &CStr, private: &CStr, known: Id) -> Removal {
     match step(CWD, path, private, (known, &|| true)) {
@@ -164,8 +164,8 @@ pub fn remove_by_path(path: &CStr, private: &CStr, known: Id) -> Removal {
     }
 }
 
-/// A private name in the directory of this path; `None` for a path that holds a
-/// zero byte.
+/// Returns a private name in the directory of this path; `None` if the path
+/// contains a zero byte.
 pub fn private_beside(path: &Path) -> Option<CString> {
     let parent = match split(path) {
         Some((parent, _)) => parent.join(""),
@@ -181,7 +181,7 @@ fn private(parent: &OsStr, number: usize) -> CString {
     CString::new(name).unwrap_or_default()
 }
 
-/// The directory of a path and the name in it; `None` for a bare name.
+/// Returns the directory of a path and the name in it; `None` for a bare name.
 fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     let parent = path.parent().filter(|path| !path.as_os_str().is_empty())?;
     Some((parent, path.file_name()?))

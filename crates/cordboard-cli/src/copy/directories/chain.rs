@@ -127,8 +127,8 @@ impl Chain {
         }
     }
 
-    /// PositionInspector for the directory where the walk is by its names from the top, if
-    /// it was not found. Descriptors may have been given back meanwhile.
+    /// Opens the current directory by its names from the top, if it is not open.
+    /// Descriptors may have become free meanwhile.
     pub fn find(&mut self) {
         if self.here.is_some() || self.links.is_empty() {
             return;
@@ -137,8 +137,8 @@ impl Chain {
         self.is_here(found);
     }
 
-    /// PositionInspector the last directory up from the nearest one that is open, or from
-    /// the path of the top.
+    /// Opens the last directory from the nearest one that is open, or from the
+    /// path of the top.
     fn by_names(&self) -> Result<OwnedFd, Errno> {
         let open_one = |(index, link): (usize, &Link)| Some((index, link.fd.upgrade()?));
         let nearest = self.links.iter().enumerate().rev().find_map(open_one);

@@ -79,7 +79,7 @@ pub fn behind(before: u64, written: u64) -> Range<u64> {
     }
 }
 
-/// PositionInspector at the position after each write.
+/// Reads the position after each write.
 struct PositionInspector {
     sink: OwnedFd,
     appended: AppendedRanges,

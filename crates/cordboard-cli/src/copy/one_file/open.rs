@@ -101,7 +101,7 @@ impl Job {
                 }
                 false => request::total(source.as_fd(), &request),
             },
-            once: self.extras(source.as_fd()).once,
+            read_once: self.extras(source.as_fd()).read_once,
             source,
             stat,
             sink,

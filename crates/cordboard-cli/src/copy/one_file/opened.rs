@@ -24,7 +24,7 @@ pub struct Opened {
     /// The ranges written, if other processes may append meanwhile.
     pub appended: Option<AppendedRanges>,
     /// It is to be verified, and its source can be read only once.
-    pub once: bool,
+    pub read_once: bool,
 }
 
 impl Opened {
@@ -37,7 +37,7 @@ impl Opened {
     pub fn extras(&self) -> TransferExtras {
         let appended = self.appended.as_ref();
         TransferExtras {
-            once: self.once,
+            read_once: self.read_once,
             stage: appended.and_then(|appended| appended.stage(self.sink.fd.as_fd())),
         }
     }

@@ -24,7 +24,7 @@ impl Job {
         };
         let once = || !seeks(source) || self.reads_and_writes() && changes();
         TransferExtras {
-            once: self.staging.verify && once(),
+            read_once: self.staging.verify && once(),
             stage: None,
         }
     }

@@ -77,7 +77,7 @@ impl Job {
                 if found != expected {
                     let sums = format!("read back, it has the xxh3 {found}, expected {expected}");
                     // A file that cannot seek has been read by now.
-                    let again = !opened.once && seeks(back.as_fd());
+                    let again = !opened.read_once && seeks(back.as_fd());
                     let text = match plain && again {
                         true => self.difference((source, from), (back.as_fd(), to), &here)?,
                         false => None,

@@ -51,7 +51,7 @@ pub struct Item {
     pub target: Option<PathBuf>,
     /// See [`Place::beneath`], for the target.
     pub beneath: bool,
-    /// As of [`Place::twin`].
+    /// See [`Place::collides`].
     pub collides: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct EngineCopy {
 /// The copies that are under way on the engine.
 #[derive(Debug, Default)]
 pub struct EngineCopies {
-    /// SinkFile for the first copy; `None`: no engine is available.
+    /// Made for the first copy; `None`: no engine is available.
     engine: OnceLock<Option<Engine>>,
     running: Mutex<(u64, BTreeMap<u64, Running>)>,
 }

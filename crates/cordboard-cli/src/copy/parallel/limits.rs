@@ -25,9 +25,9 @@ const MOST: usize = 64;
 /// direct I/O with a ring and its eventfd.
 const EACH: u64 = 8;
 
-/// What is open extras: the three standard ones, six that wake a thread or
-/// wait for many, and a few for what we were started with.
-const BESIDES: u64 = 13;
+/// Other open descriptors: the three standard ones, six that wake a thread or wait
+/// for several descriptors, and a few inherited ones.
+const OTHER_DESCRIPTORS: u64 = 13;
 
 /// The address space of one file: a stack here, one of the engine, and buffers.
 const ADDRESSES: u64 = 4 << 20;
@@ -63,8 +63,11 @@ fn within(wanted: usize, limit: u64, recursive: bool) -> usize {
     let pair = |directories: usize| 2 * directories as u64;
     let (extras, each) = match recursive {
         // Each batch has its directory open, besides those of the walk.
-        true => (BESIDES + pair(MOST_OPEN + LEFT + SPARE), EACH + pair(2)),
-        false => (BESIDES, EACH),
+        true => (
+            OTHER_DESCRIPTORS + pair(MOST_OPEN + LEFT + SPARE),
+            EACH + pair(2),
+        ),
+        false => (OTHER_DESCRIPTORS, EACH),
     };
     let room = limit.saturating_sub(extras) / each;
     let room = usize::try_from(room).unwrap_or(usize::MAX);
@@ -97,7 +100,7 @@ mod tests {
             let slots = within(64, limit, true) as u64;
             let batches = SPARE as u64 + 2 * slots;
             let open = 2 * (MOST_OPEN + LEFT) as u64 + 2 * batches;
-            assert!(BESIDES + open + slots * EACH <= limit, "{limit}");
+            assert!(OTHER_DESCRIPTORS + open + slots * EACH <= limit, "{limit}");
         }
     }
 }

@@ -151,8 +151,8 @@ pub fn accept_one(listener: &OwnedFd, operand: Operand<'_>) -> Result<OwnedFd, P
     }
 }
 
-/// Datagrams that arrive here. As a sink, the first that arrives tells operand the
-/// peer is; it is not part of what is moved.
+/// Makes a socket that receives datagrams. As a sink, its peer is the sender of
+/// the first datagram, which is not part of the transfer.
 pub fn datagrams(host: &Host, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let socket = bind(host, SocketType::DGRAM, operand)?;
     announce(host, &socket);
