@@ -27,7 +27,7 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
     let request = Request {
         idle: flags.idle,
         // Holes in standard output matter only if it is an empty file.
-        ..request::from(&flags.range, &flags.common.paths, Sparse::Auto)?
+        ..request::common(&flags.range, &flags.common.paths, Sparse::Auto)?
     };
     stages::check(&flags.common.stages, &request)?;
     let standard = [OsString::from("-")];
@@ -71,7 +71,7 @@ fn one(
     sink: &Opened,
     request: Request,
 ) -> Result<Ended, (Problem, bool)> {
-    let source = open(shown).map_err(|problem| (elsewhere(problem, shown), false))?;
+    let source = open(shown).map_err(|problem| (with_hint(problem, shown), false))?;
     let request = Request {
         source_unshared: source.is_owned(),
         ..request
@@ -102,10 +102,10 @@ fn open(operand: &OsStr) -> Result<Opened, Problem> {
 }
 
 /// Adds the hint for an operand that names another endpoint, or a socket.
-fn elsewhere(problem: Problem, operand: &OsStr) -> Problem {
+fn with_hint(problem: Problem, operand: &OsStr) -> Problem {
     let shown = operand.to_string_lossy();
     match problem.errno {
-        Some(Errno::ENOENT) if endpoint::is_no_path(operand) => {
+        Some(Errno::ENOENT) if endpoint::names_other_endpoint(operand) => {
             problem.help("cat takes only files and -: for other endpoints, use cordboard splice")
         }
         Some(Errno::ENXIO) => {

@@ -21,14 +21,14 @@ pub fn run(flags: &Explain) -> u8 {
 fn explain(flags: &Explain) -> Result<String, Problem> {
     let source_name = endpoint::parse(&flags.source, Side::Source)?;
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
-    let request = request::writing(&flags.range, &flags.paths, &flags.writing)?;
+    let request = request::for_writing(&flags.range, &flags.paths, &flags.writing)?;
     let shown = flags.source.to_string_lossy();
     let source = endpoint::preview(&source_name, &shown, Side::Source, false)?;
     let shown = flags.sink.to_string_lossy();
     let sink = endpoint::preview(&sink_name, &shown, Side::Sink, flags.writing.append)?;
-    endpoint::can_have_holes(sink.itself(), &sink.shown, &request)?;
+    endpoint::check_sparse(sink.itself(), &sink.shown, &request)?;
     if sink.is_replaced() {
-        endpoint::same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
+        endpoint::check_same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
     }
     let route = plan(&source.found()?, &sink.found()?, &request).map_err(|failure| {
         request_refused(format!("{} to {}", source.shown, sink.shown), &failure)

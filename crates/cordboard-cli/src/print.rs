@@ -28,11 +28,11 @@ pub fn failed(problem: &Problem) -> u8 {
 }
 
 /// Standard output, unless it was closed or is open for reading only.
-pub fn writable() -> Result<endpoint::Opened, Problem> {
+pub fn writable_stdout() -> Result<endpoint::Opened, Problem> {
     let sink = endpoint::sink(&Name::Standard, "-", false)?;
     match rustix::fs::fcntl_getfl(&sink) {
         Ok(flags) if flags & OFlags::RWMODE == OFlags::RDONLY => {
-            Err(unwritten(&sink.shown, &Errno::BADF.into()))
+            Err(write_problem(&sink.shown, &Errno::BADF.into()))
         }
         _ => Ok(sink),
     }
@@ -40,11 +40,11 @@ pub fn writable() -> Result<endpoint::Opened, Problem> {
 
 /// Writes to standard output. It is an error if that was closed.
 pub fn print(text: &[u8]) -> Result<(), Problem> {
-    let sink = writable()?;
-    write_all(rustix::stdio::stdout(), text).map_err(|error| unwritten(&sink.shown, &error))
+    let sink = writable_stdout()?;
+    write_all(rustix::stdio::stdout(), text).map_err(|error| write_problem(&sink.shown, &error))
 }
 
 /// A result that could not be written.
-pub fn unwritten(where_to: &str, error: &std::io::Error) -> Problem {
+pub fn write_problem(where_to: &str, error: &std::io::Error) -> Problem {
     Problem::call(where_to, Side::Sink, errno_of(error), Action::Transfer)
 }

@@ -66,7 +66,7 @@ fn some_path(paths: &Paths, switches: Switches) -> Result<Switches, Problem> {
 }
 
 /// The request of a command that writes a sink.
-pub fn writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Request, Problem> {
+pub fn for_writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Request, Problem> {
     // A hole behind the end would extend the file, and would contain or cut off
     // what another process appends meanwhile.
     if writing.append && writing.sparse == When::Always {
@@ -75,12 +75,12 @@ pub fn writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Reques
     }
     Ok(Request {
         sync: writing.sync,
-        ..from(range, paths, writing.sparse.into())?
+        ..common(range, paths, writing.sparse.into())?
     })
 }
 
 /// The part of the request that all commands share.
-pub fn from(range: &Range, paths: &Paths, sparse: Sparse) -> Result<Request, Problem> {
+pub fn common(range: &Range, paths: &Paths, sparse: Sparse) -> Result<Request, Problem> {
     Ok(Request {
         size: range.size.map_or(Size::Eof, Size::Bytes),
         source_offset: range.offset,

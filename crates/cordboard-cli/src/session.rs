@@ -110,7 +110,7 @@ impl Session {
     ) -> Result<Report, Problem> {
         let source = (source, source_name);
         if request.size == Size::Eof {
-            endpoint::not_onto_itself(source, (sink, sink_name))?;
+            endpoint::check_append_to_itself(source, (sink, sink_name))?;
         }
         let (report, done) = self.run_transfer(
             source,
@@ -244,7 +244,7 @@ impl Session {
     }
 
     /// Adds time to the last transfer, which took longer than its report says.
-    pub fn waited(&mut self, time: Duration) {
+    pub fn add_wait(&mut self, time: Duration) {
         let elapsed = &mut self.account.total.elapsed;
         *elapsed = elapsed.saturating_add(time);
     }

@@ -26,7 +26,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
     let request = Request {
         idle: flags.idle,
-        ..request::writing(&flags.range, &flags.common.paths, &flags.writing)?
+        ..request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?
     };
     stages::check(&flags.common.stages, &request)?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
@@ -35,7 +35,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         &flags.sink.to_string_lossy(),
         flags.writing.append,
     )?;
-    let moved = move_all(session, &flags.source, (&source, &sink), request);
+    let moved = transfer(session, &flags.source, (&source, &sink), request);
     let report = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     let ended = match report.ended {
         // The stages have sent their contents only now: the peer has the same
@@ -45,7 +45,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     };
     match &sink.created {
         Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
-        _ => see_through(session, &sink, ended, flags.idle)?,
+        _ => wait_for_peer(session, &sink, ended, flags.idle)?,
     }
     match flags.writing.sync {
         true => sink.close_synced(),
@@ -55,7 +55,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
 
 /// Waits for the peer. The wait is part of the transfer: of its time, and the
 /// idle limit applies.
-fn see_through(
+fn wait_for_peer(
     session: &mut Session,
     sink: &Opened,
     ended: Ended,
@@ -63,7 +63,7 @@ fn see_through(
 ) -> Result<(), Problem> {
     let start = Instant::now();
     let done = sink.finish(ended, idle);
-    session.waited(start.elapsed());
+    session.add_wait(start.elapsed());
     if let bytes @ 1.. = done? {
         // Without a limit, everything is done that a loop of writes would do.
         if idle.is_some() {
@@ -77,24 +77,24 @@ fn see_through(
     Ok(())
 }
 
-fn move_all(
+fn transfer(
     session: &mut Session,
     named: &OsStr,
     (source, sink): (&Opened, &Opened),
     request: Request,
 ) -> Result<Report, Problem> {
-    endpoint::can_have_holes(sink.as_fd(), &sink.shown, &request)?;
+    endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
     if sink.replace {
         // Nothing is discarded before it is certain that the rest can be done.
         let (from, to) = (source.as_fd(), sink.as_fd());
-        let before = endpoint::same_contents(from, &source.shown, to, &sink.shown)?;
+        let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;
         session.check(
             (source.as_fd(), &source.shown),
             (sink.as_fd(), &sink.shown),
             &request,
         )?;
         sink.empty()?;
-        endpoint::not_emptied(from, &source.shown, &before, &sink.shown)?;
+        endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
     }
     let request = Request {
         source_unshared: source.is_owned(),

@@ -362,11 +362,11 @@ fn idle_with_bytes_that_are_lost_is_a_failure() {
         let run = end(child);
         let says = [
             "standard output: idle limit reached",
-            "more were",
+            "more bytes were",
             "are lost",
         ];
         let json = run.fails(1, &says).json();
-        let all = format!("{} more were {lost}, and are lost", json["stranded"]);
+        let all = format!("{} more bytes were {lost} and are lost", json["stranded"]);
         assert!(run.stderr().contains(&all), "{}", run.stderr());
         assert!(json["stranded"].as_u64() > Some(0), "{json}");
         let ended = [&json["ended"], &json["failed"], &json["errno"]];

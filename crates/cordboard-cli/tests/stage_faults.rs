@@ -81,7 +81,10 @@ fn what_was_made_and_is_lost() {
             .arg("/dev/full"))
     };
     let run = lost("--unzstd");
-    run.fails(1, &["more were produced from what was read, and are lost"]);
+    run.fails(
+        1,
+        &["more bytes were produced from what was read and are lost"],
+    );
     assert!(run.json()["stranded"].as_u64() > run.json()["read"].as_u64());
     // explain creates nothing.
     let mut child = cordboard()
@@ -91,7 +94,7 @@ fn what_was_made_and_is_lost() {
         .spawn()
         .unwrap();
     feed(&mut child, b"123456789");
-    end(child).fails(1, &["(9 more were read, and are lost)"]);
+    end(child).fails(1, &["(9 more bytes were read and are lost)"]);
 }
 
 /// Neither the source nor the sink is the cause, and the bytes are good.

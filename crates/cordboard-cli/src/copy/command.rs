@@ -13,7 +13,7 @@ use super::job::Job;
 use super::outcome::Outcome;
 use super::overwrite::{Sources, Written};
 use super::parallel::{Dispatch, Item, slots};
-use super::refusals::{just_copied, special};
+use super::refusals::{just_copied, not_copyable};
 use super::tree::{self, Given};
 use crate::copy::place::Place;
 use crate::directory::sync_parent;
@@ -35,19 +35,19 @@ pub fn run(flags: &Copy, session: &mut Session) {
 
 fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let (sources, sink) = flags.operands();
-    no_other_endpoint(sink)?;
-    let sink = &plain(sink, Side::Sink)?;
+    check_is_file(sink)?;
+    let sink = &strip_scheme(sink, Side::Sink)?;
     let sources = sources.iter().map(|path| match path.as_os_str() {
         // Reported in its turn.
         name if name.is_empty() => Ok(path.clone()),
-        _ => plain(path, Side::Source),
+        _ => strip_scheme(path, Side::Source),
     });
     let sources = sources.collect::<Result<Vec<PathBuf>, Problem>>()?;
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
     if part && (sources.len() > 1 || flags.recursive) {
         return Err(Problem::usage("", "--size and --offset need a single file"));
     }
-    let request = request::writing(&flags.range, &flags.common.paths, &flags.writing)?;
+    let request = request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?;
     stages::check(&flags.common.stages, &request)?;
     session.verify(flags.verify);
     let many = sources.len() > 1;
@@ -130,8 +130,8 @@ const ELSEWHERE: &str = "copy takes only files: for other endpoints, use cordboa
 
 /// Refuses the name of an endpoint that is not a file, which is probably not
 /// meant as the name of a new file.
-fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
-    if !endpoint::is_no_path(sink.as_os_str()) {
+fn check_is_file(sink: &Path) -> Result<(), Problem> {
+    if !endpoint::names_other_endpoint(sink.as_os_str()) {
         return Ok(());
     }
     let above = sink.parent().filter(|path| !path.as_os_str().is_empty());
@@ -149,7 +149,7 @@ fn no_other_endpoint(sink: &Path) -> Result<(), Problem> {
 }
 
 /// Operands are paths, with or without `file:`.
-fn plain(operand: &Path, side: Side) -> Result<PathBuf, Problem> {
+fn strip_scheme(operand: &Path, side: Side) -> Result<PathBuf, Problem> {
     match endpoint::file(operand.as_os_str(), side)? {
         endpoint::Name::Path(path) => Ok(path),
         _ => Ok(operand.to_owned()),
@@ -242,8 +242,8 @@ fn operand(
         FileType::Symlink => {
             let shown = source.to_string_lossy();
             let errno = rustix::io::Errno::LOOP;
-            Err(endpoint::not_opened(&source, shown, Side::Source, errno))
+            Err(endpoint::open_problem(&source, shown, Side::Source, errno))
         }
-        other => Err(special(&source, other, recursive)),
+        other => Err(not_copyable(&source, other, recursive)),
     }
 }

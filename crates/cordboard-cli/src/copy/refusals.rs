@@ -25,7 +25,7 @@ pub fn appeared_meanwhile(from: &Place<'_>, to: &Place<'_>) -> Problem {
 }
 
 /// A source without contents that can be copied.
-pub fn special(path: &Path, kind: FileType, tree: bool) -> Problem {
+pub fn not_copyable(path: &Path, kind: FileType, tree: bool) -> Problem {
     let what = match kind {
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",

@@ -16,7 +16,7 @@ use rustix::fs::{
     UTIME_NOW, fcntl_get_seals, fcntl_getfl, fstat, ftruncate, futimens, statx, utimensat,
 };
 
-use super::same_file::{one_file, same_file};
+use super::same_file::{check_same_file, same_file_problem};
 use crate::files::id;
 use crate::files::{kind, times};
 use crate::problem::Problem;
@@ -41,21 +41,21 @@ const TOUCHED: SinkState = "nothing was written, but its time is the present one
 /// An open file, and its status.
 pub type OpenFile<'a> = (BorrowedFd<'a>, &'a Stat);
 
-/// [`same_file`], for files with different device numbers too. Called for a
+/// [`check_same_file`], for files with different device numbers too. Called for a
 /// sink whose contents are discarded next. Returns the status of the source,
-/// for [`not_emptied`].
-pub fn same_contents(
+/// for [`check_not_emptied`].
+pub fn check_alias(
     source: BorrowedFd<'_>,
     source_shown: &str,
     sink: BorrowedFd<'_>,
     sink_shown: &str,
 ) -> Result<Stat, Problem> {
-    let (from, to) = same_file(source, source_shown, sink, sink_shown)?;
+    let (from, to) = check_same_file(source, source_shown, sink, sink_shown)?;
     let files = ((source, &from), (sink, &to));
     match is_alias(files.0, files.1, (&source_shown, &sink_shown))? {
         Some(left) => {
             let help = format!("it has two device numbers; {left}: choose another name");
-            Err(one_file(sink_shown, &source_shown).help(help))
+            Err(same_file_problem(sink_shown, &source_shown).help(help))
         }
         None => Ok(from),
     }
@@ -63,7 +63,7 @@ pub fn same_contents(
 
 /// Refuses a sink that appends, and is the source under another device number.
 /// The library refuses it if both numbers are the same.
-pub fn not_onto_itself(
+pub fn check_append_to_itself(
     (source, source_shown): (BorrowedFd<'_>, &dyn Display),
     (sink, sink_shown): (BorrowedFd<'_>, &dyn Display),
 ) -> Result<(), Problem> {
@@ -383,7 +383,7 @@ fn restore(source: BorrowedFd<'_>, mut call: impl FnMut() -> rustix::io::Result<
 }
 
 /// Reports a source that had bytes, and has none after the sink was emptied.
-pub fn not_emptied(
+pub fn check_not_emptied(
     source: BorrowedFd<'_>,
     source_shown: &dyn Display,
     before: &Stat,

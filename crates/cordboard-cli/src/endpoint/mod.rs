@@ -11,12 +11,13 @@ mod sockets;
 mod standard;
 
 pub use alias::{
-    is_alias, is_directory_alias, is_kept_alias, not_emptied, not_onto_itself, same_contents,
+    check_alias, check_append_to_itself, check_not_emptied, is_alias, is_directory_alias,
+    is_kept_alias,
 };
 pub use discard::discard_sink;
-pub use name::{Name, file, is_no_path, parse};
-pub use open::{has_end, sink, source};
-pub use opened::{Opened, can_have_holes, cut};
+pub use name::{Name, file, names_other_endpoint, parse};
+pub use open::{check_appendable, sink, source};
+pub use opened::{Opened, check_sparse, truncate};
 pub use preview::{Preview, preview};
-pub use same_file::{one_file, same_file};
-pub use standard::not_opened;
+pub use same_file::{check_same_file, same_file_problem};
+pub use standard::open_problem;

@@ -123,7 +123,7 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
 }
 
 /// Whether this names an endpoint that is not a path, valid or not.
-pub fn is_no_path(operand: &OsStr) -> bool {
+pub fn names_other_endpoint(operand: &OsStr) -> bool {
     let bytes = operand.as_bytes();
     let scheme = bytes.splitn(2, |b| *b == b':').next().unwrap_or_default();
     let known = |known: &str| known != "file" && known.as_bytes() == scheme;

@@ -21,7 +21,7 @@ use crate::signals::retry;
 pub fn open_path(path: &Path, flags: OFlags, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     interruptible(|| rustix::fs::open(path, flags, Mode::empty()))?
-        .map_err(|errno| standard::not_opened(path, operand.shown, operand.side, errno))
+        .map_err(|errno| standard::open_problem(path, operand.shown, operand.side, errno))
 }
 
 /// Opens the source.
@@ -41,7 +41,7 @@ pub fn source(name: &Name, shown: &str) -> Result<Opened, Problem> {
             opened.socket_file = file;
             Ok(opened)
         }
-        other => either(other, operand),
+        other => open_either(other, operand),
     }
 }
 
@@ -58,9 +58,9 @@ pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
             Ok(Opened::owned(fd, shown))
         }
         other => {
-            let opened = either(other, operand)?;
+            let opened = open_either(other, operand)?;
             if append {
-                appends(&opened, other, operand)?;
+                check_open_for_append(&opened, other, operand)?;
             }
             Ok(opened)
         }
@@ -69,7 +69,7 @@ pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
 
 /// Refuses a device to append to: it has no end, and Linux would write from the
 /// position, which is the first byte.
-pub fn has_end(stat: &Stat, shown: &str) -> Result<(), Problem> {
+pub fn check_appendable(stat: &Stat, shown: &str) -> Result<(), Problem> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
         return Ok(());
     }
@@ -80,11 +80,15 @@ pub fn has_end(stat: &Stat, shown: &str) -> Result<(), Problem> {
 
 /// Refuses an inherited file that is not open for appending: it would be
 /// overwritten from its position, despite `--append`.
-fn appends(opened: &Opened, name: &Name, operand: Operand<'_>) -> Result<(), Problem> {
+fn check_open_for_append(
+    opened: &Opened,
+    name: &Name,
+    operand: Operand<'_>,
+) -> Result<(), Problem> {
     let look = |errno| operand.problem(errno, Action::Open);
     let stat = rustix::fs::fstat(opened).map_err(look)?;
     let flags = rustix::fs::fcntl_getfl(opened).map_err(look)?;
-    has_end(&stat, &opened.shown)?;
+    check_appendable(&stat, &opened.shown)?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if !file || flags.contains(OFlags::APPEND) {
         return Ok(());
@@ -136,10 +140,11 @@ fn sink_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Opened, 
         }
         other => other,
     };
-    let fd = fd.map_err(|errno| standard::not_opened(path, operand.shown, operand.side, errno))?;
+    let fd =
+        fd.map_err(|errno| standard::open_problem(path, operand.shown, operand.side, errno))?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| operand.problem(errno, Action::Open))?;
     if append {
-        has_end(&stat, operand.shown)?;
+        check_appendable(&stat, operand.shown)?;
     }
     let mut opened = Opened::owned(fd, operand.shown);
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -148,7 +153,7 @@ fn sink_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Opened, 
 }
 
 /// Opens endpoints that are the same for a source and a sink.
-fn either(name: &Name, operand: Operand<'_>) -> Result<Opened, Problem> {
+fn open_either(name: &Name, operand: Operand<'_>) -> Result<Opened, Problem> {
     let (fd, stream) = match name {
         Name::Standard => return standard_stream(operand),
         Name::Fd(number) => {

@@ -109,7 +109,7 @@ impl Opened {
     pub fn close(self) -> Result<(), Problem> {
         let asked = match self.descriptor {
             Descriptor::Owned(_) => Ok(()),
-            Descriptor::Inherited(_) => self.ask(),
+            Descriptor::Inherited(_) => self.close_duplicate(),
         };
         let Opened {
             descriptor,
@@ -137,7 +137,7 @@ impl Opened {
     /// Returns the error of the file system at the close of a duplicate
     /// (`filp_flush`, fs/open.c, is called for each); `Ok` if no duplicate can
     /// be made. Asks again if a signal has interrupted the close.
-    pub fn ask(&self) -> Result<(), rustix::io::Errno> {
+    pub fn close_duplicate(&self) -> Result<(), rustix::io::Errno> {
         let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
         let mut asks = 0;
         loop {
@@ -165,7 +165,7 @@ impl Opened {
     /// Ends the writing: the reader sees the end now. Returns a connection that
     /// is still to be [finished](Opened::finish). Everything else is
     /// [closed](Opened::close).
-    pub fn end(mut self) -> Result<Option<Opened>, Problem> {
+    pub fn shut_down(mut self) -> Result<Option<Opened>, Problem> {
         if self.stream.is_none() {
             return self.close().map(|()| None);
         }
@@ -180,7 +180,7 @@ impl Opened {
         if self.replace {
             check_stop()?;
             let failed = |e| Problem::call(&self.shown, Side::Sink, e, Action::Truncate);
-            cut(self.as_fd(), self.seems_empty).map_err(failed)?;
+            truncate(self.as_fd(), self.seems_empty).map_err(failed)?;
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ impl Opened {
 /// Truncates a file. One that seems empty is truncated too, as by `O_TRUNC`:
 /// the kernel may have cached its size from before another process wrote to it
 /// on the server. If that is refused, it is taken for empty.
-pub fn cut(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
+pub fn truncate(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
     match retry(|| rustix::fs::ftruncate(file, 0)) {
         Err(errno) if seems_empty && errno != rustix::io::Errno::INTR => Ok(()),
         done => done,
@@ -215,7 +215,7 @@ pub fn cut(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
 
 /// Refuses `--sparse always` for a file that is open for appending, in which no
 /// hole can be made, whichever process has opened it.
-pub fn can_have_holes(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> Result<(), Problem> {
+pub fn check_sparse(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> Result<(), Problem> {
     if request.sparse != Sparse::Always {
         return Ok(());
     }
@@ -244,7 +244,7 @@ mod tests {
             [(1, 2, Ok(())), (ASKS, ASKS, Err(rustix::io::Errno::INTR))]
         {
             let mut said = None;
-            let ask = || said = Some(opened.ask());
+            let ask = || said = Some(opened.close_duplicate());
             let errno = |count| (count < interrupted).then_some(libc::EINTR);
             let asked = testkit::midst::refusing(&[libc::SYS_close], ask, errno);
             let Some(asked) = asked else {

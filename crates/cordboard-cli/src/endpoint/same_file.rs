@@ -11,7 +11,7 @@ use crate::problem::{Action, Problem};
 
 /// Refuses a sink that is the source: replacing a file's contents by its own
 /// would destroy them first. Returns the status of both.
-pub fn same_file(
+pub fn check_same_file(
     source: BorrowedFd<'_>,
     source_shown: &str,
     sink: BorrowedFd<'_>,
@@ -24,16 +24,14 @@ pub fn same_file(
     let a = stat(source, source_shown, Side::Source)?;
     let b = stat(sink, sink_shown, Side::Sink)?;
     match id(&a) == id(&b) {
-        true => {
-            Err(one_file(sink_shown, &source_shown)
-                .help("nothing was written: choose another name"))
-        }
+        true => Err(same_file_problem(sink_shown, &source_shown)
+            .help("nothing was written: choose another name")),
         false => Ok((a, b)),
     }
 }
 
 /// The sink is the source.
-pub fn one_file(sink: impl Into<String>, source: &dyn Display) -> Problem {
+pub fn same_file_problem(sink: impl Into<String>, source: &dyn Display) -> Problem {
     let text = format!("is the same file as the source, {source}");
     Problem::refused(sink, Side::Sink, Errno::EINVAL, text)
 }

@@ -12,7 +12,7 @@ use crate::signals::retry;
 
 /// Returns the problem of a path that could not be opened. It may lead to a
 /// standard descriptor that was closed, as `/dev/stdout` does.
-pub fn not_opened(path: &Path, shown: impl Into<String>, side: Side, errno: Errno) -> Problem {
+pub fn open_problem(path: &Path, shown: impl Into<String>, side: Side, errno: Errno) -> Problem {
     if errno != Errno::LOOP || !leads_to_closed(path) {
         return Problem::call(shown, side, errno, Action::Open);
     }

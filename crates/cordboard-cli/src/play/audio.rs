@@ -78,7 +78,7 @@ impl Audio {
             if report.ended == Ended::Error {
                 control.cancel();
             }
-            let left = sink.end();
+            let left = sink.shut_down();
             if left.is_err() {
                 control.cancel();
             }

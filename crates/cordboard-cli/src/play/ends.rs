@@ -69,16 +69,16 @@ impl Ends {
     /// Checks whether both can be played, and then truncates the files to be
     /// replaced.
     pub fn ready(&self, audio: &Request, video: &Request) -> Result<(), PlayProblem> {
-        if is_one(&self.audio, &self.video, Side::Source)? {
+        if conflict(&self.audio, &self.video, Side::Source)? {
             return Err((None, twice(&self.video, "read from it")));
         }
-        if is_one(&self.audio_to, &self.video_to, Side::Sink)? {
+        if conflict(&self.audio_to, &self.video_to, Side::Sink)? {
             return Err((None, twice(&self.video_to, "write to it")));
         }
         if let Some(list) = &self.list {
             let played = [&self.audio, &self.video, &self.audio_to, &self.video_to];
             for end in played {
-                if is_one(end, list, Side::Sink)? {
+                if conflict(end, list, Side::Sink)? {
                     return Err((None, listed_into(list, end)));
                 }
             }
@@ -87,18 +87,18 @@ impl Ends {
         for (which, sink) in self.sinks().filter(|(_, sink)| sink.replace) {
             for source in [&self.audio, &self.video] {
                 let (from, to) = (source.as_fd(), sink.as_fd());
-                let before = endpoint::same_contents(from, &source.shown, to, &sink.shown);
+                let before = endpoint::check_alias(from, &source.shown, to, &sink.shown);
                 let before = before.map_err(|problem| (which, problem))?;
                 replaced.push((which, sink, source, before));
             }
         }
-        fits(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
-        fits(&self.video, &self.video_to, video).map_err(of(Which::Video))?;
+        check_pair(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
+        check_pair(&self.video, &self.video_to, video).map_err(of(Which::Video))?;
         for (which, sink) in self.sinks() {
             sink.empty().map_err(|problem| (which, problem))?;
         }
         for (which, sink, source, before) in replaced {
-            endpoint::not_emptied(source.as_fd(), &source.shown, &before, &sink.shown)
+            endpoint::check_not_emptied(source.as_fd(), &source.shown, &before, &sink.shown)
                 .map_err(|problem| (which, problem))?;
         }
         Ok(())
@@ -140,7 +140,7 @@ pub fn of(which: Which) -> impl Fn(Problem) -> PlayProblem {
     move |problem| (Some(which), problem)
 }
 
-fn fits(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem> {
+fn check_pair(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem> {
     match Transfer::new(source.as_fd(), sink.as_fd(), request.clone()) {
         Ok(_) => Ok(()),
         Err(failure) => {
@@ -154,7 +154,7 @@ fn fits(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem
 /// Whether audio and video would take each other's bytes, or mix them. Two
 /// descriptors of a file that is read have their own positions; character
 /// devices (`/dev/null`) store nothing.
-fn is_one(a: &Opened, b: &Opened, side: Side) -> Result<bool, PlayProblem> {
+fn conflict(a: &Opened, b: &Opened, side: Side) -> Result<bool, PlayProblem> {
     let stat = |end: &Opened| {
         let failed = |errno| Problem::call(end.shown.as_str(), side, errno, Action::Open);
         rustix::fs::fstat(end).map_err(|errno| (None, failed(errno)))
@@ -199,6 +199,6 @@ impl io::Write for Lines {
 
     /// At the end of the list. The file system may have no space for it.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(self.0.ask()?)
+        Ok(self.0.close_duplicate()?)
     }
 }

@@ -83,7 +83,7 @@ impl Live {
     /// Waits until the audio has ended. Returns what has ended the wait.
     pub fn wait_for_audio(&mut self, tally: &Tally) -> Wake {
         loop {
-            match self.look(None, tally) {
+            match self.wait_until(None, tally) {
                 // No video is left whose speed it could change.
                 Wake::Order(order) if order != Order::Quit => {}
                 wake => return wake,
@@ -119,7 +119,7 @@ impl Live {
     }
 
     /// Waits until the time; without one, until the audio ends.
-    fn look(&mut self, until: Option<Duration>, tally: &Tally) -> Wake {
+    fn wait_until(&mut self, until: Option<Duration>, tally: &Tally) -> Wake {
         let mut armed = None;
         loop {
             if self.control.is_cancelled() {
@@ -154,7 +154,7 @@ impl Live {
     }
 
     /// Returns the observer of a frame.
-    fn attend<'a>(&'a mut self, tally: &'a Tally) -> FrameObserver<'a> {
+    fn frame_observer<'a>(&'a mut self, tally: &'a Tally) -> FrameObserver<'a> {
         FrameObserver {
             screen: &mut self.status_line.screen,
             tally,
@@ -198,7 +198,7 @@ impl Live {
             // A filter refuses it: only signals are noticed.
             Err(_) => {
                 drop(fds);
-                return rest(left);
+                return short_sleep(left);
             }
         };
         let is_ready = |index: usize| heard && !fds[index].revents().is_empty();
@@ -228,15 +228,17 @@ impl Environment for Film<'_> {
 
     fn wait(&mut self, until: Duration, tally: &Tally) -> Wake {
         self.video.read_ahead();
-        self.live.look(Some(until), tally)
+        self.live.wait_until(Some(until), tally)
     }
 
     fn show(&mut self, tally: &Tally) -> Step {
-        self.video.show(self.live.control, self.live.attend(tally))
+        self.video
+            .show(self.live.control, self.live.frame_observer(tally))
     }
 
     fn skip(&mut self, tally: &Tally) -> Step {
-        self.video.skip(self.live.control, self.live.attend(tally))
+        self.video
+            .skip(self.live.control, self.live.frame_observer(tally))
     }
 }
 
@@ -294,7 +296,7 @@ fn print_if_requested(screen: &mut Screen, tally: &Tally, audio: &Audio) {
 }
 
 /// Sleeps for this time, or a part of it. `false`: a signal has ended it.
-fn rest(left: Duration) -> Result<bool, Errno> {
+fn short_sleep(left: Duration) -> Result<bool, Errno> {
     match nanosleep(&timespec(left.min(POLL_INTERVAL))) {
         NanosleepRelativeResult::Ok => Ok(true),
         NanosleepRelativeResult::Interrupted(_) => Ok(false),

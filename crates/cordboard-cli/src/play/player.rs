@@ -51,7 +51,7 @@ pub fn misused() {
 }
 
 fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), PlayProblem> {
-    let common = request::from(&Range::default(), &flags.paths, Sparse::Auto);
+    let common = request::common(&Range::default(), &flags.paths, Sparse::Auto);
     let audio = common.map_err(|problem| (None, problem))?;
     let video = Request {
         size: Size::Bytes(flags.frame),

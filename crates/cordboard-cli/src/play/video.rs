@@ -76,7 +76,7 @@ impl Video {
         match moved {
             Ok(report) => {
                 self.account.add(&report);
-                self.judge(&report)
+                self.evaluate(&report)
             }
             Err(failure) => {
                 let who = self.operand(failure.report.failed);
@@ -94,7 +94,7 @@ impl Video {
             };
         }
         match self.discard(control, observer) {
-            Ok(report) => self.judge(&report),
+            Ok(report) => self.evaluate(&report),
             Err(problem) => self.fail(0, problem),
         }
     }
@@ -129,7 +129,7 @@ impl Video {
     }
 
     /// Evaluates the report of a frame.
-    fn judge(&mut self, report: &Report) -> Step {
+    fn evaluate(&mut self, report: &Report) -> Step {
         let bytes = report.written;
         let then = match report.ended {
             Ended::Error => {
@@ -139,7 +139,7 @@ impl Video {
             }
             _ if bytes == self.frame => Then::Next,
             Ended::Eof => Then::End,
-            Ended::Size => return self.fail(bytes, self.uneven(bytes)),
+            Ended::Size => return self.fail(bytes, self.partial_datagrams(bytes)),
             _ => Then::Over,
         };
         Step { bytes, then }
@@ -150,7 +150,7 @@ impl Video {
     }
 
     /// A datagram is written whole or not at all, and this one does not fit.
-    fn uneven(&self, bytes: u64) -> Problem {
+    fn partial_datagrams(&self, bytes: u64) -> Problem {
         let text = format!(
             "datagrams do not add up to frames of {} bytes: after {bytes} the next is too long",
             self.frame
@@ -178,7 +178,7 @@ impl Video {
             Close::End => None,
             Close::Quit | Close::Over => self.sink.remove_if_unused(),
         };
-        match self.sink.end() {
+        match self.sink.shut_down() {
             Ok(rest) => (self.account, (self.problem, left), rest),
             Err(problem) => {
                 self.account.problem(&problem);

@@ -99,7 +99,7 @@ fn lost(report: &Report) -> String {
         true => "produced from what was read",
         false => "read",
     };
-    format!("{} more were {origin}, and are lost", report.stranded)
+    format!("{} more bytes were {origin} and are lost", report.stranded)
 }
 
 /// Whether the stages write other bytes than they read.

@@ -112,7 +112,7 @@ impl Chain {
         self.here = self.spares.take(&above.fd);
         if let (None, Some(below)) = (&self.here, &left) {
             let up = || open(below.as_fd(), Path::new(".."), OFlags::NOFOLLOW, above.id);
-            let up = self.spares.relieve(up).ok();
+            let up = self.spares.retry_without_spares(up).ok();
             self.is_here(up);
         }
         self.find();
@@ -133,7 +133,7 @@ impl Chain {
         if self.here.is_some() || self.links.is_empty() {
             return;
         }
-        let found = self.spares.relieve(|| self.by_names()).ok();
+        let found = self.spares.retry_without_spares(|| self.by_names()).ok();
         self.is_here(found);
     }
 
@@ -228,9 +228,9 @@ mod tests {
     }
 
     /// Closes all spares.
-    fn give_up(chain: &Chain) {
+    fn close_all(chain: &Chain) {
         let open = || Err::<(), _>(Errno::MFILE);
-        assert_eq!(chain.spares.relieve(open), Err(Errno::MFILE));
+        assert_eq!(chain.spares.retry_without_spares(open), Err(Errno::MFILE));
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let top = dir.path().join("top");
         let mut chain = down(&top);
         for level in (0..=DEPTH).rev() {
-            give_up(&chain);
+            close_all(&chain);
             assert_eq!(open_ones(&chain), 1);
             assert_eq!(here(&chain), Some(chain.links[level].id), "{level}");
             assert!(chain.leave().is_some());
@@ -249,7 +249,7 @@ mod tests {
         let there = dir.path().join("there");
         std::fs::rename(&top, &there).unwrap();
         std::os::unix::fs::symlink("there", &top).unwrap();
-        give_up(&chain);
+        close_all(&chain);
         chain.here = None;
         chain.find();
         assert_eq!(here(&chain), Some(chain.links[DEPTH].id));

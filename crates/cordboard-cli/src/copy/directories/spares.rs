@@ -51,15 +51,15 @@ impl Spares {
 
     /// Opens something. If no descriptor is left, closes all spares and tries
     /// again.
-    pub fn relieve<T>(&self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    pub fn retry_without_spares<T>(&self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         match open() {
-            Err(Errno::MFILE | Errno::NFILE) if self.give_up() => open(),
+            Err(Errno::MFILE | Errno::NFILE) if self.close_all() => open(),
             done => done,
         }
     }
 
     /// Closes all; `false`: there are none.
-    fn give_up(&self) -> bool {
+    fn close_all(&self) -> bool {
         let kept = std::mem::take(&mut *self.lock());
         !kept.tops.is_empty() || !kept.others.is_empty()
     }

@@ -16,8 +16,8 @@ use crate::copy::job::Job;
 use crate::copy::job::Moment;
 use crate::copy::outcome::Outcome;
 use crate::copy::place::Place;
-use crate::copy::refusals::special;
-use crate::endpoint::not_opened;
+use crate::copy::refusals::not_copyable;
+use crate::endpoint::open_problem;
 use crate::files::{id, kind};
 use crate::interruptible::interruptible;
 use crate::problem::{Action, Problem};
@@ -37,7 +37,7 @@ impl Job {
         self.fault
             .iter()
             .for_each(|fault| fault(Moment::Opening, from.name));
-        let reading = |e| not_opened(&from.path(), from.shown(), Side::Source, e);
+        let reading = |e| open_problem(&from.path(), from.shown(), Side::Source, e);
         // If it has become a FIFO meanwhile, the open must not wait.
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         // With -r a symlink is copied as one, and this file was not one.
@@ -45,7 +45,7 @@ impl Job {
             flags |= OFlags::NOFOLLOW;
         }
         let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
-        let mut source = match self.spares.relieve(|| retry(open)) {
+        let mut source = match self.spares.retry_without_spares(|| retry(open)) {
             // Another process holds a lease on it.
             Err(rustix::io::Errno::AGAIN) if open_mode == OpenMode::Concurrent => {
                 return Err(OpenError::Postponed);
@@ -59,7 +59,7 @@ impl Job {
         if file {
             clear_nonblock(&source, flags);
         } else if !follow {
-            return Err(special(&from.path(), kind(&stat), self.recursive).into());
+            return Err(not_copyable(&from.path(), kind(&stat), self.recursive).into());
         } else {
             self.accepts(&from.path(), &stat)?;
             if kind(&stat) == FileType::BlockDevice {

@@ -41,7 +41,7 @@ impl Job {
     ) -> Result<SinkFile, OpenError> {
         let verify = self.staging.verify;
         let writing = |e| {
-            let problem = endpoint::not_opened(&to.path(), to.shown(), Side::Sink, e);
+            let problem = endpoint::open_problem(&to.path(), to.shown(), Side::Sink, e);
             match e {
                 rustix::io::Errno::ACCESS if verify => {
                     problem.help("--verify needs read permission too: give it, or omit --verify")
@@ -66,7 +66,7 @@ impl Job {
         self.check_before_creation(to, flags, source, outcome)?;
         let create = || rustix::fs::openat(to.directory, to.name, exclusive, mode);
         for _ in 0..TRIES {
-            match self.spares.relieve(|| retry(create)) {
+            match self.spares.retry_without_spares(|| retry(create)) {
                 Ok(fd) => {
                     if self.written.has_new(to) {
                         let stat = retry(|| rustix::fs::fstat(&fd)).map_err(writing)?;
@@ -201,12 +201,12 @@ impl Job {
             false => alias()?,
         };
         if let Some(left) = left {
-            return Err(endpoint::one_file(to.shown(), source)
+            return Err(endpoint::same_file_problem(to.shown(), source)
                 .help(format!("{left}: choose another name"))
                 .into());
         }
         if self.append {
-            endpoint::has_end(&stat, &to.path().to_string_lossy())?;
+            endpoint::check_appendable(&stat, &to.path().to_string_lossy())?;
         }
         let file = kind(&stat) == FileType::RegularFile;
         if file {
@@ -230,9 +230,9 @@ impl Job {
             // After a signal to stop no new contents would follow, and the
             // search for files of the source is incomplete.
             check_stop()?;
-            endpoint::cut(fd.as_fd(), stat.st_size == 0)
+            endpoint::truncate(fd.as_fd(), stat.st_size == 0)
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Truncate))?;
-            endpoint::not_emptied(source_fd, source, from, to)?;
+            endpoint::check_not_emptied(source_fd, source, from, to)?;
         }
         let before = match self.append && file {
             true => u64::try_from(stat.st_size).unwrap_or(0),

@@ -6,7 +6,7 @@ use cordboard::{Errno, Side, Size};
 use rustix::fs::{FileType, Stat};
 
 use crate::copy::job::Job;
-use crate::copy::refusals::special;
+use crate::copy::refusals::not_copyable;
 use crate::files::kind;
 use crate::problem::Problem;
 
@@ -26,7 +26,7 @@ impl Job {
         );
         match kind(stat) {
             FileType::BlockDevice | FileType::CharacterDevice if self.recursive => {
-                Err(special(path, kind(stat), true))
+                Err(not_copyable(path, kind(stat), true))
             }
             FileType::BlockDevice => Ok(()),
             FileType::CharacterDevice if self.staging.verify => {
@@ -39,7 +39,7 @@ impl Job {
                 Err(refused("has no end").help("to copy a part of it, use --size N"))
             }
             FileType::CharacterDevice => Ok(()),
-            other => Err(special(path, other, self.recursive)),
+            other => Err(not_copyable(path, other, self.recursive)),
         }
     }
 }

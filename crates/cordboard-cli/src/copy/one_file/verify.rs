@@ -59,7 +59,7 @@ impl Job {
         };
         let back = self
             .spares
-            .relieve(|| read_back(sink))
+            .retry_without_spares(|| read_back(sink))
             .map_err(|e| failed(e.into()))?;
         skip(back.as_fd(), start).map_err(|e| failed(e.into()))?;
         let stat = retry(|| rustix::fs::fstat(&back)).map_err(|e| failed(e.into()))?;
@@ -67,7 +67,7 @@ impl Job {
         let whole = here.last().map_or(start, |range| range.end);
         if size < whole || (size > whole && opened.appended.is_none()) {
             let text = format!("holds {size} bytes instead of {whole}");
-            return Err(wrong(to, report, text));
+            return Err(mismatch(to, report, text));
         }
         let plain = !self.staging.stages.transform();
         let on_the_way = report.stages.last().and_then(|s| s.digest.as_deref());
@@ -82,13 +82,13 @@ impl Job {
                         true => self.difference((source, from), (back.as_fd(), to), &here)?,
                         false => None,
                     };
-                    return Err(wrong(to, report, text.unwrap_or(sums)));
+                    return Err(mismatch(to, report, text.unwrap_or(sums)));
                 }
             }
             None => {
                 let back = (back.as_fd(), to);
                 if let Some(text) = self.difference((source, from), back, &here)? {
-                    return Err(wrong(to, report, text));
+                    return Err(mismatch(to, report, text));
                 }
             }
         }
@@ -139,7 +139,7 @@ impl Job {
         };
         let begin = self.request.source_offset.unwrap_or(0);
         let source = (self.spares)
-            .relieve(|| reopened(source))
+            .retry_without_spares(|| reopened(source))
             .map_err(|e| reading(Side::Source, e.into()))?;
         let mut before = 0;
         for range in here {
@@ -300,7 +300,7 @@ fn fill(file: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> rustix::io::Resul
 }
 
 /// The sink differs from what it should be.
-fn wrong(to: &Place<'_>, report: &Report, text: String) -> Problem {
+fn mismatch(to: &Place<'_>, report: &Report, text: String) -> Problem {
     let paths: Vec<&str> = report.path.iter().map(|p| p.name()).collect();
     let text = format!("not verified: {text}");
     // No lock keeps other processes from either file.

@@ -16,7 +16,7 @@ use crate::signals::retry;
 /// `to`, or from its parent, up to the root are compared with the source: by
 /// bind mounts one directory has several names, and by an overlay or a server
 /// several device numbers.
-pub fn not_into_itself(
+pub fn check_not_into_itself(
     from: &Path,
     source: (BorrowedFd<'_>, &Stat),
     to: &Path,

@@ -5,6 +5,6 @@ mod into_itself;
 mod sources;
 mod written;
 
-pub use into_itself::not_into_itself;
+pub use into_itself::check_not_into_itself;
 pub use sources::Sources;
 pub use written::{ONE_NAME, Written};

@@ -220,7 +220,7 @@ fn open(
 ) -> rustix::io::Result<(OwnedFd, Stat)> {
     let flags = DIRECTORY | OFlags::NOFOLLOW;
     let open = || rustix::fs::openat(above, name, flags, Mode::empty());
-    let fd = spares.relieve(|| retry(open))?;
+    let fd = spares.retry_without_spares(|| retry(open))?;
     let stat = retry(|| rustix::fs::fstat(&fd))?;
     Ok((fd, stat))
 }

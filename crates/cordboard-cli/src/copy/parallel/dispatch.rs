@@ -11,7 +11,7 @@ use super::batch::{Batch, Directory, FULL, Item};
 use super::engine::FileRef;
 use super::ledger::Ledger;
 use super::limits::SPARE;
-use super::workers::{State, Workers, guarded};
+use super::workers::{State, Workers, catch_panic};
 use crate::copy::abort::affects_all_files;
 use crate::copy::job::Job;
 use crate::copy::one_file::{OpenError, OpenMode};
@@ -129,12 +129,12 @@ impl<'s> Dispatch<'s> {
 
     /// Opens something for the walk. If no descriptor is left, closes those
     /// that can be opened again, and then waits until nothing is under way.
-    pub fn relieve<T>(
+    pub fn retry_when_idle<T>(
         &mut self,
         open: impl Fn() -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
         use rustix::io::Errno;
-        match self.job().spares.relieve(&open) {
+        match self.job().spares.retry_without_spares(&open) {
             Err(Errno::MFILE | Errno::NFILE) if self.is_busy() => {
                 self.drain();
                 open()
@@ -254,7 +254,7 @@ impl<'s> Dispatch<'s> {
             self.pool.engine_copies.cancel();
         }
         if self.pool.slots > 1 {
-            let (flying, theirs, path) = self.pool.engine_copies.look();
+            let (flying, theirs, path) = self.pool.engine_copies.status();
             let (ours, path) = own.map_or((0, path), |(bytes, path)| (bytes, Some(path)));
             let under_way = flying + usize::from(own.is_some());
             let all = written.saturating_add(theirs).saturating_add(ours);
@@ -267,7 +267,7 @@ impl<'s> Dispatch<'s> {
         let mut outcome = Outcome::default();
         let (job, session) = (&self.pool.job, &mut *self.session);
         let only = self.only;
-        guarded(at, &mut outcome, |outcome| {
+        catch_panic(at, &mut outcome, |outcome| {
             let (from, to) = at.0.places(at.1);
             let top = at.0.is_top();
             if let Some(left) = job.reason_to_skip() {

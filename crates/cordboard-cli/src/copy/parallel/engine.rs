@@ -43,7 +43,7 @@ pub struct EngineCopies {
 
 impl EngineCopies {
     /// Whether a file goes to the engine.
-    pub fn takes(opened: &Opened, staging: &Staging) -> bool {
+    pub fn accepts(opened: &Opened, staging: &Staging) -> bool {
         let least = match staging.stages.transform() {
             true => LARGE_IF_STAGED,
             false => LARGE,
@@ -107,7 +107,7 @@ impl EngineCopies {
 
     /// Returns the number of copies, the bytes that they have written, and the
     /// path of one of them.
-    pub fn look(&self) -> (usize, u64, Option<DataPath>) {
+    pub fn status(&self) -> (usize, u64, Option<DataPath>) {
         let table = self.lock();
         let looks = || table.1.values().map(Running::status);
         let written = (looks().map(|status| status.written)).fold(0, u64::saturating_add);

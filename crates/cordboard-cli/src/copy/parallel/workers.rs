@@ -89,7 +89,7 @@ enum FileState {
 /// Runs work for one file. A panic, which is a bug, would end the thread, and
 /// the walk would wait for its slot for ever. It is a failure of this file
 /// instead, and the result is `None`.
-pub fn guarded<T>(
+pub fn catch_panic<T>(
     at: &FileRef,
     outcome: &mut Outcome,
     work: impl FnOnce(&mut Outcome) -> T,
@@ -262,7 +262,7 @@ impl Workers {
     /// Copies one file. `true`: it is under way, in the slot.
     fn file(self: &Arc<Self>, at: FileRef, watch: &mut (dyn Observer + Send)) -> bool {
         let mut outcome = Outcome::default();
-        match guarded(&at, &mut outcome, |outcome| {
+        match catch_panic(&at, &mut outcome, |outcome| {
             self.start_file(&at, watch, outcome)
         }) {
             None | Some(FileState::Ended) => self.end(&at, outcome),
@@ -291,7 +291,7 @@ impl Workers {
             .job
             .open((&from, &to), top, OpenMode::Concurrent, outcome)
         {
-            Ok(opened) if EngineCopies::takes(&opened, &self.job.staging) => {
+            Ok(opened) if EngineCopies::accepts(&opened, &self.job.staging) => {
                 return self.start_large(Box::new(opened), at, watch, outcome);
             }
             Ok(opened) => {
@@ -335,7 +335,7 @@ impl Workers {
     fn finish(&self, copy: EngineCopy, report: Report) {
         let mut outcome = Outcome::default();
         let EngineCopy { number, at, opened } = copy;
-        guarded(&at, &mut outcome, |outcome| {
+        catch_panic(&at, &mut outcome, |outcome| {
             let (from, to) = at.0.places(at.1);
             let (source, sink) = opened.ends();
             let done = result_of(&report, (source, &from), (sink, &to));

@@ -36,8 +36,10 @@ impl Job {
             let place = Place::top(to);
             // Attributes cannot be set by an `O_PATH` descriptor.
             let open = match is_path_only(sink.as_fd()) {
-                true => (self.spares.relieve(|| grant_owner_access(sink.as_fd())))
-                    .map_err(|e| refused(&place, "mode", e)),
+                true => (self
+                    .spares
+                    .retry_without_spares(|| grant_owner_access(sink.as_fd())))
+                .map_err(|e| refused(&place, "mode", e)),
                 false => Ok(None),
             };
             done = open.and_then(|open| {

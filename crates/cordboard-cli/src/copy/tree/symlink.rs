@@ -98,7 +98,7 @@ impl Job {
                 Side::Source => reading(errno),
                 Side::Sink => writing(errno),
             })?;
-            keep(link.as_fd(), &stat, to, outcome).map_err(writing)?;
+            preserve(link.as_fd(), &stat, to, outcome).map_err(writing)?;
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Job {
     fn by_name(&self, at: &Place<'_>) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(at.directory, at.name, flags, Mode::empty());
-        self.spares.relieve(|| retry(open))
+        self.spares.retry_without_spares(|| retry(open))
     }
 
     /// `-p`: copies the extended attributes. A symlink has none of `user`.
@@ -132,7 +132,7 @@ impl Job {
 }
 
 /// `-p`: sets the owner and the times of a symlink, which has no mode.
-fn keep(
+fn preserve(
     link: BorrowedFd<'_>,
     stat: &Stat,
     to: &Place<'_>,
@@ -191,7 +191,7 @@ mod tests {
         match rustix::fs::utimensat(&made, c"", &times(&stat), AtFlags::EMPTY_PATH) {
             Err(Errno::INVAL) => testkit::skip::here("no times of a descriptor of a symlink"),
             _ => {
-                keep(
+                preserve(
                     made.as_fd(),
                     &stat,
                     &Place::top(&link),

@@ -18,12 +18,12 @@ use crate::copy::directories::list;
 use crate::copy::job::Job;
 use crate::copy::outcome::{Message, Outcome};
 use crate::copy::overwrite::ONE_NAME;
-use crate::copy::overwrite::not_into_itself;
+use crate::copy::overwrite::check_not_into_itself;
 use crate::copy::parallel::{Directory, Item, Pending};
 use crate::copy::parallel::{Dispatch, LEFT};
 use crate::copy::place::Place;
 use crate::copy::refusals::appeared_meanwhile;
-use crate::copy::refusals::{just_copied, special};
+use crate::copy::refusals::{just_copied, not_copyable};
 use crate::directory::{DIRECTORY, grant_owner_access, open_directory, sync_parent, without_slash};
 use crate::files::kind;
 use crate::files::{Id, id};
@@ -145,11 +145,11 @@ impl Walk {
         // It was a directory: a symlink that was created since is not followed.
         let flags = DIRECTORY | OFlags::NOFOLLOW;
         let open = || rustix::fs::openat(above, name, flags, Mode::empty());
-        let source = dispatch.relieve(|| retry(open)).map_err(reading)?;
+        let source = dispatch.retry_when_idle(|| retry(open)).map_err(reading)?;
         let stat = retry(|| rustix::fs::fstat(&source)).map_err(reading)?;
         // By bind mounts, a directory has several names.
         if top {
-            not_into_itself(&self.from, (source.as_fd(), &stat), &self.to)?;
+            check_not_into_itself(&self.from, (source.as_fd(), &stat), &self.to)?;
         } else if self.sink.has(id(&stat)) {
             let text = "is a directory that is being copied into";
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
@@ -320,7 +320,7 @@ impl Walk {
                 dispatch.symlink(done, outcome)
             }
             FileType::Directory => self.down(dispatch, name, collides),
-            other => Err(special(&from.path(), other, true)),
+            other => Err(not_copyable(&from.path(), other, true)),
         }
     }
 
@@ -412,7 +412,7 @@ impl Walk {
             true => OFlags::NOFOLLOW,
             false => follow,
         };
-        let mut fd = match dispatch.relieve(|| open_directory(target, name, nofollow)) {
+        let mut fd = match dispatch.retry_when_idle(|| open_directory(target, name, nofollow)) {
             Ok(fd) => fd,
             Err(rustix::io::Errno::NOTDIR) => {
                 let text = "exists and is not a directory, but its source is one";
@@ -426,7 +426,7 @@ impl Walk {
         let owner = created.then_some(there.st_mode & stat.st_mode & 0o700);
         if created && there.st_mode & 0o700 != 0o700 {
             // The umask denies the owner access too, who has to fill it first.
-            let open = dispatch.relieve(|| grant_owner_access(fd.as_fd()));
+            let open = dispatch.retry_when_idle(|| grant_owner_access(fd.as_fd()));
             let open = open.map_err(|e| self.writing(e))?;
             fd = open.unwrap_or(fd);
         }

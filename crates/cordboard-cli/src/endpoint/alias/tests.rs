@@ -13,7 +13,7 @@ fn old() -> SystemTime {
 #[test]
 fn a_source_that_was_emptied_with_the_sink_is_told_of() {
     let file = tempfile::tempfile().unwrap();
-    let emptied = |before: &Stat| not_emptied(file.as_fd(), &"from", before, &"to");
+    let emptied = |before: &Stat| check_not_emptied(file.as_fd(), &"from", before, &"to");
     let empty = fstat(&file).unwrap();
     file.set_len(5).unwrap();
     let before = fstat(&file).unwrap();

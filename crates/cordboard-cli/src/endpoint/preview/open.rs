@@ -161,7 +161,11 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
         Err(rustix::io::Errno::NOENT) if operand.side == Side::Sink => {
-            return Ok(with(unnamed(path, operand, append)?, None, "to be made"));
+            return Ok(with(
+                unnamed_file(path, operand, append)?,
+                None,
+                "to be made",
+            ));
         }
         Err(errno) => return Err(failed(errno)),
     };
@@ -195,18 +199,18 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
         flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK,
         Mode::empty(),
     )
-    .map_err(|errno| standard::not_opened(path, operand.shown, operand.side, errno))?;
+    .map_err(|errno| standard::open_problem(path, operand.shown, operand.side, errno))?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if operand.side == Side::Sink && file && !append && stat.st_size > 0 {
         // The file may be writable in a directory that is not.
-        let emptied = unnamed(path, operand, false).map_or(Emptied::Itself, Emptied::Like);
+        let emptied = unnamed_file(path, operand, false).map_or(Emptied::Itself, Emptied::Like);
         return Ok(with(fd, Some(emptied), "its contents to be replaced"));
     }
     Ok(with(fd, None, ""))
 }
 
 /// Resolves the symlinks of a path whose last component may not exist.
-fn behind_symlinks(path: &Path) -> PathBuf {
+fn resolve_symlinks(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
     }
@@ -217,8 +221,8 @@ fn behind_symlinks(path: &Path) -> PathBuf {
 }
 
 /// Makes an unnamed file on the file system of the sink.
-fn unnamed(path: &Path, operand: Operand<'_>, append: bool) -> Result<OwnedFd, Problem> {
-    let path = &behind_symlinks(path);
+fn unnamed_file(path: &Path, operand: Operand<'_>, append: bool) -> Result<OwnedFd, Problem> {
+    let path = &resolve_symlinks(path);
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -77,7 +77,7 @@ fn a_panic_gives_the_slot_back_and_ends_the_file() {
     assert_eq!((number, pool.lock().free), (7, 2));
     let files = totals.files();
     assert_eq!((files.copied, files.failed, files.left_out), (2, 3, false));
-    assert_eq!(pool.engine_copies.look().0, 0);
+    assert_eq!(pool.engine_copies.status().0, 0);
     pool.close();
     thread.join().unwrap();
 }
