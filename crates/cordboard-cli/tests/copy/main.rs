@@ -4,22 +4,22 @@
 mod acl;
 mod aliases;
 mod attributes;
-#[cfg(target_feature = "crt-static")]
-mod bare;
 mod close;
 #[path = "../common/mod.rs"]
 mod common;
 mod devices;
-mod failing;
-mod few;
+#[cfg(target_feature = "crt-static")]
+mod empty_root;
+mod failing_lookups;
+mod few_descriptors;
 mod files;
-mod filtered;
+mod filtered_calls;
 mod memory;
 mod no_positions;
 mod paths;
+mod permissions;
 mod replaced_files;
 mod several;
-mod shut;
 mod sums;
 mod trees;
 mod verify;

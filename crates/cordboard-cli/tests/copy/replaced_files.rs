@@ -12,7 +12,7 @@ use testkit::ends::Ends;
 use testkit::stall::{Call, Stall};
 
 use crate::common::*;
-use crate::few::{least, with};
+use crate::few_descriptors::{least, with};
 use crate::{chmod, fifo, mode};
 
 /// A tree with a file, and a directory with another; the destination; and files

@@ -4,7 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod network;
+mod no_space;
 mod operands;
 mod report;
-mod room;
 mod usage;
