@@ -61,7 +61,7 @@ fn a_sink_behind_a_symlink_is_where_that_points_to() {
 }
 
 #[test]
-fn the_sink_keeps_its_contents_and_nobody_is_connected_to() {
+fn the_sink_keeps_its_contents_and_nothing_is_connected() {
     let dir = dir();
     let source = file(&dir, "s", b"source");
     let sink = file(&dir, "d", b"sink");

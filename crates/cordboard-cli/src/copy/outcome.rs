@@ -44,10 +44,10 @@ impl Message {
     }
 
     /// Whether the file was not started, or not completed.
-    pub fn is_left(&self) -> bool {
+    pub fn is_left_out(&self) -> bool {
         match self {
             Message::Problem(problem) => problem.is_stop(),
-            messages => matches!(messages, Message::LeftOut),
+            message => matches!(message, Message::LeftOut),
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Adds a message.
-    pub fn line(&mut self, line: impl Into<Message>) {
-        self.messages.push(line.into());
+    pub fn add(&mut self, message: impl Into<Message>) {
+        self.messages.push(message.into());
     }
 }

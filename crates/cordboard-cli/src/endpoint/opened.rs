@@ -87,11 +87,11 @@ impl Opened {
     /// wait: after the idle limit, or 10 s. The kernel still sends them after
     /// the end of the process.
     pub fn finish(&self, ended: Ended, idle: Option<Duration>) -> Result<u64, Problem> {
-        let Some(way) = self.stream else {
+        let Some(kind) = self.stream else {
             return Ok(0);
         };
         let limit = linger::limit(ended, idle);
-        match linger::finish(self.as_fd(), way == StreamKind::Tcp, self.ended, limit)? {
+        match linger::finish(self.as_fd(), kind == StreamKind::Tcp, self.ended, limit)? {
             Delivery::Acknowledged => Ok(0),
             Delivery::Broken(errno) => {
                 let action = Action::TransferSocket;
@@ -145,14 +145,14 @@ impl Opened {
                 return Ok(());
             };
             // If fstat(2) fails, the close may still report an error.
-            let said = match rustix::fs::fstat(self).map_or(true, file) {
+            let result = match rustix::fs::fstat(self).map_or(true, file) {
                 true => close(second),
                 false => Ok(()),
             };
             asks += 1;
-            match said {
+            match result {
                 Err(rustix::io::Errno::INTR) if asks < ASKS => {}
-                said => return said,
+                result => return result,
             }
         }
     }
@@ -243,15 +243,15 @@ mod tests {
         for (interrupted, asks, says) in
             [(1, 2, Ok(())), (ASKS, ASKS, Err(rustix::io::Errno::INTR))]
         {
-            let mut said = None;
-            let ask = || said = Some(opened.close_duplicate());
+            let mut result = None;
+            let ask = || result = Some(opened.close_duplicate());
             let errno = |count| (count < interrupted).then_some(libc::EINTR);
             let asked = testkit::midst::refusing(&[libc::SYS_close], ask, errno);
             let Some(asked) = asked else {
                 return testkit::skip::here("no seccomp_unotify(2) here");
             };
             // The thread closes a pipe of the test at its end.
-            assert_eq!((said, asked), (Some(says), asks + 1));
+            assert_eq!((result, asked), (Some(says), asks + 1));
         }
     }
 }

@@ -142,15 +142,15 @@ impl PlayReport {
         self.stopped = signals::stop_so_far();
         let ended = self.ended();
         let stopped = self.stopped;
-        let said = self.tally.as_ref().map(Tally::summary);
-        let said = said.unwrap_or_else(|| "nothing was played".to_owned());
+        let summary_text = self.tally.as_ref().map(Tally::summary);
+        let summary_text = summary_text.unwrap_or_else(|| "nothing was played".to_owned());
         let cut = ended == Ended::Cancelled && stopped.is_none() && !self.quit;
         if cut {
             print_line("cordboard: the film was cut short for an unknown reason");
         }
         if let Some(signal) = stopped {
             print_line(format_args!(
-                "cordboard: interrupted by {}: {said}; video: {}; audio: {}",
+                "cordboard: interrupted by {}: {summary_text}; video: {}; audio: {}",
                 signals::name(signal),
                 counts(&self.video.total),
                 counts(&self.audio.total),
@@ -164,7 +164,7 @@ impl PlayReport {
             }
             if summary {
                 let elapsed = units::time(self.video.total.elapsed);
-                print_line(format_args!("played {said}, in {elapsed}"));
+                print_line(format_args!("played {summary_text}, in {elapsed}"));
             }
         }
         let unwritten = json && print_result(format!("{}\n", self.json(frame)).as_bytes()).is_err();

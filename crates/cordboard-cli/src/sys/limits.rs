@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn unparsable_memory_counts_as_none() {
         let page = rustix::param::page_size() as u64;
-        let told = "1000 500 300 10 0 200 0\n";
-        assert_eq!(addresses_and_data(told), [1000 * page, 200 * page]);
+        let statm = "1000 500 300 10 0 200 0\n";
+        assert_eq!(addresses_and_data(statm), [1000 * page, 200 * page]);
         assert_eq!(addresses_and_data(""), [0, 0]);
         assert_eq!(addresses_and_data("x\n"), [0, 0]);
         assert_eq!(addresses_and_data("7 -1"), [7 * page, 0]);

@@ -80,7 +80,7 @@ fn install(signal: libc::c_int, handler: libc::sighandler_t, flags: libc::c_int)
     (action.sa_sigaction, action.sa_flags) = (handler, flags);
     // SAFETY: fills in a signal set that is valid for writing.
     unsafe { libc::sigfillset(&raw mut action.sa_mask) };
-    // SAFETY: the action is valid; what a handler may do is said with its type.
+    // SAFETY: the action is valid; see `Handler` for what a handler may do.
     unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
 }
 

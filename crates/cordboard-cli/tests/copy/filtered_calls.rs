@@ -86,7 +86,7 @@ fn a_filter_hides_no_list_of_the_sink() {
             0 => assert_eq!((there, mode(&to)), (Err(Errno::NODATA), 0o660)),
             _ => {
                 assert!(there.is_ok());
-                assert_eq!(mode(&to) & 0o070, 0, "the mask lets somebody in");
+                assert_eq!(mode(&to) & 0o070, 0, "the mask admits users");
             }
         }
     }

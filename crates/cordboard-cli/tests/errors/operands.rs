@@ -233,7 +233,7 @@ fn a_new_file_that_another_may_have_open_is_left_and_told_of() {
 
 #[test]
 fn files_that_may_not_be_read_or_written() {
-    if !root("to become somebody else") {
+    if !root("to become another user") {
         return;
     }
     let dir = dir();
@@ -244,7 +244,7 @@ fn files_that_may_not_be_read_or_written() {
     // The binary may be in a directory without access for others.
     let binary = dir.path().join("cordboard");
     std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
-    let nobody = |args: &[&std::path::Path]| {
+    let as_nobody = |args: &[&std::path::Path]| {
         // A test that forks meanwhile may hold the new file open for writing.
         end(until("a start", || {
             Command::new(&binary)
@@ -257,7 +257,7 @@ fn files_that_may_not_be_read_or_written() {
                 .ok()
         }))
     };
-    let run_ = nobody(&[&secret, "/dev/null".as_ref()]);
+    let run_ = as_nobody(&[&secret, "/dev/null".as_ref()]);
     run_.fails(
         1,
         &[
@@ -265,7 +265,7 @@ fn files_that_may_not_be_read_or_written() {
             "read permission",
         ],
     );
-    let run_ = nobody(&[&open, &secret]);
+    let run_ = as_nobody(&[&open, &secret]);
     run_.fails(
         1,
         &[
@@ -273,7 +273,7 @@ fn files_that_may_not_be_read_or_written() {
             "write permission",
         ],
     );
-    let run_ = nobody(&[&open, &dir.path().join("new")]);
+    let run_ = as_nobody(&[&open, &dir.path().join("new")]);
     run_.fails(1, &["EACCES", "directory"]);
     assert_eq!(run_.json()["failed"], "sink");
     assert_eq!(read(&secret), b"secret");
@@ -283,7 +283,7 @@ fn files_that_may_not_be_read_or_written() {
     std::fs::write(&open, bytes(1 << 20)).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o444)).unwrap();
     let direct = ["--route", "direct"].map(std::path::Path::new);
-    let run_ = nobody(&[direct[0], direct[1], &open, &dir.path().join("new")]);
+    let run_ = as_nobody(&[direct[0], direct[1], &open, &dir.path().join("new")]);
     if run_.json()["errno"] != "EACCES" {
         testkit::skip::here(format!("no direct I/O here: {}", run_.stderr()));
         return;

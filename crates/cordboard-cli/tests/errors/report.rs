@@ -31,7 +31,7 @@ fn the_report_has_its_fields_in_order() {
 }
 
 #[test]
-fn nobody_reads_standard_error() {
+fn standard_error_without_a_reader() {
     let full = || {
         let file = std::fs::File::options().write(true).open("/dev/full");
         file.unwrap()

@@ -189,7 +189,7 @@ fn an_account_that_cannot_be_written() {
 
 /// As of other commands that print.
 #[test]
-fn a_standard_output_that_nobody_reads_ends_it_without_a_word() {
+fn a_standard_output_without_a_reader_ends_it_silently() {
     // More than a pipe holds.
     let film = Film::new(100 * FRAME);
     let (audio, video) = (film.audio.to_str().unwrap(), film.video.to_str().unwrap());

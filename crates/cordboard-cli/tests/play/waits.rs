@@ -120,7 +120,7 @@ mod no_poll {
 
 /// The reader of the list may have stopped reading: a signal ends it.
 #[test]
-fn a_list_that_nobody_reads() {
+fn a_list_without_a_reader() {
     let film = Film::new(3000 * FRAME);
     let list = film.path("list");
     fifo(&list);

@@ -112,7 +112,7 @@ pub fn copy_extended(
             // Other files may have fewer attributes.
             Err(errno) if side == Side::Sink && is_lack_of_room(errno) => {
                 let what = format!("attribute {}", name.to_string_lossy());
-                outcome.line(Message::Problem(refused(to, &what, errno)));
+                outcome.add(Message::Problem(refused(to, &what, errno)));
             }
             Err(errno) => done = done.and(Err((side, errno))),
         }
@@ -217,7 +217,7 @@ mod tests {
         let lines: Vec<String> = outcome
             .messages
             .iter()
-            .map(|messages| format!("{messages:?}"))
+            .map(|message| format!("{message:?}"))
             .collect();
         if set.is_err() {
             return testkit::skip::here("no attributes of symlinks");

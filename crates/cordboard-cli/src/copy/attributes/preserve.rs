@@ -54,9 +54,9 @@ impl Job {
                 // Only root changes owners (EPERM), and only to those known to
                 // its user namespace (EINVAL, user_namespaces(7)).
                 Errno::PERM | Errno::INVAL => {
-                    outcome.line(Message::Unkept);
+                    outcome.add(Message::Unkept);
                     if special != 0 {
-                        outcome.line(Message::Unkept);
+                        outcome.add(Message::Unkept);
                     }
                 }
                 errno => done("owner", Err(setting(errno))),

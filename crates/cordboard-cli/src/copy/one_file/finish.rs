@@ -70,7 +70,7 @@ impl Job {
         let done = moved.and_then(|()| {
             let report = report.as_ref().expect("it was moved");
             for line in self.staging.hash_lines(report, &from.shown()) {
-                outcome.line(line);
+                outcome.add(line);
             }
             if self.staging.verify {
                 self.verified(&opened, (from, to), report)?;
@@ -161,7 +161,7 @@ fn describe_sink(
         match leftover(to, removed) {
             None => problem.text += &format!("; {to} was not created"),
             Some(left) if state.again || stop().is_some() => {
-                outcome.line(format_args!("cordboard: {left}"));
+                outcome.add(format_args!("cordboard: {left}"));
             }
             Some(left) => problem.text += &format!("; {left}"),
         }
@@ -186,7 +186,7 @@ fn describe_sink(
         }
     };
     if state.again || stop().is_some() {
-        outcome.line(format_args!("cordboard: {holds}"));
+        outcome.add(format_args!("cordboard: {holds}"));
     } else {
         problem.text += "; ";
         problem.text += &holds;
@@ -250,8 +250,8 @@ mod tests {
             };
             let failed = Problem::call("sink", Side::Sink, Errno::EIO, Action::Transfer);
             let (to, outcome) = (Place::top(&at), &mut Outcome::default());
-            let messages = describe_sink(failed, &to, &sink_file, &state, outcome).to_string();
-            assert!(messages.contains(says), "{messages}");
+            let message = describe_sink(failed, &to, &sink_file, &state, outcome).to_string();
+            assert!(message.contains(says), "{message}");
         }
     }
 
@@ -259,41 +259,35 @@ mod tests {
     fn what_has_the_name_of_a_failed_copy_is_removed_if_it_is_that_copy() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        let messages = failing(dir.path(), || {});
-        assert!(messages.contains("sink was not created"), "{messages}");
+        let message = failing(dir.path(), || {});
+        assert!(message.contains("sink was not created"), "{message}");
         assert!(!at("sink").exists());
         // Another process has it open, or has written to it.
         let opened = std::cell::RefCell::new(None);
         let append = || std::fs::OpenOptions::new().append(true).open(at("sink"));
-        let messages = failing(dir.path(), || *opened.borrow_mut() = append().ok());
+        let message = failing(dir.path(), || *opened.borrow_mut() = append().ok());
         assert!(
-            messages.contains("sink is left, as another process may"),
-            "{messages}"
+            message.contains("sink is left, as another process may"),
+            "{message}"
         );
-        assert!(messages.contains("(EAGAIN)"), "{messages}");
+        assert!(message.contains("(EAGAIN)"), "{message}");
         assert!(at("sink").exists());
         drop(opened);
         std::fs::remove_file(at("sink")).unwrap();
         // Another process puts a file of its own there.
         std::fs::write(at("theirs"), b"precious").unwrap();
-        let messages = failing(dir.path(), || {
+        let message = failing(dir.path(), || {
             std::fs::rename(at("theirs"), at("sink")).unwrap();
         });
-        assert!(
-            messages.contains("sink was moved or replaced"),
-            "{messages}"
-        );
+        assert!(message.contains("sink was moved or replaced"), "{message}");
         assert_eq!(std::fs::read(at("sink")).unwrap(), b"precious");
         // Or moves this file, and creates another.
         std::fs::remove_file(at("sink")).unwrap();
-        let messages = failing(dir.path(), || {
+        let message = failing(dir.path(), || {
             std::fs::rename(at("sink"), at("moved")).unwrap();
             std::os::unix::fs::symlink("moved", at("sink")).unwrap();
         });
-        assert!(
-            messages.contains("sink was moved or replaced"),
-            "{messages}"
-        );
+        assert!(message.contains("sink was moved or replaced"), "{message}");
         assert!(at("sink").is_symlink() && at("moved").exists());
     }
 }

@@ -150,8 +150,8 @@ impl<'s> Dispatch<'s> {
 
     /// Reports a problem of the walk itself.
     pub fn problem(&mut self, problem: Problem) {
-        let messages = self.pool.job.failed(problem);
-        self.report_messages(vec![messages]);
+        let message = self.pool.job.failed(problem);
+        self.report_messages(vec![message]);
     }
 
     /// Reports the outcome of a symlink, which the walk has made itself.
@@ -254,9 +254,9 @@ impl<'s> Dispatch<'s> {
             self.pool.engine_copies.cancel();
         }
         if self.pool.slots > 1 {
-            let (flying, theirs, path) = self.pool.engine_copies.status();
+            let (on_engine, theirs, path) = self.pool.engine_copies.status();
             let (ours, path) = own.map_or((0, path), |(bytes, path)| (bytes, Some(path)));
-            let under_way = flying + usize::from(own.is_some());
+            let under_way = on_engine + usize::from(own.is_some());
             let all = written.saturating_add(theirs).saturating_add(ours);
             self.session.show(all, path, under_way);
         }

@@ -33,13 +33,13 @@ impl BatchTotals {
         let mut messages = outcome.messages;
         match messages.iter().any(Message::is_failure) {
             true => self.files.failed += 1,
-            false if messages.iter().any(Message::is_left) => self.files.left_out = true,
+            false if messages.iter().any(Message::is_left_out) => self.files.left_out = true,
             false => self.files.copied += 1,
         }
         self.account.add_verified(outcome.verified);
         // Only their number is reported, for all files together.
         let all = messages.len();
-        messages.retain(|messages| !matches!(messages, Message::Unkept));
+        messages.retain(|message| !matches!(message, Message::Unkept));
         self.account.add_unkept((all - messages.len()) as u64);
         match outcome.report {
             Some(report) if matters(&report) => {
@@ -105,8 +105,8 @@ impl Ledger {
     fn report(&mut self, session: &mut Session) {
         let oldest = self.under_way.first().copied().unwrap_or(u64::MAX);
         while let Some(entry) = self.held.first_entry().filter(|e| *e.key() < oldest) {
-            for messages in entry.remove() {
-                match messages {
+            for message in entry.remove() {
+                match message {
                     Message::Report(report) => session.add(&report),
                     Message::Problem(problem) => session.problem(&problem),
                     Message::Repeated(problem) => session.fail(&problem),

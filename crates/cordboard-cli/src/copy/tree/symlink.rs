@@ -145,7 +145,7 @@ fn preserve(
         Ok(()) => {}
         // As of files: `preserve.rs`.
         Err(Errno::PERM | Errno::INVAL) => {
-            outcome.line(Message::Unkept);
+            outcome.add(Message::Unkept);
             let _ = own(None);
         }
         Err(errno) => return Err(errno),
