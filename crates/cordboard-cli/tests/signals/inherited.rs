@@ -47,7 +47,7 @@ fn moves_twelve(child: &mut std::process::Child) {
 const MOVING: [&[&str]; 2] = [&["splice", "-", "-", "--json"], &["cat", "--json"]];
 
 #[test]
-fn an_alarm_that_a_process_sends_ends_it_with_the_report() {
+fn an_alarm_that_somebody_sends_ends_it_with_the_report() {
     for command in MOVING {
         let mut child = start(command);
         moves_twelve(&mut child);
