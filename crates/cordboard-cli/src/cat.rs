@@ -1,4 +1,4 @@
-//! `cordboard cat FILE…`: to standard output, one after the other.
+//! `cordboard cat FILE…`: writes files to standard output, one after the other.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use crate::request;
 use crate::session::Session;
 use crate::stages;
 
-/// Runs it.
+/// Runs the command.
 pub fn run(flags: &Cat, session: &mut Session) {
     if let Err(problem) = cat(flags, session) {
         session.problem(&problem);
@@ -21,13 +21,13 @@ pub fn run(flags: &Cat, session: &mut Session) {
 
 fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
     if flags.range.offset.is_some() && flags.files.len() > 1 {
-        let many = Problem::usage("--offset", "it takes one FILE, and there are several");
-        return Err(many.help("give each its own command"));
+        let many = Problem::usage("--offset", "needs a single FILE");
+        return Err(many.help("use one command for each file"));
     }
     let request = Request {
         idle: flags.idle,
-        // Holes in standard output would show only where it is an empty file.
-        ..request::from(&flags.range, &flags.common.paths, Sparse::Auto)?
+        // Holes in standard output matter only if it is an empty file.
+        ..request::common(&flags.range, &flags.common.paths, Sparse::Auto)?
     };
     stages::check(&flags.common.stages, &request)?;
     let standard = [OsString::from("-")];
@@ -40,8 +40,8 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
         if session.stopped() {
             break;
         }
-        // Of a file for which none is left, no byte is read. It is opened all the
-        // same, and its hash or its frame is that of no bytes.
+        // A file is opened even if no bytes are left for it. Its hash or its
+        // frame is that of no bytes.
         let left = flags.range.size.map(|n| n.saturating_sub(session.read()));
         let request = Request {
             size: left.map_or(Size::Eof, Size::Bytes),
@@ -62,17 +62,18 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
     sink.close()
 }
 
-/// One file, and how it ended. With a problem comes whether it ends everything:
-/// a standard output that failed fails for the next one too.
+/// Writes one file, and returns its ending. With a problem comes whether it
+/// ends the command: an error of standard output would occur again for the next
+/// file.
 fn one(
     session: &mut Session,
     shown: &OsStr,
     sink: &Opened,
     request: Request,
 ) -> Result<Ended, (Problem, bool)> {
-    let source = open(shown).map_err(|problem| (elsewhere(problem, shown), false))?;
+    let source = open(shown).map_err(|problem| (with_hint(problem, shown), false))?;
     let request = Request {
-        source_unshared: source.is_ours(),
+        source_unshared: source.is_owned(),
         ..request
     };
     let total = request::total(source.as_fd(), &request);
@@ -94,22 +95,21 @@ fn one(
 
 fn open(operand: &OsStr) -> Result<Opened, Problem> {
     if operand.is_empty() {
-        return Err(Problem::unnamed());
+        return Err(Problem::empty_name());
     }
     let name = endpoint::file(operand, Side::Source)?;
     endpoint::source(&name, &operand.to_string_lossy())
 }
 
-/// Adds the help for an operand of cat that names another endpoint, or a
-/// socket.
-fn elsewhere(problem: Problem, operand: &OsStr) -> Problem {
+/// Adds the hint for an operand that names another endpoint, or a socket.
+fn with_hint(problem: Problem, operand: &OsStr) -> Problem {
     let shown = operand.to_string_lossy();
     match problem.errno {
-        Some(Errno::ENOENT) if endpoint::is_no_path(operand) => {
-            problem.help("cat takes files and -; for other endpoints: cordboard splice")
+        Some(Errno::ENOENT) if endpoint::names_other_endpoint(operand) => {
+            problem.help("cat takes only files and -: for other endpoints, use cordboard splice")
         }
         Some(Errno::ENXIO) => {
-            problem.help(format!("for a socket: cordboard splice unix:{shown} -"))
+            problem.help(format!("for a socket, use cordboard splice unix:{shown} -"))
         }
         _ => problem,
     }

@@ -1,4 +1,4 @@
-//! `cordboard explain SRC DST`: the route, without moving a byte.
+//! `cordboard explain SRC DST`: prints the route, without moving a byte.
 
 use std::fmt::Write as _;
 
@@ -6,32 +6,32 @@ use cordboard::endpoint::Facts;
 use cordboard::plan::plan;
 use cordboard::{Endpoint, Side};
 
-use crate::endpoint::{self, StandIn};
+use crate::endpoint::{self, Preview};
 use crate::flags::Explain;
-use crate::problem::Problem;
-use crate::{failure, pages, request, units};
+use crate::problem::{Problem, request_refused};
+use crate::{print, request, units};
 
-/// Runs it; returns the exit status.
+/// Runs the command, and returns the exit status.
 pub fn run(flags: &Explain) -> u8 {
-    let done = explain(flags).and_then(|text| pages::print(text.as_bytes()));
+    let done = explain(flags).and_then(|text| print::print(text.as_bytes()));
     let Err(problem) = done else { return 0 };
-    pages::failed(&problem)
+    print::failed(&problem)
 }
 
 fn explain(flags: &Explain) -> Result<String, Problem> {
     let source_name = endpoint::parse(&flags.source, Side::Source)?;
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
-    let request = request::writing(&flags.range, &flags.paths, &flags.writing)?;
+    let request = request::for_writing(&flags.range, &flags.paths, &flags.writing)?;
     let shown = flags.source.to_string_lossy();
-    let source = endpoint::stand_in(&source_name, &shown, Side::Source, false)?;
+    let source = endpoint::preview(&source_name, &shown, Side::Source, false)?;
     let shown = flags.sink.to_string_lossy();
-    let sink = endpoint::stand_in(&sink_name, &shown, Side::Sink, flags.writing.append)?;
-    endpoint::can_have_holes(sink.itself(), &sink.shown, &request)?;
+    let sink = endpoint::preview(&sink_name, &shown, Side::Sink, flags.writing.append)?;
+    endpoint::check_sparse(sink.itself(), &sink.shown, &request)?;
     if sink.is_replaced() {
-        endpoint::same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
+        endpoint::check_same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
     }
     let route = plan(&source.found()?, &sink.found()?, &request).map_err(|failure| {
-        failure::refused(format!("{} to {}", source.shown, sink.shown), &failure)
+        request_refused(format!("{} to {}", source.shown, sink.shown), &failure)
     })?;
     let sides = [
         description(Side::Source, &source, &source.endpoint()?),
@@ -48,12 +48,12 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
         return Ok(format!("{line}\n"));
     }
     let mut out = format!("{}{}", sides[0].text, sides[1].text);
-    out += "paths, in the order they would be tried:\n";
+    out += "paths in the order of attempts:\n";
     for (i, choice) in route.choices.iter().enumerate() {
         let _ = writeln!(out, "  {}. {}: {}", i + 1, choice.path, choice.why);
     }
     if !route.excluded.is_empty() {
-        out += "not to be tried:\n";
+        out += "paths not attempted:\n";
         for declined in &route.excluded {
             let _ = writeln!(out, "  {}: {}", declined.path, declined.why);
         }
@@ -66,9 +66,9 @@ struct Described {
     json: serde_json::Value,
 }
 
-fn description(side: Side, stand_in: &StandIn, endpoint: &Endpoint<'_>) -> Described {
+fn description(side: Side, preview: &Preview, endpoint: &Endpoint<'_>) -> Described {
     let facts = endpoint.facts();
-    let to_be_made = stand_in.note == "to be made";
+    let to_be_made = preview.note == "to be made";
     let mut list = Vec::new();
     if let (Some(size), false) = (facts.size, to_be_made) {
         list.push(match size {
@@ -97,21 +97,21 @@ fn description(side: Side, stand_in: &StandIn, endpoint: &Endpoint<'_>) -> Descr
     if let Some(alignment) = alignment {
         list.push(format!("direct I/O aligned to {} bytes", alignment.offset));
     }
-    list.extend(flags(facts, stand_in.given).map(str::to_owned));
-    if !stand_in.note.is_empty() {
-        list.push(stand_in.note.to_owned());
+    list.extend(flags(facts, preview.given).map(str::to_owned));
+    if !preview.note.is_empty() {
+        list.push(preview.note.to_owned());
     }
-    let mut text = format!("{side}: {}: {}", stand_in.shown, facts.kind);
+    let mut text = format!("{side}: {}: {}", preview.shown, facts.kind);
     for fact in &list {
         text += ", ";
         text += fact;
     }
     text.push('\n');
     let json = serde_json::json!({
-        "name": stand_in.shown, "kind": facts.kind.name(), "size": facts.size,
+        "name": preview.shown, "kind": facts.kind.name(), "size": facts.size,
         "filesystem": filesystem, "cached": cached, "holes": holes,
         "alignment": alignment.map(|a| a.offset),
-        "flags": flags(facts, stand_in.given).collect::<Vec<_>>(), "note": stand_in.note,
+        "flags": flags(facts, preview.given).collect::<Vec<_>>(), "note": preview.note,
     });
     Described { text, json }
 }

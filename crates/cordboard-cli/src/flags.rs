@@ -1,4 +1,4 @@
-//! The one table of flags: help, man pages and completions are made from it.
+//! The flags, from which help, man pages and completions are generated.
 
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
@@ -17,63 +17,63 @@ An endpoint is one of:
   -                           standard input, or standard output
   fd:N                        a descriptor that the shell opened
   tcp:HOST:PORT               a connection to a server; [ADDRESS]:PORT for IPv6
-  tcp-listen:HOST:PORT        one connection that is accepted; port 0: any
+  tcp-listen:HOST:PORT        one accepted connection; port 0: any free port
   udp:HOST:PORT               datagrams to and from one peer
-  udp-listen:HOST:PORT        datagrams that arrive here
+  udp-listen:HOST:PORT        datagrams received here
   unix:PATH                   a connection to a UNIX socket; @NAME: abstract
-  unix-listen:PATH            one connection that is accepted there
+  unix-listen:PATH            one accepted connection
   unix-dgram:PATH             UNIX datagrams
   unix-seqpacket:PATH         UNIX sequenced packets
-  unix-seqpacket-listen:PATH  the same, accepted there
+  unix-seqpacket-listen:PATH  one accepted connection of sequenced packets
 
-The name of an existing file always means that file; - is the exception. A
-socket's file that no socket is bound to any more is replaced; one that is in
-use is an error (EADDRINUSE).";
+The name of an existing file always means that file, except for -. The file of
+a UNIX socket is replaced if no socket is bound to it any more, and is an error
+(EADDRINUSE) if one is.";
 
 const EXIT: &str = "\
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted (128 + signal),
-141 standard output was closed by its reader (the command dies of SIGPIPE).
-SIGINT, SIGTERM, SIGHUP and SIGALRM end with the report of what was moved;
-SIGUSR1 prints a line of progress. One that was ignored before stays ignored.
-A signal that arrives before that report is made means no success, whatever was
-moved; a second signal ends the command at once, without the report. After a
-signal, a reader of the report that takes nothing for a second is not waited for.
-The first signal does not end a call that waits for a file server that does not
-answer (NFS, FUSE); the second does.
-CORDBOARD_ROUTE and CORDBOARD_WITHOUT do as --route and --without.";
+Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted (128 + signal),
+141 the reader of standard output has closed it (the command dies of SIGPIPE).
+SIGINT, SIGTERM, SIGHUP and SIGALRM end the command with the report of what was
+moved; SIGUSR1 prints a line of progress. Signals that are ignored at the start
+stay ignored. After a signal that arrives before that report is made, the exit
+status is never 0, whatever was moved. A second signal ends the command at once,
+without the report. After a signal, the command waits at most a second for a
+reader of the report that reads nothing. The first signal does not end a call
+that waits for a file server that does not respond (NFS, FUSE); the second does.
+CORDBOARD_ROUTE and CORDBOARD_WITHOUT have the meaning of --route and --without.";
 
 const EXAMPLES: &str = "\
 Examples:
-  cordboard copy big.img /mnt/backup/        one file, by the fastest way there is
+  cordboard copy big.img /mnt/backup/        one file, by the fastest path available
   cordboard copy -rp src/ dst                a tree, with times, owners, attributes
   cordboard splice tcp-listen:[::]:9000 in.tar --progress always
   tar c dir | cordboard splice - tcp:host:9000 --json
   cordboard cat part1 part2 > whole
-  cordboard explain big.img tcp:host:9000    which paths it would try, and why
+  cordboard explain big.img tcp:host:9000    which paths would be tried, and why
   cordboard play film.pcm film.yuv --frame 3110400 --fps 30000/1001 \\
       --audio-to audio.fifo --video-to video.fifo";
 
 const PLAYING: &str = "\
-Both begin at once. The audio goes as fast as its sink takes it, at any speed;
-the end comes when both have ended, or when one of them fails. A frame that
-comes late is still shown, whole and in order, and the next ones follow as fast
-as the sink takes them until time is made up for; --drop leaves out those whose
-time is over before they begin. A last frame that is short is passed on.
-AUDIO, VIDEO, the two sinks and the list are opened in that order; a file is
-read from where it stands, and not rewound at the end.
-If standard input is a terminal: Space holds the video, and lets it go on, [ and
-] slower and faster by a tenth, { and } by half and double, Backspace the plain
-speed, q the end. The audio is not held: its sink has its own time. The terminal
-is given back while the command is stopped (Ctrl-Z), and at its end, also by a
-signal (Ctrl-\\).";
+Both start at the same time. The audio goes as fast as its sink takes it, at any
+speed. The command ends when both have ended, or when one of them fails. A late
+frame is still shown, whole and in order, and the next ones follow as fast as
+the sink takes them until the delay is made up. --drop omits frames whose
+display time is over before they begin. A short last frame is passed on.
+AUDIO, VIDEO, the two sinks and the list are opened in that order. A file is
+read from its current position, and not rewound at the end.
+Keys, if standard input is a terminal: Space pauses the video and resumes it,
+[ and ] change the speed by a tenth, { and } by half and double, Backspace
+resets the speed, q quits. The audio is not paused: its sink has its own clock.
+The modes of the terminal are restored while the command is stopped (Ctrl-Z),
+and at its end, also by a signal (Ctrl-\\).";
 
-/// Moves bytes unchanged from anything to anything, by the fastest way this
-/// kernel has for the pair, and accounts for each of them.
+/// Moves bytes unchanged between any two endpoints, by the fastest path that
+/// this kernel has for the pair, and reports exactly what was moved.
 #[derive(Debug, Parser)]
 #[command(name = "cordboard", version, propagate_version = true)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{ENDPOINTS}\n\n{EXIT}"))]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -81,42 +81,44 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Move bytes from any endpoint to any endpoint
+    /// Move bytes from one endpoint to another
     #[command(after_help = format!("{ENDPOINTS}\n\n{EXIT}"))]
     Splice(Splice),
-    /// Copy files, many into a directory, and trees
+    /// Copy files, several into a directory, and directory trees
     #[command(after_help = EXIT)]
     Copy(Copy),
     /// Write files to standard output, one after the other
     ///
-    /// With --size, at most so many bytes are read of all files together. Those
-    /// for which none is left are opened too, and one that cannot be opened is
-    /// an error; their hash, or their zstd frame, is that of no bytes.
+    /// With --size, at most this many bytes are read of all files together.
+    /// Files for which none are left are opened too: one that cannot be opened
+    /// is an error, and their hash, or their zstd frame, is that of no bytes.
     #[command(after_help = EXIT)]
     Cat(Cat),
-    /// Play audio, and with it video a frame at a time
+    /// Play audio, and video one frame at a time
     ///
     /// The player of the 1992 paper: the audio is spliced while the video is
-    /// shown, each frame when it is due. It tells how late each was there.
+    /// shown, each frame when it is due. The report tells how late the frames
+    /// were.
     #[command(after_help = format!("{PLAYING}\n\n{ENDPOINTS}\n\n{EXIT}"))]
     Play(Play),
-    /// Say which paths would be tried, and why, without moving a byte
+    /// Print which paths would be tried, and why, without moving a byte
     ///
-    /// Nothing is made, connected to or waited for. A device is not opened
-    /// either, which may do something to it: it is described by what can be
-    /// seen from outside. Only those of memory, such as /dev/null, are.
+    /// Nothing is created, connected to or waited for. Devices are not opened,
+    /// because that may have an effect: they are described by what is known
+    /// without opening. Memory devices such as /dev/null are opened.
     #[command(after_help = ENDPOINTS)]
     Explain(Explain),
     /// Print completions for a shell
     #[command(hide = true)]
     Completions {
-        /// Which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
     /// Write the man pages into a directory, or print one
     #[command(hide = true)]
     Man {
-        /// An existing directory for all pages, or a command whose page to print
+        /// An existing directory for all pages, or a command whose page is
+        /// printed
         what: Option<OsString>,
     },
 }
@@ -124,10 +126,10 @@ pub enum Command {
 /// `cordboard splice`.
 #[derive(Debug, Args)]
 pub struct Splice {
-    /// Where the bytes come from
+    /// The source of the bytes
     #[arg(value_name = "SRC", value_hint = ValueHint::AnyPath)]
     pub source: OsString,
-    /// Where they go
+    /// The sink of the bytes
     #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub sink: OsString,
     /// Shared flags.
@@ -136,13 +138,13 @@ pub struct Splice {
     /// Shared flags.
     #[command(flatten)]
     pub writing: Writing,
-    /// End, without an error, when nothing has moved for this long, or, at the
-    /// end, the peer of DST (tcp: or tcp-listen:) has acknowledged nothing; the
-    /// peer of a connection that was handed over (- or fd:N) is not waited for,
-    /// with or without this option. If SRC falls silent, bytes that
-    /// were read have the same time again to go to DST; it is an error if DST
-    /// does not take them, or if a frame is incomplete (--unzstd). The wait for
-    /// a connection, or for a FIFO's other end, does not count
+    /// End without an error when nothing has moved for this time, or when, at
+    /// the end, the peer of DST (tcp: or tcp-listen:) has acknowledged nothing
+    /// for this time. The peer of an inherited connection (- or fd:N) is never
+    /// waited for. If SRC falls silent, bytes that were read have the same time
+    /// again to go to DST. It is an error if DST does not take them, or if a
+    /// frame is incomplete (--unzstd). Waiting for a connection, or for the
+    /// other end of a FIFO, does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.
@@ -157,36 +159,36 @@ pub struct Copy {
     #[arg(value_name = "SRC", num_args = 1.., required = true, value_hint = ValueHint::AnyPath)]
     #[arg(value_parser = any_path())]
     sources: Vec<PathBuf>,
-    /// The file, or the directory, to copy them to; ./NAME or file:NAME for a
-    /// new file whose name is that of another endpoint, such as tcp:HOST:PORT.
-    /// A file of another user that may be SRC itself, shown by two file systems,
-    /// gets the present time, also where it is refused as that
+    /// The target file, or an existing directory for the files. Use ./NAME or
+    /// file:NAME for a new file whose name is that of another endpoint, such as
+    /// tcp:HOST:PORT. A file of another user that may be SRC itself in a second
+    /// file system gets the present time, even if it is refused as being SRC
     #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
     #[arg(value_parser = any_path())]
     sink: Option<PathBuf>,
-    /// Copy directories and their contents; symlinks are copied as symlinks,
-    /// and nothing is written through a symlink below DST. FIFOs, sockets and
-    /// devices are a failure each
+    /// Copy directories and their contents. Symlinks are copied as symlinks,
+    /// and nothing is written through a symlink below DST. Each FIFO, socket or
+    /// device is a failure
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Keep mode, times, owner, access control lists and all extended
+    /// Preserve mode, times, owner, access control lists and all extended
     /// attributes. As with cp -p, it is a failure if the mode, the times or a
-    /// list cannot be set, or if there is no room for an extended attribute. An
-    /// owner, a group or an extended attribute that may not be set is counted
-    /// as "unkept" in the JSON line, and not a failure; an extended attribute
-    /// is also reported, but as with cp -p not an owner or group, nor the set-id
-    /// and sticky bits, which are dropped without them
+    /// list cannot be set, or if there is no space for an extended attribute.
+    /// An owner, a group or an extended attribute that may not be set is
+    /// counted as "unkept" in the JSON report, and is not a failure. An
+    /// extended attribute is also reported. As with cp -p, an owner or group is
+    /// not, nor are the set-id and sticky bits, which are dropped with it
     #[arg(short, long)]
     pub preserve: bool,
-    /// Read back what was written, from the device where it can be, and
-    /// compare; a difference is a failure, and the first byte that differs is
-    /// named. With --zstd or --unzstd, and of a source that can be read once, the
-    /// hash of what was written is compared, and both hashes are given. Of regular files only: a block
-    /// device as DST is refused. What other processes append meanwhile
-    /// (--append) is not compared
+    /// Read back what was written, from the device if possible, and compare it.
+    /// A difference is a failure, and the first byte that differs is reported.
+    /// With --zstd or --unzstd, and for a source that can be read only once,
+    /// the hash of what was written is compared, and both hashes are reported.
+    /// DST must be a regular file: a block device is refused. What other
+    /// processes append meanwhile (--append) is not compared
     #[arg(long)]
     pub verify: bool,
-    /// Files under way at once, at most; 1: one after the other
+    /// Maximum number of files at once; 1: one after the other
     #[arg(short, long, value_name = "N", value_parser = units::jobs)]
     pub jobs: Option<NonZeroUsize>,
     /// Shared flags.
@@ -200,13 +202,13 @@ pub struct Copy {
     pub common: Common,
 }
 
-/// The parser of a path that may be empty, unlike clap's own.
+/// A parser of paths that may be empty, unlike that of clap.
 fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     clap::builder::OsStringValueParser::new().map(PathBuf::from)
 }
 
 impl Copy {
-    /// SRC and DST.
+    /// Returns SRC and DST.
     pub fn operands(&self) -> (&[PathBuf], &Path) {
         match (&self.sink, self.sources.split_last()) {
             (Some(sink), _) => (&self.sources, sink),
@@ -219,16 +221,17 @@ impl Copy {
 /// `cordboard cat`.
 #[derive(Debug, Args)]
 pub struct Cat {
-    /// Files; none, or -: standard input
+    /// Files; none, or -, is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<OsString>,
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,
-    /// End, without an error, when nothing has moved for this long. If a file
+    /// End without an error when nothing has moved for this time. If a file
     /// falls silent, bytes that were read have the same time again to go to
-    /// standard output; it is an error if it does not take them, or if a frame
-    /// is incomplete (--unzstd). The wait for a FIFO's other end does not count
+    /// standard output. It is an error if it does not take them, or if a frame
+    /// is incomplete (--unzstd). Waiting for the other end of a FIFO does not
+    /// count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.
@@ -239,42 +242,43 @@ pub struct Cat {
 /// `cordboard play`.
 #[derive(Debug, Args)]
 pub struct Play {
-    /// Where the audio comes from
+    /// The source of the audio
     #[arg(value_name = "AUDIO", value_hint = ValueHint::AnyPath)]
     pub audio: OsString,
-    /// Where the video comes from: frames of equal size, one after the other
+    /// The source of the video: frames of equal size, one after the other
     #[arg(value_name = "VIDEO", value_hint = ValueHint::AnyPath)]
     pub video: OsString,
-    /// Where the audio goes
+    /// The sink of the audio
     #[arg(long, value_name = "EP", value_hint = ValueHint::AnyPath)]
     pub audio_to: OsString,
-    /// Where the video goes
+    /// The sink of the video
     #[arg(long, value_name = "EP", value_hint = ValueHint::AnyPath)]
     pub video_to: OsString,
-    /// Bytes of a frame (K, M, G: 1024; kB, MB, GB: 1000)
+    /// Size of a frame (K, M, G: 1024; kB, MB, GB: 1000)
     #[arg(long, value_name = "BYTES", value_parser = units::frame)]
     pub frame: u64,
-    /// Frames a second, such as 25, 29.97 or 30000/1001
+    /// Frames per second, for example 25, 29.97 or 30000/1001
     #[arg(long, value_name = "N", value_parser = units::frames)]
     pub fps: f64,
-    /// Show them so many times as fast: 2 is fast forward, 0.5 slow motion
+    /// Multiple of the normal speed: 2 is fast forward, 0.5 slow motion
     #[arg(long, value_name = "X", default_value = "1", value_parser = units::speed)]
     pub speed: f64,
-    /// Leave out frames whose time is over before they begin
+    /// Omit frames whose display time is over before they begin
     #[arg(long)]
     pub drop: bool,
-    /// List each whole frame that was shown in this file (CSV, milliseconds):
-    /// when it was due, when it was begun, when its sink had all of it, and how
-    /// late that was. A short last frame is neither listed nor counted
+    /// Write a list of the whole frames that were shown to this file (CSV,
+    /// milliseconds): when each was due, when it was begun, when its sink had
+    /// all of it, and how late that was. A short last frame is neither listed
+    /// nor counted
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub lateness: Option<OsString>,
     /// Shared flags.
     #[command(flatten)]
     pub paths: Paths,
-    /// Draw progress: auto does so on a terminal
+    /// Draw progress; auto: on a terminal
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub progress: When,
-    /// Print the accounts as one line of JSON on standard error at the end
+    /// Print the reports as one line of JSON on standard error at the end
     #[arg(long)]
     pub json: bool,
 }
@@ -282,10 +286,10 @@ pub struct Play {
 /// `cordboard explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Where the bytes would come from
+    /// The source of the bytes
     #[arg(value_name = "SRC", value_hint = ValueHint::AnyPath)]
     pub source: OsString,
-    /// Where they would go
+    /// The sink of the bytes
     #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub sink: OsString,
     /// Shared flags.
@@ -302,14 +306,15 @@ pub struct Explain {
     pub json: bool,
 }
 
-/// Which part of the source.
+/// The part of the source.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Range {
-    /// Take at most this many bytes of the source (K, M, G: 1024; kB, MB, GB: 1000)
+    /// Read at most this many bytes of the source (K, M, G: 1024; kB, MB, GB:
+    /// 1000)
     #[arg(long, value_name = "N", value_parser = units::size)]
     pub size: Option<u64>,
-    /// Begin at this byte of the source, whatever its descriptor's position is.
-    /// It takes one source
+    /// Start at this byte of the source, whatever the position of its
+    /// descriptor is. Needs a single source
     #[arg(long, value_name = "N", value_parser = units::size)]
     pub offset: Option<u64>,
 }
@@ -317,31 +322,31 @@ pub struct Range {
 /// How the sink is written.
 #[derive(Debug, Clone, Args)]
 pub struct Writing {
-    /// Have it on the disk before reporting success (fsync). A large file
-    /// may be copied past the page cache (direct): if that is killed by
-    /// SIGKILL, or the power fails, it can have its full length and up to 4 GiB
-    /// of zeros at its end. Copy to a new name and rename it after success, or
-    /// add --without direct
+    /// Write the data to the disk before reporting success (fsync). A large
+    /// file may be copied by direct I/O, past the page cache: if the command is
+    /// killed by SIGKILL, or the power fails, the file can have its full length
+    /// and up to 4 GiB of zeros at its end. To prevent that, copy to a new name
+    /// and rename it after success, or add --without direct
     #[arg(long)]
     pub sync: bool,
-    /// Holes: keep the source's, make them of zeros too, or write every byte
+    /// Holes: keep those of the source, make them of zeros too, or write every
+    /// byte
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub sparse: When,
-    /// Add to the end of a file instead of replacing its contents; block
-    /// devices have no such end. Every byte is written: not with --sparse
-    /// always
+    /// Append to a file instead of replacing its contents. Block devices cannot
+    /// be appended to. Every byte is written: excludes --sparse always
     #[arg(long)]
     pub append: bool,
 }
 
-/// Which paths, and in which steps.
+/// The paths, and the size of their steps.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Paths {
-    /// Bytes moved by one step at most; for datagrams, the size of each
+    /// Maximum bytes of one step; for datagrams, the size of each
     #[arg(long, value_name = "N", value_parser = units::block)]
     pub block: Option<NonZeroUsize>,
-    /// Use only these paths: clone, direct, copy_file_range, sendfile,
-    /// splice, datagram, read/write
+    /// Use only these paths: clone, direct, copy_file_range, sendfile, splice,
+    /// datagram, read/write
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     #[arg(value_parser = Word, hide_possible_values = true)]
     pub route: Vec<DataPath>,
@@ -349,23 +354,24 @@ pub struct Paths {
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     #[arg(value_parser = Word, hide_possible_values = true)]
     pub without: Vec<DataPath>,
-    /// A snapshot: later writes to the source, or to a file that feeds it,
-    /// cannot show in the sink
+    /// Take a snapshot: later writes to the source, or to a file that feeds it,
+    /// do not show in the sink
     #[arg(long)]
     pub stable: bool,
 }
 
 /// What is done to the bytes on their way: they then pass through user space,
-/// and no path of the kernel's is taken.
+/// and no in-kernel path is used.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Stages {
-    /// Print a hash of the contents on standard error, as the usual sum tools
-    /// do; may be given several times. Every byte is read for it: no clone. That
-    /// of anything but a file is printed at the end of the command, and not once
-    /// a signal to stop has come: it may have ended who writes there, too
+    /// Print a hash of the contents on standard error, in the format of the
+    /// usual sum tools. May be given several times. Every byte is read: there
+    /// is no clone. The hash of anything but a file is printed at the end of
+    /// the command, and not after a signal to stop, which may have ended the
+    /// process that writes the source
     #[arg(long, value_name = "HASH", value_enum)]
     pub hash: Vec<Hash>,
-    /// Compress to zstd, at this level: 1 is fast, 3 the default, 19 dense
+    /// Compress with zstd at this level: 1 is fast, 3 the default, 19 strong
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "3", value_parser = clap::value_parser!(i32).range(-7..=22))]
     pub zstd: Option<i32>,
@@ -374,18 +380,18 @@ pub struct Stages {
     pub unzstd: bool,
 }
 
-/// What the contents can be hashed with.
+/// The hash functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Hash {
-    /// Of 32 bits, as of gzip and crc32(1).
+    /// 32 bits, as computed by gzip and crc32(1).
     Crc32,
-    /// Of 64 bits, the fastest, as of xxhsum -H3.
+    /// 64 bits, the fastest, as computed by xxhsum -H3.
     Xxh3,
-    /// Of 256 bits, safe against adversaries, as of b3sum(1).
+    /// 256 bits, cryptographic, as computed by b3sum(1).
     Blake3,
 }
 
-/// What every command that moves bytes has.
+/// The flags of every command that moves bytes.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
     /// Shared flags.
@@ -394,11 +400,11 @@ pub struct Common {
     /// Shared flags.
     #[command(flatten)]
     pub stages: Stages,
-    /// Draw progress: auto does so on a terminal
+    /// Draw progress; auto: on a terminal
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub progress: When,
-    /// Print the report as one line of JSON on standard error at the end; of
-    /// several files, their sums
+    /// Print the report as one line of JSON on standard error at the end; for
+    /// several files, the totals
     #[arg(long)]
     pub json: bool,
 }
@@ -406,11 +412,11 @@ pub struct Common {
 /// `auto`, `always`, `never`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum When {
-    /// Where it suits.
+    /// If appropriate.
     Auto,
-    /// In any case.
+    /// Always.
     Always,
-    /// In no case.
+    /// Never.
     Never,
 }
 
@@ -424,7 +430,7 @@ impl From<When> for Sparse {
     }
 }
 
-/// The parser of a path's name, which also tells completions of all names.
+/// The parser of a path's name, which also provides all names for completions.
 #[derive(Clone)]
 struct Word;
 
@@ -448,7 +454,7 @@ impl TypedValueParser for Word {
 
 fn path(word: &str) -> Result<DataPath, String> {
     match word {
-        "sockmap" => Err(format!("the path {word} is planned, and not built yet")),
+        "sockmap" => Err(format!("the path {word} is not implemented yet")),
         word => word
             .parse()
             .map_err(|bad: cordboard::request::BadSwitch| bad.to_string()),

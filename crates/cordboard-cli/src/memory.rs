@@ -1,18 +1,18 @@
-//! Buffers where memory may be short (`RLIMIT_AS`, `RLIMIT_DATA`): what does
-//! without a large one has a smaller one, and otherwise fails with `ENOMEM`.
-//! An allocation of the standard library's ends the process instead.
+//! Buffers when memory is short (`RLIMIT_AS`, `RLIMIT_DATA`): code that can do
+//! with less gets a smaller one. The other allocations fail with `ENOMEM`. A
+//! failing allocation of the standard library ends the process instead.
 
 use cordboard::Errno;
 
-/// The least that is worth a call.
+/// The smallest useful buffer.
 const LEAST: usize = 4096;
 
-/// A buffer of `most` elements; where there is no memory for it, a shorter one,
-/// down to a page's worth.
+/// Returns a buffer of `most` elements, or a shorter one if memory is short,
+/// down to 4096.
 ///
 /// # Errors
 ///
-/// `ENOMEM`: not even that.
+/// `ENOMEM`: no memory for that either.
 pub fn buffer<T: Clone>(value: T, most: usize) -> Result<Vec<T>, Errno> {
     let mut length = most;
     loop {
@@ -28,11 +28,11 @@ pub fn buffer<T: Clone>(value: T, most: usize) -> Result<Vec<T>, Errno> {
     }
 }
 
-/// Makes a buffer this long, or leaves it as it is.
+/// Makes a buffer this long, or leaves it unchanged.
 ///
 /// # Errors
 ///
-/// `ENOMEM`.
+/// `ENOMEM`: no memory is available.
 pub fn grow(buffer: &mut Vec<u8>, length: usize) -> Result<(), Errno> {
     let more = length.saturating_sub(buffer.len());
     buffer.try_reserve_exact(more).map_err(|_| Errno::ENOMEM)?;

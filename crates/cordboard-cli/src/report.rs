@@ -1,27 +1,28 @@
-//! The account of a whole command: one transfer's report, or the sum of many.
+//! The account of a whole command: one transfer's report, or the sum of
+//! several.
 
 use cordboard::{Ended, Errno, Report, Side, StageReport};
 
 use crate::problem::Problem;
 use crate::units;
 
-/// A [`Report`] that others are added to. Of many transfers, `ended` is the
-/// worst of all, the failure is the first, and `elapsed` is the sum until the
-/// command knows better.
+/// A [`Report`] to which others are added. Of several transfers, `ended` is the
+/// worst ending, the failure is the first, and `elapsed` is the sum until the
+/// command sets it.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
 pub struct Account {
-    /// The sum. Of each stage too: its bytes and the first fault; a digest
-    /// only where there was but one transfer, for of many each has its own.
+    /// The sum. For each stage its bytes and the first fault; a digest only of
+    /// a single transfer, since each transfer has its own.
     #[serde(flatten)]
     pub total: Report,
-    /// Bytes that were read back and found to be the same.
+    /// Bytes that were read back and are identical.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<u64>,
-    /// What became of the files, where they are counted.
+    /// The number of files, if they are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<Files>,
-    /// Attributes of files that their copies do without: of `-p`, each
-    /// extended attribute, the owner or group, and the special bits of the mode.
+    /// Attributes that copies lack with `-p`: each extended attribute, the
+    /// owner or group, and the special bits of the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unkept: Option<u64>,
 }
@@ -29,16 +30,17 @@ pub struct Account {
 /// Files and symlinks of a copy; of directories, those that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Files {
-    /// Of which all was done.
+    /// Files that are complete.
     pub copied: u64,
-    /// Of which something was not.
+    /// Files that have failed.
     pub failed: u64,
-    /// It was ended before all had their turn, or one of them its end.
+    /// The command ended before all files were started, or one of them
+    /// completed.
     pub left_out: bool,
 }
 
 impl Files {
-    /// None had its turn.
+    /// No file was started.
     pub const NONE: Files = Files {
         copied: 0,
         failed: 0,
@@ -58,7 +60,7 @@ impl std::fmt::Display for Files {
 }
 
 impl Account {
-    /// Of one transfer.
+    /// From one transfer.
     pub fn of(report: &Report) -> Account {
         let mut account = Account::default();
         account.add(report);
@@ -68,7 +70,7 @@ impl Account {
     /// Adds a transfer.
     pub fn add(&mut self, report: &Report) {
         let sum = &mut self.total;
-        // Sparse files hold more in all than a count does.
+        // The sizes of sparse files can exceed the range together.
         sum.read = sum.read.saturating_add(report.read);
         sum.written = sum.written.saturating_add(report.written);
         sum.stranded = sum.stranded.saturating_add(report.stranded);
@@ -92,8 +94,8 @@ impl Account {
         }
     }
 
-    /// All transfers of one command have the same stages, or, where the kernel
-    /// copied, none.
+    /// All transfers of one command have the same stages, or none, if the
+    /// kernel copied.
     fn add_stages(&mut self, stages: &[StageReport]) {
         for (at, stage) in stages.iter().enumerate() {
             let sum = self.total.stages.get_mut(at);
@@ -109,7 +111,7 @@ impl Account {
         }
     }
 
-    /// Adds bytes that were read back and found to be the same.
+    /// Adds bytes that were read back and are identical.
     pub fn add_verified(&mut self, bytes: Option<u64>) {
         if let Some(bytes) = bytes {
             let sum = self.verified.get_or_insert(0);
@@ -117,24 +119,24 @@ impl Account {
         }
     }
 
-    /// Adds so many attributes that copies do without.
+    /// Adds attributes that copies lack.
     pub fn add_unkept(&mut self, count: u64) {
         if count > 0 {
             *self.unkept.get_or_insert(0) += count;
         }
     }
 
-    /// Adds what went wrong outside a transfer.
+    /// Adds a problem outside a transfer.
     pub fn problem(&mut self, problem: &Problem) {
         self.fail(problem.side, problem.errno);
     }
 
-    /// What was asked for beside the bytes could not be written.
+    /// Adds a result that could not be written.
     pub fn unwritten(&mut self, errno: Errno) {
         self.fail(None, Some(errno));
     }
 
-    /// Ends so, unless a failure or an interrupt came before.
+    /// Sets the ending, unless a failure or an interrupt came before.
     pub fn end(&mut self, ended: Ended) {
         if !matches!(self.total.ended, Ended::Error | Ended::Cancelled) || ended == Ended::Cancelled
         {
@@ -143,7 +145,7 @@ impl Account {
     }
 
     fn fail(&mut self, side: Option<Side>, errno: Option<Errno>) {
-        // The first failure is the one that is told.
+        // The first failure is reported.
         if self.total.errno.is_none() && self.total.failed.is_none() {
             (self.total.failed, self.total.errno) = (side, errno);
         }
@@ -171,7 +173,7 @@ impl Account {
         line
     }
 
-    /// The paths taken, for people.
+    /// The paths taken, for messages.
     pub fn paths(&self) -> String {
         let names: Vec<&str> = self.total.path.iter().map(|p| p.name()).collect();
         names.join(", ")
@@ -200,7 +202,7 @@ mod tests {
             "x",
             Side::Sink,
             Errno::ENOSPC,
-            crate::hints::Doing::Opening,
+            crate::problem::Action::Open,
         ));
         assert_eq!(
             account.json(),

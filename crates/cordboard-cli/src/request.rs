@@ -1,4 +1,4 @@
-//! What is asked of the library, from the flags.
+//! The library's request, from the flags.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,11 +9,12 @@ use rustix::fs::FileType;
 use crate::flags::{Paths, Range, When, Writing};
 use crate::problem::Problem;
 
-/// The switches of `--route` and `--without`, each in place of its
-/// environment variable; `None` where neither is given.
+/// Returns the switches of `--route` and `--without`, each instead of its
+/// environment variable; `None` if neither is given.
 fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
     let bad = |bad: cordboard::request::BadSwitch| Problem::usage("", bad.to_string());
-    // Also a bad word that would not be used is told of before anything is opened.
+    // An invalid word is reported before anything is opened, even if it is
+    // unused.
     let from_env = Switches::from_env().map_err(bad)?;
     Backend::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?;
     if paths.route.is_empty() && paths.without.is_empty() {
@@ -39,7 +40,7 @@ fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
     some_path(paths, switches).map(Some)
 }
 
-/// Refuses switches that leave no path: wrong usage, whatever the pair is.
+/// Refuses switches that leave no path: wrong usage for every pair.
 fn some_path(paths: &Paths, switches: Switches) -> Result<Switches, Problem> {
     let mut all = cordboard::DataPath::ALL.iter();
     if all.any(|path| switches.allows(*path)) {
@@ -64,22 +65,22 @@ fn some_path(paths: &Paths, switches: Switches) -> Result<Switches, Problem> {
     Err(none.help("read/write takes every pair"))
 }
 
-/// The same of a command that writes a sink of its own.
-pub fn writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Request, Problem> {
-    // A hole behind the end would be a longer file, and what another process
-    // appends meanwhile would be in it, or cut off.
+/// The request of a command that writes a sink.
+pub fn for_writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Request, Problem> {
+    // A hole behind the end would extend the file, and would contain or cut off
+    // what another process appends meanwhile.
     if writing.append && writing.sparse == When::Always {
-        let text = "--append writes every byte, so that --sparse always makes no holes";
-        return Err(Problem::usage("", text).help("leave one of the two out"));
+        let text = "--append writes every byte, and excludes --sparse always";
+        return Err(Problem::usage("", text).help("omit one of the two"));
     }
     Ok(Request {
         sync: writing.sync,
-        ..from(range, paths, writing.sparse.into())?
+        ..common(range, paths, writing.sparse.into())?
     })
 }
 
-/// What all commands ask for in the same way.
-pub fn from(range: &Range, paths: &Paths, sparse: Sparse) -> Result<Request, Problem> {
+/// The part of the request that all commands share.
+pub fn common(range: &Range, paths: &Paths, sparse: Sparse) -> Result<Request, Problem> {
     Ok(Request {
         size: range.size.map_or(Size::Eof, Size::Bytes),
         source_offset: range.offset,
@@ -91,7 +92,7 @@ pub fn from(range: &Range, paths: &Paths, sparse: Sparse) -> Result<Request, Pro
     })
 }
 
-/// How many bytes there will be to move, where it is known beforehand.
+/// The number of bytes to move, if it is known beforehand.
 pub fn total(source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
     let there = size(source).and_then(|size| {
         let from = match request.source_offset {
@@ -103,7 +104,7 @@ pub fn total(source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
     at_most(there, request)
 }
 
-/// The same of what there is behind the offset.
+/// The same, of the bytes behind the offset.
 pub fn at_most(there: Option<u64>, request: &Request) -> Option<u64> {
     let wanted = match request.size {
         Size::Bytes(n) => Some(n),
@@ -115,8 +116,8 @@ pub fn at_most(there: Option<u64>, request: &Request) -> Option<u64> {
     }
 }
 
-/// The size of a file or a block device, if that says anything: made-up files
-/// have 0.
+/// The size of a file or a block device, if it is known: generated files have
+/// size 0.
 pub fn size(fd: BorrowedFd<'_>) -> Option<u64> {
     let stat = rustix::fs::fstat(fd).ok()?;
     let size = match FileType::from_raw_mode(stat.st_mode) {

@@ -1,4 +1,4 @@
-//! One run of the command: its transfers, its account, its last lines.
+//! One run of the command: its transfers, its account and its last lines.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,25 +11,25 @@ use cordboard::{Control, DataPath, Ended, Report, Request, Size, Transfer};
 use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
-use crate::failure::{Refused, ended, lost_by_idling};
+use crate::files::kind;
 use crate::flags::{Common, When};
-use crate::problem::{Problem, give, one_line, tell};
+use crate::output::{one_line, print_line, print_result};
+use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
 use crate::progress::{Watch, is_on};
 use crate::report::{Account, Files};
-use crate::stages::{Besides, Staging, SumLine, cut_by_size, make_others};
-use crate::stat::kind;
+use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::{signals, units};
 
 /// Reasons for missing attributes that are remembered, at most.
 const MOST_REASONS: usize = 64;
-/// Runs longer than this get a summary on a terminal.
+/// Runs longer than this print a summary on a terminal.
 const QUICK: Duration = Duration::from_millis(300);
 
-/// What `cat` does; it has no summary of its own accord.
+/// The verb of `cat`, which prints a summary only on request.
 pub const CAT: &str = "written";
 
-/// A transfer that has ended, or was not taken up: its report, if it came so
-/// far as to have one, and how it went.
+/// A transfer that has ended, or was refused: its report, if there is one, and
+/// the result.
 pub type Moved = (Option<Report>, Result<(), Problem>);
 
 /// One run of the command.
@@ -39,35 +39,36 @@ pub struct Session {
     staging: Staging,
     always: bool,
     usage: bool,
-    /// There may be more than one file to copy.
+    /// There may be several files to copy.
     many: bool,
     transfers: u64,
-    /// Standard output has no reader any more.
+    /// The reader of standard output has closed it.
     reader_left: bool,
-    /// An idle limit was reached with bytes in hand, which was told.
+    /// An idle limit was reached with bytes in hand, which was reported.
     lost: bool,
-    /// Hashes of what others write, and those after them: a signal to stop that
-    /// went to them too may be why it ended.
-    sums: Vec<SumLine>,
+    /// Hashes that are held back until the end: of bytes that another process
+    /// writes, and all after them. A signal to stop may have ended that process
+    /// too.
+    hashes: Vec<HashLine>,
     control: &'static Control,
     watch: Watch,
     account: Account,
-    /// Reasons for missing attributes, and how many attributes were not
-    /// reported because their reason was.
+    /// Reasons for missing attributes, and the number of attributes that were
+    /// not reported because their reason was.
     reasons: BTreeSet<String>,
-    untold: u64,
+    unreported: u64,
 }
 
 impl Session {
-    /// Ready to move bytes: signals handled, progress as asked for.
+    /// Installs the signal handlers and sets up progress.
     pub fn begin(common: &Common, verb: &'static str) -> Session {
-        // What a signal prints while a name is looked up.
+        // What a signal prints during a name lookup.
         let zero = if common.json {
             let mut account = Account::default();
             account.end(Ended::Cancelled);
             account.json().into_bytes()
         } else {
-            b"cordboard: interrupted: nothing was moved\n".to_vec()
+            b"cordboard: interrupted: no bytes were moved\n".to_vec()
         };
         let control = signals::install(zero);
         let drawing = match common.progress {
@@ -88,17 +89,17 @@ impl Session {
             transfers: 0,
             reader_left: false,
             lost: false,
-            sums: Vec::new(),
+            hashes: Vec::new(),
             control,
             watch: Watch::new(drawing),
             account: Account::default(),
             reasons: BTreeSet::new(),
-            untold: 0,
+            unreported: 0,
         }
     }
 
-    /// Moves the bytes of one request; accounts for them. `total` is how many
-    /// there will be, where known; `named` is what a hash is of.
+    /// Moves the bytes of one request and adds them to the account. `total` is
+    /// their number, if it is known. `named` is what a hash is of.
     pub fn transfer(
         &mut self,
         named: &OsStr,
@@ -109,90 +110,90 @@ impl Session {
     ) -> Result<Report, Problem> {
         let source = (source, source_name);
         if request.size == Size::Eof {
-            endpoint::not_onto_itself(source, (sink, sink_name))?;
+            endpoint::check_append_to_itself(source, (sink, sink_name))?;
         }
-        let (report, done) = self.carry(
+        let (report, done) = self.run_transfer(
             source,
             (sink, sink_name),
             request,
-            (total, Besides::default()),
+            (total, TransferExtras::default()),
         );
         let Some(report) = report else {
-            return Err(done.expect_err("nothing was tried"));
+            return Err(done.expect_err("a transfer without a report has failed"));
         };
         self.account.add(&report);
         self.transfers += 1;
         if let Err(problem) = &done {
             let standard = sink.as_raw_fd() == libc::STDOUT_FILENO;
-            self.reader_left = standard && problem.is_a_reader_that_left();
+            self.reader_left = standard && problem.is_closed_reader();
         }
         done?;
-        // An interrupt that goes to all of a pipeline may be why the source ended.
-        signals::go_on()?;
-        if let Some(line) = lost_by_idling(&report, sink_name) {
+        // The same signal may have ended the source, if it went to a whole
+        // pipeline.
+        signals::check_stop()?;
+        if let Some(line) = lost_by_idle_limit(&report, sink_name) {
             self.lost = true;
-            self.say(&line);
+            self.print(&line);
             return Ok(report);
         }
-        let sums = self.staging.sums(&report, named);
-        match sums.is_empty() || (self.sums.is_empty() && is_file(source.0)) {
-            true => sums.iter().for_each(|line| self.give(line)),
-            false => self.sums.extend(sums),
+        let hashes = self.staging.hash_lines(&report, named);
+        match hashes.is_empty() || (self.hashes.is_empty() && is_file(source.0)) {
+            true => hashes.iter().for_each(|line| self.print_hash(line)),
+            false => self.hashes.extend(hashes),
         }
         Ok(report)
     }
 
-    /// Moves the bytes of one request, with another stage too, and leaves to the
-    /// caller what is to be told of it.
-    pub fn carry(
+    /// Moves the bytes of one request, with extra stages, and reports nothing.
+    pub fn run_transfer(
         &mut self,
         (source, source_name): (BorrowedFd<'_>, &dyn Display),
         (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
         request: Request,
-        (total, besides): (Option<u64>, Besides),
+        (total, extras): (Option<u64>, TransferExtras),
     ) -> Moved {
         let asked = request.clone();
-        let there = self.staging.there(source, &request);
+        let packed = self.staging.packed_size(source, &request);
         let transfer = Transfer::new(source, sink, request);
-        let staged = (self.staging).onto(transfer, besides, source_name, sink_name);
+        let staged = (self.staging).onto(transfer, extras, source_name, sink_name);
         let transfer = match staged {
             Ok(transfer) => transfer,
             Err(Refused { report, problem }) => return (report.map(|r| *r), Err(*problem)),
         };
-        // How many bytes will be written is not known where they change.
+        // The number of bytes written is unknown if stages change them.
         let total = total.filter(|_| !self.staging.stages.transform());
-        // Lines of progress among what is typed or written would spoil both.
+        // Lines of progress would mix with what is typed or written there.
         if self.watch.draws() && !self.always && (is_on(source) || is_on(sink)) {
             self.watch.mute();
         }
         self.watch.begin(total);
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;
-        let done = ended(&report, (source, source_name), (sink, sink_name));
-        let done = done.map_err(|problem| match cut_by_size(&report, &asked, there) {
+        let done = result_of(&report, (source, source_name), (sink, sink_name));
+        let done = done.map_err(|problem| match cut_by_size(&report, &asked, packed) {
             Some(help) => problem.help(help),
             None => problem,
         });
         (Some(report), done)
     }
 
-    /// Transfers will be verified: where their bytes pass through user space,
-    /// the last stage is to be an xxh3 of what is written.
+    /// Has transfers verified: if their bytes pass through user space, the last
+    /// stage is an xxh3 of what is written.
     pub fn verify(&mut self, verify: bool) {
         self.staging.verify = verify;
     }
 
-    /// What is put into each transfer.
+    /// The stages of each transfer.
     pub fn staging(&self) -> &Staging {
         &self.staging
     }
 
-    /// The handle that ends whatever is running.
+    /// The handle that cancels the running transfer.
     pub fn control(&self) -> &'static Control {
         self.control
     }
 
-    /// Whether a request would be taken up; nothing moves.
+    /// Checks whether a request would be accepted. Moves nothing.
     pub fn check(
         &mut self,
         (source, source_name): (BorrowedFd<'_>, &dyn Display),
@@ -202,7 +203,7 @@ impl Session {
         let transfer = Transfer::new(source, sink, request.clone());
         match self
             .staging
-            .onto(transfer, Besides::default(), source_name, sink_name)
+            .onto(transfer, TransferExtras::default(), source_name, sink_name)
         {
             Ok(_) => Ok(()),
             Err(Refused { report, problem }) => {
@@ -212,59 +213,59 @@ impl Session {
         }
     }
 
-    /// Several transfers begin that are not seen here.
-    pub fn begin_many(&mut self) {
+    /// Several transfers begin that run elsewhere.
+    pub fn begin_several(&mut self) {
         self.watch.begin(None);
     }
 
-    /// How far they are: bytes written in all, by which path, and how many are
-    /// under way.
+    /// Shows their progress: the bytes written in all, the path, and the number
+    /// of transfers under way.
     pub fn show(&mut self, written: u64, path: Option<DataPath>, under_way: usize) {
         let latest = || self.account.total.path.last().copied();
         let path = path.or_else(latest).unwrap_or(DataPath::ReadWrite);
         self.watch.show(written, path, under_way);
     }
 
-    /// Adds transfers that went well.
+    /// Adds transfers that succeeded.
     pub fn merge(&mut self, account: &Account, transfers: u64) {
         self.transfers += transfers;
         self.account.add_verified(account.verified);
         self.unkept(account.unkept.unwrap_or(0));
         if account.total != Account::default().total {
             self.account.add(&account.total);
-            // One thread's order is as good as another's.
+            // The order of the paths of several threads has no meaning.
             self.account.total.path.sort_unstable();
         }
     }
 
-    /// Adds one.
+    /// Adds one transfer.
     pub fn add(&mut self, report: &Report) {
         self.account.add(report);
     }
 
-    /// The last transfer took longer than its report says.
-    pub fn waited(&mut self, time: Duration) {
+    /// Adds time to the last transfer, which took longer than its report says.
+    pub fn add_wait(&mut self, time: Duration) {
         let elapsed = &mut self.account.total.elapsed;
         *elapsed = elapsed.saturating_add(time);
     }
 
-    /// It ended so after all, unless it has failed.
+    /// Sets the ending, unless the transfer has failed.
     pub fn end(&mut self, ended: Ended) {
         self.account.end(ended);
     }
 
-    /// Tells of a problem; the command goes on if it can.
+    /// Reports a problem. The command goes on if it can.
     pub fn problem(&mut self, problem: &Problem) {
         self.fail(problem);
-        let quiet = self.reader_left && problem.is_a_reader_that_left();
-        if !quiet && !problem.is_a_stop() {
-            self.say(problem);
+        let quiet = self.reader_left && problem.is_closed_reader();
+        if !quiet && !problem.is_stop() {
+            self.print(problem);
         }
     }
 
-    /// The same without a word, where there was one before.
+    /// Counts a problem that was reported before.
     pub fn fail(&mut self, problem: &Problem) {
-        if problem.is_a_stop() {
+        if problem.is_stop() {
             self.account.end(Ended::Cancelled);
             self.left_out();
             return;
@@ -273,20 +274,20 @@ impl Session {
         self.account.problem(problem);
     }
 
-    /// From now on files are counted, of which there may be `many`.
+    /// Counts files from now on, of which there may be `many`.
     pub fn count_files(&mut self, many: bool) {
         self.many = many;
         self.account.files.get_or_insert_default();
     }
 
-    /// No file had its turn. The problem says enough of that, unless it is a stop.
+    /// No file was copied. The problem explains that, unless it is a stop.
     pub fn none_copied(&mut self, problem: &Problem) {
-        self.many &= problem.is_a_stop();
+        self.many &= problem.is_stop();
         self.left_out();
         self.problem(problem);
     }
 
-    /// So many more were copied, and so many have failed.
+    /// Adds to the number of files that were copied, and that failed.
     pub fn count(&mut self, copied: u64, failed: u64) {
         if let Some(files) = &mut self.account.files {
             files.copied += copied;
@@ -294,53 +295,53 @@ impl Session {
         }
     }
 
-    /// Not all that was to be copied had its turn.
+    /// Records that some files were left out.
     pub fn left_out(&mut self) {
         if let Some(files) = &mut self.account.files {
             files.left_out = true;
         }
     }
 
-    /// A line on standard error that changes nothing about the outcome.
-    pub fn say(&mut self, line: &dyn Display) {
+    /// Prints a line on standard error that does not affect the result.
+    pub fn print(&mut self, line: &dyn Display) {
         self.watch.clear();
         let line = line.to_string();
-        tell(one_line(&line));
+        print_line(one_line(&line));
     }
 
-    /// An attribute was not copied, which is reported; once for each reason,
-    /// which may apply to every file.
-    pub fn without(&mut self, line: &str, reason: Option<String>) {
+    /// Reports an attribute that was not copied, once for each reason, which
+    /// may apply to every file.
+    pub fn attribute_lost(&mut self, line: &str, reason: Option<String>) {
         self.account.add_unkept(1);
         match reason {
-            Some(reason) if self.reasons.contains(&reason) => self.untold += 1,
+            Some(reason) if self.reasons.contains(&reason) => self.unreported += 1,
             Some(reason) => {
-                // Names are anything that a file may have.
+                // Attributes can have any name.
                 if self.reasons.len() < MOST_REASONS {
                     self.reasons.insert(reason);
                 }
-                self.say(&line);
+                self.print(&line);
             }
-            None => self.say(&line),
+            None => self.print(&line),
         }
     }
 
-    /// An owner was not kept, or bits that mean nothing without it. As with
-    /// `cp -p`, that is the usual case for all but root, and not reported.
+    /// Counts an owner that was not kept, or mode bits that depend on it. As
+    /// with `cp -p`, that is usual for all users but root, and not reported.
     pub fn unkept(&mut self, count: u64) {
         self.account.add_unkept(count);
     }
 
-    /// A hash that was asked for.
-    pub fn give(&mut self, line: &SumLine) {
+    /// Prints a hash.
+    pub fn print_hash(&mut self, line: &HashLine) {
         self.watch.clear();
         let terminal = std::io::stderr().is_terminal();
-        if let Err(errno) = give(&line.bytes(terminal)) {
+        if let Err(errno) = print_result(&line.bytes(terminal)) {
             self.account.unwritten(errno);
         }
     }
 
-    /// Whether we were asked to stop.
+    /// Whether a signal to stop has arrived. The ending is cancelled then.
     pub fn stopped(&mut self) -> bool {
         let stopped = signals::stop().is_some();
         if stopped {
@@ -349,36 +350,37 @@ impl Session {
         stopped
     }
 
-    /// What there is to tell at the end.
+    /// The account so far.
     #[cfg(test)]
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Bytes read so far, in all.
+    /// The number of bytes read so far.
     pub fn read(&self) -> u64 {
         self.account.total.read
     }
 
-    /// The last lines, and the exit status. A signal that came before this makes
-    /// the end a cancelled one, whatever was done by then, and hashes of what it may
-    /// have cut short are not told; a later one changes nothing.
+    /// Prints the last lines and returns the exit status. A signal to stop that
+    /// arrived before makes the ending a cancelled one, whatever was done by
+    /// then, and hashes of possibly incomplete data are not printed. A later
+    /// signal changes nothing.
     pub fn finish(mut self) -> u8 {
         match signals::stop_so_far() {
             Some(_) => self.account.end(Ended::Cancelled),
-            None => std::mem::take(&mut self.sums)
+            None => std::mem::take(&mut self.hashes)
                 .iter()
-                .for_each(|line| self.give(line)),
+                .for_each(|line| self.print_hash(line)),
         }
         self.watch.clear();
-        if self.untold > 0 {
-            let untold = self.untold;
-            self.say(&format_args!(
-                "cordboard: warning: {untold} more attributes were not copied, for reasons above"
+        if self.unreported > 0 {
+            let unreported = self.unreported;
+            self.print(&format_args!(
+                "cordboard: warning: {unreported} more attributes were not copied, for reasons above"
             ));
         }
         if self.transfers > 1 {
-            // Opening and closing so many files takes time too.
+            // Opening and closing many files takes time too.
             self.account.total.elapsed = self.watch.wall();
         }
         let account = &self.account;
@@ -386,16 +388,16 @@ impl Session {
         if let Some(signal) = stopped {
             let stranded = match account.total.stranded {
                 0 => String::new(),
-                n if make_others(&account.total) => {
-                    format!(", {n} bytes made of them and not passed on")
+                n if changes_bytes(&account.total) => {
+                    format!(", {n} bytes produced and not written")
                 }
-                n => format!(", {n} bytes read and not passed on"),
+                n => format!(", {n} bytes read and not written"),
             };
             let by = match account.paths() {
                 paths if paths.is_empty() => String::new(),
                 paths => format!(", by {paths}"),
             };
-            tell(format_args!(
+            print_line(format_args!(
                 "cordboard: interrupted by {}: {} bytes read, {} written{stranded}, in {}{by}",
                 signals::name(signal),
                 account.total.read,
@@ -407,14 +409,14 @@ impl Session {
             && self.watch.draws()
             && (self.always || (account.total.elapsed > QUICK && self.verb != CAT))
         {
-            tell(account.summary(self.verb));
+            print_line(account.summary(self.verb));
         }
         let some_failed = |files: &Files| files.failed > 0 && files.copied + files.failed > 1;
         let sum = account.files.filter(|_| self.many);
         if let Some(files) = sum.filter(|files| files.left_out || some_failed(files)) {
-            tell(format_args!("cordboard: {files}"));
+            print_line(format_args!("cordboard: {files}"));
         }
-        let unwritten = self.json && give(account.json().as_bytes()).is_err();
+        let unwritten = self.json && print_result(account.json().as_bytes()).is_err();
         match stopped {
             Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
@@ -424,7 +426,7 @@ impl Session {
     }
 }
 
-/// What has an end of its own, whoever has written it.
+/// A source whose end no other process determines.
 fn is_file(source: BorrowedFd<'_>) -> bool {
     fstat(source).is_ok_and(|stat| kind(&stat) == FileType::RegularFile)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cordboard::{Ended, Report, Request, Side};
 
-use crate::copy::sync_parent;
+use crate::directory::sync_parent;
 use crate::endpoint::{self, Opened};
 use crate::flags::Splice;
 use crate::problem::Problem;
@@ -14,7 +14,7 @@ use crate::request;
 use crate::session::Session;
 use crate::stages;
 
-/// Runs it, and leaves the outcome with the session.
+/// Runs the command, and leaves the result to the session.
 pub fn run(flags: &Splice, session: &mut Session) {
     if let Err(problem) = splice(flags, session) {
         session.problem(&problem);
@@ -26,7 +26,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
     let request = Request {
         idle: flags.idle,
-        ..request::writing(&flags.range, &flags.common.paths, &flags.writing)?
+        ..request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?
     };
     stages::check(&flags.common.stages, &request)?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
@@ -35,17 +35,17 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         &flags.sink.to_string_lossy(),
         flags.writing.append,
     )?;
-    let moved = move_all(session, &flags.source, (&source, &sink), request);
-    let report = moved.map_err(|problem| problem.leaving(sink.unmake()))?;
+    let moved = transfer(session, &flags.source, (&source, &sink), request);
+    let report = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     let ended = match report.ended {
-        // The stages sent what they held only now: the peer has the same time
-        // to acknowledge it as at the source's end.
+        // The stages have sent their contents only now: the peer has the same
+        // time to acknowledge them as at the end of the source.
         Ended::Idle if flags.common.stages.transform() && report.stranded == 0 => Ended::Eof,
         ended => ended,
     };
     match &sink.created {
         Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
-        _ => see_through(session, &sink, ended, flags.idle)?,
+        _ => wait_for_peer(session, &sink, ended, flags.idle)?,
     }
     match flags.writing.sync {
         true => sink.close_synced(),
@@ -53,9 +53,9 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     }
 }
 
-/// The wait for the peer at the end is part of the transfer: of its time, and
-/// an idle limit holds for it.
-fn see_through(
+/// Waits for the peer. The wait is part of the transfer: of its time, and the
+/// idle limit applies.
+fn wait_for_peer(
     session: &mut Session,
     sink: &Opened,
     ended: Ended,
@@ -63,13 +63,13 @@ fn see_through(
 ) -> Result<(), Problem> {
     let start = Instant::now();
     let done = sink.finish(ended, idle);
-    session.waited(start.elapsed());
+    session.add_wait(start.elapsed());
     if let bytes @ 1.. = done? {
-        // Without a limit all is done that a loop of writes would have done.
+        // Without a limit, everything is done that a loop of writes would do.
         if idle.is_some() {
             session.end(Ended::Idle);
         }
-        session.say(&format_args!(
+        session.print(&format_args!(
             "cordboard: warning: {}: the peer has not acknowledged {bytes} bytes",
             sink.shown
         ));
@@ -77,28 +77,28 @@ fn see_through(
     Ok(())
 }
 
-fn move_all(
+fn transfer(
     session: &mut Session,
     named: &OsStr,
     (source, sink): (&Opened, &Opened),
     request: Request,
 ) -> Result<Report, Problem> {
-    endpoint::can_have_holes(sink.as_fd(), &sink.shown, &request)?;
+    endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
     if sink.replace {
-        // Nothing is thrown away before it is clear that the rest can be done.
+        // Nothing is discarded before it is certain that the rest can be done.
         let (from, to) = (source.as_fd(), sink.as_fd());
-        let before = endpoint::same_contents(from, &source.shown, to, &sink.shown)?;
+        let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;
         session.check(
             (source.as_fd(), &source.shown),
             (sink.as_fd(), &sink.shown),
             &request,
         )?;
         sink.empty()?;
-        endpoint::not_emptied(from, &source.shown, &before, &sink.shown)?;
+        endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
     }
     let request = Request {
-        source_unshared: source.is_ours(),
-        sink_unshared: sink.is_ours(),
+        source_unshared: source.is_owned(),
+        sink_unshared: sink.is_owned(),
         ..request
     };
     let total = request::total(source.as_fd(), &request);

@@ -7,23 +7,23 @@ use std::os::unix::ffi::OsStrExt;
 
 use cordboard::{DataPath, Errno, Failure, Report, Request, Side, Size, Stage, Switches, Transfer};
 
-use crate::failure::Refused;
 use crate::flags::{Hash, Stages};
-use crate::problem::{Problem, one_line};
+use crate::output::one_line;
+use crate::problem::{Problem, Refused};
 use crate::request;
 
 impl Stages {
-    /// There are any.
+    /// Whether there are any stages.
     pub fn any(&self) -> bool {
         !self.hash.is_empty() || self.transform()
     }
 
-    /// What is written is not what is read.
+    /// Whether what is written differs from what is read.
     pub fn transform(&self) -> bool {
         self.zstd.is_some() || self.unzstd
     }
 
-    /// The hashes that were asked for, each once.
+    /// The hashes, each once.
     fn hashes(&self) -> Vec<Hash> {
         let mut all: Vec<Hash> = Vec::new();
         for hash in &self.hash {
@@ -35,66 +35,64 @@ impl Stages {
     }
 }
 
-/// Whether the bytes that it had in hand were other ones than it had read.
-pub fn make_others(report: &Report) -> bool {
-    let mut stages = report.stages.iter();
-    stages.any(|stage| matches!(stage.stage, "zstd" | "unzstd"))
-}
-
-/// What helps where data that were to be unpacked ended too soon because no more
-/// of the source was to be taken.
-pub fn cut_by_size(report: &Report, request: &Request, there: Option<u64>) -> Option<&'static str> {
+/// Returns the hint if `--size` has ended packed data too soon.
+pub fn cut_by_size(
+    report: &Report,
+    request: &Request,
+    packed: Option<u64>,
+) -> Option<&'static str> {
     let Size::Bytes(size) = request.size else {
         return None;
     };
     let short = |fault: &String| fault.contains("truncated after") || size == 0;
     let faults = || report.stages.iter().filter_map(|s| s.fault.as_ref());
-    let cut = report.read == size && there != Some(size) && faults().any(short);
-    cut.then_some("--size, which counts packed bytes, ended it there: give more, or leave it out")
+    let cut = report.read == size && packed != Some(size) && faults().any(short);
+    cut.then_some("--size counts packed bytes and ended it there: specify more, or omit --size")
 }
 
-/// Refuses what makes no sense together, before anything is opened.
+/// Refuses contradictory options before anything is opened.
 pub fn check(stages: &Stages, request: &Request) -> Result<(), Problem> {
     if stages.zstd.is_some() && stages.unzstd {
-        let both = Problem::usage("", "--zstd and --unzstd undo each other");
-        return Err(both.help("give the one that is meant"));
+        let both = Problem::usage("", "--zstd and --unzstd exclude each other");
+        return Err(both.help("omit one of them"));
     }
     let switches = match request.switches {
         Some(switches) => switches,
         None => Switches::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?,
     };
     if stages.any() && !switches.allows(DataPath::ReadWrite) {
-        let text = "--hash, --zstd and --unzstd take read/write, which is turned off";
-        return Err(Problem::usage("", text).help("add it (--route read/write), or leave them out"));
+        let text = "--hash, --zstd and --unzstd need the path read/write, which is not allowed";
+        return Err(Problem::usage("", text).help("add it (--route read/write), or omit them"));
     }
     Ok(())
 }
 
-/// What one transfer needs besides.
+/// What one transfer needs in addition to the stages of the command.
 #[derive(Debug, Default)]
-pub struct Besides {
-    /// Its source can be read once: to be verified, it is hashed on the way.
-    pub once: bool,
-    /// A stage behind all others.
+pub struct TransferExtras {
+    /// The source can be read only once: to be verified, it is hashed on the
+    /// way.
+    pub read_once: bool,
+    /// A stage after all others.
     pub stage: Option<Stage>,
 }
 
-/// What is put into each transfer of a command.
+/// The stages of each transfer of a command.
 #[derive(Debug, Clone, Default)]
 pub struct Staging {
-    /// What was asked for.
+    /// The stages that were requested.
     pub stages: Stages,
-    /// Transfers are verified: where their bytes pass through user space, the
-    /// last stage is an xxh3 of what is written.
+    /// Transfers are verified: if their bytes pass through user space, the last
+    /// stage is an xxh3 of what is written.
     pub verify: bool,
 }
 
 impl Staging {
-    /// A transfer with its stages in it, and what it needs besides.
+    /// Returns a transfer with its stages.
     pub fn onto<'a>(
         &self,
         transfer: Result<Transfer<'a>, Failure>,
-        besides: Besides,
+        extras: TransferExtras,
         source: &dyn Display,
         sink: &dyn Display,
     ) -> Result<Transfer<'a>, Refused> {
@@ -105,18 +103,18 @@ impl Staging {
         let refused = |failure: Failure| Refused::of(&failure, source, sink);
         let transfer = transfer.map_err(refused)?;
         let first = transfer.route().choices[0].path;
-        let seen = besides.once || self.stages.any() || first == DataPath::ReadWrite;
+        let seen = extras.read_once || self.stages.any() || first == DataPath::ReadWrite;
         if self.verify && seen {
-            // It costs next to nothing, and the source is not read twice.
+            // This hash is cheap, and saves reading the source twice.
             all.push(Stage::xxh3());
         }
-        all.extend(besides.stage);
+        all.extend(extras.stage);
         let staged = all.into_iter().try_fold(transfer, Transfer::stage);
         staged.map_err(refused)
     }
 
-    /// How many packed bytes there are, where it is known beforehand.
-    pub fn there(&self, source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
+    /// The number of packed bytes, if it is known beforehand.
+    pub fn packed_size(&self, source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
         if !self.stages.unzstd {
             return None;
         }
@@ -127,24 +125,28 @@ impl Staging {
         request::total(source, &all)
     }
 
-    /// One line a hash, as the usual sum tools print it.
-    pub fn sums(&self, report: &Report, name: &(impl AsRef<OsStr> + ?Sized)) -> Vec<SumLine> {
+    /// One line for each hash, in the format of the usual sum tools.
+    pub fn hash_lines(
+        &self,
+        report: &Report,
+        name: &(impl AsRef<OsStr> + ?Sized),
+    ) -> Vec<HashLine> {
         let name = name.as_ref();
-        // Only the hashes that were asked for; --verify may have one of its own.
+        // Only the requested hashes; --verify may have added its own.
         let hashes = report.stages.iter().filter_map(|s| s.digest.as_ref());
         let asked = hashes.take(self.stages.hashes().len());
-        asked.map(|digest| SumLine::new(digest, name)).collect()
+        asked.map(|digest| HashLine::new(digest, name)).collect()
     }
 }
 
-/// A line that the sum tools can check: the name is the bytes it is. Where they
-/// would spoil the line, the tools put a backslash before it, and write `\n` and
-/// `\\` in the name (`sha256sum(1)`, `b3sum(1)`).
+/// A line that the sum tools can check. The name is its bytes. If these would
+/// break the line, the tools put a backslash before the line, and write `\n`
+/// and `\\` in the name (`sha256sum(1)`, `b3sum(1)`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SumLine(Vec<u8>);
+pub struct HashLine(Vec<u8>);
 
-impl SumLine {
-    fn new(digest: &str, name: &OsStr) -> SumLine {
+impl HashLine {
+    fn new(digest: &str, name: &OsStr) -> HashLine {
         let name = name.as_bytes();
         let mut line = Vec::new();
         if name
@@ -163,10 +165,11 @@ impl SumLine {
                 byte => line.push(*byte),
             }
         }
-        SumLine(line)
+        HashLine(line)
     }
 
-    /// The line, with its line feed; on a terminal it does nothing but show.
+    /// The line with its line feed, with control characters escaped on a
+    /// terminal.
     pub fn bytes(&self, terminal: bool) -> Vec<u8> {
         let mut line = match terminal {
             true => one_line(&String::from_utf8_lossy(&self.0))
@@ -179,8 +182,8 @@ impl SumLine {
     }
 }
 
-/// The stages in their order. Hashes are of the contents: of what is packed,
-/// before it is; of what is unpacked, after it was.
+/// The stages in their order. Hashes are of the contents: before packing, and
+/// after unpacking.
 fn build(stages: &Stages) -> Result<Vec<Stage>, Problem> {
     let failed = |errno: Errno| Problem::refused("zstd", Side::Source, errno, errno.to_string());
     let mut all = Vec::new();
@@ -209,13 +212,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_the_sum_tools_have_them() {
-        let line = |name: &[u8]| SumLine::new("00", OsStr::from_bytes(name)).bytes(false);
+    fn hash_lines_escape_names_as_the_sum_tools_do() {
+        let line = |name: &[u8]| HashLine::new("00", OsStr::from_bytes(name)).bytes(false);
         assert_eq!(line(b"a b"), b"00  a b\n");
         assert_eq!(line(b"a\\b\nc"), b"\\00  a\\\\b\\nc\n");
         assert_eq!(line(b"a\r"), b"\\00  a\\r\n");
         assert_eq!(line(b"\xff\x1b"), b"00  \xff\x1b\n");
-        let shown = SumLine::new("00", OsStr::from_bytes(b"\xff\x1b")).bytes(true);
+        let shown = HashLine::new("00", OsStr::from_bytes(b"\xff\x1b")).bytes(true);
         assert_eq!(shown, "00  \u{fffd}\\u{1b}\n".as_bytes());
     }
 }

@@ -1,11 +1,11 @@
-//! Sizes, times and rates: read from arguments, written for people.
+//! Sizes, times and rates: parsed from arguments, formatted for messages.
 
 use std::time::Duration;
 
 const ACCEPTED: &str = "a size is a whole number of bytes, with K, M, G or T (powers of 1024; \
-also KiB, MiB, GiB, TiB) or kB, MB, GB or TB (powers of 1000), such as 4096, 64K or 10MB";
+also KiB, MiB, GiB, TiB) or kB, MB, GB or TB (powers of 1000), for example 4096, 64K or 10MB";
 
-/// A size in bytes: `4096`, `64K`, `64KiB`, `10MB`.
+/// Parses a size in bytes: `4096`, `64K`, `64KiB`, `10MB`.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -29,30 +29,31 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok()
         .and_then(|n| n.checked_mul(factor))
         .filter(|n| i64::try_from(*n).is_ok())
-        .ok_or_else(|| "past 2^63-1 bytes, the end of any file".to_owned())
+        .ok_or_else(|| "exceeds 2^63-1 bytes, the largest offset of a file".to_owned())
 }
 
-/// The size of a block: at least one byte, and no more than memory can hold.
+/// Parses the size of a block: at least one byte, and no more than fits into
+/// memory.
 pub fn block(text: &str) -> Result<std::num::NonZeroUsize, String> {
     let bytes = size(text)?;
     if bytes > 1 << 40 {
-        return Err("a block takes 1T at most".to_owned());
+        return Err("a block has at most 1T".to_owned());
     }
     usize::try_from(bytes)
         .ok()
         .and_then(std::num::NonZeroUsize::new)
-        .ok_or_else(|| "a block takes at least one byte".to_owned())
+        .ok_or_else(|| "a block has at least one byte".to_owned())
 }
 
-/// The size of a frame: at least one byte.
+/// Parses the size of a frame: at least one byte.
 pub fn frame(text: &str) -> Result<u64, String> {
     match size(text)? {
-        0 => Err("a frame takes at least one byte".to_owned()),
+        0 => Err("a frame has at least one byte".to_owned()),
         bytes => Ok(bytes),
     }
 }
 
-/// A number for people: `9,501`.
+/// Formats a number: `9,501`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -65,50 +66,51 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// How many at once.
+/// Parses the number of files at once.
 pub fn jobs(text: &str) -> Result<std::num::NonZeroUsize, String> {
-    text.parse()
-        .map_err(|_| "a number of files, such as 4; 1 copies one after the other".to_owned())
+    text.parse().map_err(|_| {
+        "expected a number of files, for example 4; 1 copies one after the other".to_owned()
+    })
 }
 
-/// A time in seconds, with fractions.
+/// Parses a time in seconds, with fractions.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()
         .filter(|s| *s > 0.0)
         .and_then(|s| Duration::try_from_secs_f64(s).ok())
         .filter(|d| !d.is_zero())
-        .ok_or_else(|| "a time is a number of seconds above 0, such as 2 or 0.5".to_owned())
+        .ok_or_else(|| "a time is a number of seconds above 0, for example 2 or 0.5".to_owned())
 }
 
-/// Frames a second: `25`, `29.97`, `30000/1001`.
+/// Parses frames per second: `25`, `29.97`, `30000/1001`.
 pub fn frames(text: &str) -> Result<f64, String> {
     quotient(text)
         .filter(|fps| (1e-6..=1e6).contains(fps))
         .ok_or_else(|| {
-            "frames a second are a number from 0.000001 to 1000000, or a fraction, \
-             such as 25, 29.97 or 30000/1001"
+            "the frame rate is a number from 0.000001 to 1000000, or a fraction, \
+             for example 25, 29.97 or 30000/1001"
                 .to_owned()
         })
 }
 
-/// How many times the plain speed: `2`, `0.5`, `1/3`.
+/// Parses a multiple of the normal speed: `2`, `0.5`, `1/3`.
 pub fn speed(text: &str) -> Result<f64, String> {
     quotient(text)
         .filter(|speed| SPEEDS.contains(speed))
         .ok_or_else(|| {
             format!(
-                "a speed is a number from {} to {}, or a fraction, such as 2, 0.5 or 1/3",
+                "a speed is a number from {} to {}, or a fraction, for example 2, 0.5 or 1/3",
                 SPEEDS.start(),
                 SPEEDS.end()
             )
         })
 }
 
-/// The speeds that frames can be shown at.
+/// The allowed speeds.
 pub const SPEEDS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
-/// A decimal number, or one divided by another.
+/// Parses a decimal number, or the quotient of two.
 fn quotient(text: &str) -> Option<f64> {
     let number = |text: &str| {
         let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
@@ -120,7 +122,8 @@ fn quotient(text: &str) -> Option<f64> {
     }
 }
 
-/// `999 bytes`, `1.0 KiB`, `31 GiB`: two digits or more, powers of 1024.
+/// Formats a size: `999 bytes`, `1.0 KiB`, `31 GiB`, with at least two digits
+/// and powers of 1024.
 pub fn bytes(n: u64) -> String {
     match n {
         1 => "1 byte".to_owned(),
@@ -129,7 +132,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Bytes a second.
+/// Formats bytes per second.
 pub fn rate(bytes: f64) -> String {
     if bytes < 1024.0 {
         format!("{bytes:.0} B/s")
@@ -141,7 +144,7 @@ pub fn rate(bytes: f64) -> String {
 fn scaled(mut value: f64) -> String {
     let mut unit = "B";
     for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
-        // What would be printed as 1024 belongs to the next unit.
+        // A value that rounds to 1024 belongs to the next unit.
         if value < 1023.5 {
             break;
         }
@@ -155,7 +158,7 @@ fn scaled(mut value: f64) -> String {
     }
 }
 
-/// `0.004 s`, `1.2 s`, `3:07`, `2:00:09`.
+/// Formats a time: `0.004 s`, `1.2 s`, `3:07`, `2:00:09`.
 pub fn time(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
     if seconds < 0.1 {
@@ -167,7 +170,7 @@ pub fn time(elapsed: Duration) -> String {
     }
 }
 
-/// `0:07`, `3:07`, `2:00:09`.
+/// Formats a time: `0:07`, `3:07`, `2:00:09`.
 pub fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

@@ -1,5 +1,4 @@
-//! The words of the command line: read, and what is printed where there is
-//! nothing to run.
+//! Parsing the command line, and what is printed if there is no command to run.
 
 use std::ffi::{OsStr, OsString};
 
@@ -7,11 +6,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::flags::{Cli, Command};
-use crate::problem::{Problem, tell};
+use crate::output::print_line;
+use crate::problem::Problem;
 use crate::report::{Account, Files};
-use crate::{pages, patient};
+use crate::{output, print};
 
-/// Reads them.
+/// Parses the words of the command line.
 pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     const MISSING: ErrorKind = ErrorKind::MissingRequiredArgument;
     let is_of_operands = |kind| matches!(kind, ErrorKind::UnknownArgument | MISSING);
@@ -20,8 +20,8 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
         done => return done,
     };
     // clap takes an operand for DST if the next word begins with a dash, also
-    // behind `--` (`Parser::get_matches_with`): all that follows is too many then.
-    // Without DST, all operands are SRC.
+    // behind `--` (`Parser::get_matches_with`): all that follows is too many
+    // then. Without DST, all operands are SRC.
     let copy = |copy: clap::Command| {
         copy.override_usage("cordboard copy [OPTIONS] <SRC>... <DST>")
             .mut_arg("sink", |sink| sink.long("\0").required(false).hide(true))
@@ -29,14 +29,14 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let read = Cli::command().mut_subcommand("copy", copy);
     let read = read.try_get_matches_from(words);
     match read.and_then(|mut read| Cli::from_arg_matches_mut(&mut read)) {
-        // The one operand is SRC, which clap takes for DST.
+        // The only operand is SRC, which clap takes for DST.
         Ok(cli) if matches!(&cli.command, Command::Copy(copy) if copy.operands().0.is_empty()) => {
             let missing = ContextValue::Strings(vec!["<DST>".to_owned()]);
             error.insert(ContextKind::InvalidArg, missing);
             Err(error)
         }
         Err(other) if other.kind() == MISSING => Err(error),
-        // The same help as ever.
+        // The help is the same as before.
         Err(error) if error.kind() == ErrorKind::DisplayHelp => {
             let before = words.iter().take_while(|word| *word != "--");
             let long = before.into_iter().any(|word| word == "--help");
@@ -51,16 +51,16 @@ fn of_copy(words: &[OsString]) -> bool {
     words.get(1).is_some_and(|word| word == "copy")
 }
 
-/// Help that was asked for; or wrong usage, which has its report too where one
-/// was asked for.
+/// Prints requested help, or the error of wrong usage, with a report if one was
+/// requested. Returns the exit status.
 pub fn misused(error: &clap::Error, words: &[OsString]) -> u8 {
     let text = colored(error);
     if error.use_stderr() {
-        // There is nowhere else to tell of it.
-        let _ = patient::write_all(rustix::stdio::stderr(), text.as_bytes());
-    } else if let Err(problem) = pages::print(text.as_bytes()) {
-        // What was asked for has not come.
-        return pages::failed(&problem);
+        // There is nowhere else to report an error.
+        let _ = output::write_all(rustix::stdio::stderr(), text.as_bytes());
+    } else if let Err(problem) = print::print(text.as_bytes()) {
+        // The requested text was not written.
+        return print::failed(&problem);
     }
     let words = words.get(1..).unwrap_or_default();
     let moves = ["splice", "copy", "cat", "play"].map(OsStr::new);
@@ -79,12 +79,12 @@ pub fn misused(error: &clap::Error, words: &[OsString]) -> u8 {
         account.problem(&Problem::usage("", ""));
         let copies = words.first().is_some_and(|word| word == "copy");
         account.files = copies.then_some(Files::NONE);
-        tell(account.json().trim_end());
+        print_line(account.json().trim_end());
     }
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
-/// Its text, in colors where it goes to a terminal that shows them.
+/// Renders the text, in colors if it goes to a terminal that supports them.
 fn colored(error: &clap::Error) -> String {
     let choice = match error.use_stderr() {
         true => anstream::AutoStream::choice(&std::io::stderr()),

@@ -186,7 +186,8 @@ fn a_reader_that_has_gone() {
     assert_eq!(json["written"], 0);
 }
 
-/// `yes | head` prints nothing on standard error, and neither does this.
+/// `yes | head` prints nothing on standard error, and neither does this
+/// command.
 #[test]
 fn whoever_prints_dies_of_sigpipe_without_a_word() {
     let dir = dir();
@@ -210,11 +211,11 @@ fn whoever_prints_dies_of_sigpipe_without_a_word() {
         assert_eq!(run.0.status.signal(), Some(SIGPIPE), "{command:?}");
         assert_eq!(run.stderr(), "", "{command:?}");
     }
-    // What went wrong before is told.
+    // The earlier problem is reported.
     let run = without_a_reader(cordboard().arg("cat").arg(&missing).arg("/dev/zero"));
     assert_eq!(run.0.status.signal(), Some(SIGPIPE));
     assert_eq!(run.stderr().lines().count(), 1, "{}", run.stderr());
-    // As cat, where the signal is ignored, or blocked.
+    // Like cat with the signal ignored or blocked.
     let script = r#"trap "" PIPE; exec "$@""#;
     let ignoring = ["-c", script, "sh", env!("CARGO_BIN_EXE_cordboard")];
     for command in &commands[..4] {
@@ -230,7 +231,7 @@ fn whoever_prints_dies_of_sigpipe_without_a_word() {
     if run.code() != 125 {
         run.fails(1, &["standard output: Broken pipe (EPIPE)"]);
     }
-    // Another sink than standard output is no place to print to.
+    // The reader of a sink other than standard output is reported.
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     drop(reader);
     let mut shell = std::process::Command::new("sh");
@@ -243,7 +244,7 @@ fn whoever_prints_dies_of_sigpipe_without_a_word() {
     end(child.spawn().unwrap()).fails(1, &["fd:3: Broken pipe (EPIPE)"]);
 }
 
-/// Nothing is read of a file then, and all else is done as with any other.
+/// No byte of such a file is read, and everything else is done as for any file.
 #[test]
 fn a_size_of_nothing_or_that_is_used_up() {
     let dir = dir();
@@ -271,7 +272,7 @@ fn a_size_of_nothing_or_that_is_used_up() {
             assert_eq!(said(&cat), said(&splice));
         }
     }
-    // A sum and a frame of each.
+    // A hash and a frame of each.
     let two = |flag: &[&str]| {
         let mut command = cordboard();
         command.args(["cat", "--json", "--size", "4"]).args(flag);
@@ -299,7 +300,7 @@ fn a_size_of_nothing_or_that_is_used_up() {
         .unwrap();
     feed(&mut child, packed.ok().stdout());
     assert_eq!(end(child).ok().stdout(), b"four");
-    // What cannot be opened is told of.
+    // A file that cannot be opened is reported.
     let of = |size: &str, files: &[&std::path::Path]| {
         run(cordboard()
             .args(["cat", "--json", "--size", size])
@@ -348,8 +349,8 @@ fn an_idle_limit_ends_it_whatever_would_follow() {
     drop(writer);
 }
 
-/// A container can mount any text over the files that say how large pipes may be,
-/// and a read of them may be cut short.
+/// A container can mount any text over the files that contain the limits of
+/// pipes, and a read of them may be truncated.
 #[test]
 fn odd_limits_of_pipes() {
     if !root("other limits of pipes") {
@@ -385,7 +386,7 @@ fn odd_limits_of_pipes() {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            // A child that has ended by now says why.
+            // A child that has ended explains why.
             let _ = child.stdin.take().unwrap().write_all(&data);
             let run = end(child);
             assert_eq!(run.code(), 0, "{limit}: {text:?}: {}", run.stderr());
@@ -398,7 +399,7 @@ fn odd_limits_of_pipes() {
     }
 }
 
-/// `uname(2)` cannot fail, but for a filter.
+/// `uname(2)` fails only if a filter refuses it.
 #[test]
 fn a_release_that_nobody_tells() {
     let dir = dir();

@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 use common::*;
 use rustix::process::Signal;
 
-/// More than one thread copies before it starts others.
+/// More files than one thread copies before it starts others.
 const MANY: usize = 300;
-/// More than is copied at one go: for the engine.
+/// More than is copied in one piece: for the engine.
 const LARGE: usize = 6 << 20;
 
-/// A tree of many small files in a few directories, with some large ones.
-/// Returns how many bytes there are.
+/// Makes a tree of many small files in a few directories, with some large ones.
+/// Returns the total of their bytes.
 fn tree(top: &Path) -> usize {
     let mut sum = 0;
     for d in 0..6 {
@@ -59,7 +59,7 @@ fn a_tree_however_many_at_once() {
         assert_eq!(json["ended"], "eof");
         assert_eq!(run.stderr().lines().count(), 1);
         same(&from, &to);
-        // Onto itself, as it is there now.
+        // Onto itself, as it is now.
         let again = ["copy", "-r", "--json", "--jobs", jobs];
         let run = common::run(cordboard().args(again).args([&from.join("."), &to]));
         assert_eq!(run.ok().json()["written"], sum);
@@ -71,7 +71,7 @@ fn a_tree_however_many_at_once() {
     }
 }
 
-/// A directory's times and mode come after all that is made in it.
+/// The times and the mode of a directory are set after everything in it.
 #[test]
 fn directories_are_settled_after_their_contents() {
     use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
@@ -114,7 +114,7 @@ fn directories_are_settled_after_their_contents() {
     }
 }
 
-/// What went wrong is told in the order of the operands, whatever ends first.
+/// Problems are reported in the order of the operands, whatever ends first.
 #[test]
 fn failing_ones_among_many() {
     let dir = dir();
@@ -129,7 +129,7 @@ fn failing_ones_among_many() {
             sources.push(dir.path().join(&name));
             missing.push(name);
         } else if i % 50 == 11 {
-            // A directory is in its way.
+            // A directory is in its place.
             std::fs::create_dir(into.join(&name)).unwrap();
             sources.push(file(&dir, &name, b"in vain"));
             missing.push(name);
@@ -167,8 +167,8 @@ fn failing_ones_among_many() {
     }
 }
 
-/// Of sinks that are one file the first is written, and the others are refused;
-/// what would be waited for is waited for, and nothing else is.
+/// Of sinks that are one file, the first is written, and the others are
+/// refused. What must wait waits, and nothing else does.
 #[test]
 fn sinks_of_several_names_and_a_fifo_among_many() {
     let dir = dir();
@@ -191,7 +191,7 @@ fn sinks_of_several_names_and_a_fifo_among_many() {
     let stderr = run.stderr();
     assert_eq!(run.code(), 1, "{stderr}");
     for name in ["f200", "f250"] {
-        let says = format!("into/{name}: just copied: it is not overwritten by ");
+        let says = format!("into/{name}: was just copied, and is not overwritten by ");
         assert!(stderr.contains(&says), "{name} in {stderr}");
     }
     assert!(stderr.ends_with("cordboard: 298 copied, 2 failed\n"));
@@ -209,7 +209,7 @@ fn sinks_of_several_names_and_a_fifo_among_many() {
             "{i}"
         );
     }
-    // The source is one that is there under another name.
+    // The source exists under another name.
     let hard = into.join("f020");
     std::fs::remove_file(&hard).unwrap();
     std::fs::hard_link(&sources[20], &hard).unwrap();
@@ -248,7 +248,7 @@ fn a_full_disk_among_many() {
     let json = run.json();
     assert_eq!(json["errno"], "ENOSPC");
     assert_eq!(json["failed"], "sink");
-    // All that it says it wrote is there, and not a byte more.
+    // Everything reported as written is there, and no more.
     let sizes: u64 = String::from_utf8_lossy(run.stdout())
         .lines()
         .map(|line| line.parse::<u64>().unwrap())
@@ -256,7 +256,8 @@ fn a_full_disk_among_many() {
     assert_eq!(json["written"], sizes);
     let stderr = run.stderr();
     let told = |words: &str| stderr.lines().filter(|l| l.contains(words)).count();
-    // One line, and the files that were cut; none for each that had no turn.
+    // One line, and the incomplete files; none for each file that was not
+    // started.
     assert_eq!(told("(ENOSPC)"), 1, "{stderr}");
     let cut = told(" holds ");
     assert!(stderr.lines().count() <= cut + 3, "{stderr}");
@@ -270,7 +271,7 @@ fn a_full_disk_among_many() {
     assert!(copied <= files - cut as u64 + links, "{copied} of {files}");
 }
 
-/// Of the account's files, so many.
+/// The number of files in the report.
 fn counted(json: &serde_json::Value, what: &str) -> u64 {
     json["files"][what].as_u64().unwrap()
 }
@@ -299,7 +300,7 @@ fn a_sink_that_is_read_only_is_told_of_once() {
         assert_eq!(json["errno"], "EROFS");
         assert_eq!(counted(&json, "copied"), 0);
         let told: Vec<&str> = stderr.lines().filter(|l| l.contains("EROFS")).collect();
-        // The other is the account.
+        // The other line is the report.
         assert_eq!(told.len(), 2, "{stderr}");
         let failed = counted(&json, "failed");
         assert!((1..=4).contains(&failed), "{stderr}");
@@ -308,7 +309,7 @@ fn a_sink_that_is_read_only_is_told_of_once() {
     }
 }
 
-/// Four files of 2^62 bytes hold 2^64 of them, which no count does.
+/// Four files of 2^62 bytes have 2^64, which exceeds a count.
 #[test]
 fn more_than_a_count_holds() {
     if !root("files of any size") {
@@ -343,13 +344,13 @@ fn an_interrupt_ends_all_that_are_under_way() {
     let dir = dir();
     let from = dir.path().join("t");
     let small = tree(&from);
-    // They never end.
+    // They have no end.
     for name in ["huge", "vast"] {
         let huge = std::fs::File::create(from.join(name)).unwrap();
         huge.set_len(1 << 40).unwrap();
     }
     let to = dir.path().join("c");
-    // In small steps, so that the disk does not fill meanwhile.
+    // In small steps, so that the disk does not fill up.
     let route = [
         "--route",
         "read/write",
@@ -367,7 +368,7 @@ fn an_interrupt_ends_all_that_are_under_way() {
         .unwrap();
     let has = |name: &str| to.join(name).metadata().is_ok_and(|m| m.len() > 1 << 20);
     until("both", || (has("huge") && has("vast")).then_some(()));
-    // The others go on beside them.
+    // The others continue meanwhile.
     let through = || (0..6).all(|d| to.join(format!("d{d}/e/f49")).exists());
     until("the rest", || through().then_some(()));
     let names = threads(child.id());
@@ -387,7 +388,7 @@ fn an_interrupt_ends_all_that_are_under_way() {
         let holds = format!("{name} holds {length} of {} bytes", 1u64 << 40);
         assert!(stderr.contains(&holds), "{holds} in {stderr}");
     }
-    // Exactly what is in the files, whichever of the others were still begun.
+    // Exactly the contents of the files, however many were still started.
     let mut sum = huge + vast;
     for d in 0..6 {
         for i in 0..MANY / 6 {
@@ -422,7 +423,7 @@ fn few_descriptors_are_enough_for_a_tree() {
     }
 }
 
-/// Files that the thread which hears of signals copies itself.
+/// Files that the thread with signals copies itself.
 #[test]
 fn progress_while_few_files_are_copied() {
     const LENGTH: usize = 4 << 20;

@@ -1,5 +1,5 @@
-//! `cordboard explain`: it tells, and touches nothing. Help, man pages and
-//! completions come from the same table.
+//! `cordboard explain`, which changes nothing. Help, man pages and completions
+//! are generated from the same flags.
 #![allow(missing_docs)]
 
 mod common;
@@ -23,12 +23,12 @@ fn the_kinds_the_facts_and_the_paths() {
     assert!(text_.contains("new: regular file"), "{text_}");
     assert!(text_.contains("to be made"), "{text_}");
     assert!(text_.contains("\n  1. "), "{text_}");
-    assert!(text_.contains("not to be tried:\n"), "{text_}");
-    // Nothing was made.
+    assert!(text_.contains("paths not attempted:\n"), "{text_}");
+    // Nothing was created.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// Of the directory, only what the transfer needs is needed here.
+/// Only the access to the directory that the transfer needs is required here.
 #[test]
 fn a_file_that_may_be_written_where_none_may_be_made() {
     let sink = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -61,7 +61,7 @@ fn a_sink_behind_a_symlink_is_where_that_points_to() {
 }
 
 #[test]
-fn the_sink_keeps_its_contents_and_nobody_is_connected_to() {
+fn the_sink_keeps_its_contents_and_nothing_is_connected() {
     let dir = dir();
     let source = file(&dir, "s", b"source");
     let sink = file(&dir, "d", b"sink");
@@ -104,7 +104,7 @@ fn a_fifo_is_not_waited_for() {
     assert!(text.contains("a FIFO"), "{text}");
 }
 
-/// Its other end would see a terminal that was opened hang up.
+/// The other end would see that the terminal was opened and hung up.
 #[test]
 fn a_device_is_not_opened() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -124,7 +124,7 @@ fn a_device_is_not_opened() {
     assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(0));
 }
 
-/// No driver has this number: to open it is ENXIO.
+/// No driver has this number: opening it is ENXIO.
 #[test]
 fn a_device_that_cannot_be_opened_is_still_explained() {
     use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -161,7 +161,7 @@ fn what_would_be_refused_is() {
     .fails(1, &["for ever"]);
 }
 
-/// As it is once it was made.
+/// As after its creation.
 #[test]
 fn a_file_that_is_to_be_made_and_appended_to_is_one_that_appends() {
     let dir = dir();
@@ -228,7 +228,7 @@ fn help_man_pages_and_completions() {
     }
     assert!(text(&call(["man"])).contains(".TH cordboard 1"));
     assert!(text(&call(["man", "splice"])).contains("unix\\-listen"));
-    // What the first signal leaves waiting is said with what signals do.
+    // What the first signal does not end is explained with the signals.
     for page in [
         &["man"][..],
         &["man", "splice"],
@@ -238,20 +238,20 @@ fn help_man_pages_and_completions() {
     ] {
         let page = text(&call(page)).replace('\n', " ");
         assert!(
-            page.contains("does not answer (NFS, FUSE); the second does"),
+            page.contains("does not respond (NFS, FUSE); the second does"),
             "{page}"
         );
     }
-    // How keys are said to be, in either.
+    // The description of the keys, in either.
     for page in [
         text(&call(["man", "play"])),
         text(&call(["play", "--help"])),
     ] {
-        assert!(page.contains("Space holds the video"), "{page}");
+        assert!(page.contains("Space pauses the video"), "{page}");
     }
     let dir = dir();
     call(["man".as_ref(), dir.path().as_os_str()]).ok();
-    // The same pages, printed or written, and none but those that there are.
+    // The same pages, printed or written, and no others.
     let names = ["", "splice", "copy", "cat", "play", "explain"];
     for name in names {
         let words = ["man", name].into_iter().filter(|word| !word.is_empty());
@@ -271,7 +271,7 @@ fn help_man_pages_and_completions() {
     }
 }
 
-/// What is no text names no command, and may name a directory.
+/// A word that is not text names no command, and may name a directory.
 #[test]
 fn a_name_that_is_no_text_is_that_of_a_directory() {
     use std::os::unix::ffi::OsStrExt;
@@ -287,7 +287,7 @@ fn a_name_that_is_no_text_is_that_of_a_directory() {
     );
 }
 
-/// A directory whose pages cannot be written is told of by its name.
+/// A directory to which the pages cannot be written is reported by name.
 #[test]
 fn man_pages_that_cannot_be_written_are_told_of() {
     let dir = dir();
@@ -332,7 +332,7 @@ fn completions_offer_the_paths() {
     }
     // Of splice, copy, cat, play and explain.
     assert_eq!(offered, 10);
-    // All are said with --route, once.
+    // All paths are listed with --route, once.
     let help = text(&call(["splice", "--help"]));
     assert!(!help.contains("possible values: clone"), "{help}");
 }

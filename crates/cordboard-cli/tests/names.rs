@@ -1,5 +1,5 @@
-//! Names that are not what they look like: of files that are called like other
-//! endpoints, and of another file by the time the command would remove it.
+//! Misleading names: files that are named like other endpoints, and names that
+//! refer to another file by the time the command would remove it.
 #![allow(missing_docs)]
 
 mod common;
@@ -40,12 +40,12 @@ fn an_interrupted_splice_removes_its_own_file_and_no_other() {
         assert_eq!(sink.exists(), replaced);
     }
     assert_eq!(read(&sink), b"precious");
-    // Nothing is left of what it took.
+    // Nothing that it has received remains.
     let names = std::fs::read_dir(dir.path()).unwrap();
     assert_eq!(names.count(), 2);
 }
 
-/// Not merely bound: by then the command has noted which file is its own.
+/// Not merely bound: by then the command has registered its file.
 fn listens(path: &std::path::Path) -> bool {
     // __SO_ACCEPTCON of include/linux/net.h.
     const ACCEPTS: &str = "00010000";
@@ -78,7 +78,7 @@ fn a_socket_of_another_process_is_not_removed() {
     assert!(path.exists());
 }
 
-/// Whoever names all files of a directory opens no port, and reads no other.
+/// A list of all files of a directory opens no port, and reads no other file.
 #[test]
 fn a_file_that_is_called_like_another_endpoint_is_that_file() {
     let names = [
@@ -112,7 +112,7 @@ fn a_file_that_is_called_like_another_endpoint_is_that_file() {
         let told = run(at().args(["explain", "--json", name, "/dev/null"]));
         assert!(told.ok().stdout().starts_with(b"{"), "{}", told.stderr());
     }
-    // A symlink to nothing is a name too, and no port.
+    // A dangling symlink is a name too, and not a port.
     std::os::unix::fs::symlink("nothing", dir.path().join("udp-listen:127.0.0.1:0")).unwrap();
     let run_ = run(at().args(["splice", "udp-listen:127.0.0.1:0", "-"]));
     run_.fails(
@@ -129,7 +129,10 @@ fn cat_takes_no_other_endpoint() {
         let run = run(cordboard()
             .current_dir(dir.path())
             .args(["cat", name, "other"]));
-        run.fails(1, &[name, "(ENOENT)", "cat takes files and -", "splice"]);
+        run.fails(
+            1,
+            &[name, "(ENOENT)", "cat takes only files and -", "splice"],
+        );
         assert_eq!(run.stdout(), b"contents");
     }
     let named = format!("file:{}", other.display());
@@ -140,8 +143,8 @@ fn cat_takes_no_other_endpoint() {
     run.fails(1, &["(ENXIO)", "cordboard splice unix:/"]);
 }
 
-/// `/dev/stdout` and its like: what is there in the place of a closed descriptor
-/// takes nothing, and gives nothing.
+/// `/dev/stdout` and similar: the placeholder of a closed descriptor cannot be
+/// read or written.
 #[test]
 fn names_of_standard_descriptors_that_were_closed() {
     let dir = dir();
@@ -217,7 +220,7 @@ fn names_of_standard_descriptors_that_were_closed() {
     for name in names(2, "/dev/stderr", "/dev/stderr") {
         refused(format!("splice s {name}"), "2>&-", &name, "sink");
     }
-    // What else the names lead to is as it was.
+    // Other files that the names lead to are unchanged.
     let script = r#"exec "$0" splice /dev/stdin /dev/stdout <s 2>&-"#;
     let run = run(std::process::Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_cordboard")])

@@ -27,7 +27,7 @@ fn start(args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// The address that port 0 became.
+/// The address that port 0 has become.
 fn address(child: &mut Child) -> String {
     let mut line = String::new();
     let mut stderr = BufReader::with_capacity(1, child.stderr.take().unwrap());
@@ -209,7 +209,7 @@ fn a_udp_listener_as_sink_answers_who_comes_first() {
 fn unix_streams_and_their_files() {
     let dir = dir();
     let path = dir.path().join("s");
-    // A stale one: bound once, and nobody answers.
+    // A stale one: bound once, and no socket answers.
     drop(UnixListener::bind(&path).unwrap());
     // A test that forks meanwhile holds it a moment longer.
     until("a refusal", || UnixStream::connect(&path).err());
@@ -231,17 +231,19 @@ fn unix_streams_and_their_files() {
     assert_eq!(text, b"to a listener");
     drop(stream);
     end(child).ok();
-    // Somebody answers: it stays.
+    // A listener answers: the file stays.
     end(start(&[&format!("unix-listen:{}", path.display()), "-"]))
         .fails(1, &["Address already in use (EADDRINUSE)"]);
     assert!(path.exists());
-    // It is no socket: it stays.
+    // It is not a socket: it stays.
     let plain = file(&dir, "plain", b"precious");
-    end(start(&[&format!("unix-listen:{}", plain.display()), "-"])).fails(1, &["no socket"]);
+    end(start(&[&format!("unix-listen:{}", plain.display()), "-"]))
+        .fails(1, &["exists and is not a socket"]);
     assert_eq!(read(&plain), b"precious");
 }
 
-/// Somebody removed the socket's file, and bound another of that name.
+/// Another process has removed the socket's file, and bound another of that
+/// name.
 #[test]
 fn a_socket_file_of_somebody_else_is_not_removed() {
     let dir = dir();
@@ -305,7 +307,7 @@ fn abstract_names() {
     let listener = start(&[&format!("unix-listen:{name}"), "-"]);
     let mut child = until("a connection", || {
         let mut child = start(&["-", &format!("unix:{name}")]);
-        // It fails at once where nobody listens yet.
+        // It fails at once if nothing listens yet.
         let gone = until("either", || match child.try_wait().unwrap() {
             Some(_) => Some(true),
             None => sleeping(child.id()).then_some(false),
@@ -329,7 +331,7 @@ fn idle_ends_without_an_error() {
 }
 
 /// A sink that is never read takes a part of what was read: the rest is lost,
-/// which is told, as by any other end. Nothing follows it.
+/// which is reported as by any other end. Nothing follows it.
 #[test]
 fn idle_with_bytes_that_are_lost_is_a_failure() {
     let dir = dir();
@@ -337,7 +339,10 @@ fn idle_with_bytes_that_are_lost_is_a_failure() {
     let data = bytes(200_000);
     for (first, (flag, lost)) in [
         (["splice", "-", "-"], ("--hash=crc32", "read")),
-        (["splice", "-", "-"], ("--zstd", "made of what was read")),
+        (
+            ["splice", "-", "-"],
+            ("--zstd", "produced from what was read"),
+        ),
         (
             ["cat", "-", next.to_str().unwrap()],
             ("--hash=crc32", "read"),
@@ -345,23 +350,23 @@ fn idle_with_bytes_that_are_lost_is_a_failure() {
     ] {
         let (stdin, mut feed) = std::io::pipe().unwrap();
         let (mut reader, stdout) = std::io::pipe().unwrap();
-        // All is there before the limit begins.
+        // Everything is there before the limit begins.
         rustix::pipe::fcntl_setpipe_size(&feed, 1 << 18).unwrap();
         feed.write_all(&data).unwrap();
         let mut command = cordboard();
         (command.args(first)).args([flag, "--json", "--idle", "0.05"]);
         command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
-        // Its ends of the pipes, which the child has now.
+        // The ends of the pipes that the child has now.
         drop(command);
         let run = end(child);
         let says = [
-            "standard output: nothing has moved",
-            "more were",
+            "standard output: idle limit reached",
+            "more bytes were",
             "are lost",
         ];
         let json = run.fails(1, &says).json();
-        let all = format!("{} more were {lost}, and are lost", json["stranded"]);
+        let all = format!("{} more bytes were {lost} and are lost", json["stranded"]);
         assert!(run.stderr().contains(&all), "{}", run.stderr());
         assert!(json["stranded"].as_u64() > Some(0), "{json}");
         let ended = [&json["ended"], &json["failed"], &json["errno"]];
@@ -381,8 +386,8 @@ fn idle_with_bytes_that_are_lost_is_a_failure() {
     }
 }
 
-/// The frame's end is more than the pipe holds, and its reader begins once the
-/// pipe is full.
+/// The end of the frame is more than the pipe holds, and its reader starts once
+/// the pipe is full.
 #[test]
 fn idle_leaves_a_complete_frame_to_a_reader_that_is_late() {
     let (stdin, mut feed) = std::io::pipe().unwrap();

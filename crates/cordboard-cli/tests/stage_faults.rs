@@ -1,4 +1,4 @@
-//! What is said where the bytes are not what a stage takes, or are lost.
+//! The messages if the bytes are not what a stage accepts, or are lost.
 #![allow(missing_docs)]
 
 mod common;
@@ -14,7 +14,7 @@ fn what_is_no_zstd_data_says_so() {
     let sink = dir.path().join("d");
     let args = ["copy", "--json", "--unzstd"];
     let failed = run(cordboard().args(args).args([&plain, &sink]));
-    failed.fails(1, &["plain: not zstd data", "d was not made"]);
+    failed.fails(1, &["plain: not zstd data", "d was not created"]);
     let json = failed.json();
     assert_eq!(
         (&json["failed"], &json["errno"]),
@@ -32,7 +32,7 @@ fn what_is_no_zstd_data_says_so() {
     let packed = packed.ok().stdout();
     let cut = file(&dir, "cut", &packed[..packed.len() - 100]);
     let failed = run(cordboard().args(args).args([&cut, &sink]));
-    failed.fails(1, &["truncated after", "before it is written"]);
+    failed.fails(1, &["truncated after", "decode to is written"]);
     let written = failed.json()["written"].as_u64().unwrap();
     assert_eq!(written, read(&sink).len() as u64);
     assert!(written > 0 && read(&sink) == bytes(300_000)[..written as usize]);
@@ -55,22 +55,19 @@ fn a_frame_that_the_size_cuts_off() {
     };
     for command in ["splice", "copy", "cat"] {
         let cut = unpack(command, length - 1);
-        cut.fails(
-            1,
-            &["truncated after", "; --size, which counts packed bytes"],
-        );
+        cut.fails(1, &["truncated after", "; --size counts packed bytes"]);
         unpack(command, length).ok();
     }
-    // The size has no part in that it is cut off.
+    // The size is not the reason for the truncation.
     std::fs::write(&packed, &read(&packed)[..length - 2]).unwrap();
     for size in [length - 2, length] {
         let cut = unpack("splice", size);
-        cut.fails(1, &["truncated after", "before it is written"]);
+        cut.fails(1, &["truncated after", "decode to is written"]);
         assert!(!cut.stderr().contains("--size"));
     }
 }
 
-/// What is lost is not what was read: 27 bytes become a million.
+/// The lost bytes are not those read: 27 bytes become a million.
 #[test]
 fn what_was_made_and_is_lost() {
     let dir = dir();
@@ -84,9 +81,12 @@ fn what_was_made_and_is_lost() {
             .arg("/dev/full"))
     };
     let run = lost("--unzstd");
-    run.fails(1, &["more were made of what was read, and are lost"]);
+    run.fails(
+        1,
+        &["more bytes were produced from what was read and are lost"],
+    );
     assert!(run.json()["stranded"].as_u64() > run.json()["read"].as_u64());
-    // Whoever only looks makes nothing.
+    // explain creates nothing.
     let mut child = cordboard()
         .args(["splice", "--hash=crc32", "-", "/dev/full"])
         .stdin(Stdio::piped())
@@ -94,10 +94,10 @@ fn what_was_made_and_is_lost() {
         .spawn()
         .unwrap();
     feed(&mut child, b"123456789");
-    end(child).fails(1, &["(9 more were read, and are lost)"]);
+    end(child).fails(1, &["(9 more bytes were read and are lost)"]);
 }
 
-/// Neither the source nor the sink is to blame, and the bytes are good.
+/// Neither the source nor the sink is the cause, and the bytes are good.
 #[test]
 fn a_stage_without_memory() {
     let dir = dir();

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use common::*;
 
-/// Of "123456789", by the algorithms' own catalogues.
+/// Of "123456789", from the catalogues of the algorithms.
 const NINE: &[u8] = b"123456789";
 const CRC32: &str = "cbf43926";
 
@@ -91,7 +91,7 @@ fn every_file_has_a_line_and_standard_input_is_a_dash() {
     assert_eq!(lines(&run), expected);
 }
 
-/// As `b3sum(1)` and the like have them, so that they can check them.
+/// As `b3sum(1)` and similar tools print them, so that they can check them.
 #[test]
 fn a_hash_of_a_file_of_any_name() {
     let dir = dir();
@@ -153,7 +153,7 @@ fn packed_and_unpacked_with_the_hash_of_the_contents() {
     }
 }
 
-/// The line does not grow with the files; what each came to stands before it.
+/// The line does not grow with the files; the hash of each precedes it.
 #[test]
 fn the_stages_of_many_files_are_summed() {
     let dir = dir();
@@ -178,7 +178,7 @@ fn the_stages_of_many_files_are_summed() {
         );
         assert_eq!(lines(&run).len(), 40);
     }
-    // One that is damaged, among others, is the one that is told of.
+    // A damaged file among others is the one reported.
     let packed = run(cordboard()
         .args(["cat", "--zstd"])
         .arg(file(&dir, "nine", NINE)));
@@ -218,7 +218,7 @@ fn cat_takes_its_size_from_what_it_reads() {
     let packed = file(&dir, "p", run.stdout());
     let back = call(["cat".as_ref(), "--unzstd".as_ref(), packed.as_os_str()]);
     assert!(back.ok().stdout() == [bytes(1000), bytes(500)].concat());
-    // Packed ones, where they are unpacked; and the help says so.
+    // Packed bytes, if they are unpacked; and the help says so.
     let cut = call([
         "splice",
         "--json",
@@ -241,14 +241,14 @@ fn what_makes_no_sense_together() {
     let source = file(&dir, "s", NINE);
     let sink = file(&dir, "d", b"kept");
     for (args, says) in [
-        (&["--zstd", "--unzstd"][..], "undo each other"),
+        (&["--zstd", "--unzstd"][..], "exclude each other"),
         (
             &["--hash=crc32", "--route=splice"],
             "add it (--route read/write)",
         ),
         (
             &["--zstd", "--without=read/write"],
-            "read/write, which is turned off",
+            "read/write, which is not allowed",
         ),
     ] {
         let refused = run(cordboard().arg("copy").args(args).args([&source, &sink]));
@@ -341,11 +341,11 @@ fn what_cannot_be_read_back_is_not_written() {
         source.as_os_str(),
         "/dev/null".as_ref(),
     ];
-    call(args).fails(1, &["cannot be read back", "leave --verify out"]);
+    call(args).fails(1, &["cannot be read back", "omit --verify"]);
 }
 
-/// Copies while the sink is changed behind the command's back: it is stopped
-/// where it waits for the device, and a byte is overwritten meanwhile.
+/// Copies while the sink is changed meanwhile: the command is stopped where it
+/// waits for the device, and a byte is overwritten.
 fn corrupted(route: &str) -> Option<Run> {
     use std::os::unix::fs::FileExt;
     let dir = dir();
@@ -368,7 +368,7 @@ fn corrupted(route: &str) -> Option<Run> {
     };
     let told = |what: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(what));
     let stopped = until("the stop", || {
-        // Where tracing is not allowed, strace ends at once.
+        // If tracing is not allowed, strace ends at once.
         (told("stopped by SIGSTOP") || told("exited with") || zombie(strace.id()))
             .then(|| told("stopped by SIGSTOP"))
     });
@@ -384,7 +384,7 @@ fn corrupted(route: &str) -> Option<Run> {
     Some(end(strace))
 }
 
-/// It has ended, and nobody has waited for it yet.
+/// It has ended, and was not waited for yet.
 fn zombie(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next();
@@ -410,8 +410,8 @@ fn a_byte_that_is_wrong_on_the_disk_is_found() {
     }
 }
 
-/// A compressor that gets no memory says so before anything is read, which would
-/// be lost with it.
+/// A compressor without memory fails before anything is read, which would be
+/// lost.
 #[test]
 fn nothing_is_read_for_a_compressor_without_memory() {
     let dir = dir();
@@ -437,7 +437,7 @@ fn nothing_is_read_for_a_compressor_without_memory() {
     assert!(refused > 0);
 }
 
-/// The help speaks of bytes only where there are some.
+/// The help mentions bytes only if there are some.
 #[test]
 fn nothing_was_made_of_what_is_damaged_from_the_start() {
     let dir = dir();
@@ -445,11 +445,11 @@ fn nothing_was_made_of_what_is_damaged_from_the_start() {
     run(cordboard().args(["copy", "--zstd"]).args([&plain, &packed])).ok();
     let mut frame = read(&packed);
     let sink = dir.path().join("o");
-    let made = "what was made of the bytes before it is written";
+    let made = "what the bytes before it decode to is written";
     for (at, whole) in [(8, false), (frame.len() - 200, true)] {
         frame.truncate(at);
         let damaged = file(&dir, "d", &frame);
-        // Cut off within the first block, or near the end.
+        // Truncated within the first block, or near the end.
         frame = read(&packed);
         let run = run(cordboard()
             .args(["copy", "--unzstd"])
@@ -457,6 +457,6 @@ fn nothing_was_made_of_what_is_damaged_from_the_start() {
         assert_eq!(run.code(), 1);
         let stderr = run.stderr();
         assert_eq!(stderr.contains(made), whole, "{stderr}");
-        assert_eq!(stderr.contains("was not made"), !whole, "{stderr}");
+        assert_eq!(stderr.contains("was not created"), !whole, "{stderr}");
     }
 }

@@ -8,29 +8,28 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Stat, statat};
 
-use crate::signals::again;
+use crate::signals::retry;
 
-/// Where a file is.
+/// The place of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// Its directory.
     pub directory: BorrowedFd<'a>,
     /// Its name there.
     pub name: &'a Path,
-    /// The directory's path, for people.
+    /// The path of the directory, for messages.
     above: &'a Path,
-    /// It is inside a tree and was not given as an operand: no symlink at its
-    /// name is followed, and nothing but what was found there is opened.
+    /// It is inside a tree and is not an operand: no symlink of its name is
+    /// followed, and nothing but the file found there is opened.
     pub beneath: bool,
-    /// Its directory was made by this command: nothing is there already that
-    /// is to be replaced.
+    /// This command has made its directory: nothing there is to be replaced.
     pub new: bool,
     /// Another source of the same directory has this name in another case.
-    pub twin: bool,
+    pub collides: bool,
 }
 
 impl<'a> Place<'a> {
-    /// A path as it was given.
+    /// An operand.
     pub fn top(path: &'a Path) -> Place<'a> {
         Place {
             directory: CWD,
@@ -38,11 +37,11 @@ impl<'a> Place<'a> {
             above: Path::new(""),
             beneath: false,
             new: false,
-            twin: false,
+            collides: false,
         }
     }
 
-    /// A path of which only the directory was given.
+    /// A path of which only the directory is an operand.
     pub fn inside(path: &'a Path) -> Place<'a> {
         Place {
             beneath: true,
@@ -50,7 +49,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A name in a directory, of which this is the path.
+    /// A name in a directory of this path.
     pub fn below(directory: BorrowedFd<'a>, above: &'a Path, name: &'a Path) -> Place<'a> {
         Place {
             directory,
@@ -58,26 +57,26 @@ impl<'a> Place<'a> {
             above,
             beneath: true,
             new: false,
-            twin: false,
+            collides: false,
         }
     }
 
-    /// The same in a directory that this command has made, or has not.
+    /// The same place, in a directory that this command has made or not.
     pub fn in_new(self, new: bool) -> Place<'a> {
         Place { new, ..self }
     }
 
-    /// The same, as a [twin](Place::twin) or not.
-    pub fn as_twin(self, twin: bool) -> Place<'a> {
-        Place { twin, ..self }
+    /// The same place, with a [case collision](Place::collides) or not.
+    pub fn with_collision(self, collides: bool) -> Place<'a> {
+        Place { collides, ..self }
     }
 
-    /// What is there; a symlink is not followed.
+    /// The status of the file. A symlink is not followed.
     pub fn stat(&self) -> rustix::io::Result<Stat> {
-        again(|| statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW))
+        retry(|| statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW))
     }
 
-    /// The path, for people and for what has no other way.
+    /// The path, for messages and for calls that need one.
     pub fn path(&self) -> Cow<'a, Path> {
         match self.above.as_os_str().is_empty() {
             true => Cow::Borrowed(self.name),
@@ -91,7 +90,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A path that is to be printed: as text, or as the bytes it is.
+/// A path to print: as text, or as its bytes.
 #[derive(Debug, Clone)]
 pub struct Shown(PathBuf);
 

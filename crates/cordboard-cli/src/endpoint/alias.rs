@@ -1,7 +1,8 @@
-//! One file that two file systems show: an overlay and the directory below it,
-//! what is mounted twice over a network, a FUSE server that passes through. Its
-//! device numbers differ. Or a loop device, and the file that it shows. Emptying the
-//! sink empties the source, and a copy that is appended to its source has no end.
+//! One file in two file systems: an overlay and the directory below it, a file
+//! system mounted twice over a network, a FUSE server that passes through.
+//! Their device numbers differ. Or a loop device and its backing file. Emptying
+//! the sink empties the source, and a copy that is appended to its source has
+//! no end.
 
 use std::collections::hash_map::RandomState;
 use std::fmt::Display;
@@ -15,97 +16,96 @@ use rustix::fs::{
     UTIME_NOW, fcntl_get_seals, fcntl_getfl, fstat, ftruncate, futimens, statx, utimensat,
 };
 
-use super::{one_file, same_file};
+use super::same_file::{check_same_file, same_file_problem};
+use crate::files::id;
+use crate::files::{kind, times};
 use crate::problem::Problem;
-use crate::removal::id;
-use crate::signals::{again, go_on};
-use crate::stat::{kind, times};
+use crate::signals::{check_stop, retry};
 
-/// How much earlier a sink's time is for a moment, at least.
+/// How much earlier the probe sets the sink's time, at least.
 const EARLIER: i64 = 1 << 20;
-/// More than what any file system rounds a time to, in seconds.
+/// More than the rounding of times by any file system, in seconds.
 const ROUNDED: i64 = 4;
-/// More than the time between two moments that the clock of files knows: a tick
-/// (`current_time`, fs/inode.c).
+/// More than the resolution of file times: a tick (`current_time`, fs/inode.c).
 const TICK: Duration = Duration::from_millis(11);
 const SECOND: Duration = Duration::from_secs(1);
-/// How often something is done again that another process came between.
+/// How often a probe is repeated that another process has disturbed.
 const TRIES: usize = 16;
 
-/// What there is to say of a sink that is the source, and is left as it is.
-pub type Left = &'static str;
-const UNCHANGED: Left = "nothing was written";
-/// As of a file of another user, whose time only its owner can put back.
-const TOUCHED: Left = "nothing was written, though it has the present time now";
+/// The state of a sink that is the source, for messages.
+pub type SinkState = &'static str;
+const UNCHANGED: SinkState = "nothing was written";
+/// For a file of another user, whose time only its owner can restore.
+const TOUCHED: SinkState = "nothing was written, but its time is the present one now";
 
-/// A file that is open, and what it was when it was looked at.
-pub type Looked<'a> = (BorrowedFd<'a>, &'a Stat);
+/// An open file, and its status.
+pub type OpenFile<'a> = (BorrowedFd<'a>, &'a Stat);
 
-/// [`same_file`], and whatever its device number is; to be asked of a sink whose
-/// contents are thrown away next. What the source was before, for
-/// [`not_emptied`].
-pub fn same_contents(
+/// [`check_same_file`], for files with different device numbers too. Called for a
+/// sink whose contents are discarded next. Returns the status of the source,
+/// for [`check_not_emptied`].
+pub fn check_alias(
     source: BorrowedFd<'_>,
     source_shown: &str,
     sink: BorrowedFd<'_>,
     sink_shown: &str,
 ) -> Result<Stat, Problem> {
-    let (from, to) = same_file(source, source_shown, sink, sink_shown)?;
+    let (from, to) = check_same_file(source, source_shown, sink, sink_shown)?;
     let files = ((source, &from), (sink, &to));
     match is_alias(files.0, files.1, (&source_shown, &sink_shown))? {
         Some(left) => {
-            let help = format!("it has two device numbers; {left}: take another name");
-            Err(one_file(sink_shown, &source_shown).help(help))
+            let help = format!("it has two device numbers; {left}: choose another name");
+            Err(same_file_problem(sink_shown, &source_shown).help(help))
         }
         None => Ok(from),
     }
 }
 
 /// Refuses a sink that appends, and is the source under another device number.
-/// With one number for both, the library refuses it.
-pub fn not_onto_itself(
+/// The library refuses it if both numbers are the same.
+pub fn check_append_to_itself(
     (source, source_shown): (BorrowedFd<'_>, &dyn Display),
     (sink, sink_shown): (BorrowedFd<'_>, &dyn Display),
 ) -> Result<(), Problem> {
     if !fcntl_getfl(sink).is_ok_and(|flags| flags.contains(OFlags::APPEND)) {
         return Ok(());
     }
-    // What is wrong with either is told by the transfer.
+    // The transfer reports any error of either.
     let (Ok(from), Ok(to)) = (fstat(source), fstat(sink)) else {
         return Ok(());
     };
     if is_kept_alias((source, &from), (sink, &to)).is_none() {
         return Ok(());
     }
-    let text = format!("it is the source too, {source_shown}, which would grow for ever");
+    let text = format!("is also the source, {source_shown}, which would grow for ever");
     let problem = Problem {
         side: None,
         ..Problem::refused(sink_shown.to_string(), Side::Sink, Errno::EINVAL, text)
     };
-    Err(problem.help("two file systems show it: give a size, or write to another file"))
+    Err(problem.help("two file systems show it: specify a size, or write to another file"))
 }
 
-/// Whether the source changes as the sink does, which keeps its contents, since
-/// they are appended to. It gets no other length, because another process may append
-/// to it too: what no time shows is not found.
-pub fn is_kept_alias(source: Looked<'_>, sink: Looked<'_>) -> Option<Left> {
-    by_some_time(source, sink, &alike(source, sink)?).ok()?
+/// Whether the source is the sink of an append, which keeps its contents. The
+/// probe does not change the length, because another process may append too: an
+/// alias without a common time is not found.
+pub fn is_kept_alias(source: OpenFile<'_>, sink: OpenFile<'_>) -> Option<SinkState> {
+    probe_any_time(source, sink, &if_alike(source, sink)?).ok()?
 }
 
-/// Whether the source changes as the sink does. Asked only of files on two file
-/// systems that are alike in size and time, and put back.
+/// Whether the source is the sink. Probes only files on two file systems that
+/// are alike in size and time, and restores them.
 pub fn is_alias(
-    source: Looked<'_>,
-    sink: Looked<'_>,
+    source: OpenFile<'_>,
+    sink: OpenFile<'_>,
     (source_shown, sink_shown): (&dyn Display, &dyn Display),
-) -> Result<Option<Left>, Problem> {
-    if is_behind(source, sink) {
+) -> Result<Option<SinkState>, Problem> {
+    if is_loop_device_of(source, sink) {
         return Ok(Some(UNCHANGED));
     }
-    let Some(to) = alike(source, sink) else {
+    let Some(to) = if_alike(source, sink) else {
         return Ok(None);
     };
-    let by_time = by_some_time(source, sink, &to);
+    let by_time = probe_any_time(source, sink, &to);
     if let Ok(Some(left)) = by_time {
         return Ok(Some(left));
     }
@@ -113,95 +113,100 @@ pub fn is_alias(
     if is_sealed(sink) {
         return Ok(None);
     }
-    // A server may agree to a time and leave it as it was.
-    by_length(source, sink, &to).or_else(|errno| {
-        go_on()?;
+    // A server may accept a time and not set it.
+    probe_length(source, sink, &to).or_else(|errno| {
+        check_stop()?;
         if by_time.is_ok() {
             return Ok(None);
         }
         let errno = Errno::from(errno);
-        let text = format!("it may be the same file as the source, {source_shown}: {errno} asking");
+        let text = format!("may be the same file as the source, {source_shown}: {errno} probing it");
         let help = match errno {
             Errno::EFBIG => {
-                "nothing was written: raise the limit (ulimit -f), remove it first, or take another name"
+                "nothing was written: raise the limit (ulimit -f), remove it first, or choose another name"
             }
-            _ => "nothing was written: remove it first, or take another name",
+            _ => "nothing was written: remove it first, or choose another name",
         };
         let problem = Problem::refused(sink_shown.to_string(), Side::Sink, Errno::EINVAL, text);
         Err(problem.help(help))
     })
 }
 
-/// Whether the source is a loop device that shows the sink.
-fn is_behind((source, from): Looked<'_>, (_, to): Looked<'_>) -> bool {
+/// Whether the source is a loop device whose backing file is the sink.
+fn is_loop_device_of((source, from): OpenFile<'_>, (_, to): OpenFile<'_>) -> bool {
     if kind(from) != FileType::BlockDevice || kind(to) != FileType::RegularFile {
         return false;
     }
-    crate::sys::behind(source) == Some(id(to))
+    crate::sys::backing_file(source) == Some(id(to))
 }
 
-/// It could not be made shorter again (`F_SEAL_SHRINK`, since Linux 3.17).
+/// Whether it could not be shortened again (`F_SEAL_SHRINK`, since Linux 3.17).
 fn is_sealed(sink: BorrowedFd<'_>) -> bool {
     fcntl_get_seals(sink).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
 
-/// What the sink is by now, if it may be the source: a file on another file
-/// system, of the same size and time.
-fn alike(source: Looked<'_>, sink: Looked<'_>) -> Option<Now> {
-    let (from, to) = of_one_time(FileType::RegularFile, source, sink)?;
+/// Returns the present status of the sink, if it may be the source: a file on
+/// another file system, of the same size and time.
+fn if_alike(source: OpenFile<'_>, sink: OpenFile<'_>) -> Option<Now> {
+    let (from, to) = if_same_time(FileType::RegularFile, source, sink)?;
     (from.size == to.size && to.size > 0).then_some(to)
 }
 
-/// Both by now, if they are of this kind, on two file systems, and of the same
-/// time.
-fn of_one_time(
+/// Returns the present status of both, if they are of this type, on two file
+/// systems, and of the same time.
+fn if_same_time(
     of: FileType,
-    (source, from): Looked<'_>,
-    (sink, to): Looked<'_>,
+    (source, from): OpenFile<'_>,
+    (sink, to): OpenFile<'_>,
 ) -> Option<(Now, Now)> {
     if kind(from) != of || kind(to) != of || from.st_dev == to.st_dev {
         return None;
     }
     let (from, to) = (now(source).ok()?, now(sink).ok()?);
-    // Some servers tell whole seconds.
+    // Some servers report whole seconds.
     (from.second() == to.second()).then_some((from, to))
 }
 
-/// Whether a directory, which may be open as a base only, is the source under
-/// another device number, as far as that can be told.
-pub fn is_directory_alias(source: Looked<'_>, directory: Looked<'_>) -> bool {
+/// Whether a directory, which may be open with `O_PATH`, is the source under
+/// another device number, as far as that can be determined.
+pub fn is_directory_alias(source: OpenFile<'_>, directory: OpenFile<'_>) -> bool {
     let (there, here) = (source.0, directory.0);
-    let found = of_one_time(FileType::Directory, source, directory);
+    let found = if_same_time(FileType::Directory, source, directory);
     found.is_some_and(|(_, to)| {
         let set = |times: &Timestamps| utimensat(here, c".", times, AtFlags::empty());
-        by_time((there, here), &to, set) == Ok(true)
+        probe_time((there, here), &to, set) == Ok(true)
     })
 }
 
-/// That it is unknown, because the sink's time can be set by its owner only, or is
-/// not kept.
+/// The result is unknown, because only its owner can set the sink's time, or
+/// because the time is not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Unknown;
 
-/// By an earlier time, or by the present one, which what is written next sets too.
-fn by_some_time(source: Looked<'_>, sink: Looked<'_>, to: &Now) -> Result<Option<Left>, Unknown> {
+/// Probes by an earlier time, or by the present one, which the next write sets
+/// too.
+fn probe_any_time(
+    source: OpenFile<'_>,
+    sink: OpenFile<'_>,
+    to: &Now,
+) -> Result<Option<SinkState>, Unknown> {
     let fds = (source.0, sink.0);
-    match by_time(fds, to, |times| futimens(sink.0, times)) {
+    match probe_time(fds, to, |times| futimens(sink.0, times)) {
         Ok(found) => Ok(found.then_some(UNCHANGED)),
         Err(Unknown) => {
-            let found = by_present_time(fds, to);
-            // Its owner may.
-            let kept = put_back(fds.0, || futimens(sink.0, &to.times));
+            let found = probe_present_time(fds, to);
+            // Its owner may set the time.
+            let kept = restore(fds.0, || futimens(sink.0, &to.times));
             Ok(found?.then_some(if kept { UNCHANGED } else { TOUCHED }))
         }
     }
 }
 
-/// Whether the source's time is earlier as the sink's is. It is earlier by what no
-/// other process has reason to choose: another command may ask at the same time, and
-/// the source be its sink. Twice, since the other may hand on the time that it finds
-/// (`-p`).
-fn by_time(
+/// Whether the source's time becomes earlier with the sink's. The difference is
+/// random, so that no other process is likely to choose it: another command may
+/// probe at the same time, with the source as its sink. Probes twice, since
+/// another process may copy the time that it finds (`-p`).
+fn probe_time(
     fds: (BorrowedFd<'_>, BorrowedFd<'_>),
     to: &Now,
     set: impl Fn(&Timestamps) -> rustix::io::Result<()>,
@@ -211,28 +216,30 @@ fn by_time(
         let mut earlier = to.times.clone();
         let second = &mut earlier.last_modification.tv_sec;
         *second = second.saturating_sub(EARLIER + random(1 << 20) * ROUNDED);
-        again(|| set(&earlier)).map_err(|_| Unknown)?;
+        retry(|| set(&earlier)).map_err(|_| Unknown)?;
         let (moved, here) = moved(fds, to);
-        // No other process's is replaced.
+        // A time that another process has set is not replaced.
         if here.is_some() && now(fds.1).ok().map(|now| now.second()) == here {
-            put_back(fds.0, || set(&to.times));
+            restore(fds.0, || set(&to.times));
         }
         match moved {
             Moved::To { .. } if found => return Ok(true),
             Moved::To { .. } => found = true,
             Moved::Not => return Ok(false),
             Moved::Unknown => break,
-            // Of two that another process changes meanwhile, one may be the other.
+            // If another process changes both meanwhile, they may still be one
+            // file.
             Moved::Disturbed => {}
         }
     }
     Err(Unknown)
 }
 
-/// The same for whoever may write to the sink, and does not own it: the present time
-/// can be set (utimensat(2)), and not the one before. Another process may set the
-/// source's at the same moment, and is not there at the next ones.
-fn by_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result<bool, Unknown> {
+/// The same for a process that may write to the sink and does not own it: it
+/// can set the present time (utimensat(2)), but not the time before. Another
+/// process may set the source's time at the same moment, but hardly at the next
+/// ones.
+fn probe_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result<bool, Unknown> {
     const MOMENTS: usize = 3;
     let present = Timespec {
         tv_sec: 0,
@@ -244,7 +251,7 @@ fn by_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result<bo
     };
     let mut moments = 0;
     for _ in 0..TRIES {
-        again(|| futimens(fds.1, &present)).map_err(|_| Unknown)?;
+        retry(|| futimens(fds.1, &present)).map_err(|_| Unknown)?;
         let (moved, _) = moved(fds, to);
         moments += usize::from(matches!(moved, Moved::To { .. }));
         match moved {
@@ -259,7 +266,7 @@ fn by_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result<bo
     Err(Unknown)
 }
 
-/// Whether the source's time has become what the sink's has.
+/// Whether the source's time has become that of the sink.
 #[derive(Debug, Clone, Copy)]
 enum Moved {
     /// To the same second, or the same nanosecond.
@@ -267,13 +274,13 @@ enum Moved {
         exactly: bool,
     },
     Not,
-    /// The sink's is in the same second as before.
+    /// The sink's time is in the same second as before.
     Unknown,
-    /// Another process has changed the sink's meanwhile.
+    /// Another process has changed the sink's time meanwhile.
     Disturbed,
 }
 
-/// Whether it has, and the second of the sink.
+/// Whether it has, and the second of the sink's time.
 fn moved((source, sink): (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> (Moved, Option<i64>) {
     let (Ok(here), Ok(there), Ok(after)) = (now(sink), now(source), now(sink)) else {
         return (Moved::Unknown, None);
@@ -290,30 +297,30 @@ fn moved((source, sink): (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> (Moved, 
     (moved, Some(here.second()))
 }
 
-/// Whether the source is longer as the sink is: by a byte, and then by what no other
-/// process has reason to choose. What is written past their end between two of these
-/// calls would be lost.
-fn by_length(
+/// Whether the source grows with the sink: by a byte, and then by a random
+/// number of bytes, which no other process is likely to choose. Bytes that are
+/// written past their end between two of these calls would be lost.
+fn probe_length(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
     to: &Now,
-) -> rustix::io::Result<Option<Left>> {
+) -> rustix::io::Result<Option<SinkState>> {
     const MOST: i64 = 1 << 12;
     let mut kept = true;
     let mut found = false;
     for more in [1, 2 + random(MOST) as u64] {
         let size = to.size + more;
         let is_long = |fd| now(fd).is_ok_and(|now| now.size == size);
-        match again(|| ftruncate(sink, size)) {
+        match retry(|| ftruncate(sink, size)) {
             Ok(()) => found = is_long(source),
-            // A byte more was allowed.
+            // One more byte was allowed.
             Err(_) if found => break,
             Err(errno) => return Err(errno),
         }
         if is_long(sink) {
-            put_back(source, || ftruncate(sink, to.size));
-            // Its owner may.
-            kept = put_back(source, || futimens(sink, &to.times));
+            restore(source, || ftruncate(sink, to.size));
+            // Its owner may set the time.
+            kept = restore(source, || futimens(sink, &to.times));
         }
         if !found {
             return Ok(None);
@@ -322,12 +329,12 @@ fn by_length(
     Ok(Some(if kept { UNCHANGED } else { TOUCHED }))
 }
 
-/// Below this number.
+/// A random number below this one.
 fn random(below: i64) -> i64 {
     (RandomState::new().hash_one(()) % below as u64) as i64
 }
 
-/// Size and times of a file.
+/// The size and the times of a file.
 struct Now {
     size: u64,
     times: Timestamps,
@@ -339,8 +346,8 @@ impl Now {
     }
 }
 
-/// As a file's server has it by now, and not as the kernel has kept it:
-/// `statx(2)`, since Linux 4.11.
+/// Returns the present values of a file's server, not those that the kernel has
+/// cached: `statx(2)`, since Linux 4.11.
 fn now(fd: BorrowedFd<'_>) -> rustix::io::Result<Now> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
     let asked = StatxFlags::SIZE | StatxFlags::ATIME | StatxFlags::MTIME;
@@ -348,7 +355,7 @@ fn now(fd: BorrowedFd<'_>) -> rustix::io::Result<Now> {
         tv_sec: of.tv_sec,
         tv_nsec: of.tv_nsec.into(),
     };
-    match again(|| statx(fd, c"", flags, asked)) {
+    match retry(|| statx(fd, c"", flags, asked)) {
         Ok(now) => Ok(Now {
             size: now.stx_size,
             times: Timestamps {
@@ -357,26 +364,26 @@ fn now(fd: BorrowedFd<'_>) -> rustix::io::Result<Now> {
             },
         }),
         Err(rustix::io::Errno::INTR) => Err(rustix::io::Errno::INTR),
-        // A kernel without it, or a filter.
-        Err(_) => again(|| fstat(fd)).map(|now| Now {
+        // A kernel without statx(2), or a filter.
+        Err(_) => retry(|| fstat(fd)).map(|now| Now {
             size: now.st_size as u64,
             times: times(&now),
         }),
     }
 }
 
-/// Whether that was possible, also once a signal to stop has come, and the timer's
-/// signals after it. The kernel shall keep nothing of the source that was so for a
-/// moment.
-fn put_back(source: BorrowedFd<'_>, mut call: impl FnMut() -> rustix::io::Result<()>) -> bool {
+/// Restores a value, also after a signal to stop and its timer signals. Returns
+/// whether that was possible. The kernel must not cache the temporary value of
+/// the source.
+fn restore(source: BorrowedFd<'_>, mut call: impl FnMut() -> rustix::io::Result<()>) -> bool {
     let mut done = (0..TRIES).map(|_| call());
     let done = done.find(|done| *done != Err(rustix::io::Errno::INTR));
     let _ = now(source);
     done == Some(Ok(()))
 }
 
-/// A source that had bytes has none, now that the sink was emptied.
-pub fn not_emptied(
+/// Reports a source that had bytes, and has none after the sink was emptied.
+pub fn check_not_emptied(
     source: BorrowedFd<'_>,
     source_shown: &dyn Display,
     before: &Stat,
@@ -386,10 +393,10 @@ pub fn not_emptied(
     if !file || before.st_size == 0 || now(source).is_ok_and(|now| now.size > 0) {
         return Ok(());
     }
-    let text = format!("its contents were lost as {sink_shown} was emptied");
+    let text = format!("its contents were lost when {sink_shown} was emptied");
     Err(
         Problem::refused(source_shown.to_string(), Side::Source, Errno::ENODATA, text)
-            .help("the two are one file, or another process has emptied it"),
+            .help("both are one file, or another process has emptied it"),
     )
 }
 

@@ -1,27 +1,23 @@
 //! Endpoints by name: what a name means, and how it is opened.
 
 mod alias;
-mod device;
-mod file_id;
-mod interrupt;
-mod linger;
+mod discard;
 mod name;
-mod net;
-mod nowhere;
 mod open;
-mod stale;
-mod stand_in;
+mod opened;
+mod preview;
+mod same_file;
+mod sockets;
 mod standard;
-mod unix;
 
 pub use alias::{
-    is_alias, is_directory_alias, is_kept_alias, not_emptied, not_onto_itself, same_contents,
+    check_alias, check_append_to_itself, check_not_emptied, is_alias, is_directory_alias,
+    is_kept_alias,
 };
-pub use file_id::Removable;
-pub use name::{Name, file, is_no_path, parse};
-pub use nowhere::nowhere;
-pub use open::{Opened, can_have_holes, cut, has_end, one_file, same_file, sink, source};
-pub use stand_in::{StandIn, stand_in};
-pub use standard::{
-    look as look_at_standard, not_opened, placeholder, was_closed as standard_was_closed,
-};
+pub use discard::discard_sink;
+pub use name::{Name, file, names_other_endpoint, parse};
+pub use open::{check_appendable, sink, source};
+pub use opened::{Opened, check_sparse, truncate};
+pub use preview::{Preview, preview};
+pub use same_file::{check_same_file, same_file_problem};
+pub use standard::open_problem;

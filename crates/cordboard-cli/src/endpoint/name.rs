@@ -1,5 +1,5 @@
-//! What the name of an endpoint means: the name of an existing file always
-//! means that file.
+//! The meaning of an endpoint's name: the name of an existing file always means
+//! that file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,17 +7,17 @@ use std::path::PathBuf;
 
 use cordboard::Side;
 
-use crate::hints::Doing;
+use crate::files::if_reachable;
+use crate::interruptible::interruptible;
+use crate::problem::Action;
 use crate::problem::Problem;
-use crate::signals::interruptible;
-use crate::there::there_for_us;
 
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     /// A name or an address, without brackets.
     pub host: String,
-    /// 0 only where we listen: any free one.
+    /// 0 only for listening: any free port.
     pub port: u16,
 }
 
@@ -64,12 +64,12 @@ const SCHEMES: [&str; 11] = [
     "unix-seqpacket-listen",
 ];
 
-/// Reads the name of an endpoint that is to be used as this side.
+/// Parses the name of an endpoint that is used as this side.
 pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     let shown = operand.to_string_lossy();
     let bytes = operand.as_bytes();
     if bytes.is_empty() {
-        return Err(Problem::usage("''", "an empty name is no endpoint").on(side));
+        return Err(Problem::usage("''", "an empty name is not an endpoint").on(side));
     }
     if bytes == b"-" {
         return Ok(Name::Standard);
@@ -85,7 +85,7 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     }
     let usage = |text: &str| Problem::usage(shown.clone(), text).on(side);
     let path = || match rest {
-        [] => Err(usage("a path must follow the colon")),
+        [] => Err(usage("a path is required after the colon")),
         rest => Ok(PathBuf::from(OsString::from_vec(rest.to_vec()))),
     };
     let connect = || host(rest, false).map_err(|text| usage(&text));
@@ -97,7 +97,7 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
             .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
             .and_then(|digits| digits.parse().ok())
             .map(Name::Fd)
-            .ok_or_else(|| usage("a descriptor's number must follow fd:, such as fd:3")),
+            .ok_or_else(|| usage("a descriptor number is required after fd:, for example fd:3")),
         b"tcp" => connect().map(Name::Tcp),
         b"tcp-listen" => listen().map(Name::TcpListen),
         b"udp" => connect().map(Name::Udp),
@@ -109,25 +109,28 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
         b"unix-seqpacket-listen" => path().map(Name::UnixSeqpacketListen),
         scheme if misspelt(scheme, side) && !exists(operand, side)? => {
             let text = format!(
-                "`{}:` is no scheme, and there is no such file",
+                "unknown scheme {}:, and no such file exists",
                 String::from_utf8_lossy(scheme)
             );
-            let known = format!("known: {}:; for a path, file:PATH", SCHEMES.join(":, "));
+            let known = format!(
+                "known schemes: {}:; for a path, use file:PATH",
+                SCHEMES.join(":, ")
+            );
             Err(usage(&text).help(known))
         }
         _ => Ok(Name::Path(operand.into())),
     }
 }
 
-/// Whether this is the name of an endpoint that is no path, well formed or not.
-pub fn is_no_path(operand: &OsStr) -> bool {
+/// Whether this names an endpoint that is not a path, valid or not.
+pub fn names_other_endpoint(operand: &OsStr) -> bool {
     let bytes = operand.as_bytes();
     let scheme = bytes.splitn(2, |b| *b == b':').next().unwrap_or_default();
     let known = |known: &str| known != "file" && known.as_bytes() == scheme;
     bytes == b"-" || (scheme.len() < bytes.len() && SCHEMES.iter().any(|name| known(name)))
 }
 
-/// Parses an operand that is a file or `-`, and no other endpoint.
+/// Parses an operand that is a file or `-`, and not another endpoint.
 pub fn file(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     let path = match operand.as_bytes() {
         b"" | b"-" => return parse(operand, side),
@@ -139,17 +142,18 @@ pub fn file(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     }))
 }
 
-/// Whether anything has this name, also a dangling symlink. A file that is there
-/// but cannot be reached is no reason against another endpoint of the name.
+/// Whether anything has this name, including a dangling symlink. A file that
+/// cannot be reached does not count.
 fn exists(path: &OsStr, side: Side) -> Result<bool, Problem> {
-    let found = there_for_us(interruptible(|| rustix::fs::lstat(path))?);
+    let found = if_reachable(interruptible(|| rustix::fs::lstat(path))?);
     let shown = path.to_string_lossy();
-    let found = found.map_err(|errno| Problem::call(shown, side, errno, Doing::Opening))?;
+    let found = found.map_err(|errno| Problem::call(shown, side, errno, Action::Open))?;
     Ok(found.is_some())
 }
 
-/// A source that is missing is no loss to refuse; a sink may be a new file of
-/// that name, unless the word is a slip of the finger away from a scheme.
+/// Whether a scheme is probably misspelt. A source of that name does not exist;
+/// a sink may be a new file, unless the word is one typing error away from a
+/// scheme.
 fn misspelt(scheme: &[u8], side: Side) -> bool {
     let word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'+');
     if scheme.is_empty() || !scheme[0].is_ascii_alphabetic() || !scheme.iter().all(word) {
@@ -160,8 +164,8 @@ fn misspelt(scheme: &[u8], side: Side) -> bool {
         || (SCHEMES.iter()).any(|known| known.len() > 2 && near(&lower, known.as_bytes()))
 }
 
-/// The same but for one letter that is wrong, missing, too many, or swapped
-/// with the next.
+/// Whether two words differ in at most one letter that is wrong, missing,
+/// added, or swapped with the next.
 fn near(a: &[u8], b: &[u8]) -> bool {
     let same = a.iter().zip(b).take_while(|(x, y)| x == y).count();
     let (a, b) = (&a[same..], &b[same..]);
@@ -174,23 +178,28 @@ fn near(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-/// `HOST:PORT`, `[ADDRESS]:PORT`; for listening also `:PORT`, every address.
+/// Parses `HOST:PORT` or `[ADDRESS]:PORT`; for listening also `:PORT`, every
+/// address.
 fn host(text: &[u8], listening: bool) -> Result<Host, String> {
-    let text = std::str::from_utf8(text).map_err(|_| "a host name is text".to_owned())?;
+    let text = std::str::from_utf8(text).map_err(|_| "a host name must be UTF-8".to_owned())?;
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => rest
             .split_once("]:")
-            .ok_or("an address in brackets is followed by :PORT, such as [::1]:9000")?,
+            .ok_or("an address in brackets must be followed by :PORT, for example [::1]:9000")?,
         None => text
             .rsplit_once(':')
-            .ok_or("HOST:PORT is needed, such as localhost:9000")?,
+            .ok_or("HOST:PORT is required, for example localhost:9000")?,
     };
     if host.contains(':') && !text.starts_with('[') {
-        return Err("an IPv6 address goes in brackets, such as [::1]:9000".to_owned());
+        return Err("an IPv6 address must be in brackets, for example [::1]:9000".to_owned());
     }
     let host = match host {
         "" if listening => "::",
-        "" => return Err("a host must come before the port, such as localhost:9000".to_owned()),
+        "" => {
+            return Err(
+                "a host is required before the port, for example localhost:9000".to_owned(),
+            );
+        }
         host => host,
     };
     let port = match port.parse::<u16>() {

@@ -6,39 +6,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cordboard::{Control, Ended, Report, Request, Running, Side};
 
 use crate::endpoint::Opened;
-use crate::failure::{failed, operand, refused};
-use crate::hints::Doing;
-use crate::problem::Problem;
+use crate::problem::{Action, Problem, operand_of, request_refused, transfer_failed};
 
-/// What is left of the sink, or why it could not be closed; and what is to be
-/// said of a new file that stays.
+/// What remains of the sink, or why it could not be closed; and the message
+/// about a new file that stays.
 type Rest = (Result<Option<Opened>, Problem>, Option<String>);
 
-/// The audio on its way.
+/// The audio while it runs.
 pub struct Audio {
     running: Running,
-    /// As people know source and sink.
+    /// The names of source and sink, for messages.
     shown: [String; 2],
-    /// What moving their bytes is.
-    kinds: [Doing; 2],
+    /// The actions on both, for messages.
+    kinds: [Action; 2],
     rest: Arc<Mutex<Rest>>,
 }
 
-/// The audio at its end.
-pub struct Over {
-    /// Its account.
+/// The audio after its end.
+pub struct FinishedAudio {
+    /// The report of its transfer.
     pub report: Report,
-    /// What went wrong.
+    /// The problem, if it has failed.
     pub problem: Option<Problem>,
-    /// What is to be said of a new sink that stays, though it got nothing.
+    /// The message about a new sink that stays although it is empty.
     pub stays: Option<String>,
-    /// What of its sink is still to be [finished](Opened::finish).
+    /// The connection that is still to be [finished](Opened::finish).
     pub rest: Option<Opened>,
 }
 
 impl Audio {
-    /// Starts it. Its failure ends everything that `control` does. Where it cannot be
-    /// waited for, it is cancelled, and the account says what it had moved by then.
+    /// Starts it. Its failure cancels everything that `control` does. If its
+    /// end cannot be waited for, it is cancelled, and the report says what it
+    /// had moved by then.
     pub fn start(
         source: Opened,
         sink: Opened,
@@ -46,39 +45,40 @@ impl Audio {
         control: &Control,
     ) -> Result<Audio, (Problem, Box<Report>)> {
         let shown = [source.shown.clone(), sink.shown.clone()];
-        let kinds = [Doing::moving(&source), Doing::moving(&sink)];
+        let kinds = [Action::transfer(&source), Action::transfer(&sink)];
         let started = cordboard::start(&source, &sink, request);
         let running = started.map_err(|failure| {
             let side = failure.report.failed;
-            let problem = refused(operand(side, &shown[0], &shown[1]), &failure);
-            (problem.leaving(sink.unmake()), failure.report)
+            let problem = request_refused(operand_of(side, &shown[0], &shown[1]), &failure);
+            (problem.leaving(sink.remove_if_unused()), failure.report)
         })?;
-        // Made now, so that there is one later.
+        // Made now, so that it is available later.
         if let Err(errno) = running.fd() {
             running.cancel();
             let report = Box::new(running.wait().report);
-            let text = format!("{errno} making a descriptor to wait for its end");
+            let text = format!("{errno} creating a descriptor to wait for its end");
             let text = match report.written {
                 0 => text,
                 bytes => format!("{text}, after {bytes} bytes"),
             };
             let problem = Problem::refused(shown[0].as_str(), Side::Source, errno, text);
-            return Err((problem.leaving(sink.unmake()), report));
+            return Err((problem.leaving(sink.remove_if_unused()), report));
         }
         let rest = Arc::new(Mutex::new((Ok(None), None)));
         let (slot, control) = (Arc::clone(&rest), control.clone());
         // On the engine's thread, and not when the video next has time for it:
-        // whoever waits for the end of the audio may be who reads the video.
+        // a process that waits for the end of the audio may also be the reader
+        // of the video.
         running.on_end(move |report| {
             drop(source);
             let stays = match report.ended {
                 Ended::Eof => None,
-                _ => sink.unmake(),
+                _ => sink.remove_if_unused(),
             };
             if report.ended == Ended::Error {
                 control.cancel();
             }
-            let left = sink.end();
+            let left = sink.shut_down();
             if left.is_err() {
                 control.cancel();
             }
@@ -92,44 +92,44 @@ impl Audio {
         })
     }
 
-    /// Bytes that its sink has taken so far.
+    /// Returns the bytes that its sink has taken so far.
     pub fn written(&self) -> u64 {
         self.running.status().written
     }
 
-    /// Whether it has ended, and its sink is done with.
+    /// Whether it has ended, and its sink is closed.
     pub fn is_over(&self) -> bool {
         self.running.status().ended
     }
 
-    /// Readable once it has ended.
+    /// A descriptor that is readable once it has ended.
     pub fn fd(&self) -> Result<BorrowedFd<'_>, cordboard::Errno> {
         self.running.fd()
     }
 
-    /// Ends it soon.
+    /// Cancels it.
     pub fn cancel(&self) {
         self.running.cancel();
     }
 
     /// Waits for its end.
-    pub fn wait(self) -> Over {
+    pub fn wait(self) -> FinishedAudio {
         let report = self.running.wait().report;
         let [source, sink] = &self.shown;
         let [of_source, of_sink] = self.kinds;
-        let doing = match report.failed {
+        let action = match report.failed {
             Some(Side::Source) => of_source,
             _ => of_sink,
         };
         let problem = (report.ended == Ended::Error)
-            .then(|| failed(operand(report.failed, source, sink), &report, doing));
+            .then(|| transfer_failed(operand_of(report.failed, source, sink), &report, action));
         let mut slot = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, stays) = std::mem::replace(&mut *slot, (Ok(None), None));
         let (rest, unclosed) = match left {
             Ok(rest) => (rest, None),
             Err(problem) => (None, Some(problem)),
         };
-        Over {
+        FinishedAudio {
             rest,
             report,
             problem: problem.or(unclosed),
@@ -143,8 +143,8 @@ mod tests {
     use super::*;
     use crate::endpoint::{Name, sink, source};
 
-    /// What it has moved before it is found that no descriptor is left to wait for it
-    /// is in its account.
+    /// What it has moved before the descriptor to wait for its end turns out to
+    /// be unavailable is in its report.
     #[test]
     fn what_cannot_be_waited_for_is_accounted_for() {
         let _hangs = testkit::watchdog::watch("what_cannot_be_waited_for_is_accounted_for");
@@ -158,11 +158,11 @@ mod tests {
             )
         };
         let control = Control::new().unwrap();
-        // The engine has its own descriptors from now on.
+        // The engine has its descriptors from now on.
         let (a, b) = opened();
         let first = Audio::start(a, b, Request::default(), &control);
         assert!(first.is_ok_and(|audio| audio.wait().report.written == 8 << 20));
-        // Until it has moved something by then.
+        // Repeated until it has moved something by then.
         loop {
             let _ = std::fs::remove_file(&to);
             let (a, b) = opened();
@@ -172,7 +172,7 @@ mod tests {
                 Audio::start(a, b, Request::default(), &control).map(|_| ())
             });
             let (problem, report) = started.expect_err("no descriptor to wait for its end");
-            // A new sink that got nothing is removed.
+            // A new sink that is empty is removed.
             let there = std::fs::metadata(&to).map_or(0, |found| found.len());
             assert_eq!((report.read, report.written), (there, there), "{problem:?}");
             if there > 0 {

@@ -1,4 +1,4 @@
-//! The four endpoints of a film, and its list: opened, and found fit, before
+//! The four endpoints of a film, and its list: opened and checked before
 //! anything moves.
 
 use std::ffi::OsString;
@@ -11,32 +11,30 @@ use rustix::io::Errno;
 
 use super::report::Which;
 use crate::endpoint::{self, Opened};
-use crate::failure::{operand, refused};
 use crate::flags::Play;
-use crate::hints::Doing;
-use crate::patient;
-use crate::problem::Problem;
+use crate::output;
+use crate::problem::{Action, Problem, operand_of, request_refused};
 
-/// What went wrong, and with which of the two.
-pub type Trouble = (Option<Which>, Problem);
+/// A problem, and which stream it belongs to.
+pub type PlayProblem = (Option<Which>, Problem);
 
-/// What goes where.
+/// The endpoints.
 pub struct Ends {
-    /// Where the audio comes from.
+    /// The source of the audio.
     pub audio: Opened,
-    /// Where the video comes from.
+    /// The source of the video.
     pub video: Opened,
-    /// Where the audio goes.
+    /// The sink of the audio.
     pub audio_to: Opened,
-    /// Where the video goes.
+    /// The sink of the video.
     pub video_to: Opened,
-    /// Where the frames are listed.
+    /// The sink of the list of frames.
     pub list: Option<Opened>,
 }
 
 impl Ends {
-    /// Opens all of them. What is to be replaced keeps its contents for now.
-    pub fn open(flags: &Play) -> Result<Ends, Trouble> {
+    /// Opens all of them. A file to be replaced keeps its contents for now.
+    pub fn open(flags: &Play) -> Result<Ends, PlayProblem> {
         let parse = |operand: &OsString, side| endpoint::parse(operand, side);
         let audio = parse(&flags.audio, Side::Source).map_err(of(Which::Audio))?;
         let video = parse(&flags.video, Side::Source).map_err(of(Which::Video))?;
@@ -50,7 +48,7 @@ impl Ends {
         let video = source(&video, &flags.video).map_err(of(Which::Video))?;
         let audio_to = sink(&audio_to, &flags.audio_to).map_err(of(Which::Audio))?;
         let video_to = sink(&video_to, &flags.video_to)
-            .map_err(|problem| problem.leaving(audio_to.unmake()))
+            .map_err(|problem| problem.leaving(audio_to.remove_if_unused()))
             .map_err(of(Which::Video))?;
         let list = list.as_ref().zip(flags.lateness.as_ref());
         let list = list.map(|(name, shown)| sink(name, shown)).transpose();
@@ -63,23 +61,24 @@ impl Ends {
         };
         match list {
             Ok(list) => ends.list = list,
-            Err(problem) => return Err((None, problem.leaving(ends.unmake()))),
+            Err(problem) => return Err((None, problem.leaving(ends.remove_if_unused()))),
         }
         Ok(ends)
     }
 
-    /// Whether both can be played; then throws away what is to be replaced.
-    pub fn ready(&self, audio: &Request, video: &Request) -> Result<(), Trouble> {
-        if is_one(&self.audio, &self.video, Side::Source)? {
-            return Err((None, twice(&self.video, "read from")));
+    /// Checks whether both can be played, and then truncates the files to be
+    /// replaced.
+    pub fn ready(&self, audio: &Request, video: &Request) -> Result<(), PlayProblem> {
+        if conflict(&self.audio, &self.video, Side::Source)? {
+            return Err((None, twice(&self.video, "read from it")));
         }
-        if is_one(&self.audio_to, &self.video_to, Side::Sink)? {
-            return Err((None, twice(&self.video_to, "written to")));
+        if conflict(&self.audio_to, &self.video_to, Side::Sink)? {
+            return Err((None, twice(&self.video_to, "write to it")));
         }
         if let Some(list) = &self.list {
             let played = [&self.audio, &self.video, &self.audio_to, &self.video_to];
             for end in played {
-                if is_one(end, list, Side::Sink)? {
+                if conflict(end, list, Side::Sink)? {
                     return Err((None, listed_into(list, end)));
                 }
             }
@@ -88,18 +87,18 @@ impl Ends {
         for (which, sink) in self.sinks().filter(|(_, sink)| sink.replace) {
             for source in [&self.audio, &self.video] {
                 let (from, to) = (source.as_fd(), sink.as_fd());
-                let before = endpoint::same_contents(from, &source.shown, to, &sink.shown);
+                let before = endpoint::check_alias(from, &source.shown, to, &sink.shown);
                 let before = before.map_err(|problem| (which, problem))?;
                 replaced.push((which, sink, source, before));
             }
         }
-        fits(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
-        fits(&self.video, &self.video_to, video).map_err(of(Which::Video))?;
+        check_pair(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
+        check_pair(&self.video, &self.video_to, video).map_err(of(Which::Video))?;
         for (which, sink) in self.sinks() {
             sink.empty().map_err(|problem| (which, problem))?;
         }
         for (which, sink, source, before) in replaced {
-            endpoint::not_emptied(source.as_fd(), &source.shown, &before, &sink.shown)
+            endpoint::check_not_emptied(source.as_fd(), &source.shown, &before, &sink.shown)
                 .map_err(|problem| (which, problem))?;
         }
         Ok(())
@@ -114,46 +113,50 @@ impl Ends {
         played.into_iter().chain(list)
     }
 
-    /// Removes sinks that did not exist before and got nothing. A sink that
-    /// is the same file as a new one is closed first: with two descriptors, the
-    /// file would count as open elsewhere. Returns what is to be said of those
-    /// that stay all the same.
-    pub fn unmake(self) -> Option<String> {
+    /// Removes sinks that did not exist before and are empty. A sink that is
+    /// the same file as a new one is closed first: with two descriptors, the
+    /// file would count as open elsewhere. Returns the messages about those
+    /// that stay.
+    pub fn remove_if_unused(self) -> Option<String> {
         let all = [self.audio_to, self.video_to].into_iter().chain(self.list);
         let (new, others): (Vec<_>, Vec<_>) = all.partition(Opened::is_new);
         drop(others);
-        all_left(&new)
+        remove_all_unused(&new)
     }
 }
 
-/// What is to be said of new sinks that stay, once they were to be removed.
-pub fn all_left<'a>(sinks: impl IntoIterator<Item = &'a Opened>) -> Option<String> {
-    let left: Vec<String> = sinks.into_iter().filter_map(Opened::unmake).collect();
+/// Removes new sinks that are empty, and returns the messages about those that
+/// stay.
+pub fn remove_all_unused<'a>(sinks: impl IntoIterator<Item = &'a Opened>) -> Option<String> {
+    let left: Vec<String> = sinks
+        .into_iter()
+        .filter_map(Opened::remove_if_unused)
+        .collect();
     (!left.is_empty()).then(|| left.join("; "))
 }
 
-/// As the trouble of this one.
-pub fn of(which: Which) -> impl Fn(Problem) -> Trouble {
+/// Marks a problem as one of this stream.
+pub fn of(which: Which) -> impl Fn(Problem) -> PlayProblem {
     move |problem| (Some(which), problem)
 }
 
-fn fits(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem> {
+fn check_pair(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem> {
     match Transfer::new(source.as_fd(), sink.as_fd(), request.clone()) {
         Ok(_) => Ok(()),
         Err(failure) => {
             let side = failure.report.failed;
-            let who = operand(side, &source.shown, &sink.shown);
-            Err(refused(who, &failure))
+            let who = operand_of(side, &source.shown, &sink.shown);
+            Err(request_refused(who, &failure))
         }
     }
 }
 
-/// Whether audio and video would take each other's bytes, or mix theirs. Two
-/// descriptors of a file that is read have their own positions; devices
-/// (`/dev/null`) keep nothing.
-fn is_one(a: &Opened, b: &Opened, side: Side) -> Result<bool, Trouble> {
+/// Whether audio and video would take each other's bytes, or mix them. Two
+/// descriptors of a file that is read have their own positions; character
+/// devices (`/dev/null`) store nothing.
+fn conflict(a: &Opened, b: &Opened, side: Side) -> Result<bool, PlayProblem> {
     let stat = |end: &Opened| {
-        let failed = |errno| Problem::call(end.shown.as_str(), side, errno, Doing::Opening);
+        let failed = |errno| Problem::call(end.shown.as_str(), side, errno, Action::Open);
         rustix::fs::fstat(end).map_err(|errno| (None, failed(errno)))
     };
     let (x, y) = (stat(a)?, stat(b)?);
@@ -169,30 +172,33 @@ fn is_one(a: &Opened, b: &Opened, side: Side) -> Result<bool, Trouble> {
 }
 
 fn twice(end: &Opened, what: &str) -> Problem {
-    let text = format!("audio and video cannot both be {what} here");
-    Problem::usage(end.shown.as_str(), text).help("give each an endpoint of its own")
+    let text = format!("audio and video cannot both {what}");
+    Problem::usage(end.shown.as_str(), text).help("use a separate endpoint for each")
 }
 
 fn listed_into(list: &Opened, end: &Opened) -> Problem {
-    let text = format!("frames cannot be listed into what is played, {}", end.shown);
-    Problem::usage(list.shown.as_str(), text).help("give --lateness a file of its own")
+    let text = format!(
+        "the list of frames cannot go to {}, which is played",
+        end.shown
+    );
+    Problem::usage(list.shown.as_str(), text).help("use a separate file for --lateness")
 }
 
-/// An endpoint as something to write lines to: results, for a reader that may
-/// take its time, but not once a signal has come.
+/// An endpoint to write lines to: results, which wait for their reader, but not
+/// after a signal to stop.
 pub struct Lines(pub Opened);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // EINTR would be taken for a call to repeat.
-        match patient::write_all(self.0.as_fd(), bytes) {
+        // The caller would repeat a call that fails with EINTR.
+        match output::write_all(self.0.as_fd(), bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Errno::TIMEDOUT.into()),
             done => done.map(|()| bytes.len()),
         }
     }
 
-    /// At the end of the list, which its file system may have no room for.
+    /// At the end of the list. The file system may have no space for it.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(self.0.ask()?)
+        Ok(self.0.close_duplicate()?)
     }
 }

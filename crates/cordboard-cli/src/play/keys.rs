@@ -1,6 +1,5 @@
-//! Keys at a live terminal, those of mpv: Space to pause and to go on, `[` and
-//! `]` slower and faster by a tenth, `{` and `}` by half, Backspace the plain
-//! speed, `q` the end.
+//! Keys at a terminal, as in mpv: Space pauses and resumes, `[` and `]` change
+//! the speed by a tenth, `{` and `}` by half, Backspace resets it, `q` quits.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -12,7 +11,7 @@ use rustix::termios::{LocalModes, isatty, tcgetattr};
 use super::show::Order;
 use crate::signals::terminal;
 
-/// A terminal that tells of each key at once, until this is dropped.
+/// A terminal in a mode that reports each key at once, until this is dropped.
 pub struct Keys {
     parser: Parser,
     orders: VecDeque<Order>,
@@ -21,14 +20,14 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Of standard input, if it is a terminal that is ours to read.
+    /// Of standard input, if it is a terminal that this process may read.
     pub fn listen() -> Option<Keys> {
         if !isatty(stdin()) || !terminal::is_foreground() {
             return None;
         }
         let before = tcgetattr(stdin()).ok()?;
         let mut each = before.clone();
-        // Signals of keys (^C) stay as they are.
+        // Keys still send signals (^C).
         each.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         terminal::take(before, each).ok()?;
         Some(Keys {
@@ -39,16 +38,16 @@ impl Keys {
         })
     }
 
-    /// To be polled for reading. In the background, what is typed is another's; a
-    /// SIGCONT tells when that is over.
+    /// The descriptor to poll for reading. In the background, input belongs to
+    /// another process; a SIGCONT follows when that ends.
     pub fn fd(&self) -> Option<BorrowedFd<'static>> {
         (!self.hung_up && terminal::is_foreground()).then(stdin)
     }
 
-    /// Takes what was typed; only after a poll has found something.
+    /// Reads keys. Called only after a poll has found input.
     pub fn read(&mut self) {
         if !terminal::is_foreground() {
-            // It would stop us (SIGTTIN).
+            // Reading would stop the process (SIGTTIN).
             return;
         }
         let mut buffer = [0u8; 64];
@@ -65,8 +64,8 @@ impl Keys {
         }
     }
 
-    /// Takes what was typed, if anything, without waiting for it; true if the
-    /// end is wished.
+    /// Reads keys, if there are any, without waiting. Returns whether the user
+    /// has quit.
     pub fn end(&mut self) -> bool {
         if let Some(fd) = self.fd() {
             let mut typed = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
@@ -74,15 +73,15 @@ impl Keys {
                 self.read();
             }
         }
-        self.was_quit()
+        self.has_quit()
     }
 
-    /// Whether the end was ever wished.
-    pub fn was_quit(&self) -> bool {
+    /// Whether the user has quit.
+    pub fn has_quit(&self) -> bool {
         self.quit
     }
 
-    /// The next order that was given.
+    /// Returns the next order.
     pub fn order(&mut self) -> Option<Order> {
         self.orders.pop_front()
     }
@@ -94,15 +93,15 @@ impl Drop for Keys {
     }
 }
 
-/// Keys that are more than one byte mean nothing here; the `[` of an arrow is
-/// not to be taken for one.
+/// Keys that are more than one byte have no meaning; the `[` of an arrow key is
+/// not an order.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Parser {
     #[default]
     Plain,
     /// After ESC.
     Escape,
-    /// Within a sequence, which ends with a byte from `@` on.
+    /// Inside a sequence, which ends with a byte from `@` on.
     Sequence,
 }
 

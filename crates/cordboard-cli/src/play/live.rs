@@ -1,4 +1,4 @@
-//! The real world around the player's loop: a timer, descriptors, a terminal.
+//! The environment of the player's loop: a timer, descriptors, a terminal.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -13,57 +13,58 @@ use rustix::time::{
 
 use super::audio::Audio;
 use super::keys::Keys;
-use super::show::{Order, Step, Wake, World};
+use super::show::{Environment, Order, Step, Wake};
 use super::tally::Tally;
 use super::video::Video;
 use crate::problem::Problem;
 use crate::progress::{Screen, fit, width};
 use crate::signals;
 
-/// How often it is drawn at most, and keys are looked at while a frame is stuck.
+/// How often the line is drawn at most, and keys are read while a frame is
+/// stuck.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How often all is looked at where nothing can be waited for.
-const UNHEARD: Duration = Duration::from_millis(10);
+/// The polling interval if poll(2) is refused.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What goes on while frames are shown.
+/// What runs while frames are shown.
 pub struct Live {
-    /// `None`: none is available, and `poll(2)` counts the time.
+    /// `None`: not available; `poll(2)` measures the time.
     timer: Option<OwnedFd>,
     audio: Audio,
     audio_over: bool,
     control: &'static Control,
     keys: Option<Keys>,
-    board: Board,
-    /// Why it is not possible to wait.
+    status_line: StatusLine,
+    /// Why waiting is not possible.
     failed: Option<Errno>,
 }
 
-/// The line that is drawn.
+/// The status line.
 #[derive(Default)]
-struct Board {
+struct StatusLine {
     drawing: bool,
     screen: Screen,
     drawn_at: Duration,
-    /// That it stands still is drawn.
+    /// The line shows that the video is paused.
     paused: bool,
 }
 
-/// A timer for absolute moments of the monotonic clock: `timerfd_create(2)`,
-/// since Linux 2.6.25.
+/// Makes a timer for absolute times of the monotonic clock:
+/// `timerfd_create(2)`, since Linux 2.6.25.
 fn timer() -> Option<OwnedFd> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     timerfd_create(TimerfdClockId::Monotonic, flags).ok()
 }
 
-/// The monotonic clock, which the timer goes by.
+/// Returns the time of the monotonic clock, which the timer uses.
 pub fn now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
 impl Live {
-    /// The audio is on its way; `drawing`: with a line on standard error.
+    /// With audio that runs; `drawing`: with a line on standard error.
     pub fn new(audio: Audio, keys: Option<Keys>, drawing: bool) -> Live {
         Live {
             timer: timer(),
@@ -71,48 +72,54 @@ impl Live {
             audio_over: false,
             control: signals::polled(),
             keys,
-            board: Board {
+            status_line: StatusLine {
                 drawing,
-                ..Board::default()
+                ..StatusLine::default()
             },
             failed: None,
         }
     }
 
-    /// Until the audio has ended; what ended the wait otherwise.
+    /// Waits until the audio has ended. Returns what has ended the wait.
     pub fn wait_for_audio(&mut self, tally: &Tally) -> Wake {
         loop {
-            match self.look(None, tally) {
-                // There is nothing left whose speed it could be.
+            match self.wait_until(None, tally) {
+                // No video is left whose speed it could change.
                 Wake::Order(order) if order != Order::Quit => {}
                 wake => return wake,
             }
         }
     }
 
-    /// Has the audio end too.
+    /// Cancels the audio too.
     pub fn cancel(&self) {
         self.audio.cancel();
     }
 
-    /// Whether a key has asked for the end.
-    pub fn was_quit(&self) -> bool {
-        self.keys.as_ref().is_some_and(Keys::was_quit)
+    /// Whether a key has quit the player.
+    pub fn has_quit(&self) -> bool {
+        self.keys.as_ref().is_some_and(Keys::has_quit)
     }
 
-    /// What ended it because nothing could be waited for.
+    /// Returns the error that has made waiting impossible.
     pub fn problem(&self) -> Option<Problem> {
-        self.failed.map(Problem::unwaitable)
+        self.failed.map(|errno| {
+            Problem::unsided(
+                "",
+                errno,
+                format!("{errno} waiting for the time of a frame"),
+            )
+        })
     }
 
-    /// Wipes what was drawn, and gives the terminal back.
+    /// Clears the line, and restores the terminal.
     pub fn end(mut self) -> Audio {
-        self.board.screen.clear();
+        self.status_line.screen.clear();
         self.audio
     }
 
-    /// Waits until the timer has expired; without one, until the audio ends.
-    fn look(&mut self, until: Option<Duration>, tally: &Tally) -> Wake {
+    /// Waits until the time; without one, until the audio ends.
+    fn wait_until(&mut self, until: Option<Duration>, tally: &Tally) -> Wake {
         let mut armed = None;
         loop {
             if self.control.is_cancelled() {
@@ -121,18 +128,18 @@ impl Live {
             if let Some(order) = self.keys.as_mut().and_then(Keys::order) {
                 return Wake::Order(order);
             }
-            // Its descriptor may fail to tell.
+            // The descriptor of the audio may not become readable.
             self.audio_over |= self.audio.is_over();
             if until.is_none() && self.audio_over {
                 return Wake::Due;
             }
             let now = now();
-            tell_if_asked(&mut self.board.screen, tally, &self.audio);
-            self.board.update(now, tally, &self.audio);
+            print_if_requested(&mut self.status_line.screen, tally, &self.audio);
+            self.status_line.update(now, tally, &self.audio);
             let left = until.map_or(EVERY, |until| until.saturating_sub(now));
             let due = left.is_zero();
             let timed = until.filter(|_| !due).is_some_and(|until| {
-                // Once: it is for an absolute moment.
+                // Once: the time is absolute.
                 *armed.get_or_insert_with(|| self.arm(until))
             });
             match self.poll(timed, left) {
@@ -146,10 +153,10 @@ impl Live {
         }
     }
 
-    /// For while a frame is on its way.
-    fn attend<'a>(&'a mut self, tally: &'a Tally) -> Attendant<'a> {
-        Attendant {
-            screen: &mut self.board.screen,
+    /// Returns the observer of a frame.
+    fn frame_observer<'a>(&'a mut self, tally: &'a Tally) -> FrameObserver<'a> {
+        FrameObserver {
+            screen: &mut self.status_line.screen,
             tally,
             audio: &self.audio,
             keys: self.keys.as_mut(),
@@ -158,7 +165,7 @@ impl Live {
         }
     }
 
-    /// `false`: there is no such timer, or it takes no setting.
+    /// Sets the timer. `false`: there is none, or it refuses the setting.
     fn arm(&self, at: Duration) -> bool {
         let setting = Itimerspec {
             it_interval: timespec(Duration::ZERO),
@@ -169,8 +176,8 @@ impl Live {
         })
     }
 
-    /// Sleeps until something happens, the timer expires or, without it, so
-    /// much time has passed; true if it was nothing but the time.
+    /// Sleeps until something happens, the timer expires or, without it, the
+    /// time has passed. Returns whether only time has passed.
     fn poll(&mut self, timed: bool, left: Duration) -> Result<bool, Errno> {
         let keys = self.keys.as_ref().and_then(Keys::fd);
         let audio = match self.audio_over {
@@ -186,12 +193,12 @@ impl Live {
         let timeout = (!timed).then(|| timespec(left));
         let heard = match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => true,
-            // Somebody asks for something.
+            // A signal requests something.
             Err(rustix::io::Errno::INTR) => false,
-            // A filter refuses it: nothing is heard but signals.
+            // A filter refuses it: only signals are noticed.
             Err(_) => {
                 drop(fds);
-                return rest(left);
+                return short_sleep(left);
             }
         };
         let is_ready = |index: usize| heard && !fds[index].revents().is_empty();
@@ -206,62 +213,64 @@ impl Live {
     }
 }
 
-/// The world as the loop knows it.
+/// The environment, with the video.
 pub struct Film<'a> {
-    /// What else goes on.
+    /// What else runs.
     pub live: &'a mut Live,
-    /// Where the frames are.
+    /// The frames.
     pub video: &'a mut Video,
 }
 
-impl World for Film<'_> {
+impl Environment for Film<'_> {
     fn now(&mut self) -> Duration {
         now()
     }
 
     fn wait(&mut self, until: Duration, tally: &Tally) -> Wake {
         self.video.read_ahead();
-        self.live.look(Some(until), tally)
+        self.live.wait_until(Some(until), tally)
     }
 
     fn show(&mut self, tally: &Tally) -> Step {
-        self.video.show(self.live.control, self.live.attend(tally))
+        self.video
+            .show(self.live.control, self.live.frame_observer(tally))
     }
 
     fn skip(&mut self, tally: &Tally) -> Step {
-        self.video.skip(self.live.control, self.live.attend(tally))
+        self.video
+            .skip(self.live.control, self.live.frame_observer(tally))
     }
 }
 
-impl Board {
+impl StatusLine {
     fn update(&mut self, now: Duration, tally: &Tally, audio: &Audio) {
-        // No frame comes to draw it while it stands still.
+        // While it is paused, no frame updates the line.
         let turned = std::mem::replace(&mut self.paused, tally.paused) != tally.paused;
         let due = tally.frames > 0 && now >= self.drawn_at + EVERY;
         if self.drawing && (due || turned) {
             self.drawn_at = now;
             let pieces = tally.pieces(audio.written());
             let line = fit(&pieces, width());
-            signals::briefly(|| self.screen.draw(&line));
+            signals::with_timer(|| self.screen.draw(&line));
         }
     }
 }
 
-/// Answers SIGUSR1 while a frame is on its way, and ends one that is stuck if
-/// that is wished. Other keys have their time after it.
-struct Attendant<'a> {
+/// Answers SIGUSR1 while a frame is moved, and ends a frame that is stuck if
+/// the user quits. Other keys are handled after it.
+struct FrameObserver<'a> {
     screen: &'a mut Screen,
     tally: &'a Tally,
     audio: &'a Audio,
     keys: Option<&'a mut Keys>,
     control: &'a Control,
-    /// When the keys are looked at; a frame that is not stuck is over before.
+    /// When the keys are read next; a frame that is not stuck has ended before.
     looks_at: Duration,
 }
 
-impl Observer for Attendant<'_> {
+impl Observer for FrameObserver<'_> {
     fn progress(&mut self, progress: &Progress) {
-        tell_if_asked(self.screen, self.tally, self.audio);
+        print_if_requested(self.screen, self.tally, self.audio);
         if progress.elapsed >= self.looks_at {
             self.looks_at = progress.elapsed + EVERY;
             if self.keys.as_mut().is_some_and(|keys| keys.end()) {
@@ -275,27 +284,28 @@ impl Observer for Attendant<'_> {
     }
 }
 
-fn tell_if_asked(screen: &mut Screen, tally: &Tally, audio: &Audio) {
-    if signals::take_show() {
+fn print_if_requested(screen: &mut Screen, tally: &Tally, audio: &Audio) {
+    if signals::take_progress_request() {
         let line = format!(
             "{}; audio {} bytes written\n",
             tally.summary(),
             audio.written()
         );
-        signals::briefly(|| screen.tell(&line));
+        signals::with_timer(|| screen.print(&line));
     }
 }
 
-/// Sleeps for so long, or a little; a signal ends it, which is `false`.
-fn rest(left: Duration) -> Result<bool, Errno> {
-    match nanosleep(&timespec(left.min(UNHEARD))) {
+/// Sleeps for this time, or a part of it. `false`: a signal has ended it.
+fn short_sleep(left: Duration) -> Result<bool, Errno> {
+    match nanosleep(&timespec(left.min(POLL_INTERVAL))) {
         NanosleepRelativeResult::Ok => Ok(true),
         NanosleepRelativeResult::Interrupted(_) => Ok(false),
         NanosleepRelativeResult::Err(errno) => Err(errno.into()),
     }
 }
 
-/// At most as far off as a timer goes, which is no difference to us.
+/// Limited to the range of a timer, beyond which the difference does not
+/// matter.
 fn timespec(time: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::from(u32::try_from(time.as_secs()).unwrap_or(u32::MAX)),

@@ -1,16 +1,16 @@
-//! When each frame is due. No clock is read here: the time comes from outside.
+//! When each frame is due. Nothing here reads a clock: the time is an argument.
 
 use std::time::Duration;
 
-/// The timetable of a film. A frame's moment is counted from the start (or
-/// from the last change of speed) and not from the frame before it, so that
-/// what is late once makes nothing after it later.
+/// The times of the frames. Each is counted from the start (or from the last
+/// change of speed) and not from the frame before, so that delays do not
+/// accumulate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pace {
-    /// Frames a second at plain speed.
+    /// Frames per second at normal speed.
     fps: f64,
     speed: f64,
-    /// A frame, and when it is due: all others are counted from it.
+    /// A frame, and when it is due, from which all others are counted.
     anchor: (u64, Duration),
     next: u64,
 }
@@ -26,12 +26,12 @@ impl Pace {
         }
     }
 
-    /// The frame that comes next, counted from 0.
+    /// The number of the next frame, from 0.
     pub fn frame(&self) -> u64 {
         self.next
     }
 
-    /// How many times the plain speed.
+    /// The multiple of the normal speed.
     pub fn speed(&self) -> f64 {
         self.speed
     }
@@ -41,18 +41,18 @@ impl Pace {
         self.at(self.next)
     }
 
-    /// When the one after it is due: until then the next is on time.
+    /// When the frame after it is due: until then the next one is on time.
     pub fn end(&self) -> Duration {
         self.at(self.next + 1)
     }
 
-    /// The next frame has been dealt with.
+    /// Goes on to the next frame.
     pub fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// From `now` on so fast: what is left of the wait for the next frame
-    /// shrinks or grows with it. One that is late stays as late as it is.
+    /// Changes the speed from `now` on: the rest of the wait for the next frame
+    /// changes with it. A late frame stays as late as it is.
     pub fn set_speed(&mut self, speed: f64, now: Duration) {
         let due = self.due();
         let left = due.saturating_sub(now).as_secs_f64() * self.speed / speed;
@@ -64,7 +64,7 @@ impl Pace {
         self.speed = speed;
     }
 
-    /// The next frame, and all after it, so much later.
+    /// Delays the next frame and all after it.
     pub fn delay(&mut self, by: Duration) {
         self.anchor = (self.next, self.due().saturating_add(by));
     }
@@ -75,7 +75,7 @@ impl Pace {
     }
 }
 
-/// A time too long to be told is one that never comes.
+/// A time that is too long to represent is never reached.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -1,14 +1,15 @@
-//! What the player says at its end.
+//! The report of the player.
 
 use cordboard::{Ended, Errno, Report};
 use serde::Serialize;
 
 use super::tally::{Lateness, Tally};
-use crate::problem::{Problem, give, tell};
+use crate::output::{print_line, print_result};
+use crate::problem::Problem;
 use crate::report::Account;
 use crate::{signals, units};
 
-/// One of the two that are played.
+/// One of the two streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Which {
@@ -18,29 +19,29 @@ pub enum Which {
     Video,
 }
 
-/// The account of a whole film.
+/// The report of a whole film.
 #[derive(Default)]
-pub struct Playbill {
-    /// Of the audio's transfer.
+pub struct PlayReport {
+    /// The audio's transfer.
     pub audio: Account,
-    /// Of all frames' transfers.
+    /// The transfers of all frames.
     pub video: Account,
-    /// Of the frames; none where nothing has begun.
+    /// The frames; none if nothing was started.
     pub tally: Option<Tally>,
-    /// The first thing that went wrong, and where.
+    /// The first problem, and its stream.
     failed: Option<(Option<Which>, Option<Errno>)>,
-    /// The signal that came before the account was closed.
+    /// The signal that arrived before the report was made.
     stopped: Option<i32>,
-    /// Which of the two goes to standard output.
+    /// Which stream goes to standard output.
     pub standard: Option<Which>,
-    /// Standard output has no reader any more.
+    /// The reader of standard output has closed it.
     reader_left: bool,
     usage: bool,
-    /// A key has asked for the end.
+    /// A key has quit the player.
     pub quit: bool,
 }
 
-/// The JSON line. `partial` are the bytes of a last frame that was not whole.
+/// The JSON line. `partial` is the size of an incomplete last frame.
 #[derive(Serialize)]
 struct Line<'a> {
     frames: u64,
@@ -57,30 +58,30 @@ struct Line<'a> {
     audio: &'a Report,
 }
 
-impl Playbill {
-    /// Nothing was played: cancelled before it began.
-    pub fn new() -> Playbill {
-        let mut bill = Playbill::default();
-        bill.audio.end(Ended::Cancelled);
-        bill.video.end(Ended::Cancelled);
-        bill
+impl PlayReport {
+    /// Nothing was played: cancelled before the start.
+    pub fn new() -> PlayReport {
+        let mut play_report = PlayReport::default();
+        play_report.audio.end(Ended::Cancelled);
+        play_report.video.end(Ended::Cancelled);
+        play_report
     }
 
-    /// Tells of a problem, and remembers the first.
+    /// Reports a problem, and records the first.
     pub fn problem(&mut self, which: Option<Which>, problem: &Problem) {
-        if problem.is_a_stop() {
+        if problem.is_stop() {
             return;
         }
         let standard = which.is_some() && which == self.standard;
-        if standard && problem.is_a_reader_that_left() {
+        if standard && problem.is_closed_reader() {
             self.reader_left = true;
         } else {
-            tell(problem);
+            print_line(problem);
         }
         self.note(which, problem);
     }
 
-    /// Remembers the first.
+    /// Records the first problem.
     pub fn note(&mut self, which: Option<Which>, problem: &Problem) {
         self.usage |= problem.usage;
         self.failed.get_or_insert((which, problem.errno));
@@ -95,7 +96,7 @@ impl Playbill {
         account.problem(problem);
     }
 
-    /// Bytes of a last frame that was not whole.
+    /// The size of an incomplete last frame.
     fn partial(&self, frame: u64) -> u64 {
         let whole = self.tally.as_ref().map_or(0, |tally| tally.frames);
         self.video.total.written - whole * frame
@@ -135,43 +136,43 @@ impl Playbill {
         serde_json::to_string(&line).expect("plain data")
     }
 
-    /// The last lines, and the exit status. As of other commands, a signal that
-    /// came before this makes the end a cancelled one.
+    /// Prints the last lines, and returns the exit status. As for other
+    /// commands, a signal that arrived before makes the ending a cancelled one.
     pub fn finish(mut self, frame: u64, summary: bool, json: bool) -> u8 {
         self.stopped = signals::stop_so_far();
         let ended = self.ended();
         let stopped = self.stopped;
-        let said = self.tally.as_ref().map(Tally::summary);
-        let said = said.unwrap_or_else(|| "nothing was played".to_owned());
+        let summary_text = self.tally.as_ref().map(Tally::summary);
+        let summary_text = summary_text.unwrap_or_else(|| "nothing was played".to_owned());
         let cut = ended == Ended::Cancelled && stopped.is_none() && !self.quit;
         if cut {
-            tell("cordboard: the film was cut short, and nothing says why");
+            print_line("cordboard: the film was cut short for an unknown reason");
         }
         if let Some(signal) = stopped {
-            tell(format_args!(
-                "cordboard: interrupted by {}: {said}; video: {}; audio: {}",
+            print_line(format_args!(
+                "cordboard: interrupted by {}: {summary_text}; video: {}; audio: {}",
                 signals::name(signal),
                 counts(&self.video.total),
                 counts(&self.audio.total),
             ));
         } else if ended != Ended::Error {
             if ended == Ended::Eof && self.partial(frame) > 0 {
-                tell(format_args!(
+                print_line(format_args!(
                     "cordboard: the video's last frame is short: {} of {frame} bytes",
                     self.partial(frame)
                 ));
             }
             if summary {
                 let elapsed = units::time(self.video.total.elapsed);
-                tell(format_args!("played {said}, in {elapsed}"));
+                print_line(format_args!("played {summary_text}, in {elapsed}"));
             }
         }
-        let unwritten = json && give(format!("{}\n", self.json(frame)).as_bytes()).is_err();
+        let unwritten = json && print_result(format!("{}\n", self.json(frame)).as_bytes()).is_err();
         match stopped {
             Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
-            // The end was not asked for.
+            // Nothing has requested the end.
             None => u8::from(unwritten || ended == Ended::Error || cut),
         }
     }
@@ -193,12 +194,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_that_nobody_asked_for_is_no_success() {
+    fn an_end_that_was_not_requested_is_no_success() {
         for (quit, status) in [(true, 0), (false, 1)] {
-            let mut bill = Playbill::new();
-            bill.quit = quit;
-            assert_eq!(bill.ended(), Ended::Cancelled);
-            assert_eq!(bill.finish(1, false, false), status);
+            let mut play_report = PlayReport::new();
+            play_report.quit = quit;
+            assert_eq!(play_report.ended(), Ended::Cancelled);
+            assert_eq!(play_report.finish(1, false, false), status);
         }
     }
 }

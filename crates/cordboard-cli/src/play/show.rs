@@ -1,6 +1,6 @@
-//! The player's loop, the paper's Figure 1: a frame, and then the wait for the
-//! timer. The time, the frames and the wishes of people come from outside, so
-//! that tests make them up.
+//! The player's loop, Figure 1 of the paper: a frame, and then the wait for the
+//! timer. The time, the frames and the orders are provided from outside, so
+//! that tests can simulate them.
 
 use std::time::Duration;
 
@@ -8,87 +8,92 @@ use super::pace::Pace;
 use super::tally::{Shown, Tally};
 use crate::units::SPEEDS;
 
-/// A wish of whoever watches. Keys are where they come from.
+/// An order of the user, given by keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Order {
-    /// So many times as fast as now.
+    /// Change the speed by this factor.
     Times(f64),
-    /// The plain speed.
+    /// Reset the speed.
     Plain,
-    /// To stand still; the next time, to go on.
+    /// Pause, or resume.
     Pause,
-    /// No more.
+    /// Quit.
     Quit,
 }
 
-/// What ended a wait.
+/// What has ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wake {
     /// The time has come.
     Due,
-    /// Somebody wishes something.
+    /// The user has given an order.
     Order(Order),
-    /// A signal, or a failure elsewhere: nothing more is to be shown.
+    /// A signal or a failure elsewhere: nothing more is shown.
     Over,
 }
 
-/// What came of a frame.
+/// The result for one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of it that were passed on, or passed over.
+    /// Bytes of it that were written, or skipped.
     pub bytes: u64,
-    /// How it goes on.
+    /// How the loop continues.
     pub then: Then,
 }
 
-/// How it goes on after a frame.
+/// How the loop continues after a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// With the next one: this one was whole.
+    /// With the next frame: this one was whole.
     Next,
     /// Not at all: the source has ended.
     End,
-    /// Not at all: it failed, or was interrupted.
+    /// Not at all: the frame has failed, or was interrupted.
     Over,
 }
 
-/// Why the loop came to its end.
+/// Why the loop has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Close {
-    /// The last frame was shown, for as long as a frame is.
+    /// The last frame was shown for its whole time.
     End,
-    /// Somebody wished it.
+    /// The user has quit.
     Quit,
     /// See [`Then::Over`] and [`Wake::Over`].
     Over,
 }
 
-/// All that the loop knows of the world.
-pub trait World {
+/// The environment of the loop.
+pub trait Environment {
     /// The time since some fixed moment.
     fn now(&mut self) -> Duration;
-    /// Waits until then, or for something else that matters.
+    /// Waits until this time, or another event.
     fn wait(&mut self, until: Duration, tally: &Tally) -> Wake;
-    /// Passes a frame on to the sink.
+    /// Writes a frame to the sink.
     fn show(&mut self, tally: &Tally) -> Step;
-    /// Passes a frame over.
+    /// Skips a frame.
     fn skip(&mut self, tally: &Tally) -> Step;
 }
 
-/// Shows frame after frame, each when it is due. One that comes late is still
-/// shown, and the next ones as fast as the sink takes them until time is made
-/// up for; with `drop`, those whose time is over before they begin are left out.
-/// While it stands still, no frame becomes due, and none becomes late.
-pub fn run(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally) -> Close {
+/// Shows frame after frame, each when it is due. A late frame is still shown,
+/// and the next ones as fast as the sink takes them until the delay is made up.
+/// With `drop`, frames whose display time is over before they begin are
+/// omitted. During a pause, no frame becomes due or late.
+pub fn show_frames(
+    environment: &mut dyn Environment,
+    mut pace: Pace,
+    drop: bool,
+    tally: &mut Tally,
+) -> Close {
     let mut still: Option<Duration> = None;
     loop {
         let due = match still {
             Some(_) => Duration::MAX,
             None => pace.due(),
         };
-        let wake = world.wait(due, tally);
+        let wake = environment.wait(due, tally);
         if let Some(since) = &mut still {
-            let now = world.now();
+            let now = environment.now();
             pace.delay(now.saturating_sub(*since));
             *since = now;
         }
@@ -96,7 +101,7 @@ pub fn run(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally)
             Wake::Due if still.is_some() => continue,
             Wake::Due => {}
             Wake::Order(Order::Pause) => {
-                still = still.xor(Some(world.now()));
+                still = still.xor(Some(environment.now()));
                 tally.paused = still.is_some();
                 continue;
             }
@@ -104,29 +109,29 @@ pub fn run(world: &mut dyn World, mut pace: Pace, drop: bool, tally: &mut Tally)
             Wake::Order(Order::Quit) => return Close::Quit,
             Wake::Order(Order::Times(factor)) => {
                 let speed = (pace.speed() * factor).clamp(*SPEEDS.start(), *SPEEDS.end());
-                pace.set_speed(speed, world.now());
+                pace.set_speed(speed, environment.now());
                 tally.speed = speed;
                 continue;
             }
             Wake::Order(Order::Plain) => {
-                pace.set_speed(1.0, world.now());
+                pace.set_speed(1.0, environment.now());
                 tally.speed = 1.0;
                 continue;
             }
         }
-        let begun = world.now();
+        let begun = environment.now();
         let step = if drop && begun >= pace.end() {
-            let step = world.skip(tally);
+            let step = environment.skip(tally);
             tally.dropped(step.bytes);
             step
         } else {
-            let step = world.show(tally);
+            let step = environment.show(tally);
             if step.then == Then::Next {
                 tally.shown(&Shown {
                     frame: pace.frame(),
                     due,
                     begun,
-                    done: world.now(),
+                    done: environment.now(),
                     end: pace.end(),
                 });
             }

@@ -1,4 +1,4 @@
-//! What was shown, and how late.
+//! The frames that were shown, and how late they were.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,36 +8,36 @@ use serde::Serialize;
 
 use crate::units;
 
-/// One frame that was shown. Times are those of [`World`](super::show::World).
+/// One frame that was shown. Times are those of the loop's environment.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown {
     /// Its number, from 0.
     pub frame: u64,
-    /// When it should have been there.
+    /// When it was due.
     pub due: Duration,
     /// When it was begun.
     pub begun: Duration,
-    /// When the sink had taken the last byte of it.
+    /// When the sink had taken its last byte.
     pub done: Duration,
-    /// When the next one was due.
+    /// When the next frame was due.
     pub end: Duration,
 }
 
-/// Frames, and how late they were there: when the sink had taken the last byte
-/// of each. Of constant size, however long the film.
+/// The number of frames, and how late they were: when the sink had taken the
+/// last byte of each. Of constant size, however long the film is.
 pub struct Tally {
     start: Duration,
     /// Whole frames.
     pub frames: u64,
-    /// Frames that were there only when the next was due.
+    /// Frames that were complete only when the next was due.
     pub late: u64,
-    /// Frames that were left out.
+    /// Frames that were omitted.
     pub dropped: u64,
-    /// The bytes of those.
+    /// The bytes of omitted frames.
     pub dropped_bytes: u64,
-    /// How many times the plain speed, at present.
+    /// The present multiple of the normal speed.
     pub speed: f64,
-    /// It stands still.
+    /// The video is paused.
     pub paused: bool,
     last: Duration,
     range: Option<(Duration, Duration)>,
@@ -46,24 +46,24 @@ pub struct Tally {
     unlisted: Option<std::io::Error>,
 }
 
-/// Milliseconds.
+/// Lateness in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Lateness {
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// Half of the frames were no later: right to three digits.
+    /// The median, to three digits.
     pub median: f64,
-    /// 99 in 100 were no later: right to three digits.
+    /// The 99th percentile, to three digits.
     pub p99: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
 }
 
-/// Beyond an hour, quantiles are an hour.
+/// Larger quantiles are reported as an hour.
 const LONGEST_MICROS: u64 = 3_600_000_000;
 
 impl Tally {
-    /// Nothing was shown yet. Times in the list are counted from `start`.
+    /// Of no frames. Times in the list are counted from `start`.
     pub fn new(start: Duration, speed: f64) -> Tally {
         Tally {
             start,
@@ -87,7 +87,7 @@ impl Tally {
         self.write(format_args!("frame,due_ms,begun_ms,done_ms,lateness_ms\n"));
     }
 
-    /// A frame was shown.
+    /// Adds a frame that was shown.
     pub fn shown(&mut self, shown: &Shown) {
         let lateness = shown.done.saturating_sub(shown.due);
         self.frames += 1;
@@ -106,13 +106,13 @@ impl Tally {
         ));
     }
 
-    /// A frame, or what there was of the last one, was left out.
+    /// Adds a frame, or a part of the last one, that was omitted.
     pub fn dropped(&mut self, bytes: u64) {
         self.dropped += u64::from(bytes > 0);
         self.dropped_bytes += bytes;
     }
 
-    /// The list is complete; what went wrong with it.
+    /// Completes the list, and returns its first error.
     pub fn close(&mut self) -> Option<std::io::Error> {
         if let Some(Err(error)) = self.list.take().map(|mut list| list.flush()) {
             self.unlisted.get_or_insert(error);
@@ -120,7 +120,7 @@ impl Tally {
         self.unlisted.take()
     }
 
-    /// The moment that times are counted from.
+    /// The moment from which times are counted.
     pub fn start(&self) -> Duration {
         self.start
     }
@@ -132,11 +132,11 @@ impl Tally {
         }
     }
 
-    /// `None` where no frame was shown.
+    /// Returns the lateness; `None` if no frame was shown.
     pub fn lateness(&self) -> Option<Lateness> {
         let (min, max) = self.range?;
         let (min, max) = (ms(min), ms(max));
-        // A bucket's bounds may lie outside of what was seen.
+        // The bounds of a bucket may lie outside the observed range.
         let quantile = |q| (self.micros.value_at_quantile(q) as f64 / 1000.0).clamp(min, max);
         Some(Lateness {
             min,
@@ -146,7 +146,7 @@ impl Tally {
         })
     }
 
-    /// What is drawn while it runs, the most important first.
+    /// The pieces of the status line, the most important first.
     pub fn pieces(&self, audio: u64) -> Vec<String> {
         let mut pieces = vec![
             format!("frame {}", self.frames),
@@ -165,7 +165,8 @@ impl Tally {
         pieces
     }
 
-    /// `300 frames, lateness 0.1 to 4.0 ms (median 0.2, p99 1.3), 3 late`.
+    /// Formats a summary: `300 frames, lateness 0.1 to 4.0 ms (median 0.2, p99
+    /// 1.3), 3 late`.
     pub fn summary(&self) -> String {
         let mut text = match self.frames {
             1 => "1 frame".to_owned(),
@@ -190,7 +191,7 @@ impl Tally {
     }
 }
 
-/// Milliseconds, to the microsecond.
+/// Converts to milliseconds, to the microsecond.
 fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }

@@ -1,4 +1,4 @@
-//! The video: a transfer for each frame, on the player's own thread.
+//! The video: a transfer for each frame, on the player's thread.
 
 use std::os::fd::AsFd;
 
@@ -6,36 +6,36 @@ use cordboard::{Control, Ended, Errno, Observer, Report, Request, Side, Size, Tr
 use rustix::fs::{FileType, SeekFrom};
 
 use super::show::{Close, Step, Then};
-use crate::endpoint::{Opened, nowhere};
-use crate::failure::{failed, moving, operand, refused};
-use crate::problem::Problem;
+use crate::endpoint::{Opened, discard_sink};
+use crate::problem::{Problem, action_at, operand_of, request_refused, transfer_failed};
 use crate::report::Account;
 
-/// Frames that are read ahead, and bytes at most: the cache is others' too.
+/// Frames that are read ahead, and their bytes at most: other processes need
+/// the cache too.
 const AHEAD: u64 = 2;
 const AHEAD_BYTES: u64 = 64 << 20;
 
-/// The video on its way.
+/// The video while it is played.
 pub struct Video {
     source: Opened,
     sink: Opened,
-    /// Of one frame.
+    /// The request of one frame.
     request: Request,
     frame: u64,
-    /// Of a file, up to where it is being read ahead.
+    /// The offset up to which a file is read ahead.
     ahead: Option<u64>,
-    /// All frames that were passed on, and parts of frames.
+    /// All frames that were written, and parts of frames.
     account: Account,
-    /// What went wrong.
+    /// The problem, if it has failed.
     problem: Option<Problem>,
 }
 
 impl Video {
-    /// Frames as `request` asks for one.
+    /// With `request` as the request of one frame.
     pub fn new(source: Opened, sink: Opened, request: Request) -> Video {
         let frame = match request.size {
             Size::Bytes(bytes) => bytes,
-            // All there is, as one.
+            // All of the source is one frame.
             _ => u64::MAX,
         };
         let file = is_file(&source);
@@ -51,7 +51,7 @@ impl Video {
     }
 
     /// Has the kernel read the next frames of a file while there is time, so
-    /// that none waits for its disk when it is due. `posix_fadvise(2)`.
+    /// that none waits for the disk when it is due (`posix_fadvise(2)`).
     pub fn read_ahead(&mut self) {
         let (Some(ahead), Ok(here)) = (self.ahead, rustix::fs::tell(&self.source)) else {
             return;
@@ -64,11 +64,11 @@ impl Video {
         };
         let advice = rustix::fs::Advice::WillNeed;
         let done = rustix::fs::fadvise(&self.source, from, Some(length), advice);
-        // A file system that takes no advice is asked no more.
+        // A file system that refuses the advice is not asked again.
         self.ahead = done.is_ok().then_some(end);
     }
 
-    /// Passes a frame on.
+    /// Writes a frame to the sink.
     pub fn show(&mut self, control: &Control, observer: impl Observer + Send) -> Step {
         let (source, sink) = (self.source.as_fd(), self.sink.as_fd());
         let moved = Transfer::new(source, sink, self.request.clone())
@@ -76,16 +76,16 @@ impl Video {
         match moved {
             Ok(report) => {
                 self.account.add(&report);
-                self.judge(&report)
+                self.evaluate(&report)
             }
             Err(failure) => {
                 let who = self.operand(failure.report.failed);
-                self.fail(0, refused(who, &failure))
+                self.fail(0, request_refused(who, &failure))
             }
         }
     }
 
-    /// Passes a frame over: a file is moved on, all else is read.
+    /// Skips a frame: in a file by seeking, else by reading.
     pub fn skip(&mut self, control: &Control, observer: impl Observer + Send) -> Step {
         if self.seek() {
             return Step {
@@ -94,7 +94,7 @@ impl Video {
             };
         }
         match self.discard(control, observer) {
-            Ok(report) => self.judge(&report),
+            Ok(report) => self.evaluate(&report),
             Err(problem) => self.fail(0, problem),
         }
     }
@@ -104,17 +104,17 @@ impl Video {
         control: &Control,
         observer: impl Observer + Send,
     ) -> Result<Report, Problem> {
-        let nowhere = nowhere().map_err(|error| {
+        let nowhere = discard_sink().map_err(|error| {
             let errno = Errno::from(error);
-            let text = format!("{errno} making a sink for frames to drop");
+            let text = format!("{errno} creating a sink for dropped frames");
             Problem::refused(self.source.shown.as_str(), Side::Source, errno, text)
         })?;
         Transfer::new(self.source.as_fd(), nowhere.as_fd(), self.request.clone())
             .map(|transfer| transfer.control(control).observe(observer).run().report)
-            .map_err(|failure| refused(self.source.shown.clone(), &failure))
+            .map_err(|failure| request_refused(self.source.shown.clone(), &failure))
     }
 
-    /// True if the source is a file that has another whole frame.
+    /// Seeks over a frame, if the source is a file that contains it.
     fn seek(&self) -> bool {
         let there = rustix::fs::fstat(&self.source).map(|stat| stat.st_size as u64);
         let here = rustix::fs::tell(&self.source);
@@ -128,36 +128,36 @@ impl Video {
         whole && rustix::fs::seek(&self.source, SeekFrom::Current(frame)).is_ok()
     }
 
-    /// What a frame's report means for the next one.
-    fn judge(&mut self, report: &Report) -> Step {
+    /// Evaluates the report of a frame.
+    fn evaluate(&mut self, report: &Report) -> Step {
         let bytes = report.written;
         let then = match report.ended {
             Ended::Error => {
                 let who = self.operand(report.failed);
-                let doing = moving(report.failed, &self.source, &self.sink);
-                return self.fail(bytes, failed(who, report, doing));
+                let action = action_at(report.failed, &self.source, &self.sink);
+                return self.fail(bytes, transfer_failed(who, report, action));
             }
             _ if bytes == self.frame => Then::Next,
             Ended::Eof => Then::End,
-            Ended::Size => return self.fail(bytes, self.uneven(bytes)),
+            Ended::Size => return self.fail(bytes, self.partial_datagrams(bytes)),
             _ => Then::Over,
         };
         Step { bytes, then }
     }
 
     fn operand(&self, side: Option<Side>) -> String {
-        operand(side, &self.source.shown, &self.sink.shown)
+        operand_of(side, &self.source.shown, &self.sink.shown)
     }
 
-    /// A datagram goes whole or not at all, and this one did not fit.
-    fn uneven(&self, bytes: u64) -> Problem {
+    /// A datagram is written whole or not at all, and this one does not fit.
+    fn partial_datagrams(&self, bytes: u64) -> Problem {
         let text = format!(
-            "its datagrams do not add up to frames of {} bytes: after {bytes} the next is too long",
+            "datagrams do not add up to frames of {} bytes: after {bytes} the next is too long",
             self.frame
         );
         let shown = self.source.shown.as_str();
         Problem::refused(shown, Side::Source, Errno::EMSGSIZE, text)
-            .help("give as --frame what so many whole datagrams hold")
+            .help("specify as --frame the size of several whole datagrams")
     }
 
     fn fail(&mut self, bytes: u64, problem: Problem) -> Step {
@@ -169,16 +169,16 @@ impl Video {
         }
     }
 
-    /// Nothing more is shown: the sink's reader sees the end; a new file that
-    /// got nothing before it came to that, by `close`, is removed. What of the
-    /// sink is still to be [finished](Opened::finish). With a problem comes what
-    /// is to be said of a new file that stays all the same.
-    pub fn end(mut self, close: Close) -> (Account, Said, Option<Opened>) {
+    /// Ends the video: the sink's reader sees the end. A new file that was
+    /// empty when the loop ended, by `close`, is removed. Returns a connection
+    /// that is still to be [finished](Opened::finish), and with a problem the
+    /// message about a new file that stays.
+    pub fn end(mut self, close: Close) -> (Account, EndProblem, Option<Opened>) {
         let left = match close {
             Close::End => None,
-            Close::Quit | Close::Over => self.sink.unmake(),
+            Close::Quit | Close::Over => self.sink.remove_if_unused(),
         };
-        match self.sink.end() {
+        match self.sink.shut_down() {
             Ok(rest) => (self.account, (self.problem, left), rest),
             Err(problem) => {
                 self.account.problem(&problem);
@@ -189,10 +189,10 @@ impl Video {
     }
 }
 
-/// What went wrong, and what is left behind.
-type Said = (Option<Problem>, Option<String>);
+/// A problem, and the message about what is left behind.
+type EndProblem = (Option<Problem>, Option<String>);
 
-/// A file with a size: those that are made up as they are read have none.
+/// Whether it is a file with a size: generated files have none.
 fn is_file(end: &Opened) -> bool {
     rustix::fs::fstat(end).is_ok_and(|stat| {
         FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0

@@ -1,5 +1,5 @@
-//! What progress looks like. Nothing here reads a clock: times come with the
-//! transfer's own account.
+//! The appearance of progress. Nothing here reads a clock: times come with the
+//! transfer's account.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use cordboard::DataPath;
 
 use crate::units;
 
-/// The rate forgets within about this time.
+/// The time over which the rate is averaged, about.
 const MEMORY: f64 = 2.0;
 
-/// Columns that surely hold a number of bytes (`1023 bytes`); on fewer,
-/// nothing is drawn.
+/// Columns that can hold any number of bytes (`1023 bytes`). On fewer, nothing
+/// is drawn.
 const NARROWEST: usize = 11;
 
-/// Bytes a second, smoothed.
+/// Bytes per second, smoothed.
 #[derive(Debug, Default)]
 pub struct Rate {
     last: Option<(Duration, u64)>,
@@ -23,7 +23,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Takes in that `bytes` had moved at `now`; returns the rate.
+    /// Adds that `bytes` were moved by `now`. Returns the rate.
     pub fn update(&mut self, now: Duration, bytes: u64) -> f64 {
         let (then, before) = self.last.unwrap_or((Duration::ZERO, 0));
         let span = now.saturating_sub(then);
@@ -32,7 +32,7 @@ impl Rate {
         }
         let recent = bytes.saturating_sub(before) as f64 / span.as_secs_f64();
         self.seen += span;
-        // At the start the average over all that was seen, later over MEMORY.
+        // At first the average over the whole time, later over MEMORY.
         let weight = span.as_secs_f64() / self.seen.as_secs_f64().min(MEMORY);
         self.value += (recent - self.value) * weight.min(1.0);
         self.last = Some((now, bytes));
@@ -40,7 +40,7 @@ impl Rate {
     }
 }
 
-/// As many of the pieces as fit into `width` columns.
+/// Returns as many of the pieces as fit into `width` columns.
 pub fn fit(pieces: &[String], width: usize) -> String {
     let mut line = String::new();
     if width < NARROWEST {
@@ -55,16 +55,16 @@ pub fn fit(pieces: &[String], width: usize) -> String {
     line
 }
 
-/// What one drawing shows.
+/// One drawing.
 #[derive(Debug)]
 pub struct Frame {
-    /// Moved so far.
+    /// Bytes moved so far.
     pub bytes: u64,
-    /// To be moved in all, where known.
+    /// Bytes to move in all, if known.
     pub total: Option<u64>,
-    /// Bytes a second.
+    /// Bytes per second.
     pub rate: f64,
-    /// Since the start.
+    /// Time since the start.
     pub elapsed: Duration,
     /// The path in use.
     pub path: DataPath,
@@ -73,15 +73,15 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The line, as much of it as fits into `width` columns: pieces are left
-    /// out at the end, and none is cut, since half a number is a wrong one.
-    /// Empty where not even the first is sure to fit.
+    /// Returns the line, as much of it as fits into `width` columns. Pieces are
+    /// omitted at the end, and none is truncated, since half a number is a
+    /// wrong one. Empty if not even the first piece is certain to fit.
     pub fn line(&self, width: usize) -> String {
         fit(&self.pieces(), width)
     }
 
-    /// What there is to say, the most important first, each with what sets it
-    /// off from the one before.
+    /// The pieces, the most important first, each with its separator from the
+    /// one before.
     fn pieces(&self) -> Vec<String> {
         let mut pieces = vec![units::bytes(self.bytes)];
         match self.total.filter(|total| *total > 0) {
@@ -109,8 +109,8 @@ impl Frame {
     }
 }
 
-/// The line that SIGUSR1 asks for, as dd has it.
-pub fn told(bytes: u64, elapsed: Duration, path: DataPath) -> String {
+/// The line that SIGUSR1 requests, similar to that of dd.
+pub fn requested_line(bytes: u64, elapsed: Duration, path: DataPath) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let scaled = match bytes {
         0..1024 => String::new(),
@@ -216,9 +216,11 @@ mod tests {
     #[test]
     fn as_dd_tells() {
         assert_eq!(
-            told(2 << 20, S, DataPath::Splice),
+            requested_line(2 << 20, S, DataPath::Splice),
             "2097152 bytes (2.0 MiB) written, 1.0 s, 2.0 MiB/s, path splice\n"
         );
-        assert!(told(0, Duration::ZERO, DataPath::ReadWrite).starts_with("0 bytes written"));
+        assert!(
+            requested_line(0, Duration::ZERO, DataPath::ReadWrite).starts_with("0 bytes written")
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! One line on standard error that is drawn over and over. It is only a status:
-//! what standard error has no room for is left out, and no byte waits for it.
+//! One line on standard error that is drawn repeatedly. It is only a status:
+//! without room it is omitted, and no byte waits for it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,51 +7,51 @@ use rustix::fs::{fstat, major, minor};
 use rustix::stdio::stderr;
 use rustix::termios::isatty;
 
-use crate::patient;
+use crate::output;
 
 const WIPED: &str = "\r\x1b[K";
 
-/// What is drawn, and whether anything is.
+/// The line on the screen.
 #[derive(Debug, Default)]
 pub struct Screen {
     on: bool,
 }
 
 impl Screen {
-    /// Draws this in place of what is there. Nothing, where not even a part of
-    /// it fits: what was drawn before the terminal was made this narrow goes.
+    /// Draws a line in place of the one before. Clears it if nothing fits,
+    /// since the terminal has become narrower.
     pub fn draw(&mut self, line: &str) {
         if line.is_empty() {
-            return self.tell("");
+            return self.print("");
         }
         let line = format!("\r{line}\x1b[K");
-        self.on |= patient::at_once(stderr(), line.as_bytes()) > 0;
+        self.on |= output::write_if_room(stderr(), line.as_bytes()) > 0;
     }
 
-    /// Puts this status line in place of what is drawn.
-    pub fn tell(&mut self, line: &str) {
+    /// Prints a status line in place of the line that is drawn.
+    pub fn print(&mut self, line: &str) {
         let line = match self.on {
             true => WIPED.to_owned() + line,
             false if line.is_empty() => return,
             false => line.to_owned(),
         };
-        if patient::at_once(stderr(), line.as_bytes()) == line.len() {
+        if output::write_if_room(stderr(), line.as_bytes()) == line.len() {
             self.on = false;
         }
     }
 
-    /// Wipes it, so that a result can be printed, and waits as for a result. A
-    /// terminal that has gone is no reason to stop moving bytes.
+    /// Clears the line, so that a result can be printed, and waits as for a
+    /// result. An error of the terminal does not stop the transfer.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.on) {
-            let _ = patient::write_all(stderr(), WIPED.as_bytes());
+            let _ = output::write_all(stderr(), WIPED.as_bytes());
         }
     }
 }
 
-/// Columns to draw in: those of the terminal as it is now, but the last, which
-/// some wrap after. A terminal of no columns is one that does not know
-/// (`ioctl_tty(2)`), and nothing else is narrow.
+/// The columns to draw in: those of the terminal but the last, after which some
+/// terminals wrap. A terminal with 0 columns does not know its width
+/// (`ioctl_tty(2)`), and other files are not narrow.
 pub fn width() -> usize {
     match rustix::termios::tcgetwinsize(stderr()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col) - 1,
@@ -59,8 +59,8 @@ pub fn width() -> usize {
     }
 }
 
-/// Whether lines of progress would mix with what is typed at this terminal, or
-/// written to it. Some names of a terminal do not tell which terminal it is.
+/// Whether progress would mix with what is typed at this terminal, or written
+/// to it. Some names of a terminal do not identify it.
 pub fn is_on(fd: impl AsFd) -> bool {
     /// `/dev/tty0`, `/dev/tty` and `/dev/console`.
     const ANY: [(u32, u32); 3] = [(4, 0), (5, 0), (5, 1)];

@@ -1,38 +1,38 @@
-//! The interval timer, of which a process has one, and SIGALRM, which others send
-//! too: an alarm that was set before this program was started goes on (`alarm(2)`,
-//! execve(2)), and `kill -ALRM` asks to stop like SIGTERM.
+//! The interval timer, of which a process has one, and SIGALRM, which other
+//! processes send too: an alarm that was set before this program was started
+//! continues (`alarm(2)`, execve(2)), and `kill -ALRM` requests a stop like
+//! SIGTERM.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::sys;
 
-/// When the alarm comes that was set before, in microseconds of the monotonic
-/// clock, which counts for the timer too (`it_real_fn`, kernel/time/itimer.c);
-/// 0: none.
+/// When the earlier alarm is due, in microseconds of the monotonic clock, by
+/// which the timer counts too (`it_real_fn`, kernel/time/itimer.c); 0: none.
 static DUE: AtomicI64 = AtomicI64::new(0);
-/// SIGALRM was not ignored when we were started.
-static HEEDED: AtomicBool = AtomicBool::new(false);
+/// SIGALRM was not ignored at the start.
+static HANDLED: AtomicBool = AtomicBool::new(false);
 
-/// Keeps an alarm that was set before. It is called with signals blocked, and
-/// before SIGALRM has its handler.
+/// Keeps an earlier alarm. Called with signals blocked, before SIGALRM has its
+/// handler.
 pub fn adopt() {
     if sys::ignores(libc::SIGALRM) {
         return;
     }
-    HEEDED.store(true, Ordering::SeqCst);
+    HANDLED.store(true, Ordering::SeqCst);
     let now = now();
     let left = sys::timer_left();
     if !left.is_zero() {
         DUE.store(now + micros(left), Ordering::SeqCst);
-        // Counted by this clock from here on: it is never found early.
+        // From here on this clock counts: the alarm is never found early.
         set_timer(Duration::ZERO);
     }
 }
 
-/// Sends SIGALRM once every `interval`, beginning then, and at the alarm that was
-/// set before; zero: at that alone. Returns the interval so far. Fit for a signal
-/// handler.
+/// Sends SIGALRM every `interval`, the first time after one, and at the earlier
+/// alarm. Zero: only at that alarm. Returns the interval so far.
+/// Async-signal-safe.
 pub fn set_timer(interval: Duration) -> Duration {
     let first = match DUE.load(Ordering::SeqCst) {
         0 => interval,
@@ -48,15 +48,15 @@ pub fn set_timer(interval: Duration) -> Duration {
     sys::set_timer(first, interval)
 }
 
-/// Whether a SIGALRM is one to stop: not of this timer, or the alarm that was set
-/// before. Fit for a signal handler.
+/// Whether a SIGALRM requests a stop: it is not of this timer, or the earlier
+/// alarm is due. Async-signal-safe.
 pub fn is_to_stop(sent: bool) -> bool {
     let due = DUE.load(Ordering::SeqCst);
     let comes = due != 0 && now() >= due;
     if comes {
         DUE.store(0, Ordering::SeqCst);
     }
-    HEEDED.load(Ordering::SeqCst) && (sent || comes)
+    HANDLED.load(Ordering::SeqCst) && (sent || comes)
 }
 
 fn now() -> i64 {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn an_alarm_that_was_set_before_outlasts_the_timer() {
-        // The timer is the process's.
+        // The process has one timer.
         assert!(testkit::child::in_a_child(|| {
             DUE.store(0, Ordering::SeqCst);
             sys::set_timer(HOUR, Duration::ZERO);
@@ -101,7 +101,7 @@ mod tests {
     fn what_was_ignored_is_not_heeded() {
         assert!(testkit::child::in_a_child(|| {
             // Other tests have installed the handlers.
-            HEEDED.store(false, Ordering::SeqCst);
+            HANDLED.store(false, Ordering::SeqCst);
             DUE.store(0, Ordering::SeqCst);
             sys::ignore(libc::SIGALRM);
             sys::set_timer(HOUR, Duration::ZERO);

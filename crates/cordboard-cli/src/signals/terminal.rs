@@ -1,10 +1,11 @@
-//! The terminal at standard input, while its modes are ours: it is given back
-//! while this process is stopped (Ctrl-Z, SIGTSTP), and at its end, whatever signal
-//! ends it (Ctrl-\, SIGQUIT), but for SIGKILL and SIGSTOP, which have no handler.
+//! The terminal at standard input, while this process has set its modes. The
+//! modes are restored while the process is stopped (Ctrl-Z, SIGTSTP), and at
+//! its end by any signal (Ctrl-\, SIGQUIT) but SIGKILL and SIGSTOP, which have
+//! no handler.
 //!
-//! Modes are set in the foreground only: in the background the terminal is
-//! another's. A shell sends SIGCONT to a job that comes to the foreground, also
-//! if it was running.
+//! Modes are set only in the foreground: in the background, the terminal
+//! belongs to another process. A shell sends SIGCONT to a job that comes to the
+//! foreground, also if it was running.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,6 @@ use rustix::process::getpgrp;
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
-use super::handle_unless_ignored;
 use crate::sys;
 
 struct Modes {
@@ -23,16 +23,16 @@ struct Modes {
 }
 
 static MODES: OnceLock<Modes> = OnceLock::new();
-/// They are to be ours whenever this process is in the foreground.
+/// This process sets its modes whenever it is in the foreground.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Sets our modes, until [`give_back`]; a process does this once.
+/// Sets modes, until [`give_back`]. A process does this once.
 pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
     if MODES.set(Modes { before, ours }).is_err() {
         return Err(Errno::BUSY);
     }
     for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
-        handle_unless_ignored(signal, on_suspend);
+        sys::handle_unless_ignored(signal, on_suspend);
     }
     sys::handle(libc::SIGCONT, on_continue);
     (1..=libc::SIGRTMAX())
@@ -46,24 +46,24 @@ pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
     done
 }
 
-/// Sets the modes that were there before.
+/// Restores the modes.
 pub fn give_back() {
-    // First, or a handler could set ours again.
+    // First, or a handler could set the modes again.
     if TAKEN.swap(false, Ordering::SeqCst) {
         sys::without_signals(leave);
     }
 }
 
-/// The same with signals blocked, as a handler has them: SIGTTOU would stop this
-/// process in the background. There the terminal is another's, unless it still has
-/// our modes.
+/// Restores the modes with signals blocked, as in a handler: SIGTTOU would stop
+/// this process in the background. There the terminal belongs to another
+/// process, unless it still has the modes of this one.
 pub(super) fn leave() {
     if is_foreground() || has_ours() {
         let _ = set(|modes| &modes.before);
     }
 }
 
-/// Whether the terminal's modes are those that we have set.
+/// Whether the terminal has the modes that this process has set.
 fn has_ours() -> bool {
     let all = |modes: &Termios| {
         let (input, output) = (modes.input_modes, modes.output_modes);
@@ -75,7 +75,8 @@ fn has_ours() -> bool {
     }
 }
 
-/// Whether this signal ends the process by default (signal(7)), and would do so here.
+/// Whether this signal ends the process by default (signal(7)), and has that
+/// disposition.
 fn ends(signal: libc::c_int) -> bool {
     const OTHERS: [libc::c_int; 9] = [
         libc::SIGKILL,
@@ -91,8 +92,8 @@ fn ends(signal: libc::c_int) -> bool {
     !OTHERS.contains(&signal) && sys::is_by_default(signal)
 }
 
-/// Whether the terminal is ours to read. One that controls no job of ours has no
-/// foreground either.
+/// Whether this process may read the terminal. A terminal that does not control
+/// the job has no foreground.
 pub fn is_foreground() -> bool {
     match tcgetpgrp(stdin()) {
         Ok(group) => group == getpgrp(),
@@ -103,7 +104,7 @@ pub fn is_foreground() -> bool {
 fn set_in_foreground(which: impl Fn(&Modes) -> &Termios) -> Result<(), Errno> {
     match is_foreground() {
         true => set(which),
-        // It would stop us (SIGTTOU).
+        // Setting the modes would stop the process (SIGTTOU).
         false => Ok(()),
     }
 }
@@ -115,27 +116,27 @@ fn set(which: impl Fn(&Modes) -> &Termios) -> Result<(), Errno> {
     }
 }
 
-/// Stops the process as the signal would have done, which tells the shell.
+/// Stops the process as the signal would have done, which informs the shell.
 extern "C" fn on_suspend(signal: libc::c_int) {
     sys::keeping_errno(|| {
         if TAKEN.load(Ordering::SeqCst) {
             let _ = set_in_foreground(|modes| &modes.before);
         }
-        sys::by_default(signal);
-        // It goes on, or was never stopped, as in an orphaned process group
-        // (setpgid(2)): then no SIGCONT follows.
+        sys::raise_by_default(signal);
+        // The process continues, or was never stopped, as in an orphaned
+        // process group (setpgid(2)): then no SIGCONT follows.
         sys::handle(signal, on_suspend);
         take_again();
     });
 }
 
-/// Ends the process as the signal would have done, which tells whoever waits for it.
+/// Ends the process as the signal would have done, which informs its parent.
 extern "C" fn on_end(signal: libc::c_int) {
     sys::keeping_errno(|| {
         leave();
-        sys::by_default(signal);
-        // It ends all but the first process of a container, as which a fault must
-        // find the default: it would come again and again.
+        sys::raise_by_default(signal);
+        // It ends all but the first process of a container, in which a fault
+        // must find the default disposition: it would occur again and again.
         take_again();
     });
 }

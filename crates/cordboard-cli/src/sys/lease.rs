@@ -7,14 +7,15 @@ use rustix::io::Errno;
 /// `fcntl(2)`; the libc crate does not have it.
 const F_SETSIG: libc::c_int = 10;
 
-/// A write lease: no other description of the file is open. A process that opens
-/// it waits until this is dropped, or for `/proc/sys/fs/lease-break-time`.
+/// A write lease: no other description of the file is open. A process that
+/// opens it waits until the lease is dropped, or for
+/// `/proc/sys/fs/lease-break-time`.
 #[derive(Debug)]
 pub struct WriteLease<'a>(BorrowedFd<'a>);
 
 impl WriteLease<'_> {
-    /// Takes it; `EAGAIN` where another descriptor of the file is open, also one
-    /// of this process.
+    /// Takes a lease; `EAGAIN` if another descriptor of the file is open, also
+    /// one of this process.
     pub fn take(file: BorrowedFd<'_>) -> Result<WriteLease<'_>, Errno> {
         // The kernel sends a signal when a process waits. SIGIO, its default,
         // would end this process; SIGURG is ignored by default.
@@ -23,7 +24,7 @@ impl WriteLease<'_> {
         Ok(WriteLease(file))
     }
 
-    /// No process has tried to open the file since.
+    /// Whether no process has tried to open the file since.
     pub fn is_whole(&self) -> bool {
         control(self.0, libc::F_GETLEASE, 0) == Ok(libc::F_WRLCK)
     }

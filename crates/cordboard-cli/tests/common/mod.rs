@@ -1,4 +1,4 @@
-//! What every test of the command needs.
+//! What all tests of the command share.
 #![allow(dead_code, missing_docs)]
 
 pub mod overlay;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 pub use tempfile::TempDir;
 
-/// Nothing in these tests takes this long unless it hangs.
+/// No step of these tests takes this long unless it hangs.
 pub fn deadline() -> Duration {
     testkit::watchdog::patience()
 }
@@ -33,7 +33,7 @@ pub fn between_pipes() -> &'static str {
     }
 }
 
-/// Runs it; fails the test if it hangs.
+/// Runs a command; fails the test if it hangs.
 pub fn run(command: &mut Command) -> Run {
     let child = command
         .stdout(Stdio::piped())
@@ -48,7 +48,7 @@ pub fn call<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
     run(cordboard().args(args))
 }
 
-/// Waits for a child's end; kills it and fails if it does not come.
+/// Waits for the end of a child; kills it and fails if it hangs.
 pub fn end(child: Child) -> Run {
     let pid = child.id();
     let (done, timer) = std::sync::mpsc::channel::<()>();
@@ -65,7 +65,7 @@ pub fn end(child: Child) -> Run {
     Run(output)
 }
 
-/// How a run went.
+/// The result of a run.
 pub struct Run(pub Output);
 
 impl Run {
@@ -88,7 +88,7 @@ impl Run {
         serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {stderr}"))
     }
 
-    /// The line that sums up several files.
+    /// The totals line of several files.
     pub fn sum(&self) -> Option<String> {
         self.stderr().lines().find(|l| is_sum(l)).map(String::from)
     }
@@ -99,8 +99,8 @@ impl Run {
         self
     }
 
-    /// Exactly one line, with this in it, beside the sum of several files and
-    /// the account.
+    /// Checks for exactly one line that contains this, besides the totals of
+    /// several files and the report.
     #[track_caller]
     pub fn fails(&self, code: i32, says: &[&str]) -> &Run {
         let stderr = self.stderr();
@@ -120,7 +120,7 @@ fn is_sum(line: &str) -> bool {
     line.contains(" copied, ") && ends.iter().any(|end| line.ends_with(end))
 }
 
-/// Bytes that differ everywhere and repeat nowhere soon.
+/// Bytes that differ everywhere and do not repeat soon.
 pub fn bytes(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     (0..length)
@@ -148,7 +148,7 @@ pub fn read(path: impl AsRef<Path>) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// Waits until something is so.
+/// Waits until the condition holds.
 #[track_caller]
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -166,7 +166,8 @@ pub fn feed(child: &mut Child, bytes: &[u8]) {
     child.stdin.take().unwrap().write_all(bytes).unwrap();
 }
 
-/// A system call's number as the process sleeps in it (`proc(5)`, `syscall`).
+/// The number of the system call in which the process sleeps (`proc(5)`,
+/// `syscall`).
 pub fn sleeping(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ")
@@ -174,7 +175,7 @@ pub fn sleeping(pid: u32) -> bool {
         .is_some_and(|rest| rest.starts_with('S'))
 }
 
-/// Whether the process handles this signal by now (`proc(5)`, `SigCgt`).
+/// Whether the process handles this signal yet (`proc(5)`, `SigCgt`).
 pub fn handles(pid: u32, signal: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().any(|line| {
@@ -189,7 +190,7 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// Tests that need root say so when they cannot run; the count is kept.
+/// Skips a test that needs root, with a message; the skips are counted.
 pub fn root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

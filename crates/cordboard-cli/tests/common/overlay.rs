@@ -1,12 +1,12 @@
-//! A file system that shows another one's files under a device number of its own.
+//! A file system that shows the files of another under its own device number.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::root;
 
-/// An overlay, and the directory that it writes to, which has few inodes; gone
-/// with this value.
+/// An overlay, and the directory that it writes to, which has few inodes.
+/// Unmounted when dropped.
 pub struct Overlay {
     dir: tempfile::TempDir,
 }
@@ -24,7 +24,7 @@ impl Overlay {
             let done = command.current_dir(overlay.at("")).status();
             done.is_ok_and(|status| status.success())
         };
-        // What goes on for ever ends where there are no inodes left.
+        // A copy without an end fails when no inodes are left.
         let path = overlay.at("");
         let limits = "mode=755,size=256m,nr_inodes=2000";
         let mounted = mount("tmpfs", limits, path.to_str().unwrap()) && {

@@ -1,4 +1,5 @@
-//! `-p` and access control lists: nobody is let in whom the source keeps out.
+//! `-p` and access control lists: no user is admitted whom the source keeps
+//! out.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -14,7 +15,8 @@ use crate::{chmod, mode};
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// The owner and user 1234 may read and write; the group may not, unless told.
+/// The owner and user 1234 may read and write; the group may not, unless
+/// specified.
 pub fn list(group: u16) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     let nobody = u32::MAX;
@@ -75,7 +77,7 @@ fn what_a_directory_hands_on_is_not_kept() {
         made[..3].iter().map(|path| mode(path)).collect::<Vec<_>>(),
         [0o660, 0o750, 0o660]
     );
-    // It is the directory's as ever.
+    // It is that of the directory, as before.
     assert!(has(&into, DEFAULT));
 }
 
@@ -161,9 +163,9 @@ fn a_file_system_without_them_lets_nobody_else_in() {
     let sink = mount.join("tree");
     let all = run(cordboard().args(["copy", "-rp"]).args([&tree, &sink]));
     let _ = Command::new("umount").arg(&mount).status();
-    // Before it stands what the C library calls that.
+    // It is preceded by the C library's text for the errno.
     let says = "(EOPNOTSUPP) setting the access control list";
-    // Of no bytes, it is there all the same.
+    // It exists, though it is empty.
     one.fails(1, &[says, "f holds 0 bytes"]);
     assert_eq!(made.unwrap(), (0o700, past));
     assert_eq!(
@@ -174,8 +176,8 @@ fn a_file_system_without_them_lets_nobody_else_in() {
     );
 }
 
-/// To take a list away takes its mode first. As with `cp -p`, what is not kept of
-/// these is a failure.
+/// Removing a list removes its mode first. As with `cp -p`, it is a failure if
+/// one of these cannot be preserved.
 #[test]
 fn who_owns_neither_is_told_of_the_mode_or_of_the_list() {
     if !root("files of others") {
@@ -201,7 +203,7 @@ fn who_owns_neither_is_told_of_the_mode_or_of_the_list() {
             command.spawn().ok()
         }))
     };
-    let complete = "its contents are complete";
+    let complete = "the contents are complete";
     let run = copy();
     run.fails(1, &["(EPERM) setting the mode", complete]);
     // The owner.

@@ -1,4 +1,4 @@
-//! One file that two file systems show.
+//! One file in two file systems.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -33,7 +33,7 @@ fn a_file_is_not_copied_onto_itself_by_another_device_number() {
         for command in ["copy", "splice"] {
             let run = run(cordboard().arg(command).args([from, to]));
             assert_eq!(run.code(), 1, "{command}: {}", run.stderr());
-            for says in ["it is the same file as the source", "nothing was written:"] {
+            for says in ["is the same file as the source", "nothing was written:"] {
                 assert!(run.stderr().contains(says), "{}", run.stderr());
             }
             assert!(read(&merged) == contents, "{command}");
@@ -47,7 +47,7 @@ fn a_file_is_not_copied_onto_itself_by_another_device_number() {
     assert!(read(&merged) == contents);
 }
 
-/// As alike as the two are others that are not one: they are copied.
+/// Different files that are as alike as aliases are copied.
 #[test]
 fn files_that_are_only_alike_are_copied() {
     let Some(overlay) = Overlay::mount() else {
@@ -65,7 +65,7 @@ fn files_that_are_only_alike_are_copied() {
     assert!(read(&to) == bytes(5000));
 }
 
-/// `program` with the limit of one block of 512 bytes for each file.
+/// `program` with a file size limit of one block of 512 bytes.
 fn limited(program: &OsStr) -> Command {
     let mut command = Command::new("sh");
     let limit = ["-c", "ulimit -f 1; exec \"$@\"", "sh"];
@@ -74,7 +74,7 @@ fn limited(program: &OsStr) -> Command {
     command
 }
 
-/// No byte more is allowed, which would show that the two are one.
+/// No further byte is allowed, which would show that both are one file.
 #[test]
 fn a_limit_hides_no_alias() {
     let Some(overlay) = Overlay::mount() else {
@@ -86,24 +86,24 @@ fn a_limit_hides_no_alias() {
         std::fs::write(&merged, &contents).unwrap();
         let mut limited = limited(cordboard().get_program());
         let run = run(limited.arg(command).args([&merged, &upper]));
-        run.fails(1, &["it is the same file as the source"]);
+        run.fails(1, &["is the same file as the source"]);
         assert!(read(&merged) == contents, "{command}");
     }
 }
 
-/// What another user, who may write to what everybody may write to, says of such a
-/// command within the limit.
+/// The output of such a command within the limit, run by another user who may
+/// write to files that all users may write to.
 fn by_another_user(overlay: &Overlay, args: &[&OsStr]) -> Run {
     for name in ["", "upper", "merged"] {
         allow(&overlay.at(name), 0o755);
     }
-    // Another user may not reach the directory that the binary is in.
+    // Another user may not be able to reach the directory of the binary.
     let binary = overlay.at("cordboard");
     if !binary.exists() {
         std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
     }
-    // A test that forks meanwhile may hold the new file open for writing: the shell
-    // cannot start it (`ETXTBSY`) then.
+    // A test that forks meanwhile may hold the new file open for writing: the
+    // shell cannot start it (`ETXTBSY`) then.
     until("a start", || {
         let mut limited = limited(binary.as_os_str());
         let run = end(limited.args(args).uid(65534).gid(65534).spawn().ok()?);
@@ -122,7 +122,8 @@ fn grow_old(path: &Path) {
     open.set_modified(time).unwrap();
 }
 
-/// Any time shows it, but only the owner sets another than the present one.
+/// Any time shows it, but only the owner sets another time than the present
+/// one.
 #[test]
 fn who_owns_neither_finds_out_by_the_present_time() {
     let Some(overlay) = Overlay::mount() else {
@@ -141,18 +142,18 @@ fn who_owns_neither_finds_out_by_the_present_time() {
             allow(path, 0o666);
         }
         let run = by_another_user(&overlay, &[command, merged.as_ref(), upper.as_ref()]);
-        let left = "nothing was written, though it has the present time now:";
-        run.fails(1, &["it is the same file as the source", left]);
+        let left = "nothing was written, but its time is the present one now:";
+        run.fails(1, &["is the same file as the source", left]);
         assert!(read(&merged) == contents, "{command:?}");
         by_another_user(&overlay, &[command, from.as_ref(), to.as_ref()]).ok();
         assert!(read(&to) == contents, "{command:?}");
     }
 }
 
-/// Where it stays unknown, nothing is thrown away.
+/// If it remains unknown, nothing is truncated.
 #[test]
 fn what_may_be_an_alias_is_not_emptied() {
-    /// `utimensat(2)`, and what it is where the time has 64 bits and a word has not.
+    /// `utimensat(2)`, also with a time of 64 bits on 32-bit architectures.
     const UTIMENSAT: [libc::c_long; 2] = [libc::SYS_utimensat, 412];
     let Some(overlay) = Overlay::mount() else {
         return;
@@ -166,12 +167,13 @@ fn what_may_be_an_alias_is_not_emptied() {
             refuse(&UTIMENSAT, libc::EPERM);
             by_another_user(&overlay, &[command, merged.as_ref(), upper.as_ref()])
         });
-        run.fails(1, &["it may be the same file as the source", "ulimit -f"]);
+        run.fails(1, &["may be the same file as the source", "ulimit -f"]);
         assert!(read(&merged) == contents, "{command:?}");
     }
 }
 
-/// The kernel keeps what a server has said of a file, also while the file changes.
+/// The kernel caches what a server has reported about a file, also while the
+/// file changes.
 #[test]
 fn what_is_kept_of_a_file_hides_no_alias() {
     let dir = dir();
@@ -184,10 +186,10 @@ fn what_is_kept_of_a_file_hides_no_alias() {
     };
     let mounted = with_file(shown, |above| {
         assert!(read(above) == contents);
-        // The second finds nothing of what the first has changed for a moment.
+        // The second probe finds nothing of the temporary change of the first.
         for command in ["copy", "splice"] {
             call([command.as_ref(), above.as_os_str(), below.as_os_str()])
-                .fails(1, &["it is the same file as the source"]);
+                .fails(1, &["is the same file as the source"]);
             assert!(read(&below) == contents, "{command}");
         }
     });
@@ -196,8 +198,8 @@ fn what_is_kept_of_a_file_hides_no_alias() {
     }
 }
 
-/// Nor is a sink empty because it was: what has come to it since would stay behind
-/// what is written.
+/// A sink that was empty may have contents now, which would remain behind what
+/// is written.
 #[test]
 fn a_sink_that_is_kept_as_empty_is_cut() {
     let dir = dir();
@@ -222,7 +224,7 @@ fn a_sink_that_is_kept_as_empty_is_cut() {
     }
 }
 
-/// To make a file longer, and shorter again, takes its capabilities away.
+/// Extending and truncating a file removes its capabilities.
 #[test]
 fn an_alias_keeps_its_capabilities() {
     let Some(overlay) = Overlay::mount() else {
@@ -239,14 +241,14 @@ fn an_alias_keeps_its_capabilities() {
     }
     for (from, to) in [(&merged, &upper), (&upper, &merged)] {
         call(["copy".as_ref(), from.as_os_str(), to.as_os_str()])
-            .fails(1, &["it is the same file as the source"]);
+            .fails(1, &["is the same file as the source"]);
         let mut found = [0u8; 20];
         let length = rustix::fs::getxattr(&upper, name, &mut found);
         assert_eq!((length, found), (Ok(20), value));
     }
 }
 
-/// `chattr +a` refuses a time and a length.
+/// `chattr +a` refuses to set a time or a length.
 #[test]
 fn what_may_only_be_appended_to_is_appended_to() {
     let Some(overlay) = Overlay::mount() else {
@@ -272,7 +274,7 @@ fn what_may_only_be_appended_to_is_appended_to() {
     only("-a").unwrap();
 }
 
-/// What is appended to its source would come round for ever.
+/// Bytes appended to their source would be read again without end.
 #[test]
 fn nothing_is_appended_to_itself_by_another_device_number() {
     let Some(overlay) = Overlay::mount() else {
@@ -306,7 +308,7 @@ fn nothing_is_appended_to_itself_by_another_device_number() {
         assert_eq!(run.code(), 1, "{command:?}: {}", run.stderr());
         assert!(read(&merged) == contents, "{command:?}: {}", run.stderr());
     }
-    // A size comes to an end.
+    // A size ends it.
     let (from, to) = (merged.as_os_str(), upper.as_os_str());
     call(
         ["splice", "--append", "--size", "100"]
@@ -318,7 +320,7 @@ fn nothing_is_appended_to_itself_by_another_device_number() {
     assert!(read(&merged) == [&contents[..], &contents[..100]].concat());
 }
 
-/// Each directory would hold another one to be copied.
+/// Each directory would contain another one to copy.
 #[test]
 fn a_directory_is_not_copied_into_itself_by_another_device_number() {
     let Some(overlay) = Overlay::mount() else {
@@ -329,7 +331,7 @@ fn a_directory_is_not_copied_into_itself_by_another_device_number() {
     let [upper, to] = [overlay.at("upper/d"), deep.join("new")];
     let before = [&upper, &deep].map(|path| times(path));
     let run = run(cordboard().args(["copy", "-r"]).args([&upper, &to]));
-    run.fails(1, &["it is, or is in, the directory to be copied"]);
+    run.fails(1, &["is the directory to be copied"]);
     assert!(!to.exists());
     assert_eq!([&upper, &deep].map(|path| times(path)), before);
 }

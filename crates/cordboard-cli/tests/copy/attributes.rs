@@ -59,7 +59,7 @@ fn p_keeps_mode_times_and_attributes() {
     }
 }
 
-/// Until a directory has its owner, it has only ours.
+/// Until a directory has its final owner, only the copying user has access.
 #[test]
 fn p_shuts_directories_until_they_are_settled() {
     let dir = dir();
@@ -120,7 +120,7 @@ fn who_may_not_give_files_away_keeps_the_group() {
         .args(["copy", "-r", "-p", "--json"])
         .args([&source, &link, &to]);
     let copy = run(&mut command);
-    // Two owners, and the bits of the file.
+    // Two owners, and the special bits of the file.
     assert_eq!(copy.ok().json()["unkept"], 3);
     let stderr = copy.stderr();
     assert!(stderr.lines().all(|l| l.starts_with('{')), "{stderr}");
@@ -130,7 +130,7 @@ fn who_may_not_give_files_away_keeps_the_group() {
     }
 }
 
-/// What is said of it is tested above and below.
+/// Its messages are tested above and below.
 #[test]
 fn help_says_what_p_drops_without_a_word() {
     let help = call(["copy", "--help"]);
@@ -138,11 +138,11 @@ fn help_says_what_p_drops_without_a_word() {
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    let says = "as with cp -p not an owner or group, nor the set-id and sticky bits";
+    let says = "As with cp -p, an owner or group is not, nor are the set-id and sticky bits";
     assert!(words.join(" ").contains(says));
 }
 
-/// Not even root gives a file to an owner that its user namespace does not know.
+/// Not even root can set an owner that its user namespace does not know.
 #[test]
 fn an_owner_that_is_not_known_here_is_let_go_of() {
     if !root("files of others") {
@@ -161,7 +161,7 @@ fn an_owner_that_is_not_known_here_is_let_go_of() {
     for path in [&source, &link] {
         std::os::unix::fs::lchown(path, Some(1234), Some(1234)).unwrap();
     }
-    // Giving it away has cleared the bits.
+    // The change of owner has cleared the bits.
     chmod(&source, 0o4644);
     let to = dir.path().join("to");
     std::fs::create_dir(&to).unwrap();
@@ -178,7 +178,7 @@ fn an_owner_that_is_not_known_here_is_let_go_of() {
     }
 }
 
-/// To set it takes write permission, which the final mode does not give.
+/// Setting it needs write permission, which the final mode does not give.
 #[test]
 fn a_read_only_file_with_an_attribute_of_its_users() {
     use rustix::fs::{XattrFlags, getxattr, setxattr};
@@ -202,7 +202,7 @@ fn a_read_only_file_with_an_attribute_of_its_users() {
     assert_eq!((mode(&sink), sink.metadata().unwrap().mtime()), (0o444, 1));
 }
 
-/// What there is no room for takes nothing from the others; it is a failure.
+/// Lack of space for one attribute does not affect the others; it is a failure.
 #[test]
 fn an_attribute_that_is_too_large_is_told_of() {
     use rustix::fs::{XattrFlags, setxattr};
@@ -212,7 +212,7 @@ fn an_attribute_that_is_too_large_is_told_of() {
         return;
     };
     let source = file(&memory, "s", b"");
-    // More than a block, which is all that ext4 has for them.
+    // More than a block, which is the limit of ext4.
     let large = [7; 20_000];
     let set = |path: &Path| setxattr(path, "user.cord", &large, XattrFlags::empty());
     let sink = file(&dir, "d", b"");
@@ -226,12 +226,12 @@ fn an_attribute_that_is_too_large_is_told_of() {
     let run = run(cordboard().args(["copy", "-p"]).args([&source, &sink]));
     run.fails(
         1,
-        &["d: No space left on device (ENOSPC) setting the attribute user.cord; its contents"],
+        &["d: No space left on device (ENOSPC) setting the attribute user.cord; the contents"],
     );
     assert_eq!((mode(&sink), sink.metadata().unwrap().mtime()), (0o4751, 1));
 }
 
-/// Makes it an old one.
+/// Sets an old time.
 fn past(path: &Path) {
     let file = std::fs::File::open(path).unwrap();
     let second = std::time::Duration::from_secs(1);
@@ -252,7 +252,7 @@ const OF_ROOT: [(&str, &[u8]); 3] = [
     ),
 ];
 
-/// Sets them, on a symlink itself; `false` where there are none.
+/// Sets them, on a symlink itself; `false` if it has none.
 fn set_as_root(path: &Path, names: &[(&str, &[u8])]) -> bool {
     let set = |(name, value): &(&str, &[u8])| {
         rustix::fs::lsetxattr(path, *name, value, rustix::fs::XattrFlags::empty())
@@ -274,7 +274,7 @@ fn has(path: &Path, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Of files, directories and symlinks, whoever owns them.
+/// Of files, directories and symlinks of any owner.
 #[test]
 fn p_keeps_attributes_that_root_may_set() {
     if !root("attributes that only root may set") {
@@ -287,7 +287,7 @@ fn p_keeps_attributes_that_root_may_set() {
     let link = tree.join("l");
     symlink("nowhere", &link).unwrap();
     for path in [&tree, &source, &link] {
-        // Giving it away takes a capability from a file, as writing does.
+        // A change of owner removes a capability, as writing does.
         std::os::unix::fs::lchown(path, Some(1234), Some(4321)).unwrap();
     }
     if !set_as_root(&source, &OF_ROOT)
@@ -315,7 +315,7 @@ fn p_keeps_attributes_that_root_may_set() {
         same(&source, &copy.join("f"), &OF_ROOT);
         same(&link, &copy.join("l"), &OF_ROOT[..2]);
     }
-    // By name, and over a file that is there.
+    // By name, and over an existing file.
     for (from, to, names) in [
         (&source, "one", &OF_ROOT[..]),
         (&source, "one", &OF_ROOT[..]),
@@ -326,7 +326,7 @@ fn p_keeps_attributes_that_root_may_set() {
         assert_eq!(run.ok().stderr(), "");
         same(from, &to, names);
     }
-    // Only -p keeps them.
+    // Only -p preserves them.
     let plain = dir.path().join("plain");
     run(cordboard().arg("copy").args([&source, &plain])).ok();
     assert_eq!(
@@ -335,8 +335,8 @@ fn p_keeps_attributes_that_root_may_set() {
     );
 }
 
-/// A reason that every file has is told once, and counted; what the sink has
-/// already is not missed.
+/// A reason that applies to every file is reported once, and counted;
+/// attributes that the sink has already are not reported.
 #[test]
 fn attributes_that_may_not_be_set_are_told_of() {
     use rustix::fs::{XattrFlags, setxattr};
@@ -373,15 +373,15 @@ fn attributes_that_may_not_be_set_are_told_of() {
     let told = |words: &str| stderr.lines().filter(|line| line.contains(words)).count();
     let of = |name: &str| format!("copy/a: warning: attribute {name} was not copied: ");
     if has(&copy.join("a"), "security.cord").is_some() {
-        // An LSM's hook that allows it stands in for the capability (Linux 6.1 with
-        // that of BPF).
+        // A hook of a security module that allows it replaces the capability
+        // (Linux 6.1 with that of BPF).
         testkit::skip::here("anybody may set security attributes here");
         return;
     }
     assert_eq!(told(&of("security.cord")), 1, "{stderr}");
     assert_eq!(told(&of("security.capability")), 1, "{stderr}");
     assert_eq!(told("was not copied"), 2, "{stderr}");
-    // One of b, and of both the other.
+    // One attribute of b, and the other of both.
     assert_eq!(
         told("3 more attributes were not copied, for reasons above"),
         1,
@@ -397,8 +397,8 @@ fn attributes_that_may_not_be_set_are_told_of() {
     }
 }
 
-/// A list that is longer than the kernel hands out (`XATTR_LIST_MAX`), as xfs
-/// can have one: the source's fault, of files and of directories.
+/// A list of names that exceeds the limit of the kernel (`XATTR_LIST_MAX`), as
+/// is possible on xfs: a failure of the source, for files and directories.
 #[test]
 fn a_source_whose_attributes_cannot_be_read_is_named() {
     let dir = dir();
@@ -420,7 +420,7 @@ fn a_source_whose_attributes_cannot_be_read_is_named() {
             let to = dir.path().join(what).join(to);
             let to = to.to_string_lossy();
             let to = to.trim_end_matches('/');
-            format!("{name}: Argument list too long (E2BIG) reading the {what}, which {to} lacks")
+            format!("{name}: Argument list too long (E2BIG) reading the {what}, not set on {to}")
         };
         let stderr = run.stderr();
         assert_eq!(run.code(), 1, "{stderr}");
@@ -432,7 +432,7 @@ fn a_source_whose_attributes_cannot_be_read_is_named() {
     }
 }
 
-/// xfs shows an access control list under a second name, to root.
+/// xfs shows an access control list to root under a second name.
 #[test]
 fn the_second_name_of_a_list_is_no_attribute() {
     if !root("mounting") {

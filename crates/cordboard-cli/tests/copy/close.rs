@@ -1,5 +1,5 @@
-//! Errors that only `close(2)` tells: of NFS, CIFS and FUSE, where the server
-//! may have no room.
+//! Errors that only `close(2)` reports: of NFS, CIFS and FUSE, if the server
+//! has no space.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,7 +44,7 @@ fn what_only_close_tells_is_told() {
         testkit::skip::here("no FUSE here");
         return;
     }
-    // The same where there is room.
+    // The same with space.
     with_file(Served::default(), |at| {
         call(["copy".as_ref(), source.as_os_str(), at.as_os_str()]).ok();
         let out = File::options().write(true).open(at).unwrap();
@@ -54,8 +54,8 @@ fn what_only_close_tells_is_told() {
     });
 }
 
-/// The descriptor is gone then, and what the server had not taken by then is not
-/// told; what is on the disk is there.
+/// The descriptor is closed then, and it is unknown what the server had not
+/// taken; what is on the disk is complete.
 #[test]
 fn an_interrupted_close_is_a_failure_of_what_is_not_on_the_disk() {
     if !root("mounting") {
@@ -100,8 +100,8 @@ fn an_interrupted_close_is_a_failure_of_what_is_not_on_the_disk() {
     }
 }
 
-/// A file system that answers `fsync(2)` with `EINTR`, as one in user space does
-/// where a signal came: nothing is wrong, and it is asked again.
+/// A file system that answers `fsync(2)` with `EINTR`, as one in user space
+/// does if a signal has arrived: the call is repeated.
 #[test]
 fn an_interrupted_sync_is_repeated() {
     if !root("mounting") {
@@ -123,7 +123,7 @@ fn an_interrupted_sync_is_repeated() {
     }
 }
 
-/// The same of the size, the owner, the mode and the times.
+/// The same for the size, the owner, the mode and the times.
 #[test]
 fn an_interrupted_change_of_attributes_is_repeated() {
     if !root("mounting") {
@@ -145,8 +145,8 @@ fn an_interrupted_change_of_attributes_is_repeated() {
     }
 }
 
-/// A file system that takes longer for a call than there is between two signals
-/// of the timer that draws progress, and ends it with `EINTR` if one comes.
+/// A file system whose calls take longer than the interval of the timer that
+/// draws progress, and end with `EINTR` at its signal.
 #[test]
 fn progress_does_not_interrupt_a_call_again_and_again() {
     if !root("mounting") {
@@ -168,7 +168,8 @@ fn progress_does_not_interrupt_a_call_again_and_again() {
     }
 }
 
-/// A file system that answers each open with `EINTR`: a signal to stop ends it.
+/// A file system that answers each open with `EINTR`: a signal to stop ends the
+/// command.
 #[test]
 fn a_signal_ends_an_open_that_is_interrupted_all_the_time() {
     if !root("mounting") {
@@ -198,7 +199,7 @@ fn a_signal_ends_an_open_that_is_interrupted_all_the_time() {
     }
 }
 
-/// The same of each write, and of each `fsync(2)`.
+/// The same for each write, and each `fsync(2)`.
 #[test]
 fn a_signal_ends_a_call_that_is_interrupted_all_the_time() {
     if !root("mounting") {
@@ -206,7 +207,7 @@ fn a_signal_ends_a_call_that_is_interrupted_all_the_time() {
     }
     let dir = dir();
     let splices = Need::Splice.unmet().map(testkit::skip::here).is_none();
-    // By one thread, and by an engine's.
+    // By one thread, and by one of the engine.
     for length in [100_000, 5 << 20] {
         let source = file(&dir, "source", &bytes(length));
         for (fails, args) in [
@@ -262,7 +263,7 @@ fn a_file_that_is_never_ready_is_a_failure() {
     }
     let dir = dir();
     let data = bytes(8 << 20);
-    // By one thread, and by an engine's.
+    // By one thread, and by one of the engine.
     for length in [100_000, data.len()] {
         let never = Served {
             holds: &data,
@@ -296,7 +297,7 @@ fn a_file_that_is_never_ready_is_a_failure() {
                 copy.args(["copy", "--json"]).args(args).args(&from);
                 let run = run(copy.arg(&to));
                 let json = run.json();
-                // Linux 7.3 fills pages so.
+                // Linux 7.3 fills pages this way.
                 let errno = match side == "source" && json["errno"] == "EIO" {
                     false => "EAGAIN",
                     true => "EIO",
@@ -306,7 +307,7 @@ fn a_file_that_is_never_ready_is_a_failure() {
                 assert_eq!(json["ended"], "error", "{what}");
                 assert_eq!(json["failed"], side, "{what}");
                 assert_eq!(json["errno"], errno, "{what}");
-                // What the other file has.
+                // The contents of the other file.
                 let others = from.len() as u64 - 1;
                 assert_eq!(json["written"], 5 * others, "{what}");
             }

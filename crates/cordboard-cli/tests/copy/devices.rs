@@ -1,4 +1,4 @@
-//! Devices as sources, and one that fails below a file system.
+//! Devices as sources, and a device that fails below a file system.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,19 +38,19 @@ fn a_block_device_goes_into_a_file_by_its_size() {
     let part = ["copy", "--verify", "--json", "--size", "1M"];
     let run_ = run(cordboard().args(part).args([&node, &image]));
     assert_eq!(run_.ok().json()["verified"], 1 << 20);
-    // A part, and among others.
+    // A part of it, and among other sources.
     let part = ["copy", "--json", "--offset", "4K", "--size", "5000"];
     run(cordboard().args(part).args([&node, &image])).ok();
     assert!(read(&image) == contents[4096..9096]);
     run(cordboard().arg("copy").args([&small, &node, &into])).ok();
     assert_eq!(into.join("disk").metadata().unwrap().len(), size);
-    // Not of a tree, and not as an operand of one.
+    // Not in a tree, and not as an operand with -r.
     for source in [&node, &node.parent().unwrap().to_owned()] {
         let run = run(cordboard()
             .args(["copy", "-r"])
             .args([source, &dir.path().join("t")]));
         assert_eq!(run.code(), 1);
-        let says = "disk: it is a block device, which copy -r does not take";
+        let says = "disk: is a block device, which copy -r does not copy";
         assert!(run.stderr().contains(says), "{}", run.stderr());
     }
 }
@@ -69,7 +69,7 @@ fn progress_of_a_block_device_has_a_share() {
     let name = name.unwrap();
     for command in ["splice", "copy"] {
         let dir = dir();
-        // So slow that it is drawn: the sink takes nothing for a while.
+        // Slow enough to be drawn: the sink takes nothing for a while.
         let fifo = dir.path().join("fifo");
         let mode = Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
@@ -115,7 +115,7 @@ fn character_devices_that_have_an_end_or_are_given_one() {
     assert_eq!(read(&out).len(), 100);
     std::fs::remove_file(&out).unwrap();
     for endless in ["/dev/zero", "/dev/full", "/dev/urandom", "/dev/random"] {
-        copy(&[], endless).fails(1, &[endless, "it has no end", "--size N"]);
+        copy(&[], endless).fails(1, &[endless, "has no end", "--size N"]);
     }
     copy(&["--size", "1", "--verify"], "/dev/zero").fails(1, &["second time", "--verify"]);
     let tree = run(cordboard().args(["copy", "-r", "/dev/null"]).arg(&out));
@@ -129,8 +129,7 @@ fn character_devices_that_have_an_end_or_are_given_one() {
     assert!(!out.exists());
 }
 
-/// The file system fails and becomes read-only: what was made for the rest
-/// may stay.
+/// The file system fails and becomes read-only: preallocated space may remain.
 #[test]
 fn what_a_failed_file_system_has_is_not_overstated() {
     if !root("a file system that fails") {
@@ -141,7 +140,7 @@ fn what_a_failed_file_system_has_is_not_overstated() {
     }
     let dir = dir();
     let source = file(&dir, "s", &bytes(40 << 20));
-    // 40 MiB find no room in it, which only its device can tell.
+    // 40 MiB do not fit, which only the device reports.
     let script = r#"cd "$1" && mkdir t m && mount -t tmpfs -o size=30M none t &&
         truncate -s 200M t/image && mkfs.ext4 -q -F t/image &&
         mount -o loop,errors=remount-ro t/image m || exit 99
@@ -176,8 +175,8 @@ fn what_a_failed_file_system_has_is_not_overstated() {
     assert!(stderr.contains(&says), "{says}: {stderr}");
 }
 
-/// Standard descriptors that are closed, with and without a procfs to fill them
-/// from: no file that is opened later is taken for one.
+/// Closed standard descriptors, with and without a procfs to replace them from:
+/// no file opened later is taken for one.
 #[test]
 fn closed_standard_descriptors_are_filled() {
     let dir = dir();
@@ -206,7 +205,7 @@ fn closed_standard_descriptors_are_filled() {
     assert_eq!(done.code(), 0, "{}", done.stderr());
 }
 
-/// To empty it would empty the device.
+/// Truncating it would truncate the device.
 #[test]
 fn a_loop_device_is_not_copied_to_the_file_behind_it() {
     if !root("a loop device") {
@@ -230,7 +229,7 @@ fn a_loop_device_is_not_copied_to_the_file_behind_it() {
     let elsewhere = run(cordboard().args(["copy", device]).arg(&other));
     let _ = Command::new("losetup").args(["--detach", device]).status();
     for run in runs {
-        run.fails(1, &["it is the same file as the source"]);
+        run.fails(1, &["is the same file as the source"]);
     }
     elsewhere.ok();
     assert!(read(&image) == contents && read(&other) == contents);

@@ -1,4 +1,4 @@
-//! One file: its bytes, its count, and what it goes to.
+//! One file: its bytes, its count, and its target.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -140,7 +140,7 @@ fn a_part_of_a_file_and_the_end_of_another() {
     run(cordboard()
         .args(["copy", "--size", "1"])
         .args([&source, &source, &sink]))
-    .fails(2, &["one file"]);
+    .fails(2, &["a single file"]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_directory_that_is_not_there() {
         .arg("copy")
         .arg(&source)
         .arg(format!("{}/new/", dir.path().display())))
-    .fails(1, &["no such directory", "mkdir"]);
+    .fails(1, &["directory does not exist", "mkdir"]);
 }
 
 #[test]
@@ -195,13 +195,13 @@ fn another_endpoint_is_no_name_for_a_new_file() {
     }
     for name in names {
         copy(&format!("./{name}")).ok();
-        // Now it is there.
+        // Now it exists.
         copy(name).ok();
         std::fs::remove_file(dir.path().join(name)).unwrap();
         copy(&format!("file:{name}")).ok();
         assert_eq!(read(dir.path().join(name)), b"x");
     }
-    // Nor is what lies in a directory, or has another scheme.
+    // Nor is a name in a directory, or one with another scheme.
     std::fs::create_dir(dir.path().join("unix:d")).unwrap();
     for name in ["unix:d/new", "a:b", "tpc:host:1", "tcp"] {
         copy(name).ok();
@@ -212,7 +212,7 @@ fn another_endpoint_is_no_name_for_a_new_file() {
     assert!(help.contains("./NAME or file:NAME"), "{help}");
 }
 
-/// The one operand is SRC, and what is missing is DST.
+/// The only operand is SRC, and DST is missing.
 #[test]
 fn an_operand_that_is_missing_is_told_of() {
     for (args, missing) in [
@@ -230,7 +230,7 @@ fn an_operand_that_is_missing_is_told_of() {
     }
 }
 
-/// Behind `--` all are operands, and before it options may stand anywhere.
+/// After `--` all words are operands. Before it, options may be anywhere.
 #[test]
 fn names_that_begin_with_a_dash_and_options_in_between() {
     let cases: [(&[&str], &[&str]); 9] = [
@@ -267,7 +267,7 @@ fn names_that_begin_with_a_dash_and_options_in_between() {
             assert_eq!(read(dir.path().join(made)), from.as_bytes(), "{args:?}");
         }
     }
-    // What is wrong is said all the same.
+    // The problem is reported all the same.
     for (args, says) in [
         (&["a", "-p", "b", "--bogus"][..], "--bogus"),
         (&["a", "-p"], "<DST>"),

@@ -4,22 +4,22 @@
 mod acl;
 mod aliases;
 mod attributes;
-#[cfg(target_feature = "crt-static")]
-mod bare;
 mod close;
 #[path = "../common/mod.rs"]
 mod common;
 mod devices;
-mod failing;
-mod few;
+#[cfg(target_feature = "crt-static")]
+mod empty_root;
+mod failing_lookups;
+mod few_descriptors;
 mod files;
-mod filtered;
+mod filtered_calls;
 mod memory;
 mod no_positions;
 mod paths;
-mod planted;
+mod permissions;
+mod replaced_files;
 mod several;
-mod shut;
 mod sums;
 mod trees;
 mod verify;
@@ -28,7 +28,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The command as somebody whom modes concern, which they do not root.
+/// The command as a user to whom modes apply, which they do not to root.
 fn mortal(script: &str) -> Option<Command> {
     let mut shell = Command::new("sh");
     if rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Little address space: what needs much of it does with less, or is `ENOMEM`.
+//! Little address space: the command uses less of it, or fails with `ENOMEM`.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use testkit::needs::Need;
 
 use crate::common::*;
 
-/// `cordboard copy` with so many KiB of addresses.
+/// `cordboard copy` with this number of KiB of address space.
 fn within(kib: usize) -> Command {
     let mut command = Command::new("prlimit");
     command.arg(format!("--as={}", kib << 10));
@@ -15,8 +15,7 @@ fn within(kib: usize) -> Command {
     command
 }
 
-/// How many KiB a copy takes that does nothing but copy. `None`: it cannot be
-/// limited here.
+/// The KiB that a plain copy needs. `None`: it cannot be limited here.
 fn least(source: &Path, sink: &Path) -> Option<usize> {
     let least = (4 << 10..64 << 10).step_by(128).find(|kib| {
         let plain = run(within(*kib).args([source, sink]));
@@ -47,7 +46,7 @@ fn what_is_read_back_needs_no_large_buffer() {
             let mut command = within(least + more);
             command.args(["--verify", "--json", "--route", route]);
             let run = run(command.args([&source, &sink]));
-            // Ended by itself, and by no signal.
+            // Ended with an error, not by a signal.
             let done = match run.code() {
                 0 => run.json()["verified"] == 5_000_001,
                 _ => run.json()["errno"] == "ENOMEM",
@@ -57,7 +56,7 @@ fn what_is_read_back_needs_no_large_buffer() {
     }
 }
 
-/// As many threads as there is room for beside all the rest.
+/// As many threads as fit.
 #[test]
 fn many_jobs_and_little_memory() {
     let dir = dir();
@@ -66,7 +65,7 @@ fn many_jobs_and_little_memory() {
     for i in 0..300 {
         file(&dir, &format!("s/{i}"), &bytes(3000 + i));
     }
-    // Those are the engine's.
+    // Those of the engine.
     for name in ["large", "larger"] {
         file(&dir, &format!("s/{name}"), &bytes(9 << 20));
     }
@@ -74,7 +73,7 @@ fn many_jobs_and_little_memory() {
     let Some(least) = least(&one, &dir.path().join("d")) else {
         return;
     };
-    // Stacks leave anything up to the size of one, which is a matter of luck.
+    // Stacks leave a remainder of up to the size of one, which varies.
     for more in (4 << 10..64 << 10).step_by(1920) {
         let sink = dir.path().join(format!("d{more}"));
         let mut command = within(least + more);

@@ -1,5 +1,4 @@
-//! Files that cannot seek, as a server of a file system in user space may have
-//! them.
+//! Files that cannot seek, as those of a FUSE server may be.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,15 +8,15 @@ use std::sync::Mutex;
 use crate::common::*;
 use testkit::fuse::{Served, with_file};
 
-/// A file that cannot seek: it is copied, hashed and compared as any other, since
-/// nobody asked for an offset.
+/// A file that cannot seek is copied, hashed and compared as any other, as long
+/// as no offset is requested.
 #[test]
 fn a_file_that_cannot_seek_is_copied_and_read_back() {
     if !root("mounting") {
         return;
     }
     let dir = dir();
-    // By one thread, and by an engine's.
+    // By one thread, and by one of the engine.
     for length in [100_003, (5 << 20) + 3] {
         let mut data = bytes(length);
         data[8192..65_536].fill(0);
@@ -47,7 +46,7 @@ fn a_file_that_cannot_seek_is_copied_and_read_back() {
                 };
                 copy(at, &sink);
                 assert!(read(&sink) == data, "{args:?}");
-                // Over what is there.
+                // Over an existing file.
                 copy(at, &sink);
                 assert!(read(&sink) == data, "{args:?}");
                 std::fs::remove_file(&sink).unwrap();
@@ -55,15 +54,16 @@ fn a_file_that_cannot_seek_is_copied_and_read_back() {
                 run(cordboard().arg("copy").args(args).args([at, &plain, &made])).ok();
                 assert!(read(made.join("file")) == data, "{args:?}");
                 std::fs::remove_dir_all(&made).unwrap();
-                // What is written is not what the server has, which is the same.
+                // The written contents differ from those of the server, which
+                // do not change.
                 gets.lock().unwrap().clear();
                 copy(&plain, at);
                 assert!(*gets.lock().unwrap() == data, "{args:?}");
             }
-            // An offset is what it cannot have.
+            // It cannot have an offset.
             let mut offset = cordboard();
             offset.args(["copy", "--offset", "5"]).args([at, &sink]);
-            run(&mut offset).fails(1, &["ESPIPE", "leave --offset out"]);
+            run(&mut offset).fails(1, &["ESPIPE", "omit --offset"]);
             // From a pipe, nothing is lost.
             gets.lock().unwrap().clear();
             let mut splice = cordboard();
@@ -84,7 +84,7 @@ fn a_file_that_cannot_seek_is_copied_and_read_back() {
     }
 }
 
-/// What is read back of a file that cannot seek differs.
+/// What is read back from a file that cannot seek differs.
 #[test]
 fn a_file_that_cannot_seek_and_differs_is_not_verified() {
     if !root("mounting") {
@@ -143,7 +143,7 @@ fn a_new_file_that_cannot_seek_is_written() {
     }
 }
 
-/// One that hands out each byte of this once, beside another file.
+/// A file that provides each byte once, beside another file.
 fn beside<'a>(served: Served<'a>, data: &'a [u8], other: &'a Mutex<Vec<u8>>) -> Served<'a> {
     Served {
         holds: data,
@@ -154,9 +154,8 @@ fn beside<'a>(served: Served<'a>, data: &'a [u8], other: &'a Mutex<Vec<u8>>) -> 
     }
 }
 
-/// A file that hands out each byte once is not read again for `--verify`, also
-/// where both files are of one file system, which could copy without showing
-/// the bytes.
+/// A file that provides each byte once is not read again for `--verify`, also
+/// if both files are on one file system, which could copy in the kernel.
 #[test]
 fn a_file_that_can_be_read_once_is_verified_by_what_has_passed() {
     if !root("mounting") {
@@ -174,7 +173,7 @@ fn a_file_that_can_be_read_once_is_verified_by_what_has_passed() {
     for served in [
         ends(true, true, all),
         ends(true, true, 0),
-        // Such as one that is made up as it is read.
+        // Such as one that is generated on reading.
         ends(true, false, 0),
     ] {
         for args in [&[][..], &["-r"], &["--append"], &["-j", "2"], &["--stable"]] {
@@ -187,7 +186,7 @@ fn a_file_that_can_be_read_once_is_verified_by_what_has_passed() {
                 let json = run(copy.args([at, &sink])).ok().json();
                 let what = format!("{args:?} {served:?} {json}");
                 assert_eq!(json["verified"], all, "{what}");
-                // What has passed has a hash.
+                // The bytes that have passed were hashed.
                 assert_eq!(json["stages"][0]["stage"], "xxh3", "{what}");
                 assert_eq!(json["stages"][0]["out"], all, "{what}");
                 let before = if args == ["--append"] { 6 } else { 0 };
@@ -198,7 +197,7 @@ fn a_file_that_can_be_read_once_is_verified_by_what_has_passed() {
                 return;
             }
         }
-        // Where the bytes may not be seen, nothing is written.
+        // If the bytes may not pass through user space, nothing is written.
         let other = Mutex::new(b"before".to_vec());
         let served = beside(served, &data, &other);
         with_file(served, |at| {

@@ -1,4 +1,4 @@
-//! Which path carries a file, as far as flags decide it.
+//! Which path carries a file, as far as flags determine it.
 
 use testkit::needs::Need;
 
@@ -19,7 +19,7 @@ fn every_path_gives_the_same_file() {
             continue;
         }
         let sink = dir.path().join("d");
-        // A new one, and one that is there.
+        // A new sink, and an existing one.
         for _ in 0..2 {
             let run = run(cordboard()
                 .args(["copy", "--json", "--route", path])
@@ -83,7 +83,8 @@ fn a_file_is_not_emptied_for_a_request_that_is_refused() {
     }
 }
 
-/// What is known before the sink is made: it is not, not even for a moment.
+/// A refusal that is known beforehand: the sink is not created, not even for a
+/// moment.
 #[test]
 fn a_pair_that_no_path_takes_makes_nothing() {
     let (dir, source) = (dir(), dir());
@@ -104,14 +105,14 @@ fn a_pair_that_no_path_takes_makes_nothing() {
             .args(["copy", "--json"])
             .args(flags)
             .args([&from, &sink]));
-        run.fails(1, &["no usable data path for this pair", "to was not made"]);
+        run.fails(1, &["no usable data path for this pair", "to was not created"]);
         let declined = run.json()["declined"].as_array().map(Vec::len);
         assert!(
             declined.is_some_and(|declined| declined > 0),
             "{}",
             run.stderr()
         );
-        // Making a file and removing it again changes the time.
+        // Creating and removing a file changes the time.
         let modified = directory.metadata().unwrap().modified().unwrap();
         assert_eq!(modified, second, "{flags:?}");
     }

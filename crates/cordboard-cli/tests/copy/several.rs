@@ -72,7 +72,7 @@ fn two_trees_of_one_name_become_one() {
             .args(["copy", "-r"])
             .args(sources)
             .arg(at("into")));
-        run.fails(1, &["both: just copied"]);
+        run.fails(1, &["both: was just copied"]);
         assert_eq!(read(at(to).join("sub/both")), b"first");
         assert_eq!(read(at(to).join("x")), b"x");
         assert_eq!(read(at(to).join("y")), b"y");
@@ -97,7 +97,7 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
         .args(["x/t", "y/t", "into"].map(at)));
     assert_eq!(run_.code(), 1, "{}", run_.stderr());
     for name in ["f", "l"] {
-        let says = format!("into/t/{name}: just copied: it is not overwritten by ");
+        let says = format!("into/t/{name}: was just copied, and is not overwritten by ");
         assert!(run_.stderr().contains(&says), "{}", run_.stderr());
     }
     assert_eq!(run_.json()["written"], 0);
@@ -105,7 +105,7 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
     let link = |name| std::fs::read_link(at(name)).unwrap();
     assert_eq!(link("into/t/f"), at("important"));
     assert_eq!(link("into/t/l"), Path::new("first"));
-    // Nor is a directory, or an operand, put where one leads.
+    // Nor is a directory, or an operand, copied to its target.
     symlink(at("elsewhere"), at("x/t/d")).unwrap();
     for (name, source) in [("d", "y/d"), ("f", "y/t/f")] {
         std::fs::remove_dir_all(at("into")).unwrap();
@@ -113,12 +113,12 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
         let run = run(cordboard()
             .args(["copy", "-r"])
             .args(["x/t/.", source, "into"].map(at)));
-        run.fails(1, &[&format!("into/{name}: just copied")]);
+        run.fails(1, &[&format!("into/{name}: was just copied")]);
         assert!(!at("elsewhere/f").exists());
         assert_eq!(read(at("important")), b"precious");
     }
-    // One that was there before is followed to where it leads, if it is what
-    // was named or no tree is copied.
+    // An existing symlink is followed, if it is an operand or no tree is
+    // copied.
     std::fs::remove_dir_all(at("into")).unwrap();
     std::fs::create_dir_all(at("into/t")).unwrap();
     symlink(at("important"), at("into/t/f")).unwrap();
@@ -126,14 +126,13 @@ fn nothing_is_written_through_a_symlink_that_was_just_copied() {
     let trees = run(cordboard()
         .args(["copy", "-r"])
         .args(["y/t", "y/d", "into"].map(at)));
-    trees.fails(1, &["into/t/f: it is a symlink, and copy -r"]);
+    trees.fails(1, &["into/t/f: is a symlink, and copy -r"]);
     assert_eq!(read(at("important")), b"precious");
     run(cordboard().arg("copy").args(["y/t/f", "named"].map(at))).ok();
     assert_eq!(read(at("important")), b"another's");
 }
 
-/// Each of them would replace the one before it, and only the last would be
-/// left.
+/// Each would replace the one before, and only the last would remain.
 #[test]
 fn sinks_that_are_one_file_get_the_first_of_the_contents() {
     for (jobs, flags) in [("-j1", "-r"), ("-j4", "-r"), ("-j1", "-rp"), ("-j4", "-rp")] {
@@ -144,7 +143,7 @@ fn sinks_that_are_one_file_get_the_first_of_the_contents() {
         }
         let one = file(&dir, "into/f00", b"old");
         for i in 0..60 {
-            // In another directory as well.
+            // In another directory too.
             let name = format!("{}f{i:02}", if i % 2 == 0 { "" } else { "sub/" });
             file(
                 &dir,
@@ -161,22 +160,22 @@ fn sinks_that_are_one_file_get_the_first_of_the_contents() {
             .args([tree, into]));
         let stderr = run.stderr();
         assert_eq!(run.code(), 1, "{stderr}");
-        let refused = stderr.matches(": just copied: it is not overwritten by ");
+        let refused = stderr.matches(": was just copied, and is not overwritten by ");
         assert_eq!(refused.count(), 59, "{stderr}");
         let text = String::from_utf8(read(&one)).unwrap();
         assert_eq!(run.json()["written"], text.len());
-        // The one that is there is whole.
+        // The existing file is complete.
         let number = text.strip_prefix("contents ").unwrap();
         let number: usize = number.parse().unwrap();
         assert!(number < 60, "{text}");
         assert!(
-            !stderr.contains(&format!("f{number:02}: just copied")),
+            !stderr.contains(&format!("f{number:02}: was just copied")),
             "{stderr}"
         );
     }
 }
 
-/// It would be overwritten before it is copied, or after that.
+/// It would be overwritten before or after it is copied.
 #[test]
 fn a_sink_that_is_a_file_of_the_source_too_is_not_overwritten() {
     // Deeper than directories are kept open.
@@ -195,7 +194,7 @@ fn a_sink_that_is_a_file_of_the_source_too_is_not_overwritten() {
         link("tree/b", "into/a");
         link("tree/sub/a", "into/b");
         link(&format!("tree/{deep}a"), "into/sub/b");
-        // Of one that is no source.
+        // Of a file that is not a source.
         file(&dir, "other", b"other");
         link("other", "into/z");
         let [tree, into] = ["tree/.", "into"].map(at);
@@ -205,12 +204,12 @@ fn a_sink_that_is_a_file_of_the_source_too_is_not_overwritten() {
         let stderr = run.stderr();
         assert_eq!(run.code(), 1, "{stderr}");
         assert_eq!(
-            stderr.matches(": it is a file of the source too").count(),
+            stderr.matches(": is also a file of the source").count(),
             3,
             "{stderr}"
         );
         for name in ["a", "b", "sub/b"] {
-            let says = format!("into/{name}: it is a file of the source too");
+            let says = format!("into/{name}: is also a file of the source");
             assert!(stderr.contains(&says), "{stderr}");
         }
         for name in sources {
@@ -240,7 +239,7 @@ fn nor_is_one_of_several_operands() {
                 let run = run(cordboard().args(["copy", jobs]).args([&a, &b, &into]));
                 run.fails(
                     1,
-                    &[&format!("into/{source}: it is a file of the source too")],
+                    &[&format!("into/{source}: is also a file of the source")],
                 );
                 assert_eq!((read(&a), read(&b)), (b"a".to_vec(), b"b".to_vec()));
                 assert_eq!(read(into.join(other)), other.as_bytes());
@@ -263,7 +262,7 @@ fn nor_are_those_of_a_directory_of_the_source() {
         copy.current_dir(&dir)
             .args(["copy", "-r", "--json", jobs, "d/d", "."]);
         let run = run(&mut copy);
-        run.fails(1, &["./d/d: it is a directory of the source too"]);
+        run.fails(1, &["./d/d: is also a directory of the source"]);
         for name in ["d/d/f", "d/d/d/f"] {
             assert_eq!(read(dir.path().join(name)), name.as_bytes());
         }
@@ -285,15 +284,14 @@ fn nor_is_an_operand_in_the_destination() {
         let stderr = run.stderr();
         assert_eq!(run.code(), 1, "{stderr}");
         assert!(
-            stderr.contains("/a: it is a file of the source too"),
+            stderr.contains("/a: is also a file of the source"),
             "{stderr}"
         );
         assert_eq!(read(&a), b"a");
     }
 }
 
-/// That a file is refused is known before the contents of its sink are gone, of
-/// each file.
+/// Of each file, a refusal is known before its sink is truncated.
 #[test]
 fn a_file_that_no_path_takes_leaves_its_sink_alone() {
     for jobs in ["-j1", "-j4"] {

@@ -1,4 +1,4 @@
-//! What became of many files, in one line.
+//! The totals of many files, in one line.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::common::*;
 
-/// What becomes of a tree is counted, and summed up where some of it failed.
+/// The files of a tree are counted, and the totals are printed if some failed.
 #[test]
 fn a_tree_of_which_some_failed_has_a_sum() {
     let dir = dir();
@@ -26,7 +26,8 @@ fn a_tree_of_which_some_failed_has_a_sum() {
         let json = all(&to, jobs).ok().json();
         let files = serde_json::json!({"copied": 1202, "failed": 0, "left_out": false});
         assert_eq!(json["files"], files);
-        // Directories in the way of two files, and a file in a directory's.
+        // Directories in the place of two files, and a file in that of a
+        // directory.
         let to = dir.path().join(format!("part{jobs}"));
         std::fs::create_dir_all(to.join("7")).unwrap();
         std::fs::create_dir_all(to.join("1100")).unwrap();
@@ -42,7 +43,7 @@ fn a_tree_of_which_some_failed_has_a_sum() {
     }
 }
 
-/// A directory that cannot be made leaves out what is in it.
+/// The contents of a directory that cannot be made are left out.
 #[test]
 fn what_is_in_a_directory_that_a_read_only_sink_refuses() {
     if !root("a file system that is mounted read-only") {
@@ -76,7 +77,7 @@ fn what_is_in_a_directory_that_a_read_only_sink_refuses() {
     }
 }
 
-/// Also where none of them had its turn.
+/// Also if no file was started.
 #[test]
 fn the_account_counts_files_in_every_ending() {
     let dir = dir();
@@ -104,7 +105,7 @@ fn the_account_counts_files_in_every_ending() {
         // The error says that already.
         assert_eq!(run.sum(), None, "{args:?}");
     }
-    // What is not copy counts no files.
+    // Other commands do not count files.
     for args in [&["cat", "--json", gone][..], &["splice", "--json"]] {
         assert_eq!(call(args).json().get("files"), None);
     }

@@ -37,17 +37,18 @@ fn a_tree_with_links_and_special_files() {
     );
     chmod(&tree.join("a/b"), 0o700);
     chmod(&copy.join("a/b"), 0o700);
-    // A second time onto the first: the same again, the links replaced.
+    // A second time over the first copy: the same again, with the symlinks
+    // replaced.
     std::fs::remove_dir_all(tree.join("a/b/empty")).unwrap();
     fifo(&tree.join("a/fifo"));
     let into = run(cordboard()
         .args(["copy", "-r"])
         .args([&tree.join("."), &copy]));
-    into.fails(1, &["a/fifo", "it is a FIFO"]);
+    into.fails(1, &["a/fifo", "is a FIFO"]);
     assert_eq!(read(copy.join("a/b/deep")), bytes(50_000));
     assert!(!copy.join("a/fifo").exists());
     assert!(!copy.join("tree").exists());
-    // Into an existing directory by name.
+    // Into an existing directory, by name.
     std::fs::remove_file(tree.join("a/fifo")).unwrap();
     run(cordboard().args(["copy", "-R"]).args([&tree, &copy])).ok();
     assert_eq!(read(copy.join("tree/a/b/deep")), bytes(50_000));
@@ -67,9 +68,9 @@ fn a_symlink_does_not_lead_a_tree_elsewhere() {
             .args(["copy", "-r"])
             .args([at("tree/."), at(to)]))
     };
-    copy("into").fails(1, &["sub: it exists and is not a directory"]);
+    copy("into").fails(1, &["sub: exists and is not a directory"]);
     assert!(!at("elsewhere/f").exists());
-    // The one that was named is meant.
+    // An operand is followed.
     symlink(at("elsewhere"), at("top")).unwrap();
     copy("top").ok();
     assert_eq!(read(at("elsewhere/sub/f")), b"f");
@@ -88,8 +89,8 @@ fn a_directory_is_not_copied_into_itself() {
     assert_eq!(std::fs::read_dir(a.join("b")).unwrap().count(), 0);
 }
 
-/// Copies in a directory where the first of these is seen as the second too.
-/// `None` where nothing can be mounted.
+/// Copies in a directory in which the first of these also appears as the
+/// second. `None` if nothing can be mounted.
 fn with_bound(dir: &TempDir, [from, at]: [&str; 2], arguments: [&str; 2]) -> Option<Run> {
     if !root("mounting") {
         return None;
@@ -102,7 +103,7 @@ fn with_bound(dir: &TempDir, [from, at]: [&str; 2], arguments: [&str; 2]) -> Opt
     Some(run(shell.args(["copy", "-r"]).args(arguments)))
 }
 
-/// All below it, in order.
+/// Everything below it, in order.
 fn all_below(top: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(top).unwrap() {
@@ -136,13 +137,13 @@ fn a_directory_is_not_copied_into_itself_by_another_name_of_it() {
         let Some(run) = with_bound(&dir, [bound, "seen"], [source, sink]) else {
             return;
         };
-        run.fails(1, &[sink, "a directory is not copied into itself"]);
+        run.fails(1, &[sink, "a directory cannot be copied into itself"]);
         assert_eq!(all_below(dir.path()), before, "{sink}");
     }
 }
 
-/// The copy goes into a part of what is still to be copied: without an end, if
-/// the destination were compared by its top alone.
+/// The destination is a part of what is still to be copied: without an end, if
+/// only its top were compared.
 #[test]
 fn what_is_being_copied_into_is_not_copied() {
     let dir = dir();
@@ -155,7 +156,7 @@ fn what_is_being_copied_into_is_not_copied() {
     let Some(run) = with_bound(&dir, bound, ["a", "into"]) else {
         return;
     };
-    run.fails(1, &["a/b/c/d: it is a directory that is being copied into"]);
+    run.fails(1, &["a/b/c/d: is a directory that is being copied into"]);
     let at = |name: &str| dir.path().join(name);
     assert_eq!(read(at("into/a/e/f")), b"e");
     let copied = ["c", "f"].map(|name| at("a/b/c/d").join(name));
@@ -175,7 +176,7 @@ fn a_directory_of_the_source_is_not_copied_into() {
         let Some(run) = with_bound(&dir, [bound, "into/a/b"], ["a", "into"]) else {
             return;
         };
-        run.fails(1, &["into/a/b: it is a directory of the source too"]);
+        run.fails(1, &["into/a/b: is also a directory of the source"]);
         assert_eq!(all_below(&dir.path().join("a")), before);
     }
 }
@@ -186,7 +187,7 @@ fn a_tree_onto_itself_destroys_nothing() {
     let a = dir.path().join("a");
     std::fs::create_dir(&a).unwrap();
     std::fs::write(a.join("f"), b"contents").unwrap();
-    // Its contents into the place where they are.
+    // Its contents into its own place.
     run(cordboard().args(["copy", "-r"]).args([&a.join("."), &a])).fails(1, &["into itself"]);
     assert_eq!(read(a.join("f")), b"contents");
 }
@@ -206,14 +207,14 @@ fn what_is_of_another_type_in_the_way() {
     assert_eq!(run.code(), 1);
     let stderr = run.stderr();
     assert!(
-        stderr.contains("is not a directory, and its source is one"),
+        stderr.contains("is not a directory, but its source is one"),
         "{stderr}"
     );
     assert!(stderr.contains("is not a symlink"), "{stderr}");
     assert_eq!(read(copy.join("x")), b"a file");
 }
 
-/// Where case is regarded, they are as good as any others.
+/// On a case-sensitive file system they are ordinary names.
 #[test]
 fn names_that_differ_in_case_alone() {
     for jobs in ["-j1", "-j4"] {
@@ -228,7 +229,7 @@ fn names_that_differ_in_case_alone() {
         }
         symlink("f", at("tree/L")).unwrap();
         symlink("F", at("tree/l")).unwrap();
-        // To what is there in part, and to what is there.
+        // Over a part of the copy, and over the whole.
         file(&dir, "into/F", b"old");
         for _ in 0..2 {
             run(cordboard()
@@ -247,8 +248,8 @@ fn names_that_differ_in_case_alone() {
     }
 }
 
-/// Deeper than there may be open files, than a path may be long, and than a
-/// stack would take it.
+/// Deeper than the limits of open files, of the length of a path, and of the
+/// stack.
 #[test]
 fn a_deep_tree() {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
@@ -263,7 +264,7 @@ fn a_deep_tree() {
         let name = if level == 0 { "t" } else { "d" };
         mkdirat(&here, name, Mode::from_raw_mode(0o700)).unwrap();
         here = down(here.as_fd(), name);
-        // On the way back, after all that is below.
+        // On the way back, after everything below.
         if level % 100 == 0 {
             let flags = OFlags::CREATE | OFlags::WRONLY;
             let file = openat(&here, "z", flags, Mode::from_raw_mode(0o600)).unwrap();
@@ -287,12 +288,13 @@ fn a_deep_tree() {
             assert_eq!(text[..n], *level.to_string().as_bytes());
         }
     }
-    // The standard library's way to remove a tree needs a descriptor a level.
+    // The standard library's function to remove a tree needs a descriptor for
+    // each level.
     let removed = Command::new("rm").arg("-rf").arg(dir.path()).status();
     assert!(removed.unwrap().success());
 }
 
-/// A directory that nobody may enter is settled after all else is done.
+/// A directory that no user may enter is settled last.
 #[test]
 fn a_deep_tree_of_shut_directories() {
     let dir = dir();
@@ -322,7 +324,7 @@ fn a_deep_tree_of_shut_directories() {
     }
 }
 
-/// Without it, anybody could remove anybody's files there.
+/// Without the bit, any user could remove files of others there.
 #[test]
 fn a_sticky_directory_stays_one() {
     let dir = dir();

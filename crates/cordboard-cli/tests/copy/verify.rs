@@ -1,4 +1,4 @@
-//! Reading back what was written, where that is not a matter of course.
+//! Reading back what was written, in unusual cases.
 
 use std::fs::File;
 use std::io::Write;
@@ -44,16 +44,15 @@ fn a_file_that_cannot_be_read_back_is_left_alone() {
         return;
     };
     let done = run(command.args(["copy", "--verify"]).args([&source, &sink]));
-    done.fails(1, &["EACCES", "it must be readable too"]);
+    done.fails(1, &["EACCES", "--verify needs read permission too"]);
     chmod(&sink, 0o666);
     assert_eq!(read(&sink), b"old and longer");
 }
 
-/// Has calls refused.
+/// Refuses calls.
 type Refuses = dyn Fn() + Sync;
 
-/// Where a call fails that comes before the bytes or after them, the step is
-/// named.
+/// If a call before or after the bytes fails, the step is named.
 #[test]
 fn the_step_that_has_failed_is_named() {
     let dir = dir();
@@ -89,7 +88,7 @@ fn the_step_that_has_failed_is_named() {
         (
             &|| refuse(&[FTRUNCATE], libc::EIO),
             &[source],
-            "emptying the sink",
+            "truncating the sink",
         ),
         (
             &|| refuse(&[libc::SYS_getdents64], libc::EIO),
@@ -98,7 +97,7 @@ fn the_step_that_has_failed_is_named() {
         ),
     ];
     for (refuses, args, says) in cases {
-        if says.starts_with("emptying") {
+        if says.starts_with("truncating") {
             std::fs::write(new, b"old").unwrap();
         }
         let child = apart(|| {
@@ -119,7 +118,7 @@ fn the_step_that_has_failed_is_named() {
     }
 }
 
-/// What has the name `/dev/null` can be anything, or nothing.
+/// Any file can have the name `/dev/null`, or none.
 #[test]
 fn nothing_is_read_back_into_dev_null() {
     if !root("another /dev/null") {
@@ -152,7 +151,7 @@ fn nothing_is_read_back_into_dev_null() {
     }
 }
 
-/// Whoever copies: the command's own thread, one of several, or an engine.
+/// By the command's own thread, one of several, or an engine.
 #[test]
 fn what_is_appended_beside_another_process_is_verified() {
     const OTHERS: &[u8] = b"others\n";
@@ -167,7 +166,7 @@ fn what_is_appended_beside_another_process_is_verified() {
         let content = vec![7; length];
         let sources = ["a", "b"].map(|name| file(&dir, name, &content));
         let sources = &sources[..more.len() + 1];
-        // Once a write of theirs has come between two of the copy's.
+        // Once a write of the other process has come between two of the copy.
         until("bytes of others in between", || {
             let sinks = ["a", "b"].map(|name| into.join(name));
             sinks

@@ -1,4 +1,4 @@
-//! Peers that are not there, or leave.
+//! Peers that do not exist, or leave.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ fn a_refused_connection() {
     run.fails(
         1,
         &[
-            "Connection refused (ECONNREFUSED) connecting the sink",
+            "Connection refused (ECONNREFUSED) connecting to the sink",
             "nothing listens",
         ],
     );
@@ -27,7 +27,7 @@ fn a_refused_connection() {
 #[test]
 fn a_host_that_does_not_exist() {
     let run = call(["splice", "-", "tcp:no-such-host.invalid:80", "--json"]);
-    run.fails(1, &["cannot find the host `no-such-host.invalid`"]);
+    run.fails(1, &["cannot find host no-such-host.invalid"]);
     assert_eq!(run.json()["failed"], "sink");
 }
 
@@ -42,7 +42,7 @@ fn a_connection_that_is_reset() {
         .unwrap();
     let (mut stream, _) = listener.accept().unwrap();
     stream.read_exact(&mut [0; 1000]).unwrap();
-    // What is unread makes the close a reset.
+    // Unread data makes the close a reset.
     drop(stream);
     let run = end(child);
     assert_eq!(run.code(), 1, "{}", run.stderr());
@@ -72,7 +72,7 @@ fn a_connection_that_is_reset() {
     reset(stream);
     let run = end(child);
     let says = "Connection reset by peer (ECONNRESET) at the source";
-    run.fails(1, &[says, "; the peer broke the connection off"]);
+    run.fails(1, &[says, "; the peer reset the connection"]);
     assert_eq!(run.json()["failed"], "source");
 }
 
@@ -82,7 +82,7 @@ fn reset(stream: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&stream, zero).unwrap();
 }
 
-/// A listener whose connections take little that is not read.
+/// A listener whose connections buffer little.
 fn small_listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
@@ -107,7 +107,7 @@ fn ends_unacknowledged(child: Child, written: u64) -> serde_json::Value {
 fn a_peer_that_reads_nothing_is_waited_for_as_long_as_idle_says() {
     let (listener, address) = small_listener();
     let dir = dir();
-    // More than the peer's buffer holds, and less than ours.
+    // More than the peer's buffer holds, and less than the local one.
     let source = file(&dir, "s", &bytes(60_000));
     let child = cordboard()
         .args([
@@ -128,7 +128,7 @@ fn a_peer_that_reads_nothing_is_waited_for_as_long_as_idle_says() {
     drop(stream);
 }
 
-/// Its caller, who has it still, is who knows what its peer has to say.
+/// The owner of the connection, which still has it open, handles its peer.
 #[test]
 fn a_connection_that_was_handed_over_is_not_waited_for() {
     let dir = dir();
@@ -173,16 +173,17 @@ fn a_peer_that_resets_before_it_has_acknowledged() {
         .unwrap();
     let (mut stream, _) = listener.accept().unwrap();
     stream.read_exact(&mut [0; 1000]).unwrap();
-    // It sleeps in the transfer, or waits after it: lost is lost.
+    // It sleeps in the transfer, or waits after it: the bytes are lost either
+    // way.
     until("sleep", || sleeping(child.id()).then_some(()));
     reset(stream);
     let run = end(child);
-    let says = "; the peer broke the connection off";
+    let says = "; the peer reset the connection";
     run.fails(1, &["(ECONNRESET) at the sink", says]);
     assert_eq!(run.json()["failed"], "sink");
 }
 
-/// There is no socket then, but an error of sockets.
+/// An errno of sockets, without a socket.
 #[test]
 fn a_file_server_that_has_ended() {
     let mounted = testkit::fuse::with_file_of_none(|path| {
@@ -190,7 +191,7 @@ fn a_file_server_that_has_ended() {
         let by_sink: [&[&str]; 2] = [&["splice", "/dev/null", path], &["cat", path]];
         for (args, side) in by_sink.into_iter().zip(["sink", "source"]) {
             let run = call(args);
-            // Linux 7.3 says the second.
+            // Linux 7.3 returns the second.
             let errno = match run.stderr().contains("ECONNREFUSED") {
                 false => "ENOTCONN",
                 true => "ECONNREFUSED",
@@ -207,12 +208,12 @@ fn a_file_server_that_has_ended() {
     }
 }
 
-/// That it has said all it has to say tells nothing of what it has read.
+/// The end of the peer's direction does not mean that it has read everything.
 #[test]
 fn a_peer_that_has_ended_and_reads_nothing_is_waited_for() {
     let (listener, address) = small_listener();
     let dir = dir();
-    // More than the peer's buffer holds, and less than ours.
+    // More than the peer's buffer holds, and less than the local one.
     let source = file(&dir, "s", &bytes(60_000));
     let child = cordboard()
         .args(["splice", "--json", "--idle", "0.2"])
@@ -227,8 +228,8 @@ fn a_peer_that_has_ended_and_reads_nothing_is_waited_for() {
     drop(stream);
 }
 
-/// The frame's end is sent when the source has been silent for the limit, and
-/// is on its way then: the peer has as long to acknowledge it.
+/// The end of the frame is sent when the source has been silent for the limit,
+/// and is in flight then: the peer has the same time to acknowledge it.
 #[test]
 fn a_frames_end_after_a_silent_source_is_waited_for() {
     let (listener, address) = small_listener();
@@ -265,7 +266,7 @@ fn a_peer_that_has_gone_before_anything_was_sent() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Nothing was sent, so that this is no reset, but an end.
+    // Nothing was sent, so this is not a reset, but an end.
     drop(listener.accept().unwrap());
     feed(&mut child, b"hello");
     let run = end(child);

@@ -1,4 +1,4 @@
-//! Operands that cannot be had, or not for this.
+//! Operands that cannot be opened, or not for this use.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::*;
 
-/// Command, exit status, what the line says, side and errno of the report.
+/// Command, exit status, text of the line, side and errno of the report.
 type Case<'a> = (&'a [&'a str], i32, &'a [&'a str], &'a str, &'a str);
 
 #[test]
@@ -59,14 +59,14 @@ fn one_line_and_one_report_each() {
         (
             &["splice", there, &no_folder],
             1,
-            &["no/: there is no such directory", "mkdir"],
+            &["no/: directory does not exist", "mkdir"],
             "sink",
             "ENOTDIR",
         ),
         (
             &["copy", there, &no_folder],
             1,
-            &["no/: there is no such directory", "mkdir"],
+            &["no/: directory does not exist", "mkdir"],
             "sink",
             "ENOTDIR",
         ),
@@ -118,7 +118,7 @@ fn one_line_and_one_report_each() {
         (
             &["splice", &gone, "-"],
             1,
-            &["(ENOENT) connecting the source", "listener"],
+            &["(ENOENT) connecting to the source", "listener"],
             "source",
             "ENOENT",
         ),
@@ -132,15 +132,15 @@ fn one_line_and_one_report_each() {
         (
             &["splice", there, "tcp-listen:192.0.2.1:9"],
             1,
-            &["(EADDRNOTAVAIL)", "no address of this machine"],
+            &["(EADDRNOTAVAIL)", "not an address of this machine"],
             "sink",
             "EADDRNOTAVAIL",
         ),
-        // Wrong usage that only the operands show.
+        // Wrong usage that only the operands reveal.
         (
             &["splice", "tpc:host:1", "-"],
             2,
-            &["tpc:host:1: `tpc:` is no scheme", "tcp:", "file:PATH"],
+            &["tpc:host:1: unknown scheme tpc:", "tcp:", "file:PATH"],
             "source",
             "EINVAL",
         ),
@@ -233,7 +233,7 @@ fn a_new_file_that_another_may_have_open_is_left_and_told_of() {
 
 #[test]
 fn files_that_may_not_be_read_or_written() {
-    if !root("to become somebody else") {
+    if !root("to become another user") {
         return;
     }
     let dir = dir();
@@ -241,10 +241,10 @@ fn files_that_may_not_be_read_or_written() {
     let secret = file(&dir, "secret", b"secret");
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let open = file(&dir, "open", b"open");
-    // The binary may be where nobody else may look.
+    // The binary may be in a directory without access for others.
     let binary = dir.path().join("cordboard");
     std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
-    let nobody = |args: &[&std::path::Path]| {
+    let as_nobody = |args: &[&std::path::Path]| {
         // A test that forks meanwhile may hold the new file open for writing.
         end(until("a start", || {
             Command::new(&binary)
@@ -257,7 +257,7 @@ fn files_that_may_not_be_read_or_written() {
                 .ok()
         }))
     };
-    let run_ = nobody(&[&secret, "/dev/null".as_ref()]);
+    let run_ = as_nobody(&[&secret, "/dev/null".as_ref()]);
     run_.fails(
         1,
         &[
@@ -265,7 +265,7 @@ fn files_that_may_not_be_read_or_written() {
             "read permission",
         ],
     );
-    let run_ = nobody(&[&open, &secret]);
+    let run_ = as_nobody(&[&open, &secret]);
     run_.fails(
         1,
         &[
@@ -273,17 +273,17 @@ fn files_that_may_not_be_read_or_written() {
             "write permission",
         ],
     );
-    let run_ = nobody(&[&open, &dir.path().join("new")]);
+    let run_ = as_nobody(&[&open, &dir.path().join("new")]);
     run_.fails(1, &["EACCES", "directory"]);
     assert_eq!(run_.json()["failed"], "sink");
     assert_eq!(read(&secret), b"secret");
-    // The sink has the source's mode, and cannot be opened again: which side it
-    // was is not told, and neither is blamed.
+    // The sink has the mode of the source, and cannot be opened again: the side
+    // is unknown, and none is reported.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     std::fs::write(&open, bytes(1 << 20)).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o444)).unwrap();
     let direct = ["--route", "direct"].map(std::path::Path::new);
-    let run_ = nobody(&[direct[0], direct[1], &open, &dir.path().join("new")]);
+    let run_ = as_nobody(&[direct[0], direct[1], &open, &dir.path().join("new")]);
     if run_.json()["errno"] != "EACCES" {
         testkit::skip::here(format!("no direct I/O here: {}", run_.stderr()));
         return;
@@ -318,8 +318,8 @@ fn a_program_that_runs_is_not_written_over() {
     );
 }
 
-/// A file that somebody else opened, and not for appending, would be written
-/// over from its position on, whatever `--append` says.
+/// An inherited file that is not open for appending would be overwritten from
+/// its position, despite `--append`.
 #[test]
 fn appending_cannot_be_had_of_a_file_that_was_opened_otherwise() {
     let dir = dir();
@@ -387,7 +387,7 @@ fn a_device_has_no_end_to_add_to() {
     let detached = Command::new("losetup").args(["-d", device]).status();
     assert!(detached.unwrap().success());
     for run in runs {
-        run.fails(1, &["block device", "no end", "--append"]);
+        run.fails(1, &["block device", "cannot be appended to", "--append"]);
         assert_eq!(run.json()["errno"], "EINVAL");
     }
     assert!(read(&disk) == [b'-'; 1 << 20]);

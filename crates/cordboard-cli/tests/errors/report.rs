@@ -1,4 +1,4 @@
-//! What is printed, and where nobody reads it.
+//! What is printed, and readers that are missing.
 
 use std::fs::File;
 use std::io::Read;
@@ -31,7 +31,7 @@ fn the_report_has_its_fields_in_order() {
 }
 
 #[test]
-fn nobody_reads_standard_error() {
+fn standard_error_without_a_reader() {
     let full = || {
         let file = std::fs::File::options().write(true).open("/dev/full");
         file.unwrap()
@@ -44,7 +44,7 @@ fn nobody_reads_standard_error() {
         let child = cordboard().args(args).stderr(full()).spawn().unwrap();
         assert_eq!(end(child).code(), code, "{args:?}");
     }
-    // Where it listens is not read either, nor that it still waits.
+    // Its address is not read either, nor that it still waits.
     let child = cordboard()
         .args(["splice", "tcp-listen:127.0.0.1:0", "/dev/null"])
         .stderr(full())
@@ -57,7 +57,7 @@ fn nobody_reads_standard_error() {
     assert_eq!(end(child).code(), 130);
 }
 
-/// What was against each path stands in the report too.
+/// The reasons against each path are in the report too.
 #[test]
 fn a_path_that_does_not_take_the_pair_is_told() {
     let dir = dir();
@@ -70,8 +70,8 @@ fn a_path_that_does_not_take_the_pair_is_told() {
     assert_eq!(run.json()["declined"][0]["path"], "clone");
 }
 
-/// What an option asked for could not be written: that is a failure, whatever
-/// became of the bytes. Progress and the summary are no such thing.
+/// A result requested by an option that could not be written is a failure,
+/// whatever happened to the bytes. Progress and the summary are not results.
 #[test]
 fn what_was_asked_for_and_could_not_be_written() {
     let dir = dir();
@@ -115,15 +115,15 @@ fn what_was_asked_for_and_could_not_be_written() {
             }
         }
     }
-    // It was closed by whoever started us.
+    // Its parent has closed it.
     let closed = run(std::process::Command::new("sh")
         .args(["-c", r#"exec "$0" cat --json "$1" 2>&-"#])
         .args([env!("CARGO_BIN_EXE_cordboard").as_ref(), source.as_os_str()]));
     assert_eq!((closed.code(), closed.stdout()), (1, &b"abcd"[..]));
 }
 
-/// A limit on the size of files (`RLIMIT_FSIZE`) is an error of that file, and
-/// no signal that ends the command.
+/// A file size limit (`RLIMIT_FSIZE`) is an error of that file, and no signal
+/// ends the command.
 #[test]
 fn what_was_asked_for_goes_to_a_file_that_may_not_grow() {
     let dir = dir();
@@ -148,8 +148,8 @@ fn what_was_asked_for_goes_to_a_file_that_may_not_grow() {
     assert_eq!(read(&full).len(), 4096);
 }
 
-/// A descriptor that is open for reading only takes nothing, and one that was
-/// closed neither: what was asked for is lost, and EBADF is not ignored.
+/// A descriptor that is open for reading only, or was closed, takes nothing:
+/// the result is lost, and EBADF is not ignored.
 #[test]
 fn what_was_asked_for_goes_to_a_descriptor_that_takes_nothing() {
     let dir = dir();
@@ -184,7 +184,8 @@ fn what_was_asked_for_goes_to_a_descriptor_that_takes_nothing() {
     }
 }
 
-/// A pipe that answers EAGAIN: its read end, its write end, and what is in it.
+/// A pipe that returns EAGAIN: its read end, its write end, and the bytes in
+/// it.
 fn full_pipe() -> (OwnedFd, OwnedFd, usize) {
     let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
     let mut there = 0;
@@ -194,7 +195,7 @@ fn full_pipe() -> (OwnedFd, OwnedFd, usize) {
     (reader, writer, there)
 }
 
-/// Waits until it can do no more, or has ended.
+/// Waits until it is blocked, or has ended.
 fn waits(child: &mut Child) {
     until("its wait", || {
         let ended = child.try_wait().unwrap().is_some();
@@ -202,7 +203,7 @@ fn waits(child: &mut Child) {
     });
 }
 
-/// What comes out of a pipe behind what was there before.
+/// The bytes in a pipe behind those that were in it before.
 fn behind(reader: OwnedFd, there: usize) -> String {
     ioctl_fionbio(&reader, false).unwrap();
     let mut all = Vec::new();
@@ -232,7 +233,7 @@ fn a_standard_error_without_room_is_waited_for() {
         whole.arg(&source);
         whole.args(["splice", "copy"].contains(&command).then_some(&sink));
         let mut child = whole.spawn().unwrap();
-        // Its ends that this process holds.
+        // The ends that this process holds.
         drop(whole);
         waits(&mut child);
         let said = behind(reader, there);
@@ -282,7 +283,7 @@ fn two_signals_end_the_wait_for_standard_error() {
         (ended || handles(child.id(), 15)).then_some(())
     });
     waits(&mut child);
-    // One that comes soon after the first is the same one.
+    // One that follows the first immediately counts as the same.
     let status = until("its end", || {
         signal(child.id(), rustix::process::Signal::TERM);
         child.try_wait().unwrap()

@@ -1,4 +1,4 @@
-//! Wrong usage, that flags or operands show.
+//! Wrong usage, by flags or operands.
 
 use crate::common::*;
 
@@ -12,8 +12,11 @@ fn wrong_usage() {
         (&["splice", "-", "-", "--idle", "soon"], "number of seconds"),
         (&["splice", "-", "-", "--idle", "0"], "number of seconds"),
         (&["splice", "-", "-", "--route", "teleport"], "teleport"),
-        (&["splice", "-", "-", "--route", "sockmap"], "not built yet"),
-        (&["cat", "--without", "sockmap"], "not built yet"),
+        (
+            &["splice", "-", "-", "--route", "sockmap"],
+            "not implemented yet",
+        ),
+        (&["cat", "--without", "sockmap"], "not implemented yet"),
         (&["splice", "-", "-", "--sparse", "maybe"], "maybe"),
         (
             &[
@@ -33,7 +36,7 @@ fn wrong_usage() {
         (&["copy"], "required"),
         (&["frobnicate"], "frobnicate"),
         (&["splice", "--frobnicate", "-", "-"], "--frobnicate"),
-        (&["explain", "tpc:h:1", "-"], "no scheme"),
+        (&["explain", "tpc:h:1", "-"], "unknown scheme"),
     ] {
         let run = call(args);
         assert_eq!(run.code(), 2, "{args:?}: {}", run.stderr());
@@ -44,7 +47,7 @@ fn wrong_usage() {
     assert_eq!(run.code(), 2);
 }
 
-/// What is added to the end of a file is written whole.
+/// What is appended is written without holes.
 #[test]
 fn holes_cannot_be_had_of_what_appends() {
     let dir = dir();
@@ -68,7 +71,7 @@ fn holes_cannot_be_had_of_what_appends() {
             .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        end(child).fails(1, &["standard output: it is open for appending"]);
+        end(child).fails(1, &["standard output: is open for appending"]);
     }
     assert_eq!(read(&there), b"old");
     assert!(!new.exists());

@@ -1,4 +1,4 @@
-//! Ends of one or both, and what the account then says.
+//! Ends of one or both streams, and the report.
 
 use std::fs::File;
 use std::io::Read;
@@ -144,7 +144,7 @@ fn an_interrupt_while_a_frame_is_stuck_counts_what_the_sink_took() {
     assert_eq!(run.code(), 130, "{}", run.stderr());
     let seen = reader.join().unwrap();
     assert!(seen == bytes(1000 * FRAME)[..seen.len()]);
-    // What was read and not written has gone back to the file.
+    // What was read and not written was returned to the file.
     counts(&run.json(), "video", seen.len(), seen.len());
 }
 
@@ -169,7 +169,7 @@ fn datagrams_that_make_no_frames_are_told_of() {
     assert_eq!(run.json()["partial"], 2000);
 }
 
-/// The line was asked for: a film that nobody has the account of has failed.
+/// The line was requested: a film without its report has failed.
 #[test]
 fn an_account_that_cannot_be_written() {
     let film = Film::new(3 * FRAME);
@@ -189,7 +189,7 @@ fn an_account_that_cannot_be_written() {
 
 /// As of other commands that print.
 #[test]
-fn a_standard_output_that_nobody_reads_ends_it_without_a_word() {
+fn a_standard_output_without_a_reader_ends_it_silently() {
     // More than a pipe holds.
     let film = Film::new(100 * FRAME);
     let (audio, video) = (film.audio.to_str().unwrap(), film.video.to_str().unwrap());
@@ -208,8 +208,8 @@ fn a_new_sink_that_another_may_have_open_is_left_and_told_of() {
     let [audio, video] = film.names();
     let [new, stuck] = ["new", "fifo"].map(|name| film.path(name));
     let (new_, stuck) = (new.to_str().unwrap(), fifo(&stuck));
-    // Nothing comes to the sink that is new: of the audio, of the video, of both
-    // before they have begun.
+    // No bytes reach the new sink: of the audio, of the video, of both before
+    // they have started.
     for ends in [
         ["-", video, new_, "/dev/null"],
         [audio, "-", "/dev/null", new_],

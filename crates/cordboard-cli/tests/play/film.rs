@@ -1,4 +1,4 @@
-//! Films to play, and whoever watches them.
+//! Films to play, and their readers.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,10 +12,10 @@ use crate::common::*;
 
 /// Bytes of a frame.
 pub const FRAME: usize = 3000;
-/// Fast enough for a test, and a frame is still one timer's tick.
+/// Fast enough for a test, with a timer tick for each frame.
 const FPS: &str = "1000";
 
-/// Plays audio and video to a sink each, with these options too.
+/// Plays audio and video, each to a sink, with these options.
 pub fn play([audio, video, audio_to, video_to]: [&str; 4], more: &[&str]) -> Child {
     let mut command = cordboard();
     command
@@ -34,7 +34,7 @@ pub fn play([audio, video, audio_to, video_to]: [&str; 4], more: &[&str]) -> Chi
         .unwrap()
 }
 
-/// A film of so many frames, and its sound.
+/// A film of this number of frames, and its audio.
 pub struct Film {
     pub dir: TempDir,
     pub audio: PathBuf,
@@ -60,7 +60,7 @@ impl Film {
         [&self.audio, &self.video].map(|path| path.to_str().unwrap())
     }
 
-    /// Plays it to these, with these options too.
+    /// Plays it to these sinks, with these options.
     pub fn play(&self, audio_to: &str, video_to: &str, more: &[&str]) -> Child {
         let [audio, video] = self.names();
         play([audio, video, audio_to, video_to], more)
@@ -74,7 +74,7 @@ pub fn fifo(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Reads all there is, a little at a time: the sink is full again and again.
+/// Reads everything, a little at a time: the sink is full again and again.
 pub fn slow_reader(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let (mut all, mut piece) = (Vec::new(), [0; 700]);

@@ -13,10 +13,10 @@ use crate::common::*;
 use crate::film::*;
 use crate::steering::{at_terminal, begun, job, modes};
 
-/// A film that goes on for hours.
+/// A film of several hours.
 const SLOW: [&str; 4] = ["--frame", "3000", "--fps", "0.0001"];
 
-/// So that none of these leaves a core behind.
+/// Prevents core dumps.
 fn without_core(child: &Child) {
     let none = Rlimit {
         current: Some(0),
@@ -53,7 +53,7 @@ fn a_signal_that_ends_it_gives_the_terminal_back() {
     }
 }
 
-/// A shell sets modes of its own while it reads a line.
+/// A shell sets its own modes while it reads a line.
 #[test]
 #[allow(clippy::zombie_processes, reason = "waitpid(2) is what waits for it")]
 fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
@@ -76,7 +76,8 @@ fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
             let child = play.spawn().unwrap();
             without_core(&child);
             let pid = Pid::from_child(&child);
-            // To take the foreground away from another does not stop who does it.
+            // Taking the foreground from another process does not stop this
+            // one.
             on_output(libc::SIG_IGN);
             tcsetpgrp(&slave, pid).unwrap();
             let film = begun(&path, &slave, before);
@@ -102,7 +103,7 @@ fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
     }));
 }
 
-/// The key is Ctrl-\, and the job is all that it ends.
+/// The key is Ctrl-\, which ends only the job.
 #[test]
 #[allow(clippy::zombie_processes, reason = "waitpid(2) is what waits for it")]
 fn the_key_that_quits_and_the_signals_that_stop_give_the_terminal_back() {

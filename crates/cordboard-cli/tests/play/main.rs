@@ -1,6 +1,6 @@
-//! `cordboard play`: frames whole and in order, the audio beside them, and an
-//! account of both. Nothing here asserts a time: how frames are paced is tested
-//! beside the code, with time that is made up.
+//! `cordboard play`: frames whole and in order, the audio beside them, and a
+//! report of both. Nothing here asserts a time: the pacing of frames is tested
+//! beside the code, with simulated time.
 #![allow(missing_docs)]
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! What cannot be played is told, and nothing is touched.
+//! What cannot be played is reported, and nothing is changed.
 
 use std::path::Path;
 
@@ -37,25 +37,25 @@ fn what_cannot_be_played_is_refused_before_anything_moves() {
         (
             &[audio, video, old, old],
             2,
-            &["both be written to"],
+            &["both write to it"],
             Value::Null,
         ),
         (
             &[audio, video, "-", "fd:1"],
             2,
-            &["both be written to"],
+            &["both write to it"],
             Value::Null,
         ),
         (
             &["-", "fd:0", old, new],
             2,
-            &["both be read from"],
+            &["both read from it"],
             Value::Null,
         ),
         (
             &[audio, video, video, new],
             1,
-            &["it is the same file as the source"],
+            &["is the same file as the source"],
             "audio".into(),
         ),
         (&[audio, video, old, "/tmp"], 1, &["EISDIR"], "video".into()),
@@ -80,17 +80,17 @@ fn what_cannot_be_played_is_refused_before_anything_moves() {
     }
 }
 
-/// The list is opened before anything is thrown away, and is none of the four.
+/// The list is opened before anything is truncated, and is none of the four.
 #[test]
 fn a_list_that_cannot_be_made_costs_nothing() {
     let film = Film::new(3 * FRAME);
     let [audio, video] = film.names();
     let (old, new) = (file(&film.dir, "old", b"precious"), film.path("new"));
     let [old, new] = [&old, &new].map(|p| p.to_str().unwrap());
-    let into = "frames cannot be listed into what is played";
+    let into = "the list of frames cannot go to";
     for (list, code, says) in [
         ("/no/such/list", 1, "/no/such/list: No such file"),
-        ("tpc:host:1", 2, "no scheme"),
+        ("tpc:host:1", 2, "unknown scheme"),
         (old, 2, into),
         (new, 2, into),
         (audio, 2, into),
@@ -108,7 +108,7 @@ fn a_list_that_cannot_be_made_costs_nothing() {
         assert!(!Path::new(new).exists(), "{list}");
         assert!(read(audio) == bytes(50_000) && read(video) == bytes(3 * FRAME));
     }
-    // Nor is it made where something else goes wrong.
+    // Nor is it created if something else fails.
     let end_ = end(film.play(old, "/tmp", &["--lateness", new]));
     end_.fails(1, &["EISDIR"]);
     let end_ = end(film.play(old, video, &["--lateness", new]));
@@ -132,7 +132,7 @@ fn a_film_is_not_overwritten_by_its_list() {
         [audio, merged, new, "/dev/null"],
         &["--lateness", upper],
     ));
-    run.fails(1, &["it is the same file as the source"]);
+    run.fails(1, &["is the same file as the source"]);
     assert!(read(merged) == bytes(3 * FRAME));
     assert!(!Path::new(new).exists());
 }
@@ -140,7 +140,7 @@ fn a_film_is_not_overwritten_by_its_list() {
 #[test]
 fn numbers_that_make_no_film() {
     for (frame, fps, speed, says) in [
-        ("0", "25", "1", "a frame takes at least one byte"),
+        ("0", "25", "1", "a frame has at least one byte"),
         ("1X", "25", "1", "a size is"),
         ("1K", "0", "1", "30000/1001"),
         ("1K", "24/0", "1", "30000/1001"),

@@ -1,4 +1,4 @@
-//! Bytes, order and counts, to every sort of sink.
+//! Bytes, order and counts, to every kind of sink.
 
 use std::fs::File;
 use std::io::Read;
@@ -120,7 +120,7 @@ fn a_list_that_cannot_be_written_stops_nothing() {
     assert_eq!(json["errno"], "ENOSPC");
 }
 
-/// Nor does a limit on the size of files, which raises a signal.
+/// Nor does a file size limit, which raises a signal.
 #[test]
 fn a_list_that_may_not_grow_stops_nothing() {
     let film = Film::new(60 * FRAME);
@@ -140,7 +140,7 @@ fn a_list_that_may_not_grow_stops_nothing() {
     assert_eq!(run.json()["errno"], "EFBIG");
 }
 
-/// Who reads the audio to its end before looking at the video must not wait for
+/// A process that reads the audio to its end before the video must not wait for
 /// ever, though the video's pipe is full meanwhile.
 #[test]
 fn the_end_of_the_audio_shows_while_the_video_is_stuck() {
@@ -179,7 +179,8 @@ fn a_file_that_was_opened_by_the_shell_stands_behind_the_last_frame() {
     assert!(run.ok().stdout() == expected);
 }
 
-/// NFS, CIFS and FUSE may find only at `close(2)` that the server has no room.
+/// NFS, CIFS and FUSE may find out only at `close(2)` that the server has no
+/// space.
 #[test]
 fn what_only_close_tells_is_told() {
     if !root("mounting") {

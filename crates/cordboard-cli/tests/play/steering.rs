@@ -1,4 +1,4 @@
-//! Dropping, keys, and asking how it goes.
+//! Dropping frames, keys, and requests for progress.
 
 use std::fs::File;
 use std::io::Read;
@@ -33,7 +33,7 @@ fn what_comes_late_is_dropped_only_where_that_is_asked_for() {
         assert_eq!(frames + dropped, 40);
         assert_eq!(json["dropped_bytes"], (dropped * FRAME) as u64);
         assert_eq!(seen.len(), frames * FRAME);
-        // A microsecond is no time for a frame.
+        // No frame is complete within a microsecond.
         assert_eq!(dropped > 0, !drop.is_empty());
         let film = bytes(40 * FRAME);
         let mut rest = film.chunks(FRAME);
@@ -61,7 +61,7 @@ fn dropping_from_a_pipe_counts_every_byte() {
     assert!(dropped > 0);
 }
 
-/// What has the name `/dev/null` can be anything, or nothing.
+/// Any file can have the name `/dev/null`, or none.
 #[test]
 fn no_frame_is_dropped_into_dev_null() {
     if !root("another /dev/null") {
@@ -102,7 +102,7 @@ fn no_frame_is_dropped_into_dev_null() {
     }
 }
 
-/// Plays at a terminal, where it listens to keys by now; and the terminal.
+/// Plays at a terminal whose keys it reads by now; returns the terminal.
 pub fn at_terminal(film: &Film, video_to: &str, more: &[&str]) -> (Child, File, File) {
     let (master, slave) = terminal();
     let before = modes(&slave);
@@ -124,7 +124,7 @@ pub fn modes(terminal: &File) -> LocalModes {
     tcgetattr(terminal).unwrap().local_modes
 }
 
-/// At two frames a second this film takes longer than a test may.
+/// At two frames per second this film takes longer than a test may.
 #[test]
 fn keys_make_it_faster_and_end_it() {
     let film = Film::new(200 * FRAME);
@@ -149,7 +149,7 @@ fn keys_make_it_faster_and_end_it() {
     }
 }
 
-/// What is drawn says that it stands still; then it goes on, or is left.
+/// The status line shows the pause; then the film is resumed, or quit.
 #[test]
 fn a_key_holds_the_video_and_lets_it_go_on() {
     let film = Film::new(200 * FRAME);
@@ -188,8 +188,8 @@ pub fn begun(film: &Path, slave: &File, before: LocalModes) -> File {
     film
 }
 
-/// Plays at a terminal what comes from a FIFO, which this makes: it asks whose
-/// the terminal is once that is open.
+/// Plays at a terminal from a FIFO, which this creates: it checks the
+/// foreground once that is open.
 pub fn job(film: &Film, path: &Path, slave: &File) -> Command {
     let mut play = cordboard();
     play.args(["play", film.audio.to_str().unwrap(), fifo(path), "--json"])
@@ -201,8 +201,9 @@ pub fn job(film: &Film, path: &Path, slave: &File) -> Command {
     play
 }
 
-/// The signal does not stop an orphaned process group (setpgid(2)), which no shell
-/// could continue: no SIGCONT follows after which it could take the terminal again.
+/// The signal does not stop an orphaned process group (setpgid(2)), which no
+/// shell could continue: no SIGCONT follows after which it could take the
+/// terminal again.
 #[test]
 fn the_keys_are_still_heard_where_the_signal_stops_nothing() {
     let film = Film::new(0);
@@ -232,7 +233,7 @@ fn the_keys_are_still_heard_where_the_signal_stops_nothing() {
     }));
 }
 
-/// As a shell does with its jobs: Ctrl-Z stops this one, it goes on in the
+/// As a shell does with its jobs: Ctrl-Z stops this one, it continues in the
 /// background, then in the foreground, and ends.
 #[test]
 #[allow(clippy::zombie_processes, reason = "waitpid(2) is what waits for it")]
@@ -244,7 +245,7 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
     play.process_group(0);
     let before = modes(&slave);
     assert!(testkit::child::in_a_child(|| {
-        // What is not so goes straight to standard error: locks may be held.
+        // Failures go straight to standard error: locks may be held.
         let is = |so: bool, what: &str| {
             so || {
                 let _ = rustix::io::write(rustix::stdio::stderr(), what.as_bytes());
@@ -253,13 +254,13 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
         };
         setsid().unwrap();
         ioctl_tiocsctty(&slave).unwrap();
-        // To take the foreground away from another does not stop who does it.
+        // Taking the foreground from another process does not stop this one.
         // SAFETY: takes integers; the process is a child of its own.
         unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
         let mut child = play.spawn().unwrap();
         let pid = Pid::from_child(&child);
         tcsetpgrp(&slave, pid).unwrap();
-        // It does not ask whose the terminal is before that.
+        // It does not check the foreground before that.
         let film = begun(&path, &slave, before);
         let keys = modes(&slave);
         let next = || {
@@ -284,7 +285,7 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
         }
         tcsetpgrp(&slave, getpgrp()).unwrap();
         signal(id, Signal::CONT);
-        // It tells only once it has handled the signal before.
+        // It prints the line only once it has handled the signal before.
         signal(id, Signal::USR1);
         let mut line = [0; 256];
         let stderr = child.stderr.as_mut().unwrap();
@@ -294,8 +295,8 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
         {
             return false;
         }
-        // What is typed is for the foreground job: to read it would stop the film. The
-        // film looks at that before it tells of the frame the second time.
+        // Input is for the foreground job: reading it would stop the film. The
+        // film checks that before it reports the frame the second time.
         let mut tells = || {
             signal(id, Signal::USR1);
             let told = until("a line, or a stop", || {
@@ -332,7 +333,7 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
     }));
 }
 
-/// A frame that no pipe has room for, before a reader that does not read.
+/// A frame that no pipe can hold, with a reader that does not read.
 #[test]
 fn the_key_for_the_end_is_heard_while_a_frame_is_stuck() {
     const LARGE: usize = 3 << 20;
@@ -358,7 +359,7 @@ fn the_key_for_the_end_is_heard_while_a_frame_is_stuck() {
         (&json["ended"], &json["frames"]),
         (&"cancelled".into(), &0.into())
     );
-    // What was read and not written has gone back to the file.
+    // What was read and not written was returned to the file.
     counts(&json, "video", seen.len(), seen.len());
 }
 

@@ -1,5 +1,5 @@
-//! What the player waits with is refused, or fails: the film goes on, or says
-//! why not.
+//! The calls that the player waits with are refused, or fail: the film
+//! continues, or reports why not.
 
 use std::io::{BufRead, BufReader};
 
@@ -11,7 +11,7 @@ use crate::film::*;
 
 const FRAMES: usize = 30;
 
-/// A film that is played without something, and what becomes of it.
+/// The result of a film that is played without some calls.
 fn whole(film: &Film, without: impl FnOnce() + Send) {
     let out = film.path("out");
     let child = apart(|| {
@@ -58,7 +58,7 @@ fn without_a_timer_a_signal_still_ends_it() {
 }
 
 /// The descriptor of the audio's end never becomes readable: no eventfd is
-/// written to. The audio comes last.
+/// written to. The audio ends last.
 #[test]
 fn an_end_that_no_descriptor_tells() {
     let film = Film::new(FRAMES * FRAME);
@@ -99,7 +99,7 @@ mod no_poll {
         }
     }
 
-    /// It neither goes round and round, nor is it the end of the film.
+    /// It neither spins, nor ends the film.
     #[test]
     fn nor_any_sleep_is_a_failure() {
         let film = Film::new(FRAMES * FRAME);
@@ -109,7 +109,7 @@ mod no_poll {
             libc::SYS_clock_nanosleep,
         ];
         let run = end(start(&film, &calls, libc::ENOSYS));
-        run.fails(1, &["ENOSYS", "waiting for a frame's time"]);
+        run.fails(1, &["ENOSYS", "waiting for the time of a frame"]);
         let json = run.json();
         assert_eq!(
             (&json["ended"], &json["errno"]),
@@ -120,7 +120,7 @@ mod no_poll {
 
 /// The reader of the list may have stopped reading: a signal ends it.
 #[test]
-fn a_list_that_nobody_reads() {
+fn a_list_without_a_reader() {
     let film = Film::new(3000 * FRAME);
     let list = film.path("list");
     fifo(&list);

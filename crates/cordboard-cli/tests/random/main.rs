@@ -1,6 +1,6 @@
 //! Random rounds of the command: signals at random moments of copies of many
-//! files, of pipelines and of `cat`, and the exit status, the account and the
-//! files afterwards. `testkit::rounds` tells how to run them for longer.
+//! files, of pipelines and of `cat`, and the exit status, the report and the
+//! files afterwards. `testkit::rounds` explains how to run them for longer.
 #![allow(missing_docs)]
 
 #[path = "../common/mod.rs"]
@@ -16,12 +16,12 @@ use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 use work::{Trees, Work};
 
-/// What an ordinary run tries.
+/// The number of rounds of an ordinary run.
 const FRESH: u32 = 60;
 
 const SIGNALS: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 
-/// Lets a random time go by. Nothing depends on how long it is.
+/// Waits for a random time. Nothing depends on its length.
 fn linger(rng: &mut Rng) {
     let power = rng.u32(0..16);
     let time = Duration::from_micros(rng.u64(0..1 << power));
@@ -31,7 +31,7 @@ fn linger(rng: &mut Rng) {
     }
 }
 
-/// Sends up to two signals; which ones.
+/// Sends up to two signals, and returns them.
 fn interrupt(rng: &mut Rng, child: &Child, work: &Work) -> Vec<Signal> {
     let mut sent = Vec::new();
     let some = rng.usize(..4);
@@ -42,7 +42,7 @@ fn interrupt(rng: &mut Rng, child: &Child, work: &Work) -> Vec<Signal> {
         linger(rng);
         let signal = SIGNALS[rng.usize(..SIGNALS.len())];
         let pid = Pid::from_raw(child.id() as i32).unwrap();
-        // The child is not waited for yet, so that the number is its own.
+        // The child is not waited for yet, so its number is valid.
         kill_process(pid, signal).unwrap();
         sent.push(signal);
     }
@@ -69,7 +69,7 @@ fn round(rng: &mut Rng, trees: &Trees) {
             assert!(json["errno"].is_null(), "{what}");
             assert!(work.is_as_told(&json), "{what}");
         }
-        // Before it has its handlers, or by the second signal.
+        // Before the handlers are installed, or by the second signal.
         (None, killed) => {
             let known = sent.iter().any(|signal| Some(signal.as_raw()) == killed);
             assert!(known, "killed by {killed:?}: {what}");

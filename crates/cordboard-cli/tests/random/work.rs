@@ -1,4 +1,4 @@
-//! What the command is given to do, and what must have come of it.
+//! The work of the command, and the expected results.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -61,9 +61,9 @@ impl Trees {
 /// One run of the command.
 pub struct Work {
     pub what: String,
-    /// Sources, and where each goes.
+    /// Sources and their targets.
     pairs: Vec<(PathBuf, PathBuf)>,
-    /// What came out of a pipe instead.
+    /// Or the bytes from a pipe.
     reader: Option<JoinHandle<Vec<u8>>>,
     got: Vec<u8>,
     writer: Option<JoinHandle<()>>,
@@ -135,7 +135,7 @@ impl Work {
             let data = read(&pairs[0].0);
             std::thread::spawn(move || {
                 for piece in data.chunks(piece) {
-                    // It may have been ended.
+                    // It may have been interrupted.
                     if stdin.write_all(piece).is_err() {
                         return;
                     }
@@ -161,8 +161,8 @@ impl Work {
         (work, child)
     }
 
-    /// Waits until the command has its handlers, and has made so many files in
-    /// one of the directories, or has ended.
+    /// Waits until the command has its handlers, and has made this number of
+    /// files in one of the directories, or has ended.
     pub fn is_under_way(&self, pid: u32, files: usize) {
         let ended = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -177,7 +177,7 @@ impl Work {
         });
     }
 
-    /// The command has ended: nothing comes any more.
+    /// The command has ended: nothing more comes.
     pub fn settle(&mut self) {
         if let Some(reader) = self.reader.take() {
             self.got = reader.join().unwrap();
@@ -191,7 +191,7 @@ impl Work {
         self.pairs[0].1.as_os_str().is_empty()
     }
 
-    /// Bytes of all sources.
+    /// The bytes of all sources.
     fn all(&self) -> Vec<u8> {
         self.pairs.iter().flat_map(|(from, _)| read(from)).collect()
     }
@@ -207,7 +207,8 @@ impl Work {
         same && json["read"] == sum && json["written"] == sum
     }
 
-    /// Exactly as many bytes as the account says, and the right ones.
+    /// Checks that there are exactly as many bytes as reported, and the right
+    /// ones.
     pub fn is_as_told(&self, json: &Value) -> bool {
         let there = match self.is_cat() {
             true => self.got.len() as u64,
@@ -219,12 +220,12 @@ impl Work {
         self.is_a_part() && json["written"] == there
     }
 
-    /// Nothing that is not of the sources.
+    /// Checks that there is nothing but bytes of the sources.
     pub fn is_a_part(&self) -> bool {
         if self.is_cat() {
             return self.all().starts_with(&self.got);
         }
-        // Blocks in flight past the page cache are not in order.
+        // Blocks of direct I/O are not written in order.
         let mut made = self.pairs.iter().filter(|(_, to)| to.exists());
         let known = |at: &PathBuf| self.pairs.iter().any(|(_, to)| to == at);
         made.all(|(from, to)| read(from).starts_with(&read(to)))

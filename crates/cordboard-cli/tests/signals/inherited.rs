@@ -1,5 +1,5 @@
-//! Signals that are blocked or ignored when the command is started, and an alarm
-//! that was set before.
+//! Signals that are blocked or ignored at the start of the command, and an
+//! earlier alarm.
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -36,7 +36,7 @@ fn signals_that_were_blocked_for_us_still_end_it() {
     drop(stdin);
 }
 
-/// Twelve bytes have gone through it.
+/// Twelve bytes have passed through it.
 fn moves_twelve(child: &mut std::process::Child) {
     let stdin = child.stdin.as_mut().unwrap();
     stdin.write_all(b"twelve bytes").unwrap();
@@ -94,7 +94,7 @@ fn an_alarm_that_was_set_before_ends_it_with_the_report() {
             let stdin = child.stdin.take();
             let run = end(child);
             drop(stdin);
-            // It has come before the handlers were there.
+            // It has come before the handlers were installed.
             if run.0.status.signal() != Some(14) {
                 break run;
             }
@@ -105,8 +105,8 @@ fn an_alarm_that_was_set_before_ends_it_with_the_report() {
     }
 }
 
-/// The timer that draws progress, and the one that makes sure of a signal, leave
-/// the alarm as it was.
+/// The timer that draws progress, and the one that repeats a signal, do not
+/// change the alarm.
 #[test]
 fn an_alarm_that_was_set_before_comes_after_other_signals() {
     let mut after = Duration::from_millis(500);
@@ -162,7 +162,7 @@ fn what_was_ignored_asks_for_nothing() {
     moves_twelve(&mut child);
     drop(child.stdin.take());
     let run = end(child);
-    // The account alone.
+    // The report alone.
     assert_eq!(run.ok().stderr().lines().count(), 1, "{}", run.stderr());
     assert_eq!(
         (run.json()["ended"].as_str(), run.json()["written"].as_u64()),

@@ -1,4 +1,4 @@
-//! Signals end a transfer with its report, and ask for progress.
+//! Signals end a transfer with its report, and request progress.
 #![allow(missing_docs)]
 
 #[path = "../common/mod.rs"]
@@ -127,7 +127,7 @@ fn two_interrupts_at_once_still_give_the_report() {
     let child = start(&["splice", "-", "-", "--json"]);
     settled(&child);
     signal(child.id(), Signal::INT);
-    // It may be gone by now.
+    // It may have ended by now.
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     let _ = rustix::process::kill_process(pid, Signal::INT);
     let run = end(child);
@@ -238,8 +238,8 @@ fn progress_is_drawn_while_it_waits_and_wiped_at_the_end() {
     assert!(summary.contains(&format!("/s) {by}")), "{rest}");
 }
 
-/// A terminal of so many columns; 0 where it does not know. What is written
-/// on it comes out of the first.
+/// A terminal of this number of columns; 0 if it does not know. Its output
+/// appears on the first descriptor.
 fn terminal(columns: u16) -> (std::fs::File, std::fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
@@ -261,8 +261,8 @@ fn terminal(columns: u16) -> (std::fs::File, std::fs::File) {
     (std::fs::File::from(master), terminal)
 }
 
-/// What comes on a screen next; `false` once nobody has the terminal open any
-/// more (`EIO`).
+/// The next output on a terminal; `false` once no process has it open any more
+/// (`EIO`).
 fn more(master: &mut std::fs::File, screen: &mut String) -> bool {
     let mut piece = [0; 256];
     let n = master.read(&mut piece).unwrap_or(0);
@@ -270,7 +270,7 @@ fn more(master: &mut std::fs::File, screen: &mut String) -> bool {
     n > 0
 }
 
-/// A kibibyte of more to come has been moved; this is where it shows.
+/// Moves one KiB of a longer transfer, and returns the output.
 fn moving_a_little(terminal: impl Into<Stdio>) -> (std::process::Child, std::process::ChildStdin) {
     let mut child = cordboard()
         .args(["splice", "-", "/dev/null"])
@@ -288,7 +288,7 @@ fn progress_on_a_terminal_and_not_elsewhere() {
     let (mut master, terminal) = terminal(0);
     let (mut child, stdin) = moving_a_little(terminal);
     let mut screen = String::new();
-    // The size is unknown: no share, no time left.
+    // The size is unknown: no percentage, no time left.
     while !screen.contains("1.0 KiB  ") {
         assert!(more(&mut master, &mut screen), "{screen}");
     }
@@ -313,7 +313,7 @@ fn progress_on_a_narrow_terminal_does_not_wrap() {
         assert!(more(&mut master, &mut screen), "{screen}");
         assert!(!screen.contains("B/s"), "{screen}");
     }
-    // Made narrower yet: the line goes, and none comes.
+    // Even narrower: the line is cleared, and none is drawn.
     let mut size = rustix::termios::tcgetwinsize(&resize).unwrap();
     size.ws_col = 1;
     rustix::termios::tcsetwinsize(&resize, size).unwrap();
@@ -414,7 +414,7 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
     );
     let socket = dir.path().join("s");
     let script = r#"mount --bind "$0" /etc/resolv.conf && exec "$@""#;
-    // Its output may not be read.
+    // Its output may not be readable.
     let (_reader, unread) = unread::Full::Pipe.make();
     for stderr in [Stdio::piped(), unread.into()] {
         let child = Command::new("unshare")
@@ -428,7 +428,7 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
             .spawn()
             .unwrap();
         let read = child.stderr.is_some();
-        // It may ask for both families at once.
+        // It may request both families at once.
         until("a question", || {
             server.recv(&mut [0; 512]).unwrap();
             socket.exists().then_some(())
@@ -441,8 +441,8 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
     }
 }
 
-/// What is in a connection's error queue is not its being ready, also when what
-/// is in hand is passed on at the end.
+/// An entry in a connection's error queue does not make it ready, also when the
+/// remaining bytes are passed on at the end.
 #[test]
 fn an_interrupt_while_a_connection_takes_nothing() {
     let dir = dir();

@@ -1,6 +1,5 @@
-//! Without what the command has for being woken by a signal: an eventfd, or a
-//! pipe in its place, and `write(2)`. A filter refuses it, or no descriptor is
-//! left.
+//! Without what a signal needs to wake the command: an eventfd, or a pipe in
+//! its place, and `write(2)`. A filter refuses it, or no descriptor is left.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::process::{Child, Stdio};
@@ -11,17 +10,17 @@ use testkit::refuse::{FCNTL, apart, refuse, refuse_where};
 use super::common::*;
 use super::settled;
 
-/// What is refused: one of several, or all of them.
+/// What is refused: one of several calls, or all of them.
 const REFUSED: [&[libc::c_long]; 4] = [
     &[libc::SYS_eventfd2],
     &[libc::SYS_eventfd2, libc::SYS_pipe2],
     &[libc::SYS_write],
     &[libc::SYS_write, libc::SYS_writev],
 ];
-/// A filter's words; and that no descriptor is to be had.
+/// The errnos of a filter, and of a lack of descriptors.
 const ERRNOS: [i32; 4] = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EMFILE];
 
-/// A run of the command without these calls, with a pipe at either end.
+/// Runs the command without these calls, with a pipe at either end.
 fn start_without(
     calls: &[libc::c_long],
     errno: i32,
@@ -51,7 +50,7 @@ fn each(test: impl Fn(&[libc::c_long], i32)) {
 fn a_stream_is_moved_and_ended_by_a_signal() {
     let needs = [testkit::needs::Need::Splice];
     each(|calls, errno| {
-        // Without splice(2) either, there is no call left to write with.
+        // Without splice(2) too, no call is left to write with.
         let name = "a_stream_is_moved_and_ended_by_a_signal, without write(2)";
         if calls.contains(&libc::SYS_write) && testkit::needs::missing(name, &needs) {
             return;
@@ -74,7 +73,7 @@ fn a_stream_is_moved_and_ended_by_a_signal() {
     });
 }
 
-/// A filter that refuses `F_GETFD` says nothing of whether standard error is open.
+/// A filter that refuses `F_GETFD` does not mean that standard error is closed.
 #[test]
 fn the_account_comes_though_descriptors_cannot_be_asked() {
     let start = |args: &[&str]| {
@@ -91,8 +90,8 @@ fn the_account_comes_though_descriptors_cannot_be_asked() {
     assert_eq!(run.json()["written"], 9);
     let run = start(&["splice", "-", "-", "--json"]);
     assert_eq!(run.ok().json()["ended"], "eof");
-    // A descriptor that may be the command's own is not used, and not said to be
-    // closed.
+    // A descriptor that may be the command's own is not used, and not reported
+    // as closed.
     let run = start(&["splice", "fd:0", "/dev/null", "--json"]);
     run.fails(
         1,
@@ -101,7 +100,7 @@ fn the_account_comes_though_descriptors_cannot_be_asked() {
     assert_eq!(run.json()["errno"], "EPERM");
 }
 
-/// Small ones and large ones, by several threads and where there is no engine.
+/// Small and large files, by several threads and without an engine.
 #[test]
 fn many_files_are_copied() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! A stop that comes at a bad moment: what it leaves out is never called done.
+//! A stop at an awkward moment: what it leaves out is never reported as done.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -16,14 +16,14 @@ use testkit::stall::{Call, Stall};
 use super::common::*;
 use super::settled;
 
-/// The command, stalling at its first call of this kind on this path; `None`
-/// where the kernel cannot do that.
+/// The command, stalling at its first call of this kind on this path; `None` if
+/// the kernel cannot do that.
 fn stalling(command: &mut Command, call: Call, path: &Path) -> Option<(Child, Stall)> {
     let path = path.to_owned();
     stalling_where(command, move |made, at| made == call && at == path)
 }
 
-/// The same for the first call of which this is true.
+/// The same for the first call that satisfies this.
 fn stalling_where(
     command: &mut Command,
     holds: impl Fn(Call, &OsStr) -> bool + Send + 'static,
@@ -47,7 +47,7 @@ fn stopped((child, stall): (Child, Stall), by: Signal) -> Run {
 }
 
 /// The handler of a signal to stop starts a timer, so SIGALRM may come as soon
-/// as that handler is in place, whatever holds the process up then.
+/// as that handler is installed, whatever delays the process then.
 #[test]
 fn signals_while_their_handlers_are_installed() {
     let play = ["play", "-", "/dev/null", "--frame", "1", "--fps", "1"];
@@ -117,8 +117,8 @@ fn files_that_were_left_out_among_many() {
     assert_eq!(std::fs::read_dir(&into).unwrap().count(), 0);
 }
 
-/// The contents of a sink are thrown away for what is to come; of a command that
-/// is stopped before, nothing comes.
+/// The contents of a sink are discarded for new ones; of a command that is
+/// stopped before, none come.
 #[test]
 fn a_sink_keeps_its_contents_where_the_signal_comes_first() {
     let dir = dir();
@@ -144,7 +144,7 @@ fn a_sink_keeps_its_contents_where_the_signal_comes_first() {
         &to("--fps", "9".into()),
     ]
     .concat();
-    // Which call is held: it opens the sink as the file that is there.
+    // Which call is held: it opens the sink as an existing file.
     let cases = [
         ("splice", [os(&a), os(&sink)].to_vec(), os(&sink), 2),
         ("copy", [os(&a), os(&sink)].to_vec(), os(&sink), 2),
@@ -190,8 +190,8 @@ fn a_sink_keeps_its_contents_where_the_signal_comes_first() {
     assert_eq!(read(&linked), b"new contents");
 }
 
-/// What is left out of a tree, or of the operands, is no less than a file: the
-/// account and the sum say so.
+/// Entries of a tree and operands that are left out count like files: the
+/// report and the totals say so.
 #[test]
 fn entries_of_a_tree_that_were_left_out() {
     let dir = dir();
@@ -207,8 +207,8 @@ fn entries_of_a_tree_that_were_left_out() {
         std::fs::create_dir(at).unwrap();
         std::fs::write(at.join("file"), b"all of it").unwrap();
     });
-    // The signal comes at the second entry, and that one is still done where
-    // nothing asks in between.
+    // The signal comes at the second entry, which is still copied if nothing
+    // checks in between.
     let cases = [
         (links, Call::Stat, 2),
         (empty, Call::Open, 0),
@@ -255,7 +255,7 @@ fn operands_that_were_left_out() {
     std::fs::create_dir(&b).unwrap();
     let told = |left_out| serde_json::json!({"copied": 0, "failed": 0, "left_out": left_out});
     let sum = Some("cordboard: 0 copied, the rest left out".to_owned());
-    // The first is done, and has nothing in it.
+    // The first is done, and is empty.
     let Some(run) = stop_at(Call::Open, &a, &[&a, &b, &into]) else {
         return;
     };
@@ -269,8 +269,8 @@ fn operands_that_were_left_out() {
     assert!(into.join("a").is_dir());
 }
 
-/// All bytes are there, and the account is not made yet: the directory's sync
-/// comes between the two.
+/// All bytes are there, and the report is not made yet: the directory's sync
+/// comes between both.
 #[test]
 fn a_signal_after_the_last_byte_and_before_the_account() {
     let dir = dir();
@@ -296,7 +296,7 @@ fn a_signal_after_the_last_byte_and_before_the_account() {
 }
 
 /// An interrupt at the keyboard goes to a whole pipeline: the producer's end is
-/// the end of the source, and the command has the signal too.
+/// the end of the source, and the command gets the signal too.
 #[test]
 fn an_interrupt_of_the_whole_pipeline_is_no_success() {
     const RUNS: usize = 40;
@@ -340,7 +340,7 @@ fn an_interrupt_of_the_whole_pipeline_is_no_success() {
     }
 }
 
-/// Whenever it comes, status, account and files say the same.
+/// Whenever it comes, status, report and files agree.
 #[test]
 fn a_signal_at_many_moments_of_a_copy_of_many_files() {
     const FILES: usize = 300;
@@ -364,7 +364,7 @@ fn a_signal_at_many_moments_of_a_copy_of_many_files() {
             .unwrap();
         let pid = child.id();
         until("handlers", || handles(pid, 14).then_some(()));
-        // The further on, the more runs see the end come first.
+        // The later the signal, the more runs reach the end before it.
         let wanted = FILES * run / RUNS;
         let start = Instant::now();
         while std::fs::read_dir(&to).map_or(0, Iterator::count) < wanted {
@@ -397,7 +397,7 @@ fn a_signal_at_many_moments_of_a_copy_of_many_files() {
     assert!(stopped > 0, "no signal came in time");
 }
 
-/// Whether a signal waits for a process to take it (`proc(5)`, `ShdPnd`).
+/// Whether a signal is pending for a process (`proc(5)`, `ShdPnd`).
 fn pending(pid: u32, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status
@@ -407,7 +407,7 @@ fn pending(pid: u32, signal: Signal) -> bool {
     mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
-/// Nothing but a signal that kills ends such a wait, and no handler runs in it.
+/// Only a fatal signal ends such a wait, and no handler runs in it.
 #[test]
 fn two_signals_end_it_whatever_it_waits_for() {
     let dir = dir();
@@ -431,7 +431,7 @@ fn two_signals_end_it_whatever_it_waits_for() {
             (!pending(pid, by)).then_some(())
         });
         assert!(child.try_wait().unwrap().is_none());
-        // One that comes so soon is taken for the same.
+        // One that comes so soon counts as the same.
         let status = until("its end", || {
             signal(pid, by);
             child.try_wait().unwrap()
@@ -440,9 +440,9 @@ fn two_signals_end_it_whatever_it_waits_for() {
     }
 }
 
-/// Somebody splices a silent socket into the pipe that is its standard input,
-/// and so holds the pipe's lock: whoever touches the pipe can't be ended by any
-/// signal. One that is empty is not touched.
+/// Another process splices a silent socket into the pipe that is standard
+/// input, and so holds the pipe's lock: no signal ends a process that calls the
+/// pipe. An empty one is not read.
 #[test]
 fn an_interrupt_while_another_process_has_the_lock_of_standard_input() {
     let name = "an_interrupt_while_another_process_has_the_lock_of_standard_input";

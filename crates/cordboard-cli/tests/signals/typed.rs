@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::common::*;
 use super::{more, terminal};
 
-/// What is drawn would come among what is typed.
+/// Drawn lines would mix with what is typed.
 #[test]
 fn no_progress_where_the_terminal_is_the_source() {
     let (mut master, theirs) = terminal(0);

@@ -1,5 +1,5 @@
-//! Standard error that is not read: a pipe or a terminal without room. A
-//! signal ends the command all the same, and no status line stops the bytes.
+//! Standard error that is not read: a pipe or a terminal without room. A signal
+//! ends the command all the same, and no status line stops the bytes.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -82,7 +82,7 @@ fn one_signal_ends_it_whatever_it_has_to_say() {
     }
     let sink = dir.path().join("sink");
     let [source, tree, sink] = [&source, &tree, &sink].map(|path| path.to_str().unwrap());
-    // What is there already, and no directory.
+    // An existing file that is not a directory.
     let taken = file(&dir, "taken", b"");
     let taken = taken.to_str().unwrap();
     let play = ["play", source, source, "--frame=4", "--fps=1000"];
@@ -111,7 +111,7 @@ fn one_signal_ends_it_whatever_it_has_to_say() {
     }
 }
 
-/// A reader gets the report, as long as it is.
+/// A reader gets the whole report.
 #[test]
 fn a_reader_gets_the_report_after_a_signal() {
     for full in Full::ALL {
@@ -127,7 +127,7 @@ fn a_reader_gets_the_report_after_a_signal() {
             let mut all = vec![0];
             rustix::io::read(&reader, &mut all).unwrap();
             begun.send(()).unwrap();
-            // A terminal's end is EIO.
+            // The end of a terminal is EIO.
             let _ = File::from(reader).read_to_end(&mut all);
             all
         });
@@ -136,7 +136,7 @@ fn a_reader_gets_the_report_after_a_signal() {
         let code = end(child).code();
         let said = reading.join().unwrap();
         let said = String::from_utf8_lossy(&said);
-        // Which of the two came first is open.
+        // Either of the two may come first.
         assert!([1, 143].contains(&code), "{code}");
         let last = said.lines().last().unwrap();
         let json: serde_json::Value = serde_json::from_str(last).unwrap();
@@ -145,7 +145,8 @@ fn a_reader_gets_the_report_after_a_signal() {
     }
 }
 
-/// Each line is asked for while all sleeps, and comes before the next byte.
+/// Each line is requested while everything sleeps, and comes before the next
+/// byte.
 #[test]
 fn no_line_of_progress_stops_the_bytes() {
     for full in Full::ALL {
@@ -172,7 +173,7 @@ fn no_line_of_progress_stops_the_bytes() {
     }
 }
 
-/// What is drawn, too: more than once in the time that this takes.
+/// Drawn lines too: more than one in this time.
 #[test]
 fn no_line_that_is_drawn_stops_the_film() {
     for full in Full::ALL {
@@ -204,8 +205,8 @@ fn no_line_that_is_drawn_stops_the_film() {
     }
 }
 
-/// A job in the background that may not write to its terminal is stopped by the
-/// kernel (`stty tostop`); one that was told to end reports, and ends.
+/// The kernel stops a background job that may not write to its terminal (`stty
+/// tostop`); one that was interrupted reports, and ends.
 #[test]
 fn a_job_in_the_background_is_not_stopped_by_its_report() {
     use rustix::process::{WaitOptions, ioctl_tiocsctty, setsid, waitpid};
@@ -236,8 +237,8 @@ fn a_job_in_the_background_is_not_stopped_by_its_report() {
     }
 }
 
-/// A signal that goes to all of a pipeline may have ended the source too: a hash of a
-/// part is not told beside the status of an interrupt.
+/// A signal that goes to a whole pipeline may have ended the source too: a hash
+/// of a part is not printed beside the status of an interrupt.
 #[test]
 fn a_hash_is_told_of_what_is_whole() {
     for args in [

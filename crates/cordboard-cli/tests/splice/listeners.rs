@@ -1,5 +1,4 @@
-//! Two sockets for one name: what is bound to it is left alone, whatever state
-//! it is in.
+//! Two sockets for one name: a bound socket keeps its file, whatever its state.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -11,7 +10,7 @@ use testkit::stall::{Call, Stall};
 use super::common::*;
 use super::start;
 
-/// What binds a socket to a path, and what connects to it.
+/// An endpoint that binds a socket to a path, and one that connects to it.
 const SCHEMES: [(&str, &str); 3] = [
     ("unix-listen", "unix"),
     ("unix-seqpacket-listen", "unix-seqpacket"),
@@ -36,14 +35,15 @@ fn bind(scheme: &str, path: &Path) -> Child {
     child
 }
 
-/// Sends to it, and says what it got.
+/// Sends to it, and returns what it has received.
 fn serves(child: Child, path: &Path, client: &str, source: &Path) -> Vec<u8> {
     let sink = format!("{client}:{}", path.display());
     end(start(&[source.to_str().unwrap(), &sink])).ok();
     end(child).ok().stdout().to_vec()
 }
 
-/// Its listener takes one connection: that of another command is not to be it.
+/// Its listener takes one connection, which must not be that of another
+/// command.
 #[test]
 fn a_bound_socket_is_not_disturbed() {
     let dir = dir();
@@ -60,7 +60,7 @@ fn a_bound_socket_is_not_disturbed() {
     }
 }
 
-/// Starts it, stalling at the first call of this kind; `None` where the kernel
+/// Starts it, stalling at the first call of this kind; `None` if the kernel
 /// cannot do that.
 fn stalling(scheme: &str, path: &Path, call: Call) -> Option<(Child, Stall)> {
     let name = format!("{scheme}:{}", path.display());
@@ -100,9 +100,9 @@ fn a_socket_that_does_not_listen_yet_is_in_use() {
     }
 }
 
-/// It is found stale by two: the first has removed it and is bound to the name
-/// when the second is about to remove it. A file system may give the first
-/// one's file the inode that the stale one had.
+/// Two processes find it stale: the first has removed it and is bound to the
+/// name when the second is about to remove it. A file system may give the first
+/// one's file the inode of the stale one.
 #[test]
 fn a_stale_file_that_another_has_just_replaced() {
     let dir = dir();
@@ -135,8 +135,8 @@ fn an_abstract_name_that_is_in_use() {
     );
 }
 
-/// All of them are found stale at once by several: one of them has the name in
-/// the end, and serves.
+/// Several processes find it stale at once: one of them has the name in the
+/// end, and serves.
 #[test]
 fn several_that_replace_a_stale_file_at_once() {
     const ROUNDS: usize = 20;

@@ -8,7 +8,7 @@ use testkit::needs::Need;
 
 use crate::common::{TempDir, end};
 
-/// Few descriptors to spare: nothing of the packet that the size ends in is lost.
+/// With few descriptors left, no part of the last packet is lost.
 #[test]
 fn few_descriptors_cut_no_packet() {
     if testkit::needs::missing("few_descriptors_cut_no_packet", &[Need::Vmsplice]) {

@@ -1,4 +1,4 @@
-//! Connections where a filter refuses what they are waited for and told by.
+//! Connections if a filter refuses the calls to wait with.
 
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
@@ -28,7 +28,7 @@ fn a_connection_is_waited_for_by_an_older_call() {
     }
 }
 
-/// The first datagram tells who the peer is.
+/// The first datagram identifies the peer.
 #[test]
 fn a_peer_is_known_without_recvfrom() {
     let dir = dir();

@@ -1,54 +1,61 @@
-//! What comes when all is in a directory.
+//! Settling a directory, when everything in it has ended.
 
 use std::os::fd::AsFd;
 
 use cordboard::Side;
 use rustix::fs::Mode;
 
-use super::super::Job;
-use super::super::attributes::refused;
-use super::super::messages::Told;
-use super::super::parent::{is_base, let_us_in, sync_directory};
-use super::super::place::Place;
-use super::{Left, Level};
-use crate::hints::Doing;
+use super::level::{Left, Level};
+use crate::copy::attributes::refused;
+use crate::copy::job::Job;
+use crate::copy::outcome::Outcome;
+use crate::copy::place::Place;
+use crate::directory::{grant_owner_access, is_path_only, sync_directory};
+use crate::problem::Action;
 use crate::problem::Problem;
-use crate::signals::again;
+use crate::signals::retry;
 
 impl Job {
-    /// Whether there is something to do when all is in a directory.
+    /// Whether a directory has to be settled.
     pub(super) fn settles(&self, level: &Level) -> bool {
         self.preserve || self.sync || level.owner.is_some_and(|bits| bits != 0o700)
     }
 
-    /// When all is in it: its mode, with -p its other attributes, and the disk.
-    pub(super) fn settle_directory(&self, left: &Left, told: &mut Told) -> Result<(), Problem> {
+    /// Settles a directory: its mode, with -p its other attributes, and the
+    /// disk.
+    pub(super) fn settle_directory(
+        &self,
+        left: &Left,
+        outcome: &mut Outcome,
+    ) -> Result<(), Problem> {
         let Left { source, sink, .. } = left;
         let [from, to] = &left.names;
         let Level { stat, owner, .. } = &left.level;
         let mut done = Ok(());
         if self.preserve {
             let place = Place::top(to);
-            // Attributes take more than a base.
-            let open = match is_base(sink.as_fd()) {
-                true => (self.spares.relieve(|| let_us_in(sink.as_fd())))
-                    .map_err(|e| refused(&place, "mode", e)),
+            // Attributes cannot be set by an `O_PATH` descriptor.
+            let open = match is_path_only(sink.as_fd()) {
+                true => (self
+                    .spares
+                    .retry_without_spares(|| grant_owner_access(sink.as_fd())))
+                .map_err(|e| refused(&place, "mode", e)),
                 false => Ok(None),
             };
             done = open.and_then(|open| {
                 let sink = open.as_ref().unwrap_or(sink);
                 let from = (&Place::top(from), source.as_fd());
-                self.keep(from, (&place, sink.as_fd()), stat, told)
+                self.preserve(from, (&place, sink.as_fd()), stat, outcome)
             });
         } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
             let failed = |e| refused(&Place::top(to), "mode", e);
-            let now = again(|| rustix::fs::fstat(sink)).map_err(failed)?;
+            let now = retry(|| rustix::fs::fstat(sink)).map_err(failed)?;
             let mode = now.st_mode & 0o7077 | bits;
-            again(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(failed)?;
+            retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(failed)?;
         }
         if self.sync {
             sync_directory(sink.as_fd(), None)?
-                .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Doing::Syncing))?;
+                .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Action::Sync))?;
         }
         done
     }

@@ -13,7 +13,7 @@ fn old() -> SystemTime {
 #[test]
 fn a_source_that_was_emptied_with_the_sink_is_told_of() {
     let file = tempfile::tempfile().unwrap();
-    let emptied = |before: &Stat| not_emptied(file.as_fd(), &"from", before, &"to");
+    let emptied = |before: &Stat| check_not_emptied(file.as_fd(), &"from", before, &"to");
     let empty = fstat(&file).unwrap();
     file.set_len(5).unwrap();
     let before = fstat(&file).unwrap();
@@ -24,13 +24,13 @@ fn a_source_that_was_emptied_with_the_sink_is_told_of() {
     assert!(
         problem
             .text
-            .contains("its contents were lost as to was emptied")
+            .contains("its contents were lost when to was emptied")
     );
     assert!(emptied(&empty).is_ok());
 }
 
-/// What another process appends meanwhile would be cut off with a byte that was
-/// added.
+/// Bytes that another process appends meanwhile would be truncated with the byte
+/// of the probe.
 #[test]
 fn a_sink_that_keeps_its_contents_gets_no_other_length() {
     let dirs = [std::env::temp_dir(), "/dev/shm".into()];
@@ -66,7 +66,7 @@ fn a_sink_that_keeps_its_contents_gets_no_other_length() {
     }
 }
 
-/// Two files of two file systems that are alike, until they are made not to be.
+/// Two files of two file systems that are alike, until they are changed.
 fn alike_files() -> Option<[File; 2]> {
     let dirs = [std::env::temp_dir(), "/dev/shm".into()];
     let files = dirs.map(|dir| tempfile::tempfile_in(dir).unwrap());
@@ -82,7 +82,7 @@ fn alike_files() -> Option<[File; 2]> {
     Some(files)
 }
 
-fn ask(files: &[File; 2], keeps: bool) -> Option<Left> {
+fn ask(files: &[File; 2], keeps: bool) -> Option<SinkState> {
     let [from, to] = [&files[0], &files[1]].map(|file| fstat(file).unwrap());
     let (source, sink) = ((files[0].as_fd(), &from), (files[1].as_fd(), &to));
     match keeps {
@@ -91,7 +91,7 @@ fn ask(files: &[File; 2], keeps: bool) -> Option<Left> {
     }
 }
 
-/// Each is the other's sink, and each is as the other is for a moment.
+/// Two commands at once: the source of each is the sink of the other.
 #[test]
 fn another_command_that_asks_at_the_same_time_makes_no_alias() {
     let Some(files) = alike_files() else {
@@ -102,7 +102,7 @@ fn another_command_that_asks_at_the_same_time_makes_no_alias() {
         let mut changes = 0;
         let meanwhile = || {
             let [source, sink] = [&files[0], &files[1]].map(|file| fstat(file).unwrap());
-            // What it does to its sink, as one does to this.
+            // The other command's probe of its sink.
             let (length, second) = match (sink.st_size, sink.st_mtime) {
                 (5, 1_000_000_000) => (5, 0),
                 (5, _) => (5, EARLIER),
@@ -149,7 +149,7 @@ fn another_command_that_sets_the_present_time_makes_no_alias() {
     assert_eq!(found, Some(None));
 }
 
-/// `-p` hands on the time that the source has for a moment.
+/// `-p` copies the temporary time of the source.
 #[test]
 fn a_time_that_is_handed_on_makes_no_alias() {
     let Some(files) = alike_files() else {
@@ -159,7 +159,7 @@ fn a_time_that_is_handed_on_makes_no_alias() {
     let mut looks = 0;
     let meanwhile = || {
         looks += 1;
-        // Both of before, and the sink; now the source.
+        // Both before the probe, and the sink; now the source.
         if looks == 4 {
             let now = files[1].metadata().unwrap().modified().unwrap();
             assert_ne!(now, old());
@@ -174,7 +174,8 @@ fn a_time_that_is_handed_on_makes_no_alias() {
     assert_eq!(fstat(&files[1]).unwrap().st_mtime, 1_000_000_000);
 }
 
-/// What is put back is what one has changed, and no time that another has set.
+/// The probe restores what it has changed, and no time that another process has
+/// set.
 #[test]
 fn no_time_of_another_process_is_replaced() {
     let Some(files) = alike_files() else {
@@ -184,7 +185,7 @@ fn no_time_of_another_process_is_replaced() {
     let mut looks = 0;
     let meanwhile = || {
         looks += 1;
-        // Both of before; then the sink, the source, and the sink once more.
+        // Both before the probe; then the sink, the source, and the sink again.
         if looks == 6 {
             files[1].set_modified(other).unwrap();
         }

@@ -65,8 +65,8 @@ fn wrong_names() {
         ("tcp:::1:80", "brackets"),
         ("tcp:[::1]80", "brackets"),
         ("tcp-listen:h:x", "0 to 65535"),
-        ("tpc:host:1", "no scheme"),
-        ("http://host/", "no scheme"),
+        ("tpc:host:1", "unknown scheme"),
+        ("http://host/", "unknown scheme"),
     ] {
         let problem = name(text).unwrap_err();
         assert!(problem.usage, "{text}");

@@ -1,4 +1,4 @@
-//! Films whose time is made up.
+//! Simulated films.
 
 use std::collections::VecDeque;
 
@@ -8,16 +8,16 @@ const MS: Duration = Duration::from_millis(1);
 const START: Duration = Duration::from_secs(50);
 const FRAME: u64 = 10;
 
-/// A world where waiting takes exactly as long as it should.
+/// An environment in which each wait takes exactly its time.
 struct Made {
     now: Duration,
-    /// Bytes that are left of the film.
+    /// Remaining bytes of the film.
     left: u64,
     /// How long the sink takes for each frame; 0 after the last.
     costs: VecDeque<Duration>,
-    /// Wishes, and when they come.
+    /// Orders, and when they come.
     orders: VecDeque<(Duration, Wake)>,
-    /// What happened, and when.
+    /// What has happened, and when.
     log: Vec<(char, u32)>,
 }
 
@@ -52,12 +52,12 @@ impl Made {
         // 100 frames a second: one every 10 ms.
         let mut tally = Tally::new(START, speed);
         let pace = Pace::new(100.0, speed, START);
-        let close = run(self, pace, drop, &mut tally);
+        let close = show_frames(self, pace, drop, &mut tally);
         (close, tally)
     }
 }
 
-impl World for Made {
+impl Environment for Made {
     fn now(&mut self) -> Duration {
         self.now
     }
@@ -89,11 +89,11 @@ impl World for Made {
 
 #[test]
 fn each_frame_when_it_is_due_and_the_last_for_its_whole_time() {
-    let mut world = Made::new(3, &[1, 2, 3]);
-    let (close, tally) = world.run(1.0, false);
+    let mut environment = Made::new(3, &[1, 2, 3]);
+    let (close, tally) = environment.run(1.0, false);
     assert_eq!(close, Close::End);
-    // The end is asked for when a fourth would be due.
-    assert_eq!(world.log, [('s', 0), ('s', 10), ('s', 20), ('s', 30)]);
+    // The end is reached when a fourth frame would be due.
+    assert_eq!(environment.log, [('s', 0), ('s', 10), ('s', 20), ('s', 30)]);
     assert_eq!((tally.frames, tally.late, tally.dropped), (3, 0, 0));
     let lateness = tally.lateness().unwrap();
     assert_eq!(
@@ -104,8 +104,8 @@ fn each_frame_when_it_is_due_and_the_last_for_its_whole_time() {
 
 #[test]
 fn a_slow_sink_makes_frames_late_and_loses_none() {
-    let mut world = Made::new(5, &[0, 25]);
-    let (_, tally) = world.run(1.0, false);
+    let mut environment = Made::new(5, &[0, 25]);
+    let (_, tally) = environment.run(1.0, false);
     let begun = [
         ('s', 0),
         ('s', 10),
@@ -114,8 +114,8 @@ fn a_slow_sink_makes_frames_late_and_loses_none() {
         ('s', 40),
         ('s', 50),
     ];
-    assert_eq!(world.log, begun);
-    // Frames 1 and 2 were not there when the next was due.
+    assert_eq!(environment.log, begun);
+    // Frames 1 and 2 were not complete when the next was due.
     assert_eq!((tally.frames, tally.late, tally.dropped), (5, 2, 0));
     let lateness = tally.lateness().unwrap();
     assert_eq!((lateness.min, lateness.max), (0.0, 25.0));
@@ -123,8 +123,8 @@ fn a_slow_sink_makes_frames_late_and_loses_none() {
 
 #[test]
 fn dropping_leaves_out_those_whose_time_is_over() {
-    let mut world = Made::new(6, &[0, 25]);
-    let (_, tally) = world.run(1.0, true);
+    let mut environment = Made::new(6, &[0, 25]);
+    let (_, tally) = environment.run(1.0, true);
     let done = [
         ('s', 0),
         ('s', 10),
@@ -134,7 +134,7 @@ fn dropping_leaves_out_those_whose_time_is_over() {
         ('s', 50),
         ('s', 60),
     ];
-    assert_eq!(world.log, done);
+    assert_eq!(environment.log, done);
     assert_eq!(
         (tally.frames, tally.dropped, tally.dropped_bytes),
         (5, 1, FRAME)
@@ -144,10 +144,10 @@ fn dropping_leaves_out_those_whose_time_is_over() {
 
 #[test]
 fn the_end_may_come_while_frames_are_dropped() {
-    let mut world = Made::new(3, &[100]);
-    world.left -= 4;
-    let (close, tally) = world.run(1.0, true);
-    assert_eq!((close, world.left), (Close::End, 0));
+    let mut environment = Made::new(3, &[100]);
+    environment.left -= 4;
+    let (close, tally) = environment.run(1.0, true);
+    assert_eq!((close, environment.left), (Close::End, 0));
     assert_eq!(
         (tally.frames, tally.dropped, tally.dropped_bytes),
         (1, 2, 16)
@@ -156,17 +156,17 @@ fn the_end_may_come_while_frames_are_dropped() {
 
 #[test]
 fn the_speed_is_changed_while_it_runs() {
-    let mut world = Made::new(6, &[]);
-    world.orders = [
+    let mut environment = Made::new(6, &[]);
+    environment.orders = [
         (START + 15 * MS, Wake::Order(Order::Times(0.5))),
         (START + 40 * MS, Wake::Order(Order::Plain)),
         (START + 50 * MS, Wake::Order(Order::Times(1e9))),
     ]
     .into();
-    let (close, tally) = world.run(1.0, false);
+    let (close, tally) = environment.run(1.0, false);
     assert_eq!(close, Close::End);
     // Half of the wait was left at 15, a fourth of it at 40 (due at 45), and at
-    // 50 the half again, which a hundredth of is nothing in milliseconds.
+    // 50 the half again, of which a hundredth is nothing in milliseconds.
     let begun = [
         ('s', 0),
         ('s', 10),
@@ -176,51 +176,56 @@ fn the_speed_is_changed_while_it_runs() {
         ('s', 50),
         ('s', 50),
     ];
-    assert_eq!(world.log, begun);
+    assert_eq!(environment.log, begun);
     assert_eq!((tally.frames, tally.speed), (6, *SPEEDS.end()));
 }
 
 #[test]
 fn a_pause_makes_nothing_late() {
     for drop in [false, true] {
-        let mut world = Made::new(5, &[]);
-        world.orders = [
+        let mut environment = Made::new(5, &[]);
+        environment.orders = [
             (START + 14 * MS, Wake::Order(Order::Pause)),
-            // A change of speed finds the wait as it was left, 6 of 10 ms.
+            // A change of speed applies to the rest of the wait, 6 of 10 ms.
             (START + 500 * MS, Wake::Order(Order::Times(0.5))),
             (START + 600 * MS, Wake::Due),
             (START + 1000 * MS, Wake::Order(Order::Pause)),
         ]
         .into();
-        let (close, tally) = world.run(1.0, drop);
+        let (close, tally) = environment.run(1.0, drop);
         let begun = [0, 10, 1012, 1032, 1052, 1072].map(|at| ('s', at));
-        assert_eq!((close, &world.log[..]), (Close::End, &begun[..]));
+        assert_eq!((close, &environment.log[..]), (Close::End, &begun[..]));
         assert_eq!((tally.frames, tally.late, tally.dropped), (5, 0, 0));
         assert!(!tally.paused);
     }
 }
 
 #[test]
-fn whoever_watches_may_leave_while_it_stands_still() {
-    let mut world = Made::new(5, &[]);
-    world.orders = [
+fn the_user_may_quit_during_a_pause() {
+    let mut environment = Made::new(5, &[]);
+    environment.orders = [
         (START, Wake::Order(Order::Pause)),
         (START + 70 * MS, Wake::Order(Order::Quit)),
     ]
     .into();
-    let (close, tally) = world.run(1.0, false);
+    let (close, tally) = environment.run(1.0, false);
     assert_eq!((close, tally.frames, tally.paused), (Close::Quit, 0, true));
 }
 
 #[test]
-fn whoever_watches_may_leave_and_and_so_may_the_world() {
+fn the_user_or_a_signal_may_end_it() {
     for (wake, expected) in [
         (Wake::Order(Order::Quit), Close::Quit),
         (Wake::Over, Close::Over),
     ] {
-        let mut world = Made::new(1000, &[]);
-        world.orders.push_back((START + 17 * MS, wake));
-        let (close, tally) = world.run(2.0, false);
-        assert_eq!((close, tally.frames), (expected, 4), "{:?}", world.log);
+        let mut environment = Made::new(1000, &[]);
+        environment.orders.push_back((START + 17 * MS, wake));
+        let (close, tally) = environment.run(2.0, false);
+        assert_eq!(
+            (close, tally.frames),
+            (expected, 4),
+            "{:?}",
+            environment.log
+        );
     }
 }

@@ -1,0 +1,12 @@
+//! `-p`: the attributes of a file.
+
+mod acl;
+mod extended;
+mod owner;
+mod preserve;
+mod problems;
+mod value;
+
+pub use extended::{CopyResult, Node, copy_extended, report_missing};
+pub use owner::owner;
+pub use problems::refused;

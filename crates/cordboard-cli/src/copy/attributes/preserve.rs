@@ -1,0 +1,80 @@
+//! `-p`: owner, extended attributes, access control lists, mode and times, in
+//! an order in which none undoes another: a change of owner removes
+//! `security.capability`, and a change of mode alters the access control list.
+
+use std::os::fd::BorrowedFd;
+
+use cordboard::Side;
+use rustix::fs::{FileType, Mode, Stat};
+use rustix::io::Errno;
+
+use super::acl;
+use super::extended::{CopyResult, Node, copy_extended};
+use super::owner::owner;
+use super::problems::{refused, unread};
+use crate::copy::job::Job;
+use crate::copy::outcome::{Message, Outcome};
+use crate::copy::place::Place;
+use crate::files::kind;
+use crate::files::times;
+use crate::problem::Problem;
+use crate::signals::retry;
+
+impl Job {
+    /// Gives `sink` the attributes of `source`. `stat` was taken before the
+    /// source was read.
+    pub fn preserve(
+        &self,
+        (from, source): (&Place<'_>, BorrowedFd<'_>),
+        (to, sink): (&Place<'_>, BorrowedFd<'_>),
+        stat: &Stat,
+        outcome: &mut Outcome,
+    ) -> Result<(), Problem> {
+        // A refused attribute does not affect the others. The first problem is
+        // reported.
+        let mut problem = None;
+        let mut done = |what: &str, done: CopyResult| {
+            if let Err((side, errno)) = done {
+                problem.get_or_insert_with(|| match side {
+                    Side::Source => unread(from, to, what, errno),
+                    Side::Sink => refused(to, what, errno),
+                });
+            }
+        };
+        let setting = |errno| (Side::Sink, errno);
+        let (uid, gid) = owner(stat);
+        let mut mode = stat.st_mode & 0o7777;
+        if let Err(errno) = retry(|| rustix::fs::fchown(sink, uid, gid)) {
+            // The group may be one of the user's own. Set-id bits must then not
+            // apply to another owner.
+            let _ = retry(|| rustix::fs::fchown(sink, None, gid));
+            let special = mode & !0o777;
+            mode &= 0o777;
+            match errno {
+                // Only root changes owners (EPERM), and only to those known to
+                // its user namespace (EINVAL, user_namespaces(7)).
+                Errno::PERM | Errno::INVAL => {
+                    outcome.add(Message::Unkept);
+                    if special != 0 {
+                        outcome.add(Message::Unkept);
+                    }
+                }
+                errno => done("owner", Err(setting(errno))),
+            }
+        }
+        // `user` attributes before the final mode, which may forbid writing.
+        let (read, set) = (Node::Open(source), Node::Open(sink));
+        done("extended attributes", copy_extended(read, set, to, outcome));
+        let directory = kind(stat) == FileType::Directory;
+        let (mode, listed) = acl::preserve(source, sink, mode, directory);
+        match listed {
+            Ok(()) => {}
+            Err((what, side, errno)) => done(what, Err((side, errno))),
+        }
+        let changed = retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)));
+        done("mode", changed.map_err(setting));
+        let touched = retry(|| rustix::fs::futimens(sink, &times(stat)));
+        done("times", touched.map_err(setting));
+        problem.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,249 @@
+//! `cordboard copy SRC… DST`: its operands, one after the other.
+
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use cordboard::{Errno, Side};
+use rustix::fs::FileType;
+
+use super::job::Job;
+use super::outcome::Outcome;
+use super::overwrite::{Sources, Written};
+use super::parallel::{Dispatch, Item, slots};
+use super::refusals::{just_copied, not_copyable};
+use super::tree::{self, Given};
+use crate::copy::place::Place;
+use crate::directory::sync_parent;
+use crate::files::{if_exists, if_reachable, kind};
+use crate::flags::Copy;
+use crate::problem::{Action, Problem};
+use crate::session::Session;
+use crate::signals::{check_stop, retry};
+use crate::stages;
+use crate::{endpoint, request};
+
+/// Runs the command.
+pub fn run(flags: &Copy, session: &mut Session) {
+    session.count_files(flags.recursive || flags.operands().0.len() > 1);
+    if let Err(problem) = copy(flags, session) {
+        session.none_copied(&problem);
+    }
+}
+
+fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
+    let (sources, sink) = flags.operands();
+    check_is_file(sink)?;
+    let sink = &strip_scheme(sink, Side::Sink)?;
+    let sources = sources.iter().map(|path| match path.as_os_str() {
+        // Reported in its turn.
+        name if name.is_empty() => Ok(path.clone()),
+        _ => strip_scheme(path, Side::Source),
+    });
+    let sources = sources.collect::<Result<Vec<PathBuf>, Problem>>()?;
+    let part = flags.range.size.is_some() || flags.range.offset.is_some();
+    if part && (sources.len() > 1 || flags.recursive) {
+        return Err(Problem::usage("", "--size and --offset need a single file"));
+    }
+    let request = request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?;
+    stages::check(&flags.common.stages, &request)?;
+    session.verify(flags.verify);
+    let many = sources.len() > 1;
+    let job = Job {
+        request,
+        recursive: flags.recursive,
+        preserve: flags.preserve,
+        append: flags.writing.append,
+        sync: flags.writing.sync,
+        control: session.control(),
+        staging: session.staging().clone(),
+        checked: AtomicBool::new(false),
+        aborted: AtomicBool::new(false),
+        written: Written::new(many),
+        sources: Sources::new(&sources, flags.recursive),
+        spares: Arc::default(),
+        #[cfg(test)]
+        fault: None,
+    };
+    // A directory taken for a new file would get the contents of the sources.
+    // An error is explained when the sink is opened.
+    let found = if_exists(retry(|| rustix::fs::stat(sink)));
+    // An interrupted call says nothing about the sink.
+    check_stop()?;
+    let found = found.map_err(|errno| lookup_failed(sink, Side::Sink, errno))?;
+    let into = found.is_some_and(|stat| kind(&stat) == FileType::Directory);
+    if !into && many {
+        let shown = sink.to_string_lossy();
+        let text = "is not a directory, which several sources need";
+        return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
+            .help("create it first (mkdir)"));
+    }
+    let only = !many && !flags.recursive;
+    let slots = match only {
+        true => 1,
+        false => slots(flags.jobs, flags.recursive),
+    };
+    let mut dispatch = Dispatch::new(session, job, slots, only);
+    let mut taken = BTreeSet::new();
+    for source in sources {
+        if dispatch.stopped(|_| true) || dispatch.skips_rest() {
+            break;
+        }
+        if source.as_os_str().is_empty() {
+            dispatch.problem(Problem::empty_name());
+            continue;
+        }
+        let target = match into {
+            true => target(sink, &source),
+            false => sink.clone(),
+        };
+        let again = many && !taken.insert(target.clone());
+        // Directories of one name are merged, as by cp.
+        let meets = match again && flags.recursive {
+            true => is_directory(&source).map(|is| !is),
+            false => Ok(again),
+        };
+        let done = match meets {
+            Err(problem) => Err(problem),
+            Ok(true) => Err(just_copied(&Place::top(&source), &Place::top(&target))),
+            Ok(false) => {
+                let given = match into {
+                    true if target == *sink => Given::Directory,
+                    true => Given::Above,
+                    false => Given::Name,
+                };
+                operand(&mut dispatch, source, target, given)
+            }
+        };
+        if let Err(problem) = done {
+            dispatch.problem(problem);
+        }
+    }
+    dispatch.drain();
+    Ok(())
+}
+
+/// The hint for an operand that names a connection.
+const ELSEWHERE: &str = "copy takes only files: for other endpoints, use cordboard splice";
+
+/// Refuses the name of an endpoint that is not a file, which is probably not
+/// meant as the name of a new file.
+fn check_is_file(sink: &Path) -> Result<(), Problem> {
+    if !endpoint::names_other_endpoint(sink.as_os_str()) {
+        return Ok(());
+    }
+    let above = sink.parent().filter(|path| !path.as_os_str().is_empty());
+    for path in [Some(sink), above].into_iter().flatten() {
+        let found = if_reachable(retry(|| rustix::fs::lstat(path)));
+        check_stop()?;
+        if (found.map_err(|errno| lookup_failed(sink, Side::Sink, errno))?).is_some() {
+            return Ok(());
+        }
+    }
+    let shown = sink.to_string_lossy();
+    let text = "names an endpoint that is not a file";
+    let help = format!("{ELSEWHERE}; for a file of that name, use ./{shown} or file:{shown}");
+    Err(Problem::usage(shown, text).on(Side::Sink).help(help))
+}
+
+/// Operands are paths, with or without `file:`.
+fn strip_scheme(operand: &Path, side: Side) -> Result<PathBuf, Problem> {
+    match endpoint::file(operand.as_os_str(), side)? {
+        endpoint::Name::Path(path) => Ok(path),
+        _ => Ok(operand.to_owned()),
+    }
+}
+
+/// Returns the target of a source in a directory. A source without a name of
+/// its own (`.`, `dir/.`, `..`) stands for its contents.
+fn target(directory: &Path, source: &Path) -> PathBuf {
+    let bytes = source.as_os_str().as_bytes();
+    match source.file_name() {
+        Some(name) if !bytes.ends_with(b"/.") && !bytes.ends_with(b"/./") => directory.join(name),
+        _ => directory.to_owned(),
+    }
+}
+
+fn is_directory(path: &Path) -> Result<bool, Problem> {
+    let found = if_exists(retry(|| rustix::fs::lstat(path)));
+    let found = found.map_err(|errno| lookup_failed(path, Side::Source, errno))?;
+    Ok(found.is_some_and(|stat| kind(&stat) == FileType::Directory))
+}
+
+/// A lookup has failed.
+fn lookup_failed(path: &Path, side: Side, errno: rustix::io::Errno) -> Problem {
+    Problem::call(path.to_string_lossy(), side, errno, Action::Open)
+}
+
+/// Copies one of the sources.
+fn operand(
+    dispatch: &mut Dispatch<'_>,
+    source: PathBuf,
+    target: PathBuf,
+    given: Given,
+) -> Result<(), Problem> {
+    let recursive = dispatch.job().recursive;
+    let look = if recursive {
+        rustix::fs::lstat
+    } else {
+        rustix::fs::stat
+    };
+    let stat = retry(|| look(&source)).map_err(|errno| {
+        let shown = source.to_string_lossy();
+        let problem = Problem::call(shown, Side::Source, errno, Action::Open);
+        match endpoint::parse(source.as_os_str(), Side::Source) {
+            Ok(endpoint::Name::Path(_)) => problem,
+            _ => problem.help(ELSEWHERE),
+        }
+    })?;
+    match kind(&stat) {
+        FileType::RegularFile => {
+            let item = Item {
+                name: source.into(),
+                target: Some(target),
+                beneath: recursive && given == Given::Above,
+                collides: false,
+            };
+            dispatch.file(item, || None);
+            Ok(())
+        }
+        FileType::Directory if recursive => tree::copy(dispatch, &source, &target, given),
+        FileType::Directory => {
+            let shown = source.to_string_lossy();
+            let text = "is a directory";
+            Err(Problem::refused(shown, Side::Source, Errno::EISDIR, text)
+                .help("to copy it with its contents, use cordboard copy -r"))
+        }
+        FileType::Symlink if recursive => {
+            let (from, to) = (Place::top(&source), Place::top(&target));
+            let mut outcome = Outcome::default();
+            let done = dispatch.job().link(&from, &to, &mut outcome);
+            let done = done.and_then(|()| match dispatch.job().sync {
+                true => sync_parent(&target, None),
+                false => Ok(()),
+            });
+            dispatch.symlink(done, outcome)
+        }
+        FileType::BlockDevice | FileType::CharacterDevice if !recursive => {
+            dispatch.job().accepts(&source, &stat)?;
+            let item = Item {
+                name: source.into(),
+                target: Some(target),
+                beneath: false,
+                collides: false,
+            };
+            dispatch.file(item, || None);
+            Ok(())
+        }
+        // It was followed: a descriptor of a symlink itself, which cannot be
+        // opened.
+        FileType::Symlink => {
+            let shown = source.to_string_lossy();
+            let errno = rustix::io::Errno::LOOP;
+            Err(endpoint::open_problem(&source, shown, Side::Source, errno))
+        }
+        other => Err(not_copyable(&source, other, recursive)),
+    }
+}

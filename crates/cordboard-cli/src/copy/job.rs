@@ -1,0 +1,71 @@
+//! What all files of one command have in common.
+
+#[cfg(test)]
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use cordboard::{Control, Request};
+
+use super::directories::Spares;
+use super::overwrite::{Sources, Written};
+use crate::stages::Staging;
+
+/// What all files of one command have in common.
+#[derive(Debug)]
+pub struct Job {
+    pub request: Request,
+    pub recursive: bool,
+    pub preserve: bool,
+    pub append: bool,
+    pub sync: bool,
+    pub control: &'static Control,
+    /// The stages of each transfer.
+    pub staging: Staging,
+    /// The request was found to be acceptable.
+    pub checked: AtomicBool,
+    /// No more files are started: see [`abort`](super::abort).
+    pub aborted: AtomicBool,
+    /// What was made so far.
+    pub written: Written,
+    /// The operands.
+    pub sources: Sources,
+    /// Directories that are closed if no descriptor is left.
+    pub spares: Arc<Spares>,
+    /// What a test does at these moments of a file.
+    #[cfg(test)]
+    pub fault: Option<fn(Moment, &Path)>,
+}
+
+/// When a [fault](Job::fault) occurs.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    Opening,
+    Settling,
+}
+
+#[cfg(test)]
+impl Job {
+    /// A job without options.
+    pub fn plain(control: &'static Control) -> Job {
+        Job {
+            request: Request {
+                sparse: cordboard::Sparse::Never,
+                ..Request::default()
+            },
+            recursive: false,
+            preserve: false,
+            append: false,
+            sync: false,
+            control,
+            staging: Staging::default(),
+            checked: AtomicBool::new(false),
+            aborted: AtomicBool::new(false),
+            written: Written::default(),
+            sources: Sources::default(),
+            spares: Arc::default(),
+            fault: None,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `--append --verify`: the ranges of the sink that this transfer has written,
+//! among those of other processes.
+//!
+//! With `O_APPEND` a write goes to the end of the file at that time, and moves
+//! the descriptor's position behind the written bytes (`generic_write_checks`,
+//! fs/read_write.c). No other process uses that position.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cordboard::stage::Inspect;
+use cordboard::{Report, Stage};
+
+/// The name of the stage, until it is removed from the report.
+const NAME: &str = "appended";
+
+/// The ranges that one transfer has written, in their order; `None`: the
+/// position was unknown after a write.
+#[derive(Debug, Clone)]
+pub struct AppendedRanges(Arc<Mutex<Option<Vec<Range<u64>>>>>);
+
+impl AppendedRanges {
+    /// Of a transfer that has written nothing yet.
+    pub fn new() -> AppendedRanges {
+        AppendedRanges(Arc::new(Mutex::new(Some(Vec::new()))))
+    }
+
+    /// The stage that records the ranges. `None`: no descriptor is available.
+    pub fn stage(&self, sink: BorrowedFd<'_>) -> Option<Stage> {
+        let sink = rustix::io::fcntl_dupfd_cloexec(sink, 3).ok()?;
+        Some(Stage::inspecting(PositionInspector {
+            sink,
+            appended: self.clone(),
+        }))
+    }
+
+    /// Removes the stage from the report: the user has not requested it.
+    pub fn hide(report: &mut Report) {
+        report.stages.retain(|stage| stage.stage != NAME);
+    }
+
+    /// Returns the ranges of so many bytes. If they are unknown: the range
+    /// behind the bytes that the sink had `before`, which holds if no other
+    /// process has written to it.
+    pub fn ranges(&self, written: u64, before: u64) -> Vec<Range<u64>> {
+        let known = self.lock().clone().unwrap_or_default();
+        let all = known.iter().map(|range| range.end - range.start);
+        match all.sum::<u64>() == written && written > 0 {
+            true => known,
+            false => vec![behind(before, written)],
+        }
+    }
+
+    /// Records a write, and the position after it.
+    fn add(&self, written: u64, position: Option<u64>) {
+        let mut known = self.lock();
+        let place = position.and_then(|end| Some(end.checked_sub(written)?..end));
+        let (Some(ranges), Some(place)) = (&mut *known, place) else {
+            *known = None;
+            return;
+        };
+        match ranges.last_mut() {
+            Some(last) if last.end == place.start => last.end = place.end,
+            _ => ranges.push(place),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Range<u64>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The range behind the bytes that were there before.
+pub fn behind(before: u64, written: u64) -> Range<u64> {
+    Range {
+        start: before,
+        end: before.saturating_add(written),
+    }
+}
+
+/// Reads the position after each write.
+struct PositionInspector {
+    sink: OwnedFd,
+    appended: AppendedRanges,
+}
+
+impl Inspect for PositionInspector {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn inspect(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let position = rustix::fs::tell(self.sink.as_fd()).ok();
+            self.appended.add(bytes.len() as u64, position);
+        }
+    }
+
+    fn inspect_zeros(&mut self, count: u64) {
+        self.appended.add(count, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, end: u64) -> Range<u64> {
+        Range { start, end }
+    }
+
+    #[test]
+    fn ranges_that_meet_are_one_and_an_unknown_place_is_behind_what_was_there() {
+        let appended = AppendedRanges::new();
+        assert_eq!(appended.ranges(0, 7), [range(7, 7)]);
+        for (written, position) in [(10, 17), (5, 22), (5, 30)] {
+            appended.add(written, Some(position));
+        }
+        assert_eq!(appended.ranges(20, 7), [range(7, 22), range(25, 30)]);
+        // Not all writes were seen.
+        assert_eq!(appended.ranges(21, 7), [range(7, 28)]);
+        appended.add(1, None);
+        appended.add(1, Some(40));
+        assert_eq!(appended.ranges(22, 7), [range(7, 29)]);
+    }
+}

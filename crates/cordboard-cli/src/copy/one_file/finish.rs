@@ -1,0 +1,293 @@
+//! Copying the bytes of one file, and what follows: verification, attributes,
+//! the disk, the closing, and after a failure what the sink holds.
+
+use std::os::fd::AsFd;
+
+use cordboard::{Observer, Progress, Side, Transfer};
+use rustix::fs::FileType;
+
+use super::appended::AppendedRanges;
+use super::opened::{Opened, SinkFile};
+use crate::copy::job::Job;
+#[cfg(test)]
+use crate::copy::job::Moment;
+use crate::copy::outcome::{Message, Outcome};
+use crate::copy::place::Place;
+use crate::directory::sync_parent;
+use crate::files::{kind, leftover, remove_unused};
+use crate::interruptible::interruptible;
+use crate::problem::{Action, Problem, Refused, result_of};
+use crate::session::Moved;
+use crate::signals::{retry, stop};
+use crate::sys::close;
+
+/// An observer that ignores progress. The walk's thread shows the total of the
+/// threads that no signal reaches.
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn progress(&mut self, _: &Progress) {}
+}
+
+impl Job {
+    /// Copies the bytes on this thread. `watch` observes the progress.
+    pub fn copy_bytes(
+        &self,
+        opened: &Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+        watch: &mut (dyn Observer + Send),
+    ) -> Moved {
+        let (source, sink) = opened.ends();
+        let transfer = Transfer::new(source, sink, opened.request.clone());
+        match self.staging.onto(transfer, opened.extras(), from, to) {
+            Ok(transfer) => {
+                let report = transfer.control(self.control).observe(watch).run().report;
+                let done = result_of(&report, (source, from), (sink, to));
+                (Some(report), done)
+            }
+            Err(Refused { report, problem }) => (report.map(|r| *r), Err(*problem)),
+        }
+    }
+
+    /// What follows the bytes: verification, attributes, the disk, closing, and
+    /// after a failure the state of the sink.
+    pub fn settle(
+        &self,
+        opened: Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+        top: bool,
+        (mut report, moved): Moved,
+        outcome: &mut Outcome,
+    ) {
+        report.iter_mut().for_each(AppendedRanges::hide);
+        #[cfg(test)]
+        self.fault
+            .iter()
+            .for_each(|fault| fault(Moment::Settling, from.name));
+        let sink = opened.sink.fd.as_fd();
+        let written = report.as_ref().map_or(0, |report| report.written);
+        let complete = moved.is_ok();
+        let done = moved.and_then(|()| {
+            let report = report.as_ref().expect("it was moved");
+            for line in self.staging.hash_lines(report, &from.shown()) {
+                outcome.add(line);
+            }
+            if self.staging.verify {
+                self.verified(&opened, (from, to), report)?;
+                outcome.verified = Some(report.written);
+            }
+            self.preserve_attributes(&opened, (from, to), outcome)
+        });
+        outcome.report = report;
+        let mut again = false;
+        let done = match done {
+            Ok(()) if top && self.sync && opened.sink.created => {
+                sync_parent(&to.path(), Some(sink))
+            }
+            Ok(()) => Ok(()),
+            Err(problem) => {
+                // Lack of space for attributes concerns one file only.
+                again = !complete && self.is_repeated(&problem);
+                // The total is unknown if stages change the bytes.
+                let total = opened.size.filter(|_| !self.staging.stages.transform());
+                let state = FailedCopy {
+                    complete,
+                    written,
+                    total,
+                    again,
+                };
+                Err(describe_sink(problem, to, &opened.sink, &state, outcome))
+            }
+        };
+        let closed = match close(opened.sink.fd) {
+            // All of it is on the disk.
+            Err(rustix::io::Errno::INTR) if self.sync => Ok(()),
+            closed => closed.map_err(|errno| Problem::closing(to.shown(), errno)),
+        };
+        outcome.messages.extend(match (done, closed) {
+            (Ok(()), closed) => closed.err().map(|problem| self.failed(problem)),
+            (Err(problem), _) if again => Some(Message::Repeated(problem)),
+            (Err(problem), _) => Some(Message::Problem(problem)),
+        });
+    }
+
+    fn preserve_attributes(
+        &self,
+        opened: &Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+        outcome: &mut Outcome,
+    ) -> Result<(), Problem> {
+        if !self.preserve {
+            return Ok(());
+        }
+        let (source, sink) = opened.ends();
+        let kept = self.preserve((from, source), (to, sink), &opened.stat, outcome);
+        // Whatever happened to the attributes, the contents go to the disk.
+        if self.sync {
+            interruptible(|| rustix::fs::fsync(sink))?
+                .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Sync))?;
+        }
+        kept
+    }
+}
+
+/// The state of a copy that has failed.
+struct FailedCopy {
+    /// All bytes were written.
+    complete: bool,
+    written: u64,
+    /// The number of bytes to copy, if known.
+    total: Option<u64>,
+    /// The same cause was reported for another file.
+    again: bool,
+}
+
+/// Adds to a failure what the sink holds. Removes a new file that is empty.
+fn describe_sink(
+    mut problem: Problem,
+    to: &Place<'_>,
+    sink_file: &SinkFile,
+    state: &FailedCopy,
+    outcome: &mut Outcome,
+) -> Problem {
+    let Ok(stat) = retry(|| rustix::fs::fstat(&sink_file.fd)) else {
+        return problem;
+    };
+    if kind(&stat) != FileType::RegularFile {
+        return problem;
+    }
+    if sink_file.created && stat.st_size == 0 && !state.complete {
+        let removed = remove_unused(to.directory, to.name, sink_file.fd.as_fd());
+        match leftover(to, removed) {
+            None => problem.text += &format!("; {to} was not created"),
+            Some(left) if state.again || stop().is_some() => {
+                outcome.add(format_args!("cordboard: {left}"));
+            }
+            Some(left) => problem.text += &format!("; {left}"),
+        }
+        return problem;
+    }
+    let of = state.total.map_or(String::new(), |n| format!(" of {n}"));
+    let holds = match sink_file.before {
+        // The preallocated rest could not be truncated.
+        0 if stat.st_size as u64 > state.written => {
+            let copied = match state.written {
+                0 => "no bytes were copied".to_owned(),
+                written => format!("{written} were copied"),
+            };
+            format!("{to} is {} bytes long, of which {copied}", stat.st_size)
+        }
+        0 => format!("{to} holds {}{of} bytes", stat.st_size),
+        // Other processes may append to it too: the size says nothing about
+        // this copy.
+        before => {
+            let written = state.written;
+            format!("{to} got {written}{of} bytes after the {before} it had")
+        }
+    };
+    if state.again || stop().is_some() {
+        outcome.add(format_args!("cordboard: {holds}"));
+    } else {
+        problem.text += "; ";
+        problem.text += &holds;
+    }
+    problem
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cordboard::{Control, Errno};
+
+    use super::*;
+    use crate::copy::one_file::mode::OpenMode;
+
+    /// Returns the message of a copy to `sink` that fails before its first
+    /// byte, after `meanwhile`.
+    fn failing(dir: &Path, meanwhile: impl FnOnce()) -> String {
+        let [from, to] = ["from", "sink"].map(|name| dir.join(name));
+        std::fs::write(&from, b"contents").unwrap();
+        let job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
+        let places = (Place::top(&from), Place::top(&to));
+        let places = (&places.0, &places.1);
+        let mut outcome = Outcome::default();
+        let opened = job
+            .open(places, true, OpenMode::Exclusive, &mut outcome)
+            .unwrap();
+        meanwhile();
+        let failed = Problem::call("from", Side::Source, Errno::EIO, Action::Transfer);
+        job.settle(opened, places, true, (None, Err(failed)), &mut outcome);
+        match outcome.messages.pop() {
+            Some(Message::Problem(problem)) => problem.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The preallocated rest could not be truncated.
+    #[test]
+    fn a_sink_longer_than_what_was_copied_does_not_hold_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("sink");
+        for (length, written, says) in [
+            (8, 8, "sink holds 8 of 8 bytes"),
+            (3, 3, "sink holds 3 of 8 bytes"),
+            (8, 3, "sink is 8 bytes long, of which 3 were copied"),
+            (8, 0, "sink is 8 bytes long, of which no bytes were copied"),
+        ] {
+            let file = std::fs::File::create(&at).unwrap();
+            file.set_len(length).unwrap();
+            let sink_file = SinkFile {
+                fd: file.into(),
+                created: false,
+                before: 0,
+            };
+            let state = FailedCopy {
+                complete: written == 8,
+                written,
+                total: Some(8),
+                again: false,
+            };
+            let failed = Problem::call("sink", Side::Sink, Errno::EIO, Action::Transfer);
+            let (to, outcome) = (Place::top(&at), &mut Outcome::default());
+            let message = describe_sink(failed, &to, &sink_file, &state, outcome).to_string();
+            assert!(message.contains(says), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_has_the_name_of_a_failed_copy_is_removed_if_it_is_that_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let message = failing(dir.path(), || {});
+        assert!(message.contains("sink was not created"), "{message}");
+        assert!(!at("sink").exists());
+        // Another process has it open, or has written to it.
+        let opened = std::cell::RefCell::new(None);
+        let append = || std::fs::OpenOptions::new().append(true).open(at("sink"));
+        let message = failing(dir.path(), || *opened.borrow_mut() = append().ok());
+        assert!(
+            message.contains("sink is left, as another process may"),
+            "{message}"
+        );
+        assert!(message.contains("(EAGAIN)"), "{message}");
+        assert!(at("sink").exists());
+        drop(opened);
+        std::fs::remove_file(at("sink")).unwrap();
+        // Another process puts a file of its own there.
+        std::fs::write(at("theirs"), b"precious").unwrap();
+        let message = failing(dir.path(), || {
+            std::fs::rename(at("theirs"), at("sink")).unwrap();
+        });
+        assert!(message.contains("sink was moved or replaced"), "{message}");
+        assert_eq!(std::fs::read(at("sink")).unwrap(), b"precious");
+        // Or moves this file, and creates another.
+        std::fs::remove_file(at("sink")).unwrap();
+        let message = failing(dir.path(), || {
+            std::fs::rename(at("sink"), at("moved")).unwrap();
+            std::os::unix::fs::symlink("moved", at("sink")).unwrap();
+        });
+        assert!(message.contains("sink was moved or replaced"), "{message}");
+        assert!(at("sink").is_symlink() && at("moved").exists());
+    }
+}

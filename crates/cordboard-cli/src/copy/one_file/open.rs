@@ -1,0 +1,125 @@
+//! Opening both sides of a copy.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use cordboard::{DataPath, Request, Side, Switches};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+
+use super::appended::AppendedRanges;
+use super::lease::{clear_nonblock, open_past_lease};
+use super::mode::{OpenError, OpenMode};
+use super::opened::Opened;
+use super::read_once::seeks;
+use super::verify::can_be_read_back;
+use crate::copy::job::Job;
+#[cfg(test)]
+use crate::copy::job::Moment;
+use crate::copy::outcome::Outcome;
+use crate::copy::place::Place;
+use crate::copy::refusals::not_copyable;
+use crate::endpoint::open_problem;
+use crate::files::{id, kind};
+use crate::interruptible::interruptible;
+use crate::problem::{Action, Problem};
+use crate::request;
+use crate::signals::retry;
+
+impl Job {
+    /// Opens both sides.
+    pub fn open(
+        &self,
+        (from, to): (&Place<'_>, &Place<'_>),
+        follow: bool,
+        open_mode: OpenMode,
+        outcome: &mut Outcome,
+    ) -> Result<Opened, OpenError> {
+        #[cfg(test)]
+        self.fault
+            .iter()
+            .for_each(|fault| fault(Moment::Opening, from.name));
+        let reading = |e| open_problem(&from.path(), from.shown(), Side::Source, e);
+        // If it has become a FIFO meanwhile, the open must not wait.
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        // With -r a symlink is copied as one, and this file was not one.
+        if !follow || self.recursive {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
+        let mut source = match self.spares.retry_without_spares(|| retry(open)) {
+            // Another process holds a lease on it.
+            Err(rustix::io::Errno::AGAIN) if open_mode == OpenMode::Concurrent => {
+                return Err(OpenError::Postponed);
+            }
+            Err(rustix::io::Errno::AGAIN) => open_past_lease(from, flags)?,
+            done => done,
+        }
+        .map_err(|e| OpenError::of(e, open_mode, reading))?;
+        let stat = retry(|| rustix::fs::fstat(&source)).map_err(reading)?;
+        let file = kind(&stat) == FileType::RegularFile;
+        if file {
+            clear_nonblock(&source, flags);
+        } else if !follow {
+            return Err(not_copyable(&from.path(), kind(&stat), self.recursive).into());
+        } else {
+            self.accepts(&from.path(), &stat)?;
+            if kind(&stat) == FileType::BlockDevice {
+                source = reopen_blocking(from, flags, &stat)?;
+            }
+        }
+        let sink = self.open_sink(to, &stat, (from, source.as_fd()), open_mode, outcome)?;
+        if self.staging.verify {
+            can_be_read_back(sink.fd.as_fd(), to)?;
+        }
+        let mut request = Request {
+            sync: self.sync && !self.preserve,
+            source_unshared: true,
+            sink_unshared: true,
+            ..self.request.clone()
+        };
+        // Both are unsigned on some architectures and signed on others.
+        let dense = i128::from(stat.st_blocks) * 512 >= i128::from(stat.st_size);
+        let switches = request.switches.or_else(|| Switches::from_env().ok());
+        // sendfile(2) writes only at the sink's own position.
+        let sendfile = switches.and_then(Switches::forced) == Some(DataPath::Sendfile);
+        if file && sink.created && dense && !self.append && !sendfile {
+            // Both start positions are known: no call moves or reads a
+            // position. A file without positions has no offsets either.
+            if request.source_offset.is_none() && seeks(source.as_fd()) {
+                request.source_offset = Some(0);
+            }
+            request.sink_offset = seeks(sink.fd.as_fd()).then_some(0);
+        }
+        let seen = self.append && self.staging.verify && seeks(sink.fd.as_fd());
+        Ok(Opened {
+            appended: seen.then(AppendedRanges::new),
+            size: match file {
+                true => {
+                    let size = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
+                    let offset = request.source_offset.unwrap_or(0);
+                    let there = size.map(|size| size.saturating_sub(offset));
+                    request::at_most(there, &request)
+                }
+                false => request::total(source.as_fd(), &request),
+            },
+            read_once: self.extras(source.as_fd()).read_once,
+            source,
+            stat,
+            sink,
+            request,
+        })
+    }
+}
+
+/// Opens a block device without `O_NONBLOCK`, with which one without a medium
+/// opens too, and is empty (`BLK_OPEN_NDELAY`, block/bdev.c).
+fn reopen_blocking(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<OwnedFd, Problem> {
+    let reading = |e| Problem::call(from.shown(), Side::Source, e, Action::Open);
+    let flags = flags - OFlags::NONBLOCK;
+    let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
+    let source = interruptible(open)?.map_err(reading)?;
+    let stat = retry(|| rustix::fs::fstat(&source)).map_err(reading)?;
+    match id(&stat) == id(known) {
+        true => Ok(source),
+        false => Err(reading(rustix::io::Errno::STALE)),
+    }
+}

@@ -1,0 +1,55 @@
+//! A file that is open on both sides.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use cordboard::Request;
+use rustix::fs::Stat;
+
+use super::appended::AppendedRanges;
+use crate::stages::TransferExtras;
+
+/// A file that is open on both sides.
+#[derive(Debug)]
+pub struct Opened {
+    /// The source.
+    pub source: OwnedFd,
+    /// Its status before it was read.
+    pub stat: Stat,
+    /// The sink.
+    pub sink: SinkFile,
+    /// The request.
+    pub request: Request,
+    /// The bytes of the source to copy, if known.
+    pub size: Option<u64>,
+    /// The ranges written, if other processes may append meanwhile.
+    pub appended: Option<AppendedRanges>,
+    /// It is to be verified, and its source can be read only once.
+    pub read_once: bool,
+}
+
+impl Opened {
+    /// Both descriptors.
+    pub fn ends(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        (self.source.as_fd(), self.sink.fd.as_fd())
+    }
+
+    /// The stage that records the written ranges, if they are needed.
+    pub fn extras(&self) -> TransferExtras {
+        let appended = self.appended.as_ref();
+        TransferExtras {
+            read_once: self.read_once,
+            stage: appended.and_then(|appended| appended.stage(self.sink.fd.as_fd())),
+        }
+    }
+}
+
+/// The sink of one copy.
+#[derive(Debug)]
+pub struct SinkFile {
+    /// The descriptor.
+    pub fd: OwnedFd,
+    /// It did not exist before.
+    pub created: bool,
+    /// Bytes that it had, and keeps: `--append`.
+    pub before: u64,
+}

@@ -1,0 +1,44 @@
+//! Sources that can be read only once, and `--verify` of them.
+
+use std::os::fd::BorrowedFd;
+
+use cordboard::{DataPath, Switches};
+use rustix::fs::FileType;
+
+use crate::copy::job::Job;
+use crate::files::kind;
+use crate::signals::retry;
+use crate::stages::TransferExtras;
+
+impl Job {
+    /// Returns what a transfer from this source needs, whatever its sink is.
+    ///
+    /// A file without positions, such as a stream of a FUSE server, may provide
+    /// its bytes only once. A file that is generated on reading has no size,
+    /// and may differ each time. They are hashed on the way, which needs
+    /// read/write. So is what is not a regular file, if that path is allowed.
+    pub fn extras(&self, source: BorrowedFd<'_>) -> TransferExtras {
+        let changes = || {
+            let stat = retry(|| rustix::fs::fstat(source));
+            stat.is_ok_and(|stat| kind(&stat) != FileType::RegularFile || stat.st_size == 0)
+        };
+        let once = || !seeks(source) || self.reads_and_writes() && changes();
+        TransferExtras {
+            read_once: self.staging.verify && once(),
+            stage: None,
+        }
+    }
+
+    /// Whether the path read/write, which takes every pair, is allowed.
+    pub fn reads_and_writes(&self) -> bool {
+        let switches = self.request.switches;
+        let switches = switches.or_else(|| Switches::from_env().ok());
+        switches.is_none_or(|switches| switches.allows(DataPath::ReadWrite))
+    }
+}
+
+/// Whether a file has positions. A FUSE file may have none
+/// (`FOPEN_NONSEEKABLE`).
+pub fn seeks(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::tell(file).is_ok()
+}

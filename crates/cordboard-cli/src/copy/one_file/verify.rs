@@ -1,0 +1,499 @@
+//! `--verify`: reads back what was written and compares it.
+//!
+//! If the bytes passed through user space, the bytes read back must have the
+//! hash that was computed on the way. Of a clone or a copy within the kernel,
+//! both files are read and compared. The sink is read from the device, not from
+//! the page cache, as far as the file system drops its pages.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use cordboard::{Errno, Report, Side};
+use rustix::fs::{Advice, FileType, Mode, OFlags};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::appended::behind;
+use super::opened::Opened;
+use super::read_once::seeks;
+use crate::copy::job::Job;
+use crate::copy::place::Place;
+use crate::files::kind;
+use crate::memory;
+use crate::problem::Action;
+use crate::problem::Problem;
+use crate::signals::{Interrupted, check_stop, retry, stop};
+
+/// Bytes of either file that are compared at a time.
+const PIECE: usize = 1 << 20;
+
+/// Refuses a sink that cannot be read back, before it is written to.
+pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Problem> {
+    let stat = retry(|| rustix::fs::fstat(sink))
+        .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Open))?;
+    if kind(&stat) == FileType::RegularFile {
+        return Ok(());
+    }
+    let text = "is not a regular file, and cannot be read back";
+    Err(Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text).help("omit --verify"))
+}
+
+impl Job {
+    /// Compares the sink with what was to be written: the number of bytes,
+    /// behind those that it had or where they were appended, and their values.
+    /// Other processes may have appended more.
+    pub fn verified(
+        &self,
+        opened: &Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+        report: &Report,
+    ) -> Result<(), Problem> {
+        let (source, sink) = opened.ends();
+        let failed = |e: Errno, action| Problem::call(to.shown(), Side::Sink, e, action);
+        // Dirty pages cannot be dropped from the page cache.
+        retry(|| rustix::fs::fdatasync(sink)).map_err(|e| failed(e.into(), Action::Sync))?;
+        let failed = |e| failed(e, Action::ReadBack);
+        let start = opened.sink.before;
+        let here = match &opened.appended {
+            Some(appended) => appended.ranges(report.written, start),
+            None => vec![behind(start, report.written)],
+        };
+        let back = self
+            .spares
+            .retry_without_spares(|| read_back(sink))
+            .map_err(|e| failed(e.into()))?;
+        skip(back.as_fd(), start).map_err(|e| failed(e.into()))?;
+        let stat = retry(|| rustix::fs::fstat(&back)).map_err(|e| failed(e.into()))?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let whole = here.last().map_or(start, |range| range.end);
+        if size < whole || (size > whole && opened.appended.is_none()) {
+            let text = format!("holds {size} bytes instead of {whole}");
+            return Err(mismatch(to, report, text));
+        }
+        let plain = !self.staging.stages.transform();
+        let on_the_way = report.stages.last().and_then(|s| s.digest.as_deref());
+        match on_the_way {
+            Some(expected) => {
+                let found = self.hash(back.as_fd(), to, &here)?;
+                if found != expected {
+                    let sums = format!("read back, it has the xxh3 {found}, expected {expected}");
+                    // A file that cannot seek has been read by now.
+                    let again = !opened.read_once && seeks(back.as_fd());
+                    let text = match plain && again {
+                        true => self.difference((source, from), (back.as_fd(), to), &here)?,
+                        false => None,
+                    };
+                    return Err(mismatch(to, report, text.unwrap_or(sums)));
+                }
+            }
+            None => {
+                let back = (back.as_fd(), to);
+                if let Some(text) = self.difference((source, from), back, &here)? {
+                    return Err(mismatch(to, report, text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hashes ranges, as far as they exist.
+    fn hash(
+        &self,
+        file: BorrowedFd<'_>,
+        to: &Place<'_>,
+        here: &[Range<u64>],
+    ) -> Result<String, Problem> {
+        let mut hash = Xxh3Default::new();
+        let mut buffer = memory::buffer(0, PIECE)
+            .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::ReadBack))?;
+        let piece = buffer.len();
+        for range in here {
+            let mut at = range.start;
+            while at < range.end {
+                check_stop()?;
+                let want = usize::try_from(range.end - at).map_or(piece, |left| left.min(piece));
+                let got = fill(file, &mut buffer[..want], at)
+                    .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::ReadBack))?;
+                hash.update(&buffer[..got]);
+                at += got as u64;
+                if got < want {
+                    break;
+                }
+            }
+        }
+        Ok(format!("{:016x}", hash.digest()))
+    }
+
+    /// Describes the first byte that differs.
+    fn difference(
+        &self,
+        (source, from): (BorrowedFd<'_>, &Place<'_>),
+        (back, to): (BorrowedFd<'_>, &Place<'_>),
+        here: &[Range<u64>],
+    ) -> Result<Option<String>, Problem> {
+        let reading = |side: Side, e: Errno| {
+            let place = match side {
+                Side::Source => from,
+                Side::Sink => to,
+            };
+            Problem::call(place.shown(), side, e, Action::ReadBack)
+        };
+        let begin = self.request.source_offset.unwrap_or(0);
+        let source = (self.spares)
+            .retry_without_spares(|| reopened(source))
+            .map_err(|e| reading(Side::Source, e.into()))?;
+        let mut before = 0;
+        for range in here {
+            let sides = [(source.as_fd(), begin + before), (back, range.start)];
+            let length = range.end - range.start;
+            let found = first_difference(sides, length).map_err(|e| match e {
+                Stop::Failed(side, e) => reading(side, e),
+                Stop::Interrupted => Interrupted.into(),
+            })?;
+            if let Some(mut difference) = found {
+                difference.at += before;
+                return Ok(Some(difference.to_string()));
+            }
+            before += length;
+        }
+        Ok(None)
+    }
+}
+
+/// Opens the sink, which is open for reading too, with as little of it in the
+/// page cache as possible.
+fn read_back(sink: BorrowedFd<'_>) -> rustix::io::Result<Back<'_>> {
+    let back = reopened(sink)?;
+    // Only a hint: a file system in memory cannot drop its pages.
+    let _ = rustix::fs::fadvise(&back, 0, None, Advice::DontNeed);
+    Ok(back)
+}
+
+/// A file that is read again.
+enum Back<'a> {
+    /// By offsets, through the existing descriptor.
+    Same(BorrowedFd<'a>),
+    /// From its start, because it cannot seek.
+    Again(OwnedFd),
+}
+
+impl AsFd for Back<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Back::Same(fd) => *fd,
+            Back::Again(fd) => fd.as_fd(),
+        }
+    }
+}
+
+fn reopened(file: BorrowedFd<'_>) -> rustix::io::Result<Back<'_>> {
+    if seeks(file) {
+        return Ok(Back::Same(file));
+    }
+    let very = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    retry(|| rustix::fs::open(&very, flags, Mode::empty())).map(Back::Again)
+}
+
+/// Reads over the bytes before, if the file cannot seek.
+fn skip(file: BorrowedFd<'_>, mut bytes: u64) -> rustix::io::Result<()> {
+    if seeks(file) {
+        return Ok(());
+    }
+    let mut piece = vec![0; 64 << 10];
+    while bytes > 0 {
+        let most = usize::try_from(bytes).map_or(piece.len(), |n| n.min(piece.len()));
+        match fill(file, &mut piece[..most], 0)? {
+            0 => break,
+            n => bytes -= n as u64,
+        }
+    }
+    Ok(())
+}
+
+/// Where two files differ.
+#[derive(Debug, PartialEq, Eq)]
+struct Difference {
+    at: u64,
+    expected: Option<u8>,
+    found: Option<u8>,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let byte = |byte: Option<u8>| byte.map_or("the end".to_owned(), |b| format!("{b:#04x}"));
+        let (expected, found) = (byte(self.expected), byte(self.found));
+        write!(
+            f,
+            "differs from the source at byte {}: expected {expected}, found {found}",
+            self.at
+        )
+    }
+}
+
+/// Why the comparison was not completed.
+#[derive(Debug, PartialEq, Eq)]
+enum Stop {
+    Failed(Side, Errno),
+    Interrupted,
+}
+
+/// Compares so many bytes of a source and a sink, each from an offset.
+fn first_difference(
+    sides: [(BorrowedFd<'_>, u64); 2],
+    length: u64,
+) -> Result<Option<Difference>, Stop> {
+    let room = |side| memory::buffer(0, PIECE).map_err(|e| Stop::Failed(side, e));
+    let mut buffers = [room(Side::Source)?, room(Side::Sink)?];
+    let piece = buffers[0].len().min(buffers[1].len());
+    let mut at = 0;
+    while at < length {
+        check_stop().map_err(|_| Stop::Interrupted)?;
+        let want = usize::try_from(length - at).map_or(piece, |left| left.min(piece));
+        let mut got = [0; 2];
+        for (index, side) in [Side::Source, Side::Sink].into_iter().enumerate() {
+            let (file, start) = sides[index];
+            let read = fill(file, &mut buffers[index][..want], start + at);
+            got[index] = read.map_err(|e| Stop::Failed(side, e.into()))?;
+        }
+        let [expected, found] = [&buffers[0][..got[0]], &buffers[1][..got[1]]];
+        if expected != found {
+            let same = expected.iter().zip(found).take_while(|(a, b)| a == b);
+            let same = same.count();
+            return Ok(Some(Difference {
+                at: at + same as u64,
+                expected: expected.get(same).copied(),
+                found: found.get(same).copied(),
+            }));
+        }
+        if got[0] < want {
+            // Both end here, before all that was written.
+            return Ok(Some(Difference {
+                at: at + got[0] as u64,
+                expected: None,
+                found: None,
+            }));
+        }
+        at += want as u64;
+    }
+    Ok(None)
+}
+
+/// Fills the buffer, or reads up to the end.
+fn fill(file: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+    let mut done = 0;
+    let mut in_turn = false;
+    while done < into.len() {
+        let read = match in_turn {
+            false => rustix::io::pread(file, &mut into[done..], offset + done as u64),
+            true => rustix::io::read(file, &mut into[done..]),
+        };
+        match read {
+            // It has no positions; its next read is at that place (`reopened`).
+            Err(rustix::io::Errno::SPIPE) if !in_turn => in_turn = true,
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(rustix::io::Errno::INTR) if stop().is_none() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+/// The sink differs from what it should be.
+fn mismatch(to: &Place<'_>, report: &Report, text: String) -> Problem {
+    let paths: Vec<&str> = report.path.iter().map(|p| p.name()).collect();
+    let text = format!("not verified: {text}");
+    // No lock keeps other processes from either file.
+    let meanwhile = "copy it again if another process was writing to either file";
+    let help = match paths.last() {
+        Some(path) if *path != "read/write" => {
+            format!(
+                "{meanwhile}; otherwise copy it by another path: --without {}",
+                paths.join(",")
+            )
+        }
+        _ => format!("{meanwhile}; otherwise the device or the memory may be failing"),
+    };
+    Problem::refused(to.shown(), Side::Sink, Errno::EIO, text).help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use cordboard::Control;
+
+    use super::*;
+    use crate::copy::one_file::appended::AppendedRanges;
+    use crate::copy::one_file::finish::NoObserver;
+    use crate::copy::one_file::mode::OpenMode;
+    use crate::copy::outcome::Outcome;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn difference(a: &[u8], b: &[u8], length: u64) -> Option<Difference> {
+        let files = [a, b].map(file);
+        let sides = [(files[0].as_fd(), 0), (files[1].as_fd(), 0)];
+        first_difference(sides, length).unwrap()
+    }
+
+    #[test]
+    fn the_first_byte_that_differs_and_both_of_it() {
+        let mut all = vec![7u8; PIECE + 5000];
+        let same = all.clone();
+        assert_eq!(difference(&same, &all, all.len() as u64), None);
+        for at in [0, 4095, PIECE - 1, PIECE, PIECE + 4999] {
+            all[at] = 0x41;
+            let found = difference(&same, &all, all.len() as u64).unwrap();
+            assert_eq!(
+                found.to_string(),
+                format!("differs from the source at byte {at}: expected 0x07, found 0x41")
+            );
+            assert_eq!(
+                difference(&same, &all, at as u64),
+                None,
+                "beyond the length"
+            );
+            all[at] = 7;
+        }
+    }
+
+    #[test]
+    fn one_that_ends_early() {
+        let found = difference(b"abcdef", b"abc", 6).unwrap().to_string();
+        assert!(found.ends_with("at byte 3: expected 0x64, found the end"));
+        let found = difference(b"abc", b"abcdef", 6).unwrap().to_string();
+        assert!(found.ends_with("at byte 3: expected the end, found 0x64"));
+        assert!(
+            difference(b"abc", b"abc", 6).is_some(),
+            "fewer bytes than expected"
+        );
+    }
+
+    /// If all bytes are the same, any range of them compares equal.
+    #[test]
+    fn one_of_another_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let [source, sink] = ["s", "d"].map(|name| dir.path().join(name));
+        std::fs::write(&source, [0; 5000]).unwrap();
+        let control = Box::leak(Box::new(Control::new().unwrap()));
+        for append in [false, true] {
+            std::fs::write(&sink, [0; 7]).unwrap();
+            let mut job = Job {
+                append,
+                ..Job::plain(control)
+            };
+            job.staging.verify = true;
+            let places = (&Place::top(&source), &Place::top(&sink));
+            let outcome = &mut Outcome::default();
+            let opened = job
+                .open(places, true, OpenMode::Exclusive, outcome)
+                .unwrap();
+            let (report, done) = job.copy_bytes(&opened, places, &mut NoObserver);
+            done.unwrap();
+            let check = || job.verified(&opened, places, report.as_ref().unwrap());
+            check().unwrap();
+            let whole = sink.metadata().unwrap().len();
+            assert_eq!(whole, if append { 5007 } else { 5000 });
+            // Other processes may append too.
+            let longer = (!append).then_some(whole + 1);
+            for length in longer.into_iter().chain([whole - 1]) {
+                let file = File::options().write(true).open(&sink).unwrap();
+                file.set_len(length).unwrap();
+                let says = format!("holds {length} bytes instead of {whole}");
+                assert!(check().unwrap_err().text.contains(&says));
+            }
+        }
+    }
+
+    /// Each write goes to the end of the file at that time.
+    #[test]
+    fn what_is_appended_among_bytes_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let [source, sink] = ["s", "d"].map(|name| dir.path().join(name));
+        let contents: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
+        std::fs::write(&source, &contents).unwrap();
+        for known in [true, false] {
+            std::fs::write(&sink, b"before").unwrap();
+            let mut job = Job {
+                append: true,
+                ..Job::plain(Box::leak(Box::new(Control::new().unwrap())))
+            };
+            job.staging.verify = true;
+            let places = (&Place::top(&source), &Place::top(&sink));
+            let outcome = &mut Outcome::default();
+            let mut opened = job
+                .open(places, true, OpenMode::Exclusive, outcome)
+                .unwrap();
+            if !known {
+                opened.appended = None;
+            }
+            let mut others = File::options().append(true).open(&sink).unwrap();
+            let mut moved = None;
+            let writes = testkit::midst::at_each(
+                &[libc::SYS_write],
+                || moved = Some(job.copy_bytes(&opened, places, &mut NoObserver)),
+                || others.write_all(b"others").unwrap(),
+            );
+            let Some(writes) = writes else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            let (report, done) = moved.unwrap();
+            done.unwrap();
+            let mut report = report.unwrap();
+            AppendedRanges::hide(&mut report);
+            others.write_all(b"and behind").unwrap();
+            assert!(writes > 1, "one write: nothing can come between");
+            let check = || job.verified(&opened, places, &report);
+            assert_eq!(check().is_ok(), known);
+            let whole = 6 + 6 * writes as u64 + 1_000_000;
+            assert_eq!(sink.metadata().unwrap().len(), whole + 10);
+            if known {
+                // First a byte of the other process, then one of its own.
+                let file = File::options().write(true).open(&sink).unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&file, b"x", 8).unwrap();
+                check().unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&file, b"\xff", whole - 1).unwrap();
+                let says = "differs from the source at byte 999999: expected 0x0f, found 0xff";
+                let text = check().unwrap_err().text;
+                assert!(text.contains(says), "{text}");
+            }
+        }
+    }
+
+    /// The sink is only read back: the source is not the cause.
+    #[test]
+    fn a_sink_that_cannot_be_read_is_told_of_as_the_sink() {
+        let dir = tempfile::tempdir().unwrap();
+        let [source, sink] = ["s", "d"].map(|name| dir.path().join(name));
+        std::fs::write(&source, b"abc").unwrap();
+        std::fs::write(&sink, b"abc").unwrap();
+        let job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
+        let [from, to] = [&source, &sink].map(|path| Place::top(path));
+        let file = |path| File::options().read(true).open(path).unwrap();
+        let deaf = |path| File::options().write(true).open(path).unwrap();
+        for (side, source, back) in [
+            (Side::Source, deaf(&source), file(&sink)),
+            (Side::Sink, file(&source), deaf(&sink)),
+        ] {
+            let here = [Range { start: 0, end: 3 }];
+            let failed = job.difference((source.as_fd(), &from), (back.as_fd(), &to), &here);
+            assert_eq!(failed.unwrap_err().side, Some(side));
+        }
+    }
+
+    #[test]
+    fn each_side_has_an_offset_of_its_own() {
+        let files = [&b"__abc"[..], b"-abc", b"-aXc"].map(file);
+        let sides = |sink: &File| first_difference([(files[0].as_fd(), 2), (sink.as_fd(), 1)], 3);
+        assert_eq!(sides(&files[1]), Ok(None));
+        let found = sides(&files[2]).unwrap().unwrap();
+        assert_eq!((found.at, found.found), (1, Some(b'X')));
+    }
+}

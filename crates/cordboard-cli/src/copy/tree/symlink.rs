@@ -1,0 +1,210 @@
+//! Symlinks are copied as symlinks.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use cordboard::Side;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::copy::attributes::owner;
+use crate::copy::attributes::{CopyResult, Node, copy_extended, report_missing};
+use crate::copy::job::Job;
+use crate::copy::outcome::{Message, Outcome};
+use crate::copy::place::Place;
+use crate::copy::refusals::appeared_meanwhile;
+use crate::copy::refusals::just_copied;
+use crate::files::kind;
+use crate::files::times;
+use crate::files::{Removal, id, remove};
+use crate::problem::Action;
+use crate::problem::Problem;
+use crate::signals::retry;
+
+impl Job {
+    /// Makes the same symlink. An existing one is replaced, unless this command
+    /// has made it.
+    pub fn link(
+        &self,
+        from: &Place<'_>,
+        to: &Place<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<(), Problem> {
+        let reading = |e| Problem::call(from.shown(), Side::Source, e, Action::Open);
+        let writing = |e| Problem::call(to.shown(), Side::Sink, e, Action::Open);
+        let points_to = retry(|| rustix::fs::readlinkat(from.directory, from.name, Vec::new()))
+            .map_err(reading)?;
+        let stat = from.stat().map_err(reading)?;
+        let mut made = retry(|| rustix::fs::symlinkat(&points_to, to.directory, to.name));
+        if made == Err(Errno::EXIST) {
+            if to.new {
+                return Err(appeared_meanwhile(from, to));
+            }
+            // While it is open, no other file can get its inode number.
+            let old = self.by_name(to).map_err(writing)?;
+            let there = retry(|| rustix::fs::fstat(&old)).map_err(writing)?;
+            if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) {
+                let text = format!("is the same symlink as the source, {from}");
+                return Err(Problem::refused(
+                    to.shown(),
+                    Side::Sink,
+                    cordboard::Errno::EINVAL,
+                    text,
+                ));
+            }
+            if kind(&there) != FileType::Symlink {
+                let text = format!("exists and is not a symlink, but {from} is one");
+                return Err(Problem::refused(
+                    to.shown(),
+                    Side::Sink,
+                    cordboard::Errno::EEXIST,
+                    text,
+                )
+                .help("remove it first"));
+            }
+            if self.written.has(&there) {
+                return Err(just_copied(from, to));
+            }
+            match remove(to.directory, to.name, id(&there)) {
+                (Removal::Removed, _) => {}
+                (Removal::Failed(errno), _) => return Err(writing(errno)),
+                (Removal::Another | Removal::Used | Removal::Unsure(_), _) => {
+                    return Err(replaced(to));
+                }
+                (Removal::Displaced, private) => {
+                    let private = private.unwrap_or_default();
+                    let now = format!("the first replacement is now named {}", private.display());
+                    return Err(replaced(to).help(now));
+                }
+            }
+            made = retry(|| rustix::fs::symlinkat(&points_to, to.directory, to.name));
+        }
+        made.map_err(writing)?;
+        if !self.written.has_new(to) && !self.preserve {
+            return Ok(());
+        }
+        // The name may refer to another file from here on: all calls use the
+        // descriptor.
+        let link = self.by_name(to).map_err(writing)?;
+        let there = retry(|| rustix::fs::fstat(&link)).map_err(writing)?;
+        if kind(&there) != FileType::Symlink {
+            return Err(replaced(to));
+        }
+        if self.written.has_new(to) {
+            self.written.add(&there);
+        }
+        if self.preserve {
+            let kept = self.keep_extended(from, link.as_fd(), to, outcome);
+            kept.map_err(|(side, errno)| match side {
+                Side::Source => reading(errno),
+                Side::Sink => writing(errno),
+            })?;
+            preserve(link.as_fd(), &stat, to, outcome).map_err(writing)?;
+        }
+        Ok(())
+    }
+
+    /// Opens an `O_PATH` descriptor. A symlink is not followed.
+    fn by_name(&self, at: &Place<'_>) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(at.directory, at.name, flags, Mode::empty());
+        self.spares.retry_without_spares(|| retry(open))
+    }
+
+    /// `-p`: copies the extended attributes. A symlink has none of `user`.
+    fn keep_extended(
+        &self,
+        from: &Place<'_>,
+        link: BorrowedFd<'_>,
+        to: &Place<'_>,
+        outcome: &mut Outcome,
+    ) -> CopyResult {
+        let source = self.by_name(from).map_err(|e| (Side::Source, e))?;
+        let copied = copy_extended(Node::Link(source.as_fd()), Node::Link(link), to, outcome);
+        match copied {
+            // No procfs.
+            Err((_, errno @ Errno::NOENT)) => {
+                report_missing(&from.path(), to, errno, outcome);
+                Ok(())
+            }
+            copied => copied,
+        }
+    }
+}
+
+/// `-p`: sets the owner and the times of a symlink, which has no mode.
+fn preserve(
+    link: BorrowedFd<'_>,
+    stat: &Stat,
+    to: &Place<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Errno> {
+    let (uid, gid) = owner(stat);
+    // Since Linux 2.6.39 (openat(2), `O_PATH`).
+    let own = |uid| retry(|| rustix::fs::chownat(link, c"", uid, gid, AtFlags::EMPTY_PATH));
+    match own(uid) {
+        Ok(()) => {}
+        // As of files: `preserve.rs`.
+        Err(Errno::PERM | Errno::INVAL) => {
+            outcome.add(Message::Unkept);
+            let _ = own(None);
+        }
+        Err(errno) => return Err(errno),
+    }
+    let times = times(stat);
+    match retry(|| rustix::fs::utimensat(link, c"", &times, AtFlags::EMPTY_PATH)) {
+        // Since Linux 5.8 (`do_utimes_path`, fs/utimes.c). Before, a file that
+        // has replaced the symlink gets these times, and nothing else.
+        Err(Errno::INVAL) => {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            retry(|| rustix::fs::utimensat(to.directory, to.name, &times, flags))
+        }
+        done => done,
+    }
+}
+
+/// Another process uses the same name.
+fn replaced(to: &Place<'_>) -> Problem {
+    let text = "was replaced by another process during the copy";
+    Problem::refused(to.shown(), Side::Sink, cordboard::Errno::ESTALE, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::CWD;
+
+    use super::*;
+
+    #[test]
+    fn attributes_go_to_the_symlink_that_was_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let [link, other] = ["link", "other"].map(|name| dir.path().join(name));
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        std::fs::write(&other, b"").unwrap();
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::open(&link, flags, Mode::empty()).unwrap();
+        let mut stat = rustix::fs::fstat(&made).unwrap();
+        stat.st_mtime = 1_000_000_000;
+        let there = rustix::fs::lstat(&other).unwrap();
+        // Another file gets its name.
+        std::fs::rename(&link, dir.path().join("moved")).unwrap();
+        std::fs::rename(&other, &link).unwrap();
+        match rustix::fs::utimensat(&made, c"", &times(&stat), AtFlags::EMPTY_PATH) {
+            Err(Errno::INVAL) => testkit::skip::here("no times of a descriptor of a symlink"),
+            _ => {
+                preserve(
+                    made.as_fd(),
+                    &stat,
+                    &Place::top(&link),
+                    &mut Outcome::default(),
+                )
+                .unwrap();
+                let now = |name: &str| {
+                    rustix::fs::statat(CWD, dir.path().join(name), AtFlags::SYMLINK_NOFOLLOW)
+                        .unwrap()
+                };
+                assert_eq!(now("moved").st_mtime, 1_000_000_000);
+                assert_eq!(now("link").st_mtime, there.st_mtime);
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! An endpoint that is open.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cordboard::{Ended, Errno, Request, Side, Sparse};
+use rustix::fs::{CWD, FileType, OFlags, Stat};
+
+use super::sockets::linger::{self, Delivery};
+use super::sockets::unix::SocketFile;
+use crate::files::{leftover, remove_unused};
+use crate::problem::{Action, Problem};
+use crate::signals::{check_stop, retry};
+use crate::sys::close;
+
+/// How many times a file system is asked whose answer a signal interrupts.
+const ASKS: usize = 4;
+
+/// An endpoint that is open.
+pub struct Opened {
+    /// Dropped first, so that it is removed while the socket is still open.
+    pub(super) socket_file: Option<SocketFile>,
+    descriptor: Descriptor,
+    /// The name for messages.
+    pub shown: String,
+    /// A file that did not exist before.
+    pub created: Option<PathBuf>,
+    /// A file that existed, whose contents are to be replaced.
+    pub replace: bool,
+    /// It has no contents, as far as is known: a server may have some by now.
+    pub(super) seems_empty: bool,
+    pub(super) stream: Option<StreamKind>,
+    /// This direction of the connection was shut down.
+    ended: bool,
+}
+
+/// A stream socket that this process has opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamKind {
+    /// TCP.
+    Tcp,
+    /// UNIX.
+    Unix,
+}
+
+enum Descriptor {
+    Owned(OwnedFd),
+    Inherited(BorrowedFd<'static>),
+}
+
+impl AsFd for Opened {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.descriptor {
+            Descriptor::Owned(fd) => fd.as_fd(),
+            Descriptor::Inherited(fd) => *fd,
+        }
+    }
+}
+
+impl Opened {
+    /// A descriptor that this process has opened.
+    pub fn owned(fd: OwnedFd, shown: &str) -> Opened {
+        Opened::new(Descriptor::Owned(fd), shown)
+    }
+
+    /// A descriptor that this process was started with.
+    pub fn inherited(fd: BorrowedFd<'static>, shown: &str) -> Opened {
+        Opened::new(Descriptor::Inherited(fd), shown)
+    }
+
+    fn new(descriptor: Descriptor, shown: &str) -> Opened {
+        Opened {
+            descriptor,
+            shown: shown.to_owned(),
+            created: None,
+            replace: false,
+            seems_empty: false,
+            stream: None,
+            ended: false,
+            socket_file: None,
+        }
+    }
+
+    /// Waits until the peer has everything, after the transfer has ended so.
+    /// Returns the bytes that the peer has not acknowledged at the end of the
+    /// wait: after the idle limit, or 10 s. The kernel still sends them after
+    /// the end of the process.
+    pub fn finish(&self, ended: Ended, idle: Option<Duration>) -> Result<u64, Problem> {
+        let Some(kind) = self.stream else {
+            return Ok(0);
+        };
+        let limit = linger::limit(ended, idle);
+        match linger::finish(self.as_fd(), kind == StreamKind::Tcp, self.ended, limit)? {
+            Delivery::Acknowledged => Ok(0),
+            Delivery::Broken(errno) => {
+                let action = Action::TransferSocket;
+                let mut problem = Problem::call(&self.shown, Side::Sink, errno, action);
+                problem.text += ", before the peer had acknowledged everything";
+                Err(problem)
+            }
+            Delivery::Unacknowledged(bytes) => Ok(bytes),
+        }
+    }
+
+    /// Closes it. An error of the file system counts: see [`close`]. An
+    /// inherited descriptor stays open, and the file system is asked by a
+    /// duplicate.
+    pub fn close(self) -> Result<(), Problem> {
+        let asked = match self.descriptor {
+            Descriptor::Owned(_) => Ok(()),
+            Descriptor::Inherited(_) => self.close_duplicate(),
+        };
+        let Opened {
+            descriptor,
+            shown,
+            socket_file,
+            ..
+        } = self;
+        drop(socket_file);
+        let done = match descriptor {
+            Descriptor::Owned(fd) => close(fd),
+            Descriptor::Inherited(_) => asked,
+        };
+        done.map_err(|errno| Problem::closing(shown, errno))
+    }
+
+    /// Closes an endpoint whose contents are on the disk (`fsync(2)`), which a
+    /// signal does not change.
+    pub fn close_synced(self) -> Result<(), Problem> {
+        self.close().or_else(|problem| match problem.errno {
+            Some(Errno::EINTR) => Ok(()),
+            _ => Err(problem),
+        })
+    }
+
+    /// Returns the error of the file system at the close of a duplicate
+    /// (`filp_flush`, fs/open.c, is called for each); `Ok` if no duplicate can
+    /// be made. Asks again if a signal has interrupted the close.
+    pub fn close_duplicate(&self) -> Result<(), rustix::io::Errno> {
+        let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
+        let mut asks = 0;
+        loop {
+            let Ok(second) = rustix::io::fcntl_dupfd_cloexec(self, 3) else {
+                return Ok(());
+            };
+            // If fstat(2) fails, the close may still report an error.
+            let result = match rustix::fs::fstat(self).map_or(true, file) {
+                true => close(second),
+                false => Ok(()),
+            };
+            asks += 1;
+            match result {
+                Err(rustix::io::Errno::INTR) if asks < ASKS => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether this process has opened it, so that no other uses its position.
+    pub fn is_owned(&self) -> bool {
+        matches!(self.descriptor, Descriptor::Owned(_))
+    }
+
+    /// Ends the writing: the reader sees the end now. Returns a connection that
+    /// is still to be [finished](Opened::finish). Everything else is
+    /// [closed](Opened::close).
+    pub fn shut_down(mut self) -> Result<Option<Opened>, Problem> {
+        if self.stream.is_none() {
+            return self.close().map(|()| None);
+        }
+        // An error of a broken connection was reported by the transfer.
+        self.ended = rustix::net::shutdown(&self, rustix::net::Shutdown::Write).is_ok();
+        Ok(Some(self))
+    }
+
+    /// Discards the contents that are to be replaced, unless a signal to stop
+    /// means that nothing will replace them.
+    pub fn empty(&self) -> Result<(), Problem> {
+        if self.replace {
+            check_stop()?;
+            let failed = |e| Problem::call(&self.shown, Side::Sink, e, Action::Truncate);
+            truncate(self.as_fd(), self.seems_empty).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the file did not exist before.
+    pub fn is_new(&self) -> bool {
+        self.created.is_some()
+    }
+
+    /// Removes a file that did not exist before and is empty, if no other
+    /// process has it open. Returns the message about a file that stays.
+    #[must_use]
+    pub fn remove_if_unused(&self) -> Option<String> {
+        let path = self.created.as_ref()?;
+        // A file with contents is in the account.
+        match rustix::fs::fstat(self) {
+            Ok(stat) if stat.st_size > 0 => None,
+            _ => leftover(&self.shown, remove_unused(CWD, path, self.as_fd())),
+        }
+    }
+}
+
+/// Truncates a file. One that seems empty is truncated too, as by `O_TRUNC`:
+/// the kernel may have cached its size from before another process wrote to it
+/// on the server. If that is refused, it is taken for empty.
+pub fn truncate(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
+    match retry(|| rustix::fs::ftruncate(file, 0)) {
+        Err(errno) if seems_empty && errno != rustix::io::Errno::INTR => Ok(()),
+        done => done,
+    }
+}
+
+/// Refuses `--sparse always` for a file that is open for appending, in which no
+/// hole can be made, whichever process has opened it.
+pub fn check_sparse(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> Result<(), Problem> {
+    if request.sparse != Sparse::Always {
+        return Ok(());
+    }
+    let look = |errno| Problem::call(shown, Side::Sink, errno, Action::Open);
+    let stat = rustix::fs::fstat(sink).map_err(look)?;
+    let flags = rustix::fs::fcntl_getfl(sink).map_err(look)?;
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !file || !flags.contains(OFlags::APPEND) {
+        return Ok(());
+    }
+    let text = "is open for appending, which excludes --sparse always";
+    let problem = Problem::refused(shown, Side::Sink, Errno::EINVAL, text);
+    Err(problem.help("nothing was written: omit --sparse always"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_close_is_repeated() {
+        let file: &'static std::fs::File = Box::leak(Box::new(tempfile::tempfile().unwrap()));
+        let opened = Opened::inherited(file.as_fd(), "standard output");
+        // The number of times that the close is interrupted.
+        for (interrupted, asks, says) in
+            [(1, 2, Ok(())), (ASKS, ASKS, Err(rustix::io::Errno::INTR))]
+        {
+            let mut result = None;
+            let ask = || result = Some(opened.close_duplicate());
+            let errno = |count| (count < interrupted).then_some(libc::EINTR);
+            let asked = testkit::midst::refusing(&[libc::SYS_close], ask, errno);
+            let Some(asked) = asked else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            // The thread closes a pipe of the test at its end.
+            assert_eq!((result, asked), (Some(says), asks + 1));
+        }
+    }
+}

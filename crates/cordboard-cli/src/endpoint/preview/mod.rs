@@ -1,0 +1,6 @@
+//! `explain`: what can be opened in an endpoint's place without any effect.
+
+mod device;
+mod open;
+
+pub use open::{Preview, preview};

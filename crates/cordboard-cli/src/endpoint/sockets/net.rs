@@ -1,0 +1,187 @@
+//! TCP and UDP endpoints. Every socket opened here is non-blocking.
+
+use std::io::IoSliceMut;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+
+use cordboard::Side;
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, sockopt};
+
+use super::operand::Operand;
+use crate::endpoint::name::Host;
+use crate::interruptible::wait;
+use crate::output::print_line;
+use crate::problem::{Action, Problem};
+use crate::signals::uninterruptible;
+
+/// Returns the addresses of a host.
+pub fn resolve(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Problem> {
+    if let Ok(address) = host.host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, host.port)]);
+    }
+    let found = uninterruptible(|| (host.host.as_str(), host.port).to_socket_addrs())?;
+    let why = match found {
+        Ok(addresses) => {
+            let addresses: Vec<_> = addresses.collect();
+            if !addresses.is_empty() {
+                return Ok(addresses);
+            }
+            "the host has no address".to_owned()
+        }
+        Err(error) => {
+            let text = error.to_string();
+            text.strip_prefix("failed to lookup address information: ")
+                .unwrap_or(&text)
+                .to_owned()
+        }
+    };
+    Err(Problem {
+        errno: None,
+        ..Problem::refused(
+            operand.shown,
+            operand.side,
+            Errno::NOENT.into(),
+            format!(
+                "cannot find host {} of the {}: {why}",
+                host.host, operand.side
+            ),
+        )
+        .help("check the spelling, or specify an address")
+    })
+}
+
+/// Tries the addresses in turn. Returns the first that works, or the last
+/// error.
+fn first<T>(
+    host: &Host,
+    operand: Operand<'_>,
+    action: Action,
+    mut attempt: impl FnMut(SocketAddr) -> Result<Result<T, Errno>, Problem>,
+) -> Result<T, Problem> {
+    let mut last = Errno::ADDRNOTAVAIL;
+    for address in resolve(host, operand)? {
+        match attempt(address)? {
+            Ok(done) => return Ok(done),
+            Err(errno) => last = errno,
+        }
+    }
+    Err(operand.problem(last, action))
+}
+
+/// Makes a socket of the family of an address.
+pub fn socket(address: SocketAddr, kind: SocketType) -> Result<OwnedFd, Errno> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, kind, flags, None)
+}
+
+/// Connects to a server, or makes a UDP socket with a peer.
+pub fn connect(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+    first(host, operand, Action::Connect, |address| {
+        let socket = match socket(address, kind) {
+            Ok(socket) => socket,
+            Err(errno) => return Ok(Err(errno)),
+        };
+        let connected = match rustix::net::connect(&socket, &address) {
+            Err(Errno::INPROGRESS) => match wait(&socket, PollFlags::OUT, None)? {
+                Ok(_) => sockopt::socket_error(&socket).and_then(|result| result),
+                Err(errno) => Err(errno),
+            },
+            result => result,
+        };
+        if kind == SocketType::STREAM {
+            // What is written is sent at once; small writes are not delayed.
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+        }
+        Ok(connected.map(|()| socket))
+    })
+}
+
+/// Makes a socket that is bound to a local address.
+fn bind(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+    first(host, operand, Action::Listen, |address| {
+        Ok(socket(address, kind).and_then(|socket| {
+            if kind == SocketType::STREAM {
+                sockopt::set_socket_reuseaddr(&socket, true)?;
+            }
+            if address.is_ipv6() {
+                let _ = sockopt::set_ipv6_v6only(&socket, false);
+            }
+            rustix::net::bind(&socket, &address)?;
+            Ok(socket)
+        }))
+    })
+}
+
+/// Prints the port that was chosen for port 0.
+fn announce(host: &Host, socket: &OwnedFd) {
+    if host.port == 0
+        && let Ok(Ok(address)) = rustix::net::getsockname(socket).map(SocketAddr::try_from)
+    {
+        print_line(format_args!("cordboard: listening on {address}"));
+    }
+}
+
+/// Accepts one connection.
+pub fn accept(host: &Host, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+    let listener = bind(host, SocketType::STREAM, operand)?;
+    rustix::net::listen(&listener, 1).map_err(|e| operand.problem(e, Action::Listen))?;
+    announce(host, &listener);
+    let socket = accept_one(&listener, operand)?;
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
+    Ok(socket)
+}
+
+/// Waits for one connection on a listener.
+pub fn accept_one(listener: &OwnedFd, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+    loop {
+        wait(listener, PollFlags::IN, None)?.map_err(|e| operand.problem(e, Action::Listen))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match rustix::net::accept_with(listener, flags) {
+            Ok(socket) => return Ok(socket),
+            // The connection was closed before it was accepted.
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
+            Err(errno) => return Err(operand.problem(errno, Action::Listen)),
+        }
+    }
+}
+
+/// Makes a socket that receives datagrams. As a sink, its peer is the sender of
+/// the first datagram, which is not part of the transfer.
+pub fn datagrams(host: &Host, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+    let socket = bind(host, SocketType::DGRAM, operand)?;
+    announce(host, &socket);
+    if operand.side == Side::Source {
+        return Ok(socket);
+    }
+    loop {
+        wait(&socket, PollFlags::IN, None)?.map_err(|e| operand.problem(e, Action::Listen))?;
+        match sender(&socket) {
+            Ok(Some(peer)) => {
+                rustix::net::connect(&socket, &peer)
+                    .map_err(|e| operand.problem(e, Action::Connect))?;
+                return Ok(socket);
+            }
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => return Err(operand.problem(errno, Action::Listen)),
+        }
+    }
+}
+
+/// Takes the next datagram, and returns its sender. Uses `recvmsg(2)` if a
+/// filter refuses `recvfrom(2)`.
+fn sender(socket: &OwnedFd) -> Result<Option<SocketAddrAny>, Errno> {
+    let (mut one, flags) = ([0u8; 1], RecvFlags::DONTWAIT);
+    match rustix::net::recvfrom(socket, &mut one, flags) {
+        Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
+            let (mut parts, mut none) = ([IoSliceMut::new(&mut one)], Default::default());
+            Ok(rustix::net::recvmsg(socket, &mut parts, &mut none, flags)?.address)
+        }
+        done => Ok(done?.2),
+    }
+}

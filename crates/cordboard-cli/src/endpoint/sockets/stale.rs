@@ -1,0 +1,97 @@
+//! Binding a socket to a path where the file of a closed socket may exist.
+//!
+//! A datagram socket finds out whether a socket is still bound to the file. Its
+//! connect(2) reaches no listener: it fails with `EPROTOTYPE` if the socket has
+//! another type, whether it listens or not, succeeds if it is a datagram socket
+//! too, and fails with `ECONNREFUSED` if there is none (`unix_find_bsd`, before
+//! Linux 5.17 `unix_find_other`, and `unix_dgram_connect`, net/unix/af_unix.c).
+//! A connection of the same type would be accepted by the listener.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use cordboard::Errno as Named;
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, SocketType};
+
+use super::operand::Operand;
+use super::unix_socket::socket;
+use crate::files::{Removal, id, remove};
+use crate::problem::Action;
+use crate::problem::Problem;
+
+/// Each attempt fails only if another process has bound a socket to the name,
+/// and closed it, since the last.
+const TRIES: usize = 16;
+
+/// Binds a socket. A file that no socket is bound to any more is removed
+/// before.
+pub fn bind(
+    ours: &OwnedFd,
+    path: &Path,
+    address: &SocketAddrUnix,
+    operand: Operand<'_>,
+) -> Result<(), Problem> {
+    let problem = |errno| operand.problem(errno, Action::Listen);
+    for _ in 0..TRIES {
+        match rustix::net::bind(ours, address) {
+            Err(Errno::ADDRINUSE) => {}
+            done => return done.map_err(problem),
+        }
+        // While it is open, no other file gets its inode.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => continue,
+            file => file.map_err(problem)?,
+        };
+        let stat = rustix::fs::fstat(&file).map_err(problem)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            let text = "exists and is not a socket";
+            return Err(
+                Problem::refused(operand.shown, operand.side, Named::EADDRINUSE, text)
+                    .help("choose another path, or remove it"),
+            );
+        }
+        // bind(2) creates the file before it registers the socket for its
+        // inode, with the directory locked (`unix_bind_bsd`, since Linux 5.14).
+        // This call waits for the lock: the other bind(2) has ended then.
+        match rustix::net::bind(ours, address) {
+            Err(Errno::ADDRINUSE) => {}
+            done => return done.map_err(problem),
+        }
+        if !is_stale(&file, &stat, address).map_err(problem)? {
+            return Err(problem(Errno::ADDRINUSE));
+        }
+        match remove(CWD, path, id(&stat)) {
+            (Removal::Removed | Removal::Another | Removal::Used | Removal::Unsure(_), _) => {}
+            (Removal::Failed(errno), _) => return Err(problem(errno)),
+            (Removal::Displaced, private) => {
+                let private = private.unwrap_or_default();
+                let directory = path.parent().unwrap_or(Path::new(""));
+                let text = format!(
+                    "was replaced twice: the first replacement is now named {}",
+                    directory.join(private).display()
+                );
+                let errno = Named::EADDRINUSE;
+                return Err(Problem::refused(operand.shown, operand.side, errno, text));
+            }
+        }
+    }
+    Err(problem(Errno::ADDRINUSE))
+}
+
+/// Whether no socket is bound to this file. None will be: bind(2) creates a new
+/// file each time.
+fn is_stale(file: &OwnedFd, stat: &Stat, address: &SocketAddrUnix) -> Result<bool, Errno> {
+    let probe = socket(SocketType::DGRAM)?;
+    // This file, whatever has its name meanwhile. Without procfs, the file of
+    // that name: another file is not removed.
+    let very = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let is_it = rustix::fs::stat(&very).is_ok_and(|there| id(&there) == id(stat));
+    let connected = match SocketAddrUnix::new(&very) {
+        Ok(very) if is_it => rustix::net::connect(&probe, &very),
+        _ => rustix::net::connect(&probe, address),
+    };
+    Ok(connected == Err(Errno::CONNREFUSED))
+}

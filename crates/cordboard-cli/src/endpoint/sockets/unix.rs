@@ -1,0 +1,100 @@
+//! UNIX sockets, by path or, as `@NAME`, by abstract name.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, SocketType};
+
+use super::net::accept_one;
+use super::operand::Operand;
+use super::stale;
+use super::unix_socket::socket;
+use crate::files::{FileId, SocketFileId};
+use crate::interruptible::pause;
+use crate::problem::Action;
+use crate::problem::Problem;
+use crate::signals;
+
+fn address(path: &Path) -> Result<SocketAddrUnix, Errno> {
+    match path.as_os_str().as_bytes() {
+        [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
+        _ => SocketAddrUnix::new(path),
+    }
+}
+
+/// Connects, or for datagrams makes a socket with a peer.
+pub fn connect(path: &Path, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+    let problem = |errno| operand.problem(errno, Action::Connect);
+    let address = address(path).map_err(problem)?;
+    let socket = socket(kind).map_err(problem)?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            // The queue of the listener is full, and there is nothing to poll
+            // for.
+            Err(Errno::AGAIN) => pause(Duration::from_millis(20))?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(problem(errno)),
+        }
+    }
+}
+
+/// The file of a socket, which is removed when it is no longer needed.
+///
+/// Another process may have removed it meanwhile, and bound another of that
+/// name: only the file of this process may be removed. While the socket is
+/// open, no other file gets its inode number.
+#[derive(Debug)]
+pub struct SocketFile {
+    file: SocketFileId,
+    /// A signal that ends the process at once removes it too.
+    noted: bool,
+}
+
+impl SocketFile {
+    /// Of a socket that was just bound; `None`: the file was removed already.
+    fn new(path: &Path) -> Option<SocketFile> {
+        let file = SocketFileId::new(path, FileId::of(path)?)?;
+        Some(SocketFile {
+            noted: signals::remove_at_exit(file.clone()),
+            file,
+        })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.noted {
+            signals::keep_file();
+        }
+        self.file.remove();
+    }
+}
+
+/// Binds a socket to a path. An existing file is removed only if it is that of
+/// a closed socket.
+pub fn bind(
+    path: &Path,
+    kind: SocketType,
+    operand: Operand<'_>,
+) -> Result<(OwnedFd, Option<SocketFile>), Problem> {
+    let problem = |errno| operand.problem(errno, Action::Listen);
+    let address = address(path).map_err(problem)?;
+    let ours = socket(kind).map_err(problem)?;
+    if path.as_os_str().as_bytes().first() == Some(&b'@') {
+        rustix::net::bind(&ours, &address).map_err(problem)?;
+        return Ok((ours, None));
+    }
+    stale::bind(&ours, path, &address, operand)?;
+    Ok((ours, SocketFile::new(path)))
+}
+
+/// Accepts one connection. The file of the listener is removed by then.
+pub fn accept(path: &Path, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+    let (listener, _file) = bind(path, kind, operand)?;
+    rustix::net::listen(&listener, 1).map_err(|e| operand.problem(e, Action::Listen))?;
+    accept_one(&listener, operand)
+}

@@ -1,0 +1,11 @@
+//! Files by name: existence, status, and removal of what this process made.
+
+mod exists;
+mod removal;
+mod socket_file;
+mod stat;
+
+pub use exists::{if_exists, if_reachable};
+pub use removal::{Id, Removal, id, leftover, remove, remove_unused};
+pub use socket_file::{FileId, SocketFileId};
+pub use stat::{kind, times};

@@ -1,0 +1,50 @@
+//! The file of a UNIX socket.
+
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{FileType, lstat};
+use rustix::path::Arg;
+
+use super::removal::{Id, id, private_beside, remove_by_path};
+
+/// The file of a socket, by device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId(Id);
+
+impl FileId {
+    /// The socket of this name; `None` if there is none.
+    pub fn of(path: impl Arg) -> Option<FileId> {
+        let stat = lstat(path).ok()?;
+        let socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+        socket.then_some(FileId(id(&stat)))
+    }
+}
+
+/// What a signal handler needs to remove the file of a socket.
+#[derive(Debug, Clone)]
+pub struct SocketFileId {
+    path: CString,
+    /// See [`removal`](super::removal).
+    private: CString,
+    file: FileId,
+}
+
+impl SocketFileId {
+    /// The file that has this name now.
+    pub fn new(path: &Path, file: FileId) -> Option<SocketFileId> {
+        Some(SocketFileId {
+            path: CString::new(path.as_os_str().as_bytes()).ok()?,
+            private: private_beside(path)?,
+            file,
+        })
+    }
+
+    /// Removes the file if it still has this name. Async-signal-safe.
+    pub fn remove(&self) {
+        let known = self.file.0;
+        let path: &CStr = &self.path;
+        let _ = remove_by_path(path, &self.private, known);
+    }
+}

@@ -1,0 +1,254 @@
+//! Writing to standard output and standard error, which may have no room for
+//! long: another program may have set `O_NONBLOCK` on them (the flag belongs to
+//! the open description, and all processes of a terminal share one), and their
+//! readers may read nothing.
+//!
+//! Results wait for room until a signal to stop arrives, and after it only as
+//! long as the reader takes something within each second. Status lines do not
+//! wait.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cordboard::Errno as Named;
+use rustix::io::{Errno, write};
+use rustix::stdio::stderr;
+
+use crate::bounded_write::{GRACE, has_room, pause, write_within};
+use crate::inherited::was_closed;
+use crate::signals;
+
+/// How often a write is tried without room: only `EPIPE` reports that a full UNIX
+/// socket was shut down (`unix_poll`, net/unix/af_unix.c).
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Descriptors to which a result was not written because of a signal to stop, a
+/// bit each. The last bit stands for all further descriptors.
+static ABANDONED: AtomicU64 = AtomicU64::new(0);
+
+fn bit(out: BorrowedFd<'_>) -> u64 {
+    1 << out.as_raw_fd().clamp(0, 63)
+}
+
+fn is_abandoned(out: BorrowedFd<'_>) -> bool {
+    ABANDONED.load(Ordering::SeqCst) & bit(out) != 0
+}
+
+/// Returns the signal because of which a result was not written.
+pub fn abandoned_by() -> Option<i32> {
+    signals::stop().filter(|_| ABANDONED.load(Ordering::SeqCst) != 0)
+}
+
+/// Prints a line on standard error. An error is ignored: there is nowhere to
+/// report it.
+pub fn print_line(line: impl fmt::Display) {
+    let _ = write_all(stderr(), format!("{line}\n").as_bytes());
+}
+
+/// Prints a status line on standard error if there is room. SIGALRM must
+/// interrupt the thread repeatedly meanwhile.
+pub fn print_status(line: impl fmt::Display) {
+    write_if_room(stderr(), format!("{line}\n").as_bytes());
+}
+
+/// Writes to standard error what an option has requested. A failure counts as
+/// that of any other result, although there is nowhere to report it.
+pub fn print_result(bytes: &[u8]) -> Result<(), Named> {
+    if was_closed(2) {
+        return Err(Named::EBADF);
+    }
+    let done = write_all(stderr(), bytes);
+    done.map_err(|error| errno_of(&error))
+}
+
+/// The errno of an error of the standard library; `EIO` if it has none.
+pub fn errno_of(error: &io::Error) -> Named {
+    error.raw_os_error().map_or(Named::EIO, Named::from_raw)
+}
+
+/// Escapes control characters. File names may contain any byte; what is printed
+/// stays one line and does not affect a terminal.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().map(|c| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    });
+    Cow::Owned(escaped.collect())
+}
+
+/// Writes all bytes. Waits as long as there is no room; after a signal to stop,
+/// no longer than [`GRACE`] for each piece, and not again after that. A second
+/// signal ends the process.
+pub fn write_all(out: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    let mut was_ready = false;
+    while !bytes.is_empty() {
+        if signals::stop().is_some() {
+            return write_after_stop(out, bytes);
+        }
+        match write(out, bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(n) => (bytes, was_ready) = (&bytes[n..], false),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                if was_ready {
+                    pause();
+                }
+                match has_room(out, Some(RETRY)) {
+                    Ok(ready) => was_ready = ready,
+                    Err(Errno::INTR) => was_ready = false,
+                    // poll(2) fails (RLIMIT_NOFILE, a filter).
+                    Err(_) => return Err(Errno::AGAIN.into()),
+                }
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Writes as much of a status line as there is room for, and returns that
+/// length. A terminal may have less room than the line needs, and another process
+/// may take the room: an interval timer of the caller then ends the write.
+pub fn write_if_room(out: BorrowedFd<'_>, bytes: &[u8]) -> usize {
+    if is_abandoned(out) {
+        return 0;
+    }
+    match has_room(out, Some(Duration::ZERO)) {
+        Ok(false) | Err(Errno::INTR) => 0,
+        Ok(true) | Err(_) => write(out, bytes).unwrap_or(0),
+    }
+}
+
+/// [`write_all`] after a signal to stop.
+fn write_after_stop(out: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    if is_abandoned(out) {
+        return Err(Errno::INTR.into());
+    }
+    let done = write_within(out, bytes, GRACE);
+    if done == Err(Errno::INTR) {
+        ABANDONED.fetch_or(bit(out), Ordering::SeqCst);
+    }
+    Ok(done?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::thread::JoinHandle;
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+    use crate::bounded_write::write_within;
+
+    /// A full pipe, its write end with these flags, and the number of bytes in it.
+    fn full(flags: PipeFlags) -> (OwnedFd, OwnedFd, usize) {
+        let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
+        let mut there = 0;
+        while let Ok(n) = write(&writer, &[b'.'; 4096]) {
+            there += n;
+        }
+        rustix::io::ioctl_fionbio(&writer, flags.contains(PipeFlags::NONBLOCK)).unwrap();
+        rustix::io::ioctl_fionbio(&reader, false).unwrap();
+        (reader, writer, there)
+    }
+
+    fn reads(reader: OwnedFd) -> JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            std::fs::File::from(reader).read_to_end(&mut all).unwrap();
+            all
+        })
+    }
+
+    #[test]
+    fn the_errno_of_an_error() {
+        let failed = std::fs::File::open("/no/such").unwrap_err();
+        assert_eq!(errno_of(&failed), Named::ENOENT);
+        assert_eq!(errno_of(&ErrorKind::WriteZero.into()), Named::EIO);
+    }
+
+    #[test]
+    fn a_result_waits_for_room() {
+        const LONG: Duration = Duration::from_secs(3600);
+        let bytes: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
+        for flags in [PipeFlags::NONBLOCK, PipeFlags::empty()] {
+            for hurried in [false, true] {
+                let (reader, writer, there) = full(flags);
+                let reading = reads(reader);
+                match hurried {
+                    false => write_all(writer.as_fd(), &bytes).unwrap(),
+                    true => write_within(writer.as_fd(), &bytes, LONG).unwrap(),
+                }
+                drop(writer);
+                assert!(reading.join().unwrap()[there..] == bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_status_line_without_room_is_dropped() {
+        for flags in [PipeFlags::NONBLOCK, PipeFlags::empty()] {
+            let (reader, writer, there) = full(flags);
+            assert_eq!(write_if_room(writer.as_fd(), b"status"), 0);
+            let none = write_within(writer.as_fd(), b"result", Duration::ZERO);
+            assert_eq!(none, Err(Errno::INTR));
+            let mut page = [0; 4096];
+            assert_eq!(rustix::io::read(&reader, &mut page), Ok(4096));
+            assert_eq!(write_if_room(writer.as_fd(), b"status"), 6);
+            drop(writer);
+            let all = reads(reader).join().unwrap();
+            assert_eq!(&all[there - 4096..], b"status");
+        }
+    }
+
+    #[test]
+    fn a_closed_reader_is_an_error() {
+        for flags in [PipeFlags::NONBLOCK, PipeFlags::empty()] {
+            let (reader, writer, _) = full(flags);
+            drop(reader);
+            let error = write_all(writer.as_fd(), b"x").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+            let error = write_within(writer.as_fd(), b"x", Duration::ZERO);
+            assert_eq!(error, Err(Errno::PIPE));
+        }
+    }
+
+    /// `poll(2)` does not report it to a writer that waits already.
+    #[test]
+    fn a_full_socket_that_is_shut_down_is_an_error() {
+        use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+        let _hangs = testkit::watchdog::watch("a_full_socket_that_is_shut_down_is_an_error");
+        for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
+            for by_peer in [false, true] {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let (out, peer) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+                while write(&out, &[b'.'; 4096]).is_ok() {}
+                let end = out.try_clone().unwrap();
+                let (sender, number) = std::sync::mpsc::channel();
+                let writing = std::thread::spawn(move || {
+                    sender.send(rustix::thread::gettid()).unwrap();
+                    write_all(out.as_fd(), b"result").unwrap_err().kind()
+                });
+                let thread = number.recv().unwrap().as_raw_nonzero();
+                let task = std::path::PathBuf::from(format!("/proc/self/task/{thread}"));
+                while !testkit::locked::polls(&task) {
+                    std::thread::yield_now();
+                }
+                match by_peer {
+                    true => shutdown(&peer, Shutdown::Read).unwrap(),
+                    false => shutdown(&end, Shutdown::Write).unwrap(),
+                }
+                assert_eq!(writing.join().unwrap(), ErrorKind::BrokenPipe);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A film from its start to its end.
+
+use std::io::{BufWriter, IsTerminal};
+use std::os::fd::{AsFd, AsRawFd};
+
+use cordboard::{Ended, Request, Side, Size, Sparse};
+
+use super::audio::Audio;
+use super::ends::{Ends, Lines, PlayProblem, of, remove_all_unused};
+use super::keys::Keys;
+use super::live::{Film, Live, now};
+use super::pace::Pace;
+use super::report::{PlayReport, Which};
+use super::show::{Close, Wake, show_frames};
+use super::tally::Tally;
+use super::video::Video;
+use crate::endpoint::Opened;
+use crate::flags::{Play, Range, When};
+use crate::output::{errno_of, print_line};
+use crate::problem::{Action, Problem, print_leftover};
+use crate::progress::is_on;
+use crate::report::Account;
+use crate::{request, signals};
+
+/// Runs the command, and returns the exit status.
+pub fn run(flags: &Play) -> u8 {
+    let json = flags.json;
+    let mut play_report = PlayReport::new();
+    let zero = if json {
+        play_report.json(flags.frame) + "\n"
+    } else {
+        "cordboard: interrupted: nothing was played\n".to_owned()
+    };
+    signals::install(zero.into_bytes());
+    if let Err((which, problem)) = play(flags, &mut play_report) {
+        play_report.problem(which, &problem);
+    }
+    let summary = match flags.progress {
+        When::Auto => std::io::stderr().is_terminal(),
+        When::Always => true,
+        When::Never => false,
+    };
+    play_report.finish(flags.frame, summary, json)
+}
+
+/// Prints the JSON line of wrong usage.
+pub fn misused() {
+    let mut play_report = PlayReport::new();
+    play_report.note(None, &Problem::usage("", ""));
+    print_line(play_report.json(1));
+}
+
+fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), PlayProblem> {
+    let common = request::common(&Range::default(), &flags.paths, Sparse::Auto);
+    let audio = common.map_err(|problem| (None, problem))?;
+    let video = Request {
+        size: Size::Bytes(flags.frame),
+        ..audio.clone()
+    };
+    let ends = Ends::open(flags)?;
+    if let Err((which, problem)) = ends.ready(&audio, &video) {
+        return Err((which, problem.leaving(ends.remove_if_unused())));
+    }
+
+    let sinks = [
+        (Which::Audio, &ends.audio_to),
+        (Which::Video, &ends.video_to),
+    ];
+    let is_standard = |end: &Opened| end.as_fd().as_raw_fd() == libc::STDOUT_FILENO;
+    let standard = sinks.into_iter().find(|(_, end)| is_standard(end));
+    play_report.standard = standard.map(|(which, _)| which);
+    let draws = draws(flags, &ends);
+    // Input that is itself played is not for the player.
+    let played = [&ends.audio, &ends.video].map(rustix::termios::isatty);
+    let keys = match played {
+        [false, false] => Keys::listen(),
+        _ => None,
+    };
+    let started = Audio::start(ends.audio, ends.audio_to, audio, signals::polled());
+    let audio = started
+        .map_err(|(problem, report)| {
+            play_report.audio = Account::of(&report);
+            problem.leaving(remove_all_unused(
+                [&ends.video_to].into_iter().chain(&ends.list),
+            ))
+        })
+        .map_err(of(Which::Audio))?;
+    let mut video = Video::new(ends.video, ends.video_to, video);
+    let mut live = Live::new(audio, keys, draws);
+    let start = now();
+    let mut tally = Tally::new(start, flags.speed);
+    if let Some(list) = ends.list {
+        tally.list(Box::new(BufWriter::new(Lines(list))));
+    }
+    let pace = Pace::new(flags.fps, flags.speed, start);
+    let mut film = Film {
+        live: &mut live,
+        video: &mut video,
+    };
+    let close = show_frames(&mut film, pace, flags.drop, &mut tally);
+    finish((live, video), close, tally, play_report);
+    Ok(())
+}
+
+/// Ends both streams, and completes the report.
+fn finish(
+    (mut live, video): (Live, Video),
+    close: Close,
+    mut tally: Tally,
+    play_report: &mut PlayReport,
+) {
+    let elapsed = now().saturating_sub(tally.start());
+    // The reader of the video need not wait for the end of the audio.
+    let (mut account, (problem, left), video_to) = video.end(close);
+    let wake = match close {
+        Close::End => live.wait_for_audio(&tally),
+        Close::Quit | Close::Over => Wake::Over,
+    };
+    if wake != Wake::Due {
+        live.cancel();
+    }
+    play_report.quit = live.has_quit();
+    let unwaitable = live.problem();
+    let audio = live.end();
+    if close != Close::End {
+        account.end(Ended::Cancelled);
+    }
+    account.total.elapsed = elapsed;
+    play_report.video = account;
+    let (audio, unlisted) = (audio.wait(), tally.close());
+    play_report.audio = Account::of(&audio.report);
+    play_report.tally = Some(tally);
+    let problems = [
+        (None, unwaitable, None),
+        (Some(Which::Video), problem, left),
+        (Some(Which::Audio), audio.problem, audio.stays),
+    ];
+    for (which, problem, left) in problems {
+        match problem {
+            Some(problem) => play_report.problem(which, &problem.leaving(left)),
+            None => left.iter().for_each(|left| print_leftover(left)),
+        }
+    }
+    if let Some(error) = unlisted {
+        let problem = Problem::call("--lateness", Side::Sink, errno_of(&error), Action::Transfer);
+        play_report.problem(None, &problem);
+    }
+    for (which, sink) in [(Which::Video, video_to), (Which::Audio, audio.rest)] {
+        if let Some(Err(problem)) = sink.map(|sink| sink.finish(Ended::Eof, None)) {
+            play_report.problem(Some(which), &problem);
+        }
+    }
+}
+
+/// Whether a line is drawn while it runs: not on a terminal that is played from
+/// or to.
+fn draws(flags: &Play, ends: &Ends) -> bool {
+    match flags.progress {
+        When::Always => true,
+        When::Never => false,
+        When::Auto => {
+            std::io::stderr().is_terminal()
+                && ![&ends.audio, &ends.video, &ends.audio_to, &ends.video_to]
+                    .into_iter()
+                    .any(is_on)
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What the command was doing when an error occurred.
+
+use std::fmt;
+use std::os::fd::AsFd;
+
+use rustix::fs::FileType;
+
+/// What the command was doing when an error occurred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Opening a path.
+    Open,
+    /// Connecting to a peer.
+    Connect,
+    /// Waiting for peers at a local address.
+    Listen,
+    /// Truncating a file to no bytes.
+    Truncate,
+    /// Moving bytes.
+    Transfer,
+    /// Moving bytes through a socket.
+    TransferSocket,
+    /// Moving bytes of a block device.
+    TransferBlockDevice,
+    /// Moving bytes of a terminal or another character device.
+    TransferCharDevice,
+    /// Listing a directory.
+    List,
+    /// Waiting until the data is on the disk.
+    Sync,
+    /// Reading back what was written.
+    ReadBack,
+}
+
+impl Action {
+    /// Moving bytes of this descriptor. A descriptor for which `fstat(2)` fails is
+    /// not a socket, but may be a file whose server has ended.
+    pub fn transfer(fd: impl AsFd) -> Action {
+        let kind = rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        match kind {
+            Ok(FileType::Socket) => Action::TransferSocket,
+            Ok(FileType::BlockDevice) => Action::TransferBlockDevice,
+            Ok(FileType::CharacterDevice) => Action::TransferCharDevice,
+            _ => Action::Transfer,
+        }
+    }
+}
+
+/// What stands between the errno and the side in a message.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Action::Open => "opening",
+            Action::Connect => "connecting to",
+            Action::Listen => "listening as",
+            Action::Truncate => "truncating",
+            Action::Transfer
+            | Action::TransferSocket
+            | Action::TransferBlockDevice
+            | Action::TransferCharDevice => "at",
+            Action::List => "listing",
+            Action::Sync => "syncing",
+            Action::ReadBack => "reading back",
+        })
+    }
+}

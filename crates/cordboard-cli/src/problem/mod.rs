@@ -1,0 +1,19 @@
+//! Error messages. A [`Problem`] is made in one of three ways: [`Problem::call`]
+//! for a system call that failed, [`Problem::refused`] for what this command
+//! refuses, [`Problem::usage`] for wrong usage. It is printed as one line:
+//!
+//! ```text
+//! cordboard: OPERAND: WHAT; WHAT HELPS
+//! ```
+
+mod action;
+mod hints;
+mod message;
+mod transfer;
+
+pub use action::Action;
+pub use message::{Problem, print_leftover};
+pub use transfer::{
+    Refused, action_at, changes_bytes, lost_by_idle_limit, operand_of, request_refused, result_of,
+    transfer_failed,
+};

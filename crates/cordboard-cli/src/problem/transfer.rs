@@ -1,0 +1,167 @@
+//! The report of a transfer as an error message.
+
+use std::fmt::Display;
+use std::os::fd::AsFd;
+
+use cordboard::request::Why;
+use cordboard::{Ended, Errno, Failure, Refusal, Report, Side};
+
+use super::action::Action;
+use super::hints::hint;
+use super::message::Problem;
+use crate::signals::Interrupted;
+
+/// Returns the operand of one side, or both.
+pub fn operand_of(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> String {
+    match side {
+        Some(Side::Source) => source.to_string(),
+        Some(Side::Sink) => sink.to_string(),
+        None => format!("{source} to {sink}"),
+    }
+}
+
+/// Returns the result of a transfer that has ended.
+pub fn result_of(
+    report: &Report,
+    (source, source_name): (impl AsFd, &dyn Display),
+    (sink, sink_name): (impl AsFd, &dyn Display),
+) -> Result<(), Problem> {
+    match report.ended {
+        Ended::Error => {
+            let operand = operand_of(report.failed, source_name, sink_name);
+            let action = action_at(report.failed, source, sink);
+            Err(transfer_failed(operand, report, action))
+        }
+        Ended::Cancelled => Err(Interrupted.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Moving bytes of the side that has failed.
+pub fn action_at(failed: Option<Side>, source: impl AsFd, sink: impl AsFd) -> Action {
+    match failed {
+        Some(Side::Source) => Action::transfer(source),
+        Some(Side::Sink) => Action::transfer(sink),
+        None => Action::Transfer,
+    }
+}
+
+/// A transfer that has failed, at a descriptor of this kind.
+pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Problem {
+    let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
+    let hint = match (&fault, report.errno, report.failed) {
+        (Some(_), Some(Errno::EBADMSG), Some(Side::Source)) if report.written > 0 => {
+            Some("what the bytes before it decode to is written")
+        }
+        (_, Some(errno), Some(side)) => hint(errno, side, action),
+        (_, _, None) if cannot_wait(report) => {
+            Some("it has to wait, and poll(2) and select(2) are refused here")
+        }
+        _ => None,
+    };
+    let meaning = match (fault, report.errno) {
+        (Some(fault), _) => fault,
+        (None, Some(errno)) => errno.to_string(),
+        (None, None) => "the transfer failed".to_owned(),
+    };
+    let mut text = match report.failed {
+        Some(side) => format!("{meaning} at the {side}, after {} bytes", report.written),
+        // It is unknown which side could not be opened again.
+        None => format!("{meaning}, after {} bytes", report.written),
+    };
+    if report.stranded > 0 {
+        text += &format!(" ({})", lost(report));
+    }
+    // The input of a failed stage is lost.
+    if report.failed.is_none() && report.stages.iter().any(|stage| stage.fault.is_some()) {
+        text += &format!(" ({} were read)", report.read);
+    }
+    if report.truncated > 0 {
+        text += &format!(" ({} datagrams were truncated)", report.truncated);
+    }
+    Problem {
+        operand,
+        side: report.failed,
+        errno: report.errno,
+        text,
+        hint: hint.map(str::to_owned),
+        usage: false,
+    }
+}
+
+fn cannot_wait(report: &Report) -> bool {
+    let mut all = report.declined.iter();
+    all.any(|declined| declined.why == Why::CannotWait)
+}
+
+fn lost(report: &Report) -> String {
+    let origin = match changes_bytes(report) {
+        true => "produced from what was read",
+        false => "read",
+    };
+    format!("{} more bytes were {origin} and are lost", report.stranded)
+}
+
+/// Whether the stages write other bytes than they read.
+pub fn changes_bytes(report: &Report) -> bool {
+    let mut stages = report.stages.iter();
+    stages.any(|stage| matches!(stage.stage, "zstd" | "unzstd"))
+}
+
+/// Returns the message of an idle limit that was reached with bytes in hand: the
+/// sink is stuck, and the source does not have them any more.
+pub fn lost_by_idle_limit(report: &Report, sink: &dyn Display) -> Option<String> {
+    let lose = report.ended == Ended::Idle && report.stranded > 0;
+    lose.then(|| {
+        format!(
+            "cordboard: {sink}: idle limit reached at the sink, after {} bytes ({})",
+            report.written,
+            lost(report)
+        )
+    })
+}
+
+/// A transfer that was not started.
+#[derive(Debug)]
+pub struct Refused {
+    /// The library's report, if there is one.
+    pub report: Option<Box<Report>>,
+    /// The reason.
+    pub problem: Box<Problem>,
+}
+
+impl Refused {
+    /// From the library's error.
+    pub fn of(failure: &Failure, source: &dyn Display, sink: &dyn Display) -> Refused {
+        let operand = operand_of(failure.report.failed, source, sink);
+        Refused {
+            report: Some(failure.report.clone()),
+            problem: Box::new(request_refused(operand, failure)),
+        }
+    }
+}
+
+/// A request that the library refused before any byte moved.
+pub fn request_refused(operand: String, failure: &Failure) -> Problem {
+    let report = &failure.report;
+    let Some(refusal) = &failure.refusal else {
+        return transfer_failed(operand, report, Action::Transfer);
+    };
+    let help = match refusal {
+        Refusal::Directory { side } => hint(Errno::EISDIR, *side, Action::Transfer),
+        Refusal::NotSeekable { side, .. } => hint(Errno::ESPIPE, *side, Action::Transfer),
+        Refusal::NoPath { .. } => {
+            Some("see cordboard explain, and allow another path with --route")
+        }
+        _ => None,
+    };
+    let usage = matches!(refusal, Refusal::BadSwitch(_));
+    Problem {
+        operand: if usage { String::new() } else { operand },
+        side: report.failed,
+        errno: report.errno,
+        text: refusal.to_string(),
+        hint: help.map(str::to_owned),
+        usage,
+    }
+}

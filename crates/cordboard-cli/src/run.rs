@@ -1,0 +1,49 @@
+//! Dispatch: from the words of the command line to the exit status.
+
+use std::ffi::OsString;
+
+use crate::flags::{Command, Common};
+use crate::session::{CAT, Session};
+use crate::{cat, copy, explain, man, output, play, signals, splice, sys, usage};
+
+/// Runs the command of these words, and returns its exit status.
+pub fn run(words: Vec<OsString>) -> u8 {
+    // Reaching a limit of file size (`RLIMIT_FSIZE`) is reported as an error.
+    sys::ignore(libc::SIGXFSZ);
+    let cli = match usage::parse(&words) {
+        Ok(cli) => cli,
+        Err(error) => return leave(usage::misused(&error, &words)),
+    };
+    let status = match cli.command {
+        Command::Splice(flags) => transfer(&flags.common, "moved", |s| splice::run(&flags, s)),
+        Command::Copy(flags) => transfer(&flags.common, "copied", |s| copy::run(&flags, s)),
+        Command::Cat(flags) => transfer(&flags.common, CAT, |s| cat::run(&flags, s)),
+        Command::Play(flags) => play::run(&flags),
+        Command::Explain(flags) => explain::run(&flags),
+        Command::Completions { shell } => man::completions(shell),
+        Command::Man { what } => man::man(what.as_deref()),
+    };
+    leave(status)
+}
+
+/// Returns the exit status, or dies of SIGPIPE if standard output has no reader,
+/// as a shell expects of a command in a pipeline.
+///
+/// A signal to stop because of which a result was not written takes precedence.
+fn leave(status: u8) -> u8 {
+    if let Some(signal) = output::abandoned_by() {
+        return signals::status_of(signal);
+    }
+    if status == signals::READER_LEFT {
+        sys::raise_by_default(libc::SIGPIPE);
+    }
+    status
+}
+
+/// Runs a command that moves bytes, from its first signal handler to its last
+/// line.
+fn transfer(common: &Common, verb: &'static str, run: impl FnOnce(&mut Session)) -> u8 {
+    let mut session = Session::begin(common, verb);
+    run(&mut session);
+    session.finish()
+}

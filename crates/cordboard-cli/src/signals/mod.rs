@@ -1,0 +1,28 @@
+//! Signals: SIGINT, SIGTERM, SIGHUP and an [alarm] end the transfer with its
+//! report. SIGUSR1 requests a line of progress.
+//!
+//! The handlers do not restart system calls. A signal can arrive just before a
+//! call that then blocks. Each request therefore also starts an interval timer,
+//! whose SIGALRM interrupts the thread until the request is noticed (see
+//! [`Control::interrupting`](cordboard::Control::interrupting)).
+//!
+//! A second signal to stop ends the process, whatever call it is in.
+
+mod alarm;
+mod blocked;
+mod handlers;
+mod retry;
+mod state;
+pub mod terminal;
+mod timer;
+
+pub use handlers::{install, keep_file, polled, remove_at_exit, stop_so_far, uninterruptible};
+pub use retry::{repeat_interrupted, retry};
+pub use state::{
+    Interrupted, READER_LEFT, check_stop, name, reaches_this_thread, status_of, stop,
+    take_progress_request,
+};
+pub use timer::{tick, with_timer};
+
+#[cfg(test)]
+pub use state::request_progress;

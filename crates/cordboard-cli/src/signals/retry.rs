@@ -1,0 +1,61 @@
+//! Repeating calls that a signal has interrupted.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::alarm::set_timer;
+use super::state::{is_pending, reaches_this_thread, stop};
+use super::timer::{RETRY, tick};
+
+/// Repeats a call that a signal has interrupted. A file system, such as one in
+/// user space, may fail any call with `EINTR`, and does so while a timer draws
+/// progress. Once a signal to stop has arrived, the result is `EINTR`, of which
+/// a problem is a stop and no failure.
+pub fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    match call() {
+        Err(Errno::INTR) if stop().is_none() => {}
+        done => return done,
+    }
+    let done = repeat_interrupted(|| match stop() {
+        None => Ok(call()),
+        Some(_) => Err(Errno::INTR),
+    });
+    done.unwrap_or_else(Err)
+}
+
+/// Repeats an interrupted call until it succeeds or fails, with the timer that
+/// draws progress switched off: a call that takes longer than the timer's
+/// interval would be interrupted each time. Other signals have their own timer.
+///
+/// The process has one timer, which interrupts only the main thread's calls. The
+/// threads of `copy` block all signals. If `EINTR` occurs there, it comes from
+/// elsewhere, such as a file server. These threads leave the timer alone: two
+/// threads that save and restore it would lose it.
+pub fn repeat_interrupted<T, E>(
+    mut call: impl FnMut() -> Result<Result<T, Errno>, E>,
+) -> Result<Result<T, Errno>, E> {
+    if !reaches_this_thread() {
+        loop {
+            match call() {
+                Ok(Err(Errno::INTR)) if stop().is_none() => {}
+                done => return done,
+            }
+        }
+    }
+    let before = set_timer(Duration::ZERO);
+    let done = loop {
+        match call() {
+            Ok(Err(Errno::INTR)) if stop().is_none() => {}
+            done => break done,
+        }
+        // A requested line of progress is printed after the call.
+        set_timer(Duration::ZERO);
+    };
+    if !before.is_zero() {
+        tick(before);
+    } else if is_pending() {
+        set_timer(RETRY);
+    }
+    done
+}

@@ -1,0 +1,86 @@
+//! What the handlers have recorded: the first signal to stop, and a request for
+//! a line of progress.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use crate::sys;
+
+/// The first signal to stop in the low eight bits, and above them its time of
+/// arrival in milliseconds.
+static STOP: AtomicI64 = AtomicI64::new(0);
+static PROGRESS_REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// The status of a command whose standard output has no reader: 128 + SIGPIPE.
+pub const READER_LEFT: u8 = 141;
+
+/// A signal to stop has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interrupted;
+
+/// Returns the signal to stop that arrived first.
+pub fn stop() -> Option<i32> {
+    match STOP.load(Ordering::SeqCst) {
+        0 => None,
+        first => Some((first & 0xff) as i32),
+    }
+}
+
+/// Checked before anything that a signal to stop leaves out.
+///
+/// # Errors
+///
+/// A signal to stop has arrived. The caller passes this error on to the session,
+/// which ends as cancelled.
+pub fn check_stop() -> Result<(), Interrupted> {
+    match stop() {
+        None => Ok(()),
+        Some(_) => Err(Interrupted),
+    }
+}
+
+/// Records a signal to stop. `Err`: an earlier one is recorded, which arrived so
+/// many milliseconds before. Async-signal-safe.
+pub fn record_stop(signal: libc::c_int) -> Result<(), i64> {
+    let now = i64::try_from(sys::now().as_millis()).unwrap_or(i64::MAX);
+    let this = now << 8 | i64::from(signal);
+    match STOP.compare_exchange(0, this, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => Ok(()),
+        Err(first) => Err(now - (first >> 8)),
+    }
+}
+
+/// Records a request for a line of progress. Async-signal-safe.
+pub fn request_progress() {
+    PROGRESS_REQUESTED.store(true, Ordering::SeqCst);
+}
+
+/// Whether a line of progress was requested. Clears the request.
+pub fn take_progress_request() -> bool {
+    PROGRESS_REQUESTED.load(Ordering::Relaxed) && PROGRESS_REQUESTED.swap(false, Ordering::Relaxed)
+}
+
+/// Whether a signal has arrived that was not handled yet.
+pub fn is_pending() -> bool {
+    PROGRESS_REQUESTED.load(Ordering::SeqCst) || stop().is_some()
+}
+
+/// Whether signals reach this thread. Such a thread has the timer and reports
+/// progress.
+pub fn reaches_this_thread() -> bool {
+    !sys::blocks(libc::SIGALRM)
+}
+
+/// The exit status of a command that this signal has ended.
+pub fn status_of(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(130)
+}
+
+/// The name of a signal to stop.
+pub fn name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGALRM => "SIGALRM",
+        _ => "SIGINT",
+    }
+}

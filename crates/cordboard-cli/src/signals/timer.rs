@@ -1,0 +1,28 @@
+//! The interval timer that interrupts the main thread's system calls.
+
+use std::time::Duration;
+
+use super::alarm::set_timer;
+use super::state::is_pending;
+
+/// The interval while a signal has not been handled.
+pub const RETRY: Duration = Duration::from_millis(20);
+
+/// Interrupts this thread every `interval`, the first time after one. Zero
+/// switches the timer off. The interval is shorter while a signal has not been
+/// handled.
+pub fn tick(interval: Duration) {
+    set_timer(interval);
+    // A signal that arrived just before has lost its timer to this call.
+    if interval != RETRY && is_pending() {
+        set_timer(RETRY);
+    }
+}
+
+/// Writes a status line. The timer interrupts a write that blocks.
+pub fn with_timer<T>(write: impl FnOnce() -> T) -> T {
+    tick(RETRY);
+    let done = write();
+    tick(Duration::ZERO);
+    done
+}

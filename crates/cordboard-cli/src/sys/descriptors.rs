@@ -1,0 +1,60 @@
+//! Descriptors.
+
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+
+/// Returns the flags of a descriptor number, such as `FD_CLOEXEC`; `EBADF` if
+/// it is not open. A filter may refuse the question.
+pub fn descriptor_flags(number: RawFd) -> Result<libc::c_int, rustix::io::Errno> {
+    // SAFETY: F_GETFD takes any number, and changes nothing.
+    match unsafe { libc::fcntl(number, libc::F_GETFD) } {
+        flags if flags < 0 => {
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            Err(rustix::io::Errno::from_raw_os_error(
+                errno.unwrap_or(libc::EBADF),
+            ))
+        }
+        flags => Ok(flags),
+    }
+}
+
+/// Returns an inherited descriptor; `EBADF` if it is not open, or if this
+/// process has opened it itself.
+pub fn inherited(number: RawFd) -> Result<BorrowedFd<'static>, rustix::io::Errno> {
+    if descriptor_flags(number)? & libc::FD_CLOEXEC != 0 {
+        return Err(rustix::io::Errno::BADF);
+    }
+    // SAFETY: it is open, and as it survived execve(2), nothing
+    // in this process owns it or will close it.
+    Ok(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Closes a file that was written to, and returns the file system's error: NFS,
+/// CIFS and FUSE may find out only now that the server has no space, or the
+/// user no quota (`close(2)`, NOTES).
+///
+/// `EINTR` is an error too: the descriptor is closed, and what the server has
+/// not taken by then is unknown. The call is not made by the C library: that of
+/// musl hides `EINTR`.
+pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
+    let number = fd.into_raw_fd();
+    // SAFETY: the number was owned by `fd`, which has given it up; Linux frees
+    // it whatever the call returns.
+    match unsafe { libc::syscall(libc::SYS_close, number) } {
+        0 => Ok(()),
+        _ => match std::io::Error::last_os_error().raw_os_error() {
+            None => Ok(()),
+            Some(errno) => Err(rustix::io::Errno::from_raw_os_error(errno)),
+        },
+    }
+}
+
+/// Returns the bytes that a socket's peer has not acknowledged: `tcp(7)`,
+/// `SIOCOUTQ`; 0 if that is unknown.
+pub fn unsent(socket: BorrowedFd<'_>) -> libc::c_int {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ, which is SIOCOUTQ on a socket, writes one int.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } {
+        0 => bytes,
+        _ => 0,
+    }
+}

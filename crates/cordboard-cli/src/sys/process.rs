@@ -1,0 +1,32 @@
+//! Threads, and the end of the process.
+
+use std::mem::MaybeUninit;
+
+/// Starts a detached thread with a small stack. It may use what a signal
+/// handler may use.
+pub fn start_plain_thread(body: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void) {
+    /// Four times the minimum (`PTHREAD_STACK_MIN`).
+    const STACK: libc::size_t = 64 << 10;
+    let mut how = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    // SAFETY: pthread_attr_init(3) fills in the attributes.
+    if unsafe { libc::pthread_attr_init(how.as_mut_ptr()) } != 0 {
+        return;
+    }
+    // SAFETY: they were filled in above.
+    unsafe { libc::pthread_attr_setstacksize(how.as_mut_ptr(), STACK) };
+    let detached = libc::PTHREAD_CREATE_DETACHED;
+    // SAFETY: as above.
+    unsafe { libc::pthread_attr_setdetachstate(how.as_mut_ptr(), detached) };
+    let none = std::ptr::null_mut();
+    // SAFETY: all three are valid for the call; the body takes any argument.
+    unsafe { libc::pthread_create(thread.as_mut_ptr(), how.as_ptr(), body, none) };
+    // SAFETY: as above; they are not used any more.
+    unsafe { libc::pthread_attr_destroy(how.as_mut_ptr()) };
+}
+
+/// Ends the process at once. Async-signal-safe.
+pub fn exit_at_once(status: libc::c_int) -> ! {
+    // SAFETY: _exit(2) ends the process; it may be called anywhere.
+    unsafe { libc::_exit(status) }
+}

@@ -1,0 +1,497 @@
+//! Files that another process has put in the place of a tree, or puts there
+//! meanwhile.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, renameat_with};
+use testkit::ends::Ends;
+use testkit::stall::{Call, Stall};
+
+use crate::common::*;
+use crate::few_descriptors::{least, with};
+use crate::{chmod, fifo, mode};
+
+/// A tree with a file, and a directory with another; the destination; and files
+/// that no operand names.
+fn places() -> TempDir {
+    let dir = dir();
+    for name in ["tree/d", "into", "outside"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    file(&dir, "tree/f", b"contents");
+    file(&dir, "tree/d/f", b"below");
+    file(&dir, "precious", b"precious");
+    chmod(&dir.path().join("outside"), 0o750);
+    chmod(&dir.path().join("tree"), 0o700);
+    dir
+}
+
+fn copy(dir: &TempDir, flags: &[&str], names: [&str; 2]) -> Run {
+    let names = names.map(|name| dir.path().join(name));
+    run(cordboard().arg("copy").args(flags).args(names))
+}
+
+/// Checks that nothing outside was changed.
+#[track_caller]
+fn untouched(dir: &TempDir) {
+    let at = |name: &str| dir.path().join(name);
+    assert_eq!(std::fs::read_dir(at("outside")).unwrap().count(), 0);
+    assert_eq!(mode(&at("outside")), 0o750);
+    assert_eq!(read(at("precious")), b"precious");
+}
+
+#[test]
+fn a_symlink_in_the_place_of_a_tree() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    let before = at("outside").metadata().unwrap();
+    symlink(at("outside"), at("into/tree")).unwrap();
+    symlink("nowhere", at("dangling")).unwrap();
+    symlink(at("precious"), at("link")).unwrap();
+    for (sink, says) in [
+        ("into", "into/tree: exists and is not a directory"),
+        ("dangling", "dangling: exists and is not a directory"),
+        ("dangling/", "dangling/: exists and is not a directory"),
+        ("link", "link: exists and is not a directory"),
+    ] {
+        copy(&dir, &["-rp"], ["tree", sink]).fails(1, &[says]);
+    }
+    untouched(&dir);
+    let after = at("outside").metadata().unwrap();
+    let times = |of: &std::fs::Metadata| (of.ctime(), of.ctime_nsec());
+    assert_eq!(times(&before), times(&after));
+    assert!(!at("nowhere").exists());
+}
+
+#[test]
+fn symlinks_below_are_not_written_through() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = places();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("tree/up")).unwrap();
+        file(&dir, "tree/up/precious", b"not");
+        file(&dir, "tree/plain", b"plain");
+        symlink("../precious", at("into/f")).unwrap();
+        symlink(at("outside"), at("into/d")).unwrap();
+        symlink("..", at("into/up")).unwrap();
+        let tree = copy(&dir, &["-rp", jobs], ["tree/.", "into"]);
+        let stderr = tree.stderr();
+        assert_eq!(tree.code(), 1, "{stderr}");
+        for says in [
+            "into/f: is a symlink, and copy -r does not write through symlinks below DST",
+            "into/d: exists and is not a directory",
+            "into/up: exists and is not a directory",
+        ] {
+            assert!(stderr.contains(says), "{says}: {stderr}");
+        }
+        assert!(stderr.ends_with(" copied, 3 failed\n"), "{stderr}");
+        assert_eq!(stderr.lines().count(), 4, "{stderr}");
+        untouched(&dir);
+        // The rest was copied.
+        assert_eq!(read(at("into/plain")), b"plain");
+        // A file that is copied along is not affected.
+        copy(&dir, &["-r", jobs], ["tree/f", "into"]).fails(1, &["into/f: is a symlink"]);
+        untouched(&dir);
+        // As an operand, or without -r, it is followed, as by cp.
+        copy(&dir, &["-r", jobs], ["tree/f", "into/f"]).ok();
+        assert_eq!(read(at("precious")), b"contents");
+        copy(&dir, &[jobs], ["tree/plain", "into/f"]).ok();
+        assert_eq!(read(at("precious")), b"plain");
+    }
+}
+
+#[test]
+fn fifos_are_not_waited_for() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = places();
+        let at = |name: &str| dir.path().join(name);
+        file(&dir, "tree/g", b"g");
+        for name in ["f", "g", "d"] {
+            fifo(&at("into").join(name));
+        }
+        // One has a reader, which must not notice anything.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let reader = rustix::fs::open(at("into/g"), flags, Mode::empty()).unwrap();
+        let tree = copy(&dir, &["-r", jobs], ["tree/.", "into"]);
+        let stderr = tree.stderr();
+        assert_eq!(tree.code(), 1, "{stderr}");
+        for says in [
+            "into/f: exists and is a FIFO",
+            "into/g: exists and is a FIFO",
+            "into/d: exists and is not a directory",
+        ] {
+            assert!(stderr.contains(says), "{says}: {stderr}");
+        }
+        // Opening and closing a FIFO would report a hang-up to it.
+        let mut fds = [rustix::event::PollFd::new(
+            &reader,
+            rustix::event::PollFlags::IN,
+        )];
+        assert_eq!(rustix::event::poll(&mut fds, Some(&NOW)).unwrap(), 0);
+        assert!(
+            std::fs::symlink_metadata(at("into/f"))
+                .unwrap()
+                .file_type()
+                .is_fifo()
+        );
+    }
+}
+
+const NOW: rustix::event::Timespec = rustix::event::Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+#[test]
+fn devices_sockets_and_directories_in_the_place_of_files() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["socket", "directory"] {
+        file(&dir, &format!("tree/{name}"), b"x");
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(at("into/socket")).unwrap();
+    std::fs::create_dir(at("into/directory")).unwrap();
+    let device = root("making a device") && {
+        let mode = Mode::from_raw_mode(0o666);
+        // /dev/full: a write to it would be an error.
+        let number = rustix::fs::makedev(1, 7);
+        mknodat(CWD, at("into/f"), FileType::CharacterDevice, mode, number).is_ok()
+    };
+    for jobs in ["-j1", "-j4"] {
+        let tree = copy(&dir, &["-r", jobs, "--json"], ["tree/.", "into"]);
+        let stderr = tree.stderr();
+        assert_eq!(tree.code(), 1, "{stderr}");
+        for (says, there) in [
+            ("into/socket: exists and is a socket", true),
+            ("into/directory: exists and is a directory", true),
+            ("into/f: exists and is a device", device),
+        ] {
+            assert_eq!(stderr.contains(says), there, "{says}: {stderr}");
+        }
+        let below = b"below".len();
+        let written = if device {
+            below
+        } else {
+            below + b"contents".len()
+        };
+        assert_eq!(tree.json()["written"], written);
+    }
+}
+
+/// Changes the file of a name continuously, while `work` runs.
+fn while_changing(dir: &Path, change: impl Fn(&Path) + Sync, work: impl FnOnce()) {
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ends = Ends(&end);
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                change(dir);
+            }
+        });
+        work();
+    });
+}
+
+/// Puts one after the other at a name: a symlink, a FIFO, a file, and nothing.
+fn other_files(name: &Path, points_to: &Path) {
+    let new = name.with_extension("new");
+    let put = || {
+        let _ = std::fs::rename(&new, name);
+    };
+    let _ = symlink(points_to, &new);
+    put();
+    let _ = mknodat(CWD, &new, FileType::Fifo, Mode::from_raw_mode(0o666), 0);
+    put();
+    let _ = std::fs::write(&new, b"");
+    put();
+    let _ = std::fs::remove_file(name);
+}
+
+/// Swaps two files at a name.
+fn other_directory(name: &Path, other: &Path) {
+    let _ = renameat_with(CWD, name, CWD, other, RenameFlags::EXCHANGE);
+}
+
+const ROUNDS: usize = 40;
+
+#[test]
+fn what_comes_to_the_sinks_names_meanwhile_leads_nowhere() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    for i in 0..40 {
+        file(&dir, &format!("tree/d/{i}"), b"another");
+    }
+    std::fs::create_dir_all(at("tree/d/e/e")).unwrap();
+    file(&dir, "tree/d/e/e/f", b"another");
+    std::fs::create_dir(at("into/d")).unwrap();
+    symlink(at("outside"), at("evil")).unwrap();
+    let change = |dir: &Path| {
+        other_directory(&dir.join("into/d"), &dir.join("evil"));
+        other_files(&dir.join("into/f"), &dir.join("precious"));
+    };
+    while_changing(dir.path(), change, || {
+        for round in 0..ROUNDS {
+            // With few descriptors, directories are opened again and again.
+            let tree = match round % 3 {
+                2 => run(with(least()).arg("-rp").args(["tree/.", "into"].map(at))),
+                jobs => copy(&dir, &["-rp", ["-j1", "-j4"][jobs]], ["tree/.", "into"]),
+            };
+            assert!([0, 1].contains(&tree.code()), "{}", tree.stderr());
+        }
+    });
+    untouched(&dir);
+}
+
+#[test]
+fn what_comes_to_the_sources_names_meanwhile_leads_nowhere() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    file(&dir, "outside/secret", b"secret");
+    symlink(at("outside"), at("evil")).unwrap();
+    let change = |dir: &Path| {
+        other_directory(&dir.join("tree/d"), &dir.join("evil"));
+        other_files(&dir.join("tree/f"), &dir.join("precious"));
+    };
+    while_changing(dir.path(), change, || {
+        for round in 0..ROUNDS {
+            let jobs = ["-j1", "-j4"][round % 2];
+            let to = format!("copy{round}");
+            let tree = copy(&dir, &["-r", jobs], ["tree", &to]);
+            assert!([0, 1].contains(&tree.code()), "{}", tree.stderr());
+            assert!(!at(&to).join("d/secret").is_file() || at(&to).join("d").is_symlink());
+            let copied = at(&to).join("f");
+            if std::fs::symlink_metadata(&copied).is_ok_and(|f| f.is_file()) {
+                assert_ne!(read(&copied), b"precious");
+            }
+        }
+    });
+}
+
+/// The top of the tree too: it was a directory at the lookup.
+#[test]
+fn what_comes_to_the_name_of_the_tree_meanwhile_is_no_other_tree() {
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    file(&dir, "outside/secret", b"secret");
+    symlink(at("outside"), at("evil")).unwrap();
+    let change = |dir: &Path| other_directory(&dir.join("tree"), &dir.join("evil"));
+    while_changing(dir.path(), change, || {
+        for round in 0..4 * ROUNDS {
+            let to = format!("copy{round}");
+            let tree = copy(&dir, &["-r"], ["tree", &to]);
+            assert!([0, 1].contains(&tree.code()), "{}", tree.stderr());
+            assert!(at(&to).is_symlink() || !at(&to).join("secret").exists());
+        }
+    });
+}
+
+/// A non-blocking open that would have to wait does not always mean a lease.
+#[test]
+fn what_can_never_be_opened_is_not_waited_for() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = places();
+    let at = |name: &str| dir.path().join(name);
+    let busy = testkit::fuse::Served {
+        open: libc::EAGAIN,
+        ..testkit::fuse::Served::default()
+    };
+    let mounted = testkit::fuse::with_file(busy, |busy| {
+        file(&dir, "tree/d/file", b"contents");
+        for (from, to, side) in [
+            (busy, &*at("into"), "source"),
+            (&*at("tree/d/."), busy.parent().unwrap(), "sink"),
+        ] {
+            for jobs in ["-j1", "-j4"] {
+                let run = run(cordboard().args(["copy", "-r", jobs]).args([from, to]));
+                run.fails(1, &["(EAGAIN) opening the", side]);
+            }
+        }
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
+/// fcntl(2); `libc` does not have it.
+const F_SETSIG: libc::c_int = 10;
+
+/// A lease of this process on a file: opens by other processes wait until it is
+/// released.
+struct Lease(OwnedFd);
+
+impl Lease {
+    fn take(path: &Path, flags: OFlags, kind: libc::c_int) -> Lease {
+        let fd = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        // A signal reports a waiting open, and would end the process.
+        // SAFETY: F_SETSIG takes a number, and SIGURG is ignored.
+        let told = unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) };
+        assert_eq!(told, 0);
+        // SAFETY: F_SETLEASE takes a number.
+        let taken = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) };
+        assert_eq!(taken, 0, "{}", std::io::Error::last_os_error());
+        Lease(fd)
+    }
+
+    /// Whether another process waits for it.
+    fn is_wanted(&self, kind: libc::c_int) -> bool {
+        // SAFETY: F_GETLEASE takes nothing.
+        let now = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
+        now != kind
+    }
+}
+
+#[test]
+fn a_lease_is_waited_for() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = places();
+        let at = |name: &str| dir.path().join(name);
+        file(&dir, "into/f", b"old");
+        let leases = [
+            Lease::take(&at("tree/d/f"), OFlags::RDWR, libc::F_WRLCK),
+            Lease::take(&at("into/f"), OFlags::RDONLY, libc::F_RDLCK),
+        ];
+        let kinds = [libc::F_WRLCK, libc::F_RDLCK];
+        let child = cordboard()
+            .args(["copy", "-r", jobs])
+            .args([at("tree/."), at("into")])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut held: Vec<_> = leases.into_iter().zip(kinds).collect();
+        while !held.is_empty() {
+            until("an open", || {
+                let before = held.len();
+                held.retain(|(lease, kind)| !lease.is_wanted(*kind));
+                (held.len() < before).then_some(())
+            });
+        }
+        end(child).ok();
+        assert_eq!(read(at("into/f")), b"contents");
+        assert_eq!(read(at("into/d/f")), b"below");
+    }
+}
+
+/// Another process removes the symlink that is to be replaced, and moves its
+/// own file to the name, to which the file system gives the same inode.
+#[test]
+fn a_file_with_the_inode_of_a_symlink_is_not_taken_for_it() {
+    let dir = dir();
+    for name in ["tree", "into"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let [from, link, own] = ["tree/link", "into/link", "own"].map(|name| dir.path().join(name));
+    let inode = |path: &Path| path.symlink_metadata().unwrap().ino();
+    let reused = |known: u64| {
+        let _ = std::fs::remove_file(&own);
+        (0..64).any(|number| {
+            std::fs::write(&own, b"theirs").unwrap();
+            let same = inode(&own) == known;
+            if !same {
+                let other = dir.path().join(format!("other{number}"));
+                std::fs::rename(&own, other).unwrap();
+            }
+            same
+        })
+    };
+    symlink("new", &from).unwrap();
+    symlink("old", &link).unwrap();
+    let known = inode(&link);
+    std::fs::remove_file(&link).unwrap();
+    if !reused(known) {
+        return testkit::skip::here("no inode is used again on this file system");
+    }
+    std::fs::remove_file(&own).unwrap();
+    symlink("old", &link).unwrap();
+    let known = inode(&link);
+    let mut copy = cordboard();
+    copy.args(["copy", "-r"])
+        .args(["tree/.", "into"].map(|name| dir.path().join(name)));
+    let command = copy.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = Stall::spawn(command, |call, path| call == Call::Rename && path == "link");
+    let (child, stall) = match started {
+        Ok(started) => started,
+        Err(error) => return testkit::skip::here(testkit::stall::why(&error)),
+    };
+    let held = stall.reached();
+    std::fs::remove_file(&link).unwrap();
+    if !reused(known) {
+        std::fs::write(&own, b"theirs").unwrap();
+    }
+    std::fs::rename(&own, &link).unwrap();
+    held.release();
+    end(child).fails(1, &["into/link: was replaced by another process"]);
+    assert_eq!(read(&link), b"theirs");
+}
+
+/// A sink that has been removed when it is to be opened as an existing file is
+/// a new one.
+#[test]
+fn what_is_removed_meanwhile_is_made_anew() {
+    let dir = dir();
+    let [from, to] = ["from", "to"].map(|name| file(&dir, name, name.as_bytes()));
+    let mut copy = cordboard();
+    copy.arg("copy").args([&from, &to]).stderr(Stdio::piped());
+    let (path, count) = (to.clone(), AtomicUsize::new(0));
+    let started = Stall::spawn(&mut copy, move |call, at| {
+        // The first copy makes it, and finds it there.
+        call == Call::Open && at == path && count.fetch_add(1, Ordering::Relaxed) == 1
+    });
+    let (child, stall) = match started {
+        Ok(started) => started,
+        Err(error) => return testkit::skip::here(testkit::stall::why(&error)),
+    };
+    let held = stall.reached();
+    std::fs::remove_file(&to).unwrap();
+    held.release();
+    end(child).ok();
+    assert_eq!(read(&to), b"from");
+}
+
+/// A failing command has created its sink, and is about to remove it again:
+/// another process opens it and appends to it meanwhile. `verb` is the command.
+fn opened_while_it_is_removed(verb: &str, says: &[&str]) {
+    let dir = dir();
+    let from = file(&dir, "from", b"nothing of the kind");
+    let to = dir.path().join("to");
+    let mut copy = cordboard();
+    let command = copy.args([verb, "--unzstd"]).args([&from, &to]);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = Stall::spawn(command, |call, path| {
+        call == Call::Rename && Path::new(path).ends_with("to")
+    });
+    let (child, stall) = match started {
+        Ok(started) => started,
+        Err(error) => return testkit::skip::here(testkit::stall::why(&error)),
+    };
+    let held = stall.reached();
+    let open = |flags| {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | flags;
+        rustix::fs::open(&to, flags, Mode::empty())
+    };
+    let opened = open(OFlags::NONBLOCK);
+    if let Ok(theirs) = &opened {
+        rustix::io::write(theirs, b"theirs").unwrap();
+    }
+    held.release();
+    end(child).fails(1, says);
+    // A blocking open would have waited.
+    if opened.is_err_and(|errno| errno == rustix::io::Errno::AGAIN) {
+        let theirs = open(OFlags::empty()).expect("it is there again");
+        rustix::io::write(theirs, b"theirs").unwrap();
+    }
+    assert_eq!(std::fs::read(&to).ok().as_deref(), Some(&b"theirs"[..]));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_sink_that_another_opens_is_not_removed() {
+    opened_while_it_is_removed("copy", &["is left, as another process uses it"]);
+    opened_while_it_is_removed("splice", &["not zstd data", "as another process uses it"]);
+}
