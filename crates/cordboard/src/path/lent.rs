@@ -1,25 +1,25 @@
-//! The caller's pipes, which may be larger for the length of the transfer.
+//! The caller's pipes, which may be enlarged for the duration of the transfer.
 
 use crate::endpoint::{Endpoint, Side};
 use crate::pipe::Lent;
 
-/// Of the source and of the sink, if it is a pipe. An idle transfer has none.
+/// The pipes of the source and the sink. An idle transfer has none.
 #[derive(Default)]
 pub(crate) struct LentPipes {
     pub(super) ends: [Option<Box<Lent>>; 2],
-    /// Much may go through them.
+    /// Enough may go through them to be worth enlarging.
     pub(super) worth_it: bool,
 }
 
 impl LentPipes {
-    /// They are idle.
+    /// Shrinks them while they are idle.
     pub(crate) fn rest(&mut self) {
         for lent in self.ends.iter_mut().flatten() {
             lent.rest();
         }
     }
 
-    /// The sink's capacity, where it is known without a call.
+    /// The sink's capacity, if known without a call.
     pub(super) fn sink_capacity(&self) -> Option<usize> {
         self.ends[1].as_deref().map(Lent::capacity)
     }

@@ -1,4 +1,4 @@
-//! Which of the two carries the blocks out.
+//! Selects the engine that executes the blocks.
 
 use std::os::fd::OwnedFd;
 
@@ -8,11 +8,11 @@ use super::uring::ByUring;
 use crate::request::{Backend, Why};
 use crate::sys::Arena;
 
-/// A ring where the kernel gives one, threads elsewhere.
+/// An io_uring if available, threads otherwise.
 ///
-/// Threads for a FUSE file: where its server moves less than was asked for,
-/// `io_uring` tells of more than was moved, and bytes come twice (seen with Linux
-/// 6.18). `pread(2)` and `pwrite(2)` tell what they moved.
+/// Threads for a FUSE file: if its server moves fewer bytes than requested,
+/// `io_uring` reports more than was moved, and bytes are duplicated (seen with
+/// Linux 6.18). `pread(2)` and `pwrite(2)` report what they moved.
 pub(super) fn start(
     backend: Backend,
     files: [OwnedFd; 2],

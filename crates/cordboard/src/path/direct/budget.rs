@@ -1,25 +1,25 @@
-//! What blocks in flight may take of memory, which the kernel pins.
+//! Limits the memory of blocks in flight, which the kernel pins.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::sys::{LARGEST_ARENA, PerProcess, memory_limit};
 
-/// Of all transfers of one process.
+/// Bytes for all transfers of one process.
 const PROCESS: usize = 64 << 20;
-/// Of one transfer, at least.
+/// The smallest reservation of one transfer.
 const LEAST: usize = 1 << 20;
 
-/// A child of `fork(2)` has none of its parent's blocks: they are not copied
-/// for it, and what the parent gives back it never hears of.
+/// Bytes reserved. A child of `fork(2)` has none of its parent's blocks: they are not
+/// copied for it, and it does not learn what the parent releases.
 static GRANTED: PerProcess<AtomicUsize> = PerProcess::new();
 
-/// Of the control group, past which the kernel kills a process: what is pinned cannot
-/// be taken back. Read once.
+/// The memory limit of the control group, past which the kernel kills a process:
+/// pinned memory cannot be reclaimed. Read once.
 static LIMIT: PerProcess<u64> = PerProcess::new();
 
-/// So many bytes of the budget; they go back when it is dropped, to where they
-/// were taken from.
+/// A number of bytes of the budget, released on drop to the counter that they were
+/// taken from.
 #[derive(Debug)]
 pub(super) struct Share {
     bytes: usize,
@@ -27,10 +27,10 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Up to 8 MiB, no more than `wanted` is worth, of the 64 MiB that a
-    /// process has; less where they are nearly used up. `None`: they are. No more
-    /// than an eighth of what the control group has, and of all no more than half,
-    /// but 1 MiB.
+    /// Reserves up to 8 MiB, no more than `wanted`, of the 64 MiB of a process; less
+    /// if they are nearly used up. `None`: they are used up. One transfer gets at
+    /// most an eighth of the control group's limit, and all together at most half,
+    /// but at least 1 MiB.
     pub(super) fn take(wanted: u64) -> Option<Share> {
         let granted = GRANTED.get(|_| Ok::<_, Infallible>(AtomicUsize::new(0)));
         let limit = LIMIT.get(|_| Ok::<_, Infallible>(memory_limit().unwrap_or(u64::MAX)));
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(shares(1 << 30), [LARGEST_ARENA; 8]);
     }
 
-    /// A fork beside transfers that have it all leaves the child its own.
+    /// A fork while transfers use the whole budget leaves the child its own.
     #[test]
     fn a_child_has_a_budget_of_its_own() {
         let all: Vec<Share> = std::iter::from_fn(|| Share::take(u64::MAX)).collect();

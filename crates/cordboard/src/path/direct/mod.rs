@@ -1,11 +1,11 @@
 //! `O_DIRECT`: the device reads a block into memory and writes it from there,
-//! and the processor touches none of it. Each block's buffer is shared by its
-//! read and its write, as the paper's was, and several blocks are in flight in
-//! any order. Since Linux 2.4.10; by `io_uring(7)` since Linux 5.13, by a few
-//! threads where that is older or refused.
+//! and the CPU touches none of it. Each block's buffer is shared by its read
+//! and its write, as in the paper, and several blocks are in flight in any
+//! order. Since Linux 2.4.10; by `io_uring(7)` since Linux 5.13, by a few
+//! threads if that is missing or refused.
 //!
-//! What cannot be aligned, a head and a tail of less than a page, goes through
-//! the page cache; the kernel keeps the two coherent (`open(2)`, NOTES).
+//! An unaligned head or tail, of less than a page, goes through the page cache;
+//! the kernel keeps the two coherent (`open(2)`, NOTES).
 //!
 //! References: `open(2)`, `statx(2)`, `io_uring_enter(2)`, `cachestat(2)`.
 
@@ -47,35 +47,35 @@ use crate::path::verdict::Verdict;
 use crate::request::Why;
 use crate::sys::{Arena, LARGEST_ARENA, again};
 
-/// Bytes that the sink is made longer by at a time: a transfer that is killed
-/// leaves no more zeros than this behind its last byte.
+/// Bytes by which the sink is lengthened at a time: a transfer that is killed
+/// leaves no more zeros than this after its last byte.
 const GROWTH: u64 = 4 << 30;
 
 /// | errno | verdict | evidence |
 /// |---|---|---|
 /// | `EINVAL` | the block again through the page cache; twice in a row: declined | a write that `RLIMIT_FSIZE` cuts short of a boundary (`generic_write_checks`); alignment stricter than `statx(2)` says |
-/// | `EOPNOTSUPP`, `ENOTBLK` | declined | no direct I/O after all, or not there: `iomap_dio_rw` |
+/// | `EOPNOTSUPP`, `ENOTBLK` | declined | no direct I/O after all, or not at this offset: `iomap_dio_rw` |
 /// | `ENOMEM` | declined | no memory for the requests |
-/// | a ring that takes nothing on, with nothing in flight | declined | no memory for requests: see `uring.rs` |
-/// | `EAGAIN`, `EINTR`, `ECANCELED` | the block again through the page cache | given up for reasons of the ring's |
-/// | anything else (`EIO`, `ENODATA`, `EILSEQ`; `ENOSPC`, `EDQUOT`, `EFBIG`) | the block again through the page cache, and past it where that fails, in ever smaller pieces, which finds the last page that goes through | a block has many sectors, of which one may be bad |
+/// | a ring that accepts nothing, with nothing in flight | declined | no memory for requests: see `uring.rs` |
+/// | `EAGAIN`, `EINTR`, `ECANCELED` | the block again through the page cache | given up for reasons of the ring |
+/// | anything else (`EIO`, `ENODATA`, `EILSEQ`; `ENOSPC`, `EDQUOT`, `EFBIG`) | the block again by buffered I/O, and by direct I/O if that fails, in ever smaller pieces, which finds the last page that succeeds | a block has many sectors, of which one may be bad |
 ///
 /// Such pieces are synced one by one, so that none counts that the device has
-/// refused: a write to a block device, or to a file on one that is thinly
-/// provisioned, hears of `EIO` and `ENOSPC` from `fdatasync(2)` alone.
+/// refused: a write to a block device, or to a file on a thinly provisioned
+/// one, reports `EIO` and `ENOSPC` by `fdatasync(2)` only.
 ///
 /// The error of a sync is final. The kernel reports a write-back error once for
-/// each open description (`errseq_check_and_advance`, lib/errseq.c) and has
-/// dropped the pages by then; it does not tell which. So the error may belong to
-/// an earlier piece, and the `fsync(2)` at the end would succeed.
+/// each open file description (`errseq_check_and_advance`, lib/errseq.c) and
+/// has dropped the pages by then, without telling which. So the error may
+/// belong to an earlier piece, and the `fsync(2)` at the end would succeed.
 pub(crate) struct Direct {
-    // Before the arena, whose memory its blocks are.
+    // Before the arena, which owns the blocks' memory.
     ring: Box<dyn BlockEngine>,
     arena: Arena,
     _share: Share,
     pace: Pace,
     window: Window,
-    /// In the sink without a gap before it.
+    /// Bytes in the sink without a gap before them, not yet counted.
     uncounted: u64,
     room: Option<Room>,
     source: Cached,
@@ -83,28 +83,29 @@ pub(crate) struct Direct {
     unit: u64,
     /// Offsets of the next block to begin.
     next: (u64, u64),
-    /// The sink has what is counted of these blocks up to here.
+    /// The sink's offset up to which blocks are counted.
     counted: u64,
-    /// The source is read directly up to here before anything is settled anew.
+    /// The source's offset up to which it is read directly before the state is
+    /// checked anew.
     until: u64,
-    /// Up to here in the source, the page cache is used.
+    /// The source's offset up to which buffered I/O is used.
     by_hand: u64,
-    /// In pieces of no more than this, each synced, because a block has failed.
-    /// 0: in any, and not synced.
+    /// The largest piece, each synced, after a block has failed. 0: any size,
+    /// not synced.
     careful: u64,
     /// The first error of a sync: the transfer ends with it.
     lost: Option<Errno>,
-    /// The last block was refused as not aligned.
+    /// The last block was refused as unaligned.
     refused: bool,
     told: Vec<(usize, Fate)>,
 }
 
 impl Direct {
-    /// Opens both files again and takes memory; nothing is moved yet.
+    /// Opens both files again and allocates memory; nothing is moved yet.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Direct, Why> {
         let places = offsets(flow)?;
         let files = reopened::direct(flow)?;
-        let none = "the file system has no direct I/O for it";
+        let none = "the file system does not support direct I/O";
         let alignment = |side: &crate::Endpoint<'_>| side.direct_alignment().ok_or(none);
         let unit = reopened::unit(
             alignment(flow.source.endpoint())?,
@@ -115,14 +116,14 @@ impl Direct {
         let there = facts
             .size
             .map_or(u64::MAX, |size| size.saturating_sub(places.0));
-        // A part of it, so that much is in flight for most of the time; and
-        // others have memory too.
+        // A quarter of it, so that much is in flight for most of the time; and
+        // other transfers need memory too.
         let wanted = (there.min(flow.allowance.remaining()) / 4).min(LARGEST_ARENA as u64);
         let share = Share::take(wanted.next_power_of_two())
-            .ok_or("other transfers have the memory for blocks")?;
+            .ok_or("other transfers use up the memory for blocks")?;
         let arena = Arena::with_capacity(share.bytes())?;
         let pace = Pace::new(flow, unit as usize, arena.len())
-            .ok_or("blocks smaller than direct I/O takes")?;
+            .ok_or("the block size is smaller than direct I/O allows")?;
         let room = match flow.sink.kind() {
             Kind::File => Some(Room::new(flow.sink.fd(), flow.sink.facts())?),
             _ => None,
@@ -153,8 +154,8 @@ impl Direct {
         })
     }
 
-    /// Hears what has become of blocks, and counts those that are in the sink
-    /// without a gap before them. How many bytes that is.
+    /// Collects completions, and counts blocks that are in the sink without a
+    /// gap before them. Returns how many bytes that is.
     fn reap(&mut self, flow: &mut Flow<'_>, wait: bool) -> Result<u64, Verdict> {
         let heard = self.hear(wait);
         let bytes = self.count(flow)?;
@@ -165,7 +166,7 @@ impl Direct {
         }
     }
 
-    /// Hears what has become of blocks.
+    /// Collects completions.
     fn hear(&mut self, wait: bool) -> Result<(), Errno> {
         let heard = self.ring.reap(wait, &mut self.told);
         let mut arrived = 0;
@@ -178,7 +179,8 @@ impl Direct {
         heard
     }
 
-    /// Counts what was heard of. If a position cannot be moved, it stays to be counted.
+    /// Counts completed bytes. If a position cannot be moved, they stay to be
+    /// counted.
     fn count(&mut self, flow: &mut Flow<'_>) -> Result<u64, Verdict> {
         account(flow, self.uncounted)?;
         let bytes = std::mem::take(&mut self.uncounted);
@@ -193,8 +195,9 @@ impl Direct {
         }
     }
 
-    /// With nothing in flight: what the source has, where both sides stand.
-    /// `false` if what comes next is not to be had directly.
+    /// Prepares the next range, with nothing in flight: checks what the source
+    /// has at the current offsets. `false` if what comes next is impossible by
+    /// direct I/O.
     fn look_ahead(&mut self, flow: &mut Flow<'_>) -> Result<bool, Why> {
         let from = flow.source.place()?;
         let end = match flow.source.kind() {
@@ -209,7 +212,7 @@ impl Direct {
             .saturating_sub(from)
             .min(flow.allowance.remaining())
             .min(flow.allowance.extent());
-        // Of what it has grown by, nothing is claimed yet.
+        // Nothing is claimed yet of what it has grown by.
         let mut ahead = flow.claim_found(ahead, end).min(GROWTH);
         let (from, to) = offsets(flow)?;
         congruent((from, to), self.unit)?;
@@ -221,7 +224,7 @@ impl Direct {
                 .grow(flow.sink.fd(), to, to + ahead)?
                 .saturating_sub(to);
             if there < ahead {
-                // No room for all: not to be asked for again with each piece.
+                // No space for all: not requested again for each piece.
                 self.by_hand = from + there + self.arena.len() as u64;
                 self.careful = 0;
             }
@@ -246,7 +249,7 @@ impl Direct {
         let (count, block) = self.pace.allows(self.window.pending());
         for _ in 0..count {
             let (from, to) = self.next;
-            // What is in flight counts as taken once it is in the sink.
+            // Blocks in flight count as taken once they are in the sink.
             let allowed = flow.allowance.now().saturating_sub(to - self.counted);
             let allowed = allowed / self.unit * self.unit;
             let length = (self.until - from).min(block as u64).min(allowed);
@@ -272,8 +275,8 @@ impl Direct {
         }
     }
 
-    /// With nothing in flight, after a block that did not go through: what
-    /// that means. What came to the sink behind it does not count.
+    /// Handles a block that failed, with nothing in flight. Blocks written
+    /// behind it do not count.
     fn broken(&mut self, flow: &mut Flow<'_>) -> Option<Verdict> {
         let (fate, length) = self.window.give_up()?;
         self.until = 0;
@@ -284,7 +287,7 @@ impl Direct {
         self.careful = 0;
         let errno = match fate {
             Fate::ReadFailed(errno) | Fate::WriteFailed(errno) => errno,
-            // Less than there was, or less than was asked for: to be seen.
+            // A short read or write: retried.
             _ => Errno::EAGAIN,
         };
         match errno {
@@ -295,7 +298,7 @@ impl Direct {
             Errno::EAGAIN | Errno::EINTR | Errno::ECANCELED => {}
             _ => {
                 self.careful = length;
-                // What was written before has an error of its own, if any.
+                // Reports an error of earlier writes, if any.
                 match self.sync(flow) {
                     // The next piece is synced too.
                     Ok(()) | Err(Errno::EINTR) => {}
@@ -307,8 +310,8 @@ impl Direct {
         Some(Verdict::Moved(0))
     }
 
-    /// A piece through the page cache: a head or a tail, the end, or what
-    /// would not go directly.
+    /// Moves a piece by buffered I/O: a head or a tail, the end, or what failed
+    /// by direct I/O.
     fn piece(&mut self, flow: &mut Flow<'_>) -> Verdict {
         if flow.is_at_size() {
             return Verdict::Ended;
@@ -317,7 +320,7 @@ impl Direct {
             Ok(offsets) => offsets,
             Err(errno) => return Verdict::Declined(errno.into()),
         };
-        // Set on the sink since.
+        // `O_APPEND` was set on the sink since.
         if in_place::appends(flow.sink.fd()) {
             return Verdict::Declined(Errno::EBADF.into());
         }
@@ -329,12 +332,12 @@ impl Direct {
         }
         let length = flow.want(usize::try_from(length).unwrap_or(self.arena.len()));
         let Some(mut memory) = self.arena.take(length.min(self.arena.len())) else {
-            return Verdict::Declined("no memory for blocks".into());
+            return Verdict::Declined("no memory is left for blocks".into());
         };
         let source = self.source.fd(flow.source.fd());
         let mut read = rustix::io::pread(source, &mut memory[..], from);
         if careful && read.is_err() {
-            // A cached page may be of megabytes, and is read as a whole.
+            // A page cache folio may have megabytes, and is read as a whole.
             let past = reopen(source, OFlags::RDONLY | OFlags::DIRECT);
             read = past.map_or(read, |fd| rustix::io::pread(&fd, &mut memory[..], from));
         }
@@ -362,15 +365,15 @@ impl Direct {
                 Err(verdict) => verdict,
             },
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
-            // It was set while the source was read.
+            // `O_APPEND` was set while the source was read.
             Err(Errno::EBADF) => Verdict::Declined(Errno::EBADF.into()),
             Err(_) if careful && self.halves(n) => Verdict::Moved(0),
             Err(errno) => Verdict::Failed(Side::Sink, errno),
         }
     }
 
-    /// Puts what the page cache has of the sink on the device. The first error
-    /// is kept. `EINTR`: it is to be made again.
+    /// Writes the sink's dirty pages to the device. The first error is kept.
+    /// `EINTR`: to be retried.
     fn sync(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
         let sink = self.sink.fd(flow.sink.fd());
         let synced = again(|| rustix::fs::fdatasync(sink)).map_err(Errno::from);
@@ -382,22 +385,22 @@ impl Direct {
         synced
     }
 
-    /// The error of a sync, once the place up to which the sink is written has
-    /// been found.
+    /// Returns the error of a sync, once it is known up to which offset the
+    /// sink is written.
     fn lost_before(&self, flow: &Flow<'_>) -> Option<Errno> {
         let found = || flow.source.offset().is_none_or(|from| from >= self.by_hand);
         self.lost.filter(|_| found())
     }
 
-    /// A piece of this length has failed: the next is to be half of it. `false`
-    /// if there is no shorter one.
+    /// Halves the piece length after a failure of this length. `false` if no
+    /// shorter one is possible.
     fn halves(&mut self, length: usize) -> bool {
         let length = length as u64;
         self.careful = (length / 2).next_multiple_of(self.unit);
         length > self.unit
     }
 
-    /// One step; what it comes to, or the bytes that were counted.
+    /// Runs one step; returns the bytes that were counted, or the verdict.
     fn advance(&mut self, flow: &mut Flow<'_>) -> Result<u64, Verdict> {
         let mut moved = self.reap(flow, false)?;
         if self.window.is_idle() {
@@ -408,7 +411,7 @@ impl Direct {
                 return Err(Verdict::Failed(Side::Sink, errno));
             }
             if flow.allowance.now() == 0 {
-                // The size, a hole or a pause, which the transfer sees to.
+                // The size, a hole or a pause, which the transfer handles.
                 return Ok(moved);
             }
             let direct =
@@ -417,19 +420,19 @@ impl Direct {
                 return match self.piece(flow) {
                     Verdict::Moved(n) => Ok(moved + n),
                     verdict if moved == 0 => Err(verdict),
-                    // It will be the same the next time.
+                    // The next step returns the same.
                     _ => Ok(moved),
                 };
             }
         }
         self.fill(flow);
         if self.window.is_idle() {
-            let why = "the kernel takes no blocks on";
+            let why = "the kernel accepts no blocks";
             return (moved > 0)
                 .then_some(moved)
                 .ok_or(Verdict::Declined(why.into()));
         }
-        // With something to tell of there is no need to wait.
+        // No need to wait with something to report.
         moved += self.reap(flow, flow.mode.may_sleep() && moved == 0)?;
         if moved == 0 && !flow.mode.may_sleep() && !self.window.is_idle() {
             return Err(Verdict::Pending);
@@ -468,19 +471,19 @@ impl Step for Direct {
     fn wind_down(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
         match (self.hear(false), self.count(flow)) {
-            // Also where it cannot be counted.
+            // Even if it cannot be counted.
             (Ok(()) | Err(Errno::EINTR), _) if !self.window.is_idle() => Verdict::Pending,
-            // What failed, quiesce tells.
+            // `quiesce` reports the failure.
             _ => Verdict::Ended,
         }
     }
 
     /// Only then is it known which bytes the sink has without a gap. Those
-    /// behind the first gap do not count; where they made the sink longer,
-    /// they are cut off again.
+    /// after the first gap do not count; if they lengthened the sink, they are
+    /// cut off again.
     fn quiesce(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
-        // Whether or not it can be counted: until then it comes to the sink.
+        // Even if it cannot be counted: blocks in flight still reach the sink.
         while !self.window.is_idle() {
             match self.hear(true) {
                 Ok(()) | Err(Errno::EINTR) => {}
@@ -495,11 +498,11 @@ impl Step for Direct {
         self.ring.retire();
         let trimmed = match (&mut self.room, offsets(flow)) {
             (Some(room), Ok((_, to))) => room.trim(flow.sink.fd(), to),
-            // What was made and not filled stays.
+            // The unfilled part of the sink stays.
             (Some(_), Err(errno)) => Err(errno),
             (None, _) => Ok(()),
         };
-        // Cancelled, or at its size, before the error was told.
+        // Cancelled, or at its size, before the error was reported.
         match (self.lost, counted, trimmed) {
             (None, Err(verdict), _) => verdict,
             (Some(errno), ..) | (_, _, Err(errno)) => Verdict::Failed(Side::Sink, errno),
@@ -509,7 +512,7 @@ impl Step for Direct {
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
         flow.room = self.room.take();
-        // What cannot be cut off now is tried again, and told, at the end.
+        // A failure is retried, and reported, at the end.
         let _ = flow.trim();
     }
 }

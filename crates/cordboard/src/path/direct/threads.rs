@@ -1,5 +1,5 @@
-//! Blocks carried out by threads, with `pread(2)` and `pwrite(2)`, where there
-//! is no `io_uring(7)` to be had.
+//! Executes blocks by threads, with `pread(2)` and `pwrite(2)`, if `io_uring(7)`
+//! is unavailable.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,22 +12,22 @@ use crate::errno::Errno;
 use crate::sys::{EventFd, Identity, Thread, identity, poll_for};
 use crate::threads;
 
-/// How often it is looked whether a block is done, without the bell.
+/// The interval at which completions are polled for without the event.
 const LOOK: Duration = Duration::from_millis(20);
 
 struct Files {
     source: OwnedFd,
     sink: OwnedFd,
-    /// Of both; `None`: unknown.
+    /// Identities of both; `None`: unknown.
     ids: [Option<Identity>; 2],
-    /// Readable when something has been told.
+    /// Readable when there are completions.
     bell: EventFd,
 }
 
 impl Files {
-    /// The file, if its number is still its own: the host may have closed it
-    /// before a thread comes to the block (`close_range(2)`), and have another
-    /// there.
+    /// Returns the file, if the descriptor still refers to it: the host program
+    /// may have closed it before a thread starts the block (`close_range(2)`),
+    /// and reused the number.
     fn own(&self, side: Side) -> Result<&OwnedFd, Errno> {
         let (fd, id) = match side {
             Side::Source => (&self.source, self.ids[0]),
@@ -40,7 +40,7 @@ impl Files {
     }
 }
 
-/// What a transfer and the threads that work for it share.
+/// State shared by a transfer and its threads.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -50,10 +50,11 @@ struct Shared {
 struct State {
     queue: VecDeque<Block>,
     told: Vec<(usize, Fate)>,
-    /// Blocks that a thread is at.
+    /// Blocks that a thread is executing.
     busy: usize,
-    /// Gone with the transfer. A thread keeps them while it is at a block and
-    /// not until it has told of it, so that they are closed by then.
+    /// `None` once the transfer is gone. A thread keeps them while it executes a
+    /// block and releases them before it reports completion, so that they are
+    /// closed by then.
     files: Option<Arc<Files>>,
 }
 
@@ -73,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// Does the block that has waited longest, if there is one left.
+    /// Executes the oldest queued block, if there is one.
     fn one(&self) {
         let mut state = self.state();
         let (Some(files), Some(mut block)) = (state.files.clone(), state.queue.pop_front()) else {
@@ -83,7 +84,7 @@ impl Shared {
         drop(state);
         let fate = self.carry(&files, &mut block);
         let slot = block.slot;
-        // Free before it is told of, for the block that comes next.
+        // Freed before completion is reported, for the next block.
         drop((block, files));
         self.tell(slot, fate);
     }
@@ -91,7 +92,8 @@ impl Shared {
     fn carry(&self, files: &Files, block: &mut Block) -> Fate {
         let length = block.memory.len();
         let read = files.own(Side::Source).and_then(|source| {
-            // No signal comes here: EINTR is a file server's, and not made again.
+            // Signals are blocked here: EINTR comes from a file server, and is
+            // not retried.
             Ok(rustix::io::pread(
                 source,
                 &mut block.memory[..],
@@ -113,9 +115,9 @@ impl Shared {
 pub(super) struct ByThreads {
     shared: Arc<Shared>,
     files: Arc<Files>,
-    /// Taken on since the last reap.
+    /// Blocks submitted since the last reap.
     fresh: usize,
-    /// This thread has descriptors of its own, which no other has.
+    /// This thread's descriptor table is shared with no other thread.
     alone: bool,
 }
 
@@ -129,7 +131,7 @@ impl ByThreads {
             ids: [&source, &sink].map(identity),
             source,
             sink,
-            // A thread that comes late still rings it.
+            // A late thread still signals it.
             bell: EventFd::distinct()?,
         });
         let shared = Shared::default();
@@ -138,14 +140,15 @@ impl ByThreads {
             shared: Arc::new(shared),
             files,
             fresh: 0,
-            // Only threads that have the first one's start others, which then
-            // have them too. One that has ended has none: nobody helps then.
+            // Only threads that share the first thread's table start others,
+            // which then share it too. If the first has exited there is none: no
+            // helpers then.
             alone: Thread::first().shares_descriptors() == Some(false),
         })
     }
 
-    /// A thread for each block that was taken on; this one, where no other is
-    /// to be had, or none that has the same descriptors.
+    /// Starts a thread for each new block; runs it on this thread if no other is
+    /// available, or none that shares the descriptors.
     fn start(&mut self) {
         for _ in 0..std::mem::take(&mut self.fresh) {
             if self.alone {
@@ -159,15 +162,15 @@ impl ByThreads {
         }
     }
 
-    /// Something is on its way, and nothing has been told.
+    /// Whether blocks are in flight and no completion is queued.
     fn is_to_be_told(&self) -> bool {
         let state = self.shared.state();
         state.told.is_empty() && state.busy + state.queue.len() > 0
     }
 
-    /// Waits for the bell, but not for ever. For a moment where it cannot be
-    /// waited for (a filter, `RLIMIT_NOFILE`, memory): while blocks are in flight
-    /// there is no way to fail.
+    /// Waits for the event, with a timeout. Sleeps briefly if it cannot be waited
+    /// for (a seccomp filter, `RLIMIT_NOFILE`, memory): while blocks are in
+    /// flight it must not fail.
     ///
     /// # Errors
     ///
@@ -216,9 +219,9 @@ impl BlockEngine for ByThreads {
         self.files.bell.as_fd()
     }
 
-    /// A thread does not ring where a filter refuses it the look whether the
-    /// bell is still there, or `write(2)`: of the thread that started it, which
-    /// may have been another transfer's.
+    /// A thread does not signal if a seccomp filter of the thread that started
+    /// it, which may have been another transfer's, refuses the check that the
+    /// event descriptor is still there, or `write(2)`.
     fn looks_each(&self) -> Option<Duration> {
         Some(LOOK)
     }
@@ -233,8 +236,8 @@ impl BlockEngine for ByThreads {
 }
 
 impl Drop for ByThreads {
-    /// A thread that is at a block keeps the block's memory and the files until
-    /// it is done.
+    /// A thread that executes a block keeps the block's memory and the files
+    /// until it is done.
     fn drop(&mut self) {
         self.cancel();
         self.shared.state().files = None;
@@ -247,9 +250,9 @@ mod tests {
     use crate::sys::Arena;
     use testkit::child;
 
-    /// The host has closed both files before a thread comes to the block, and
-    /// has its own under their numbers: they are neither read nor written, and
-    /// its counter is not rung.
+    /// The host program has closed both files before a thread starts the block,
+    /// and reused their numbers: its files are neither read nor written, and its
+    /// counter is not signalled.
     #[test]
     fn a_block_that_comes_late_touches_no_file_of_the_hosts() {
         assert!(child::in_a_child(|| {
@@ -272,7 +275,7 @@ mod tests {
             child::replace(ring.files.sink.as_fd(), host[1].as_fd());
             let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
             child::replace(ring.fd(), counter.as_fd());
-            // Done on this thread, without the bell.
+            // Executed on this thread, without the event.
             ring.alone = true;
             let mut told = Vec::new();
             ring.reap(false, &mut told).unwrap();

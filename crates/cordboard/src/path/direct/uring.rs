@@ -1,6 +1,6 @@
-//! Blocks carried out by `io_uring(7)`: the write is linked to the read, so
-//! that the kernel starts it with no code of ours in between, as the paper's
-//! read handler did.
+//! Executes blocks by `io_uring(7)`: the write is linked to the read, so that the
+//! kernel starts it without user-space code in between, as the paper's read
+//! handler did.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,31 +9,31 @@ use super::block_engine::{Block, BlockEngine, Fate};
 use crate::errno::Errno;
 use crate::sys::{Arena, Half, SLOTS, Uring};
 
-/// The kernel has no such call.
+/// The kernel has no io_uring.
 static MISSING: AtomicBool = AtomicBool::new(false);
 
-/// How often a call is made that hands nothing over and is refused, with a rest
-/// in between; then what the kernel has in hand is given up: after a second.
+/// How often a call that submits nothing is retried, with a pause in between;
+/// then what is in flight is abandoned: after a second.
 const TRIES: u32 = 100;
-/// How often a call is made again at once that may be refused for the moment.
+/// How often a call with a transient error is retried at once.
 const AT_ONCE: u32 = 4;
 
-/// The same call may go through the next time.
+/// Whether the error is transient.
 fn may_pass(errno: Errno) -> bool {
     matches!(errno, Errno::EAGAIN | Errno::EBUSY | Errno::ENOMEM)
 }
 
-/// `IOSQE_IO_LINK`: where the read does not fill its buffer (an error, or a
-/// short read), the link is broken and the write ends with `ECANCELED`
+/// `IOSQE_IO_LINK`: if the read does not fill its buffer (an error, or a short
+/// read), the link is broken and the write ends with `ECANCELED`
 /// (`io_uring_enter(2)`).
 pub(super) struct ByUring {
     ring: Uring,
     slots: [Halves; SLOTS],
-    /// The kernel does not let it be waited for: see [`ByUring::abandon`].
+    /// The kernel refuses to wait: see [`ByUring::abandon`].
     abandoned: bool,
 }
 
-/// What has become of a slot's block so far.
+/// The completions of a slot's block so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Halves {
     length: usize,
@@ -42,17 +42,17 @@ struct Halves {
 }
 
 impl Halves {
-    /// Keeps what is told of one half.
+    /// Records the completion of one half.
     fn learn(&mut self, half: Half, result: Result<usize, Errno>) {
         match half {
             Half::Read => self.read = Some(Fate::of_read(result, self.length)),
-            // Whatever it has written, it is not what was read.
+            // Written before the read: the contents are wrong.
             Half::Write if self.read.is_none() => self.written = Some(Fate::Dropped),
             Half::Write => self.written = Some(Fate::of_write(result, self.length)),
         }
     }
 
-    /// Once nothing more is to be expected.
+    /// Returns the outcome, once no completion is to be expected.
     fn fate(&self) -> Fate {
         match (self.read, self.written) {
             (Some(Fate::Read), Some(fate)) => fate,
@@ -63,12 +63,12 @@ impl Halves {
 }
 
 impl ByUring {
-    /// A ring; or why there is none, and the descriptors again.
+    /// Creates a ring, or returns the error and the descriptors.
     ///
     /// | errno | remembered | evidence |
     /// |---|---|---|
     /// | `ENOSYS` | yes | before Linux 5.13, or `CONFIG_IO_URING` off |
-    /// | `EPERM`, `EACCES` | no: a filter may be one thread's alone, and the setting may change | seccomp profiles of container engines, of either call or of `eventfd2(2)`; `kernel.io_uring_disabled` |
+    /// | `EPERM`, `EACCES` | no: a seccomp filter may apply to one thread only, and the setting may change | seccomp profiles of container engines, of either call or of `eventfd2(2)`; `kernel.io_uring_disabled` |
     /// | `EMFILE`, `ENFILE`, `ENOMEM` | no | limits |
     pub(super) fn new(
         files: [OwnedFd; 2],
@@ -105,8 +105,8 @@ impl ByUring {
         }
     }
 
-    /// After a call that was refused: has the kernel complete what it has in
-    /// hand, and waits for some of it if told to.
+    /// After a refused call: has the kernel complete what is in flight, and waits
+    /// for some of it if `wait`.
     fn go_on(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
         for _ in 0..TRIES {
             match self.ring.complete(wait && told.is_empty()) {
@@ -124,10 +124,10 @@ impl ByUring {
         Ok(())
     }
 
-    /// No call that waits goes through any more: what is in flight
-    /// counts for nothing, and its result stays unknown. Its memory and its
-    /// files stay with the ring, which is never entered again: a write that has
-    /// not begun then never begins (`IORING_SETUP_DEFER_TASKRUN`).
+    /// Every waiting call is refused: blocks in flight do not count, and their
+    /// results stay unknown. Their memory and files stay with the ring, which is
+    /// never entered again: a write that has not begun then never begins
+    /// (`IORING_SETUP_DEFER_TASKRUN`).
     fn abandon(&mut self, told: &mut Vec<(usize, Fate)>) {
         self.close(told);
         self.abandoned = true;
@@ -136,15 +136,15 @@ impl ByUring {
         self.ring.abandon();
     }
 
-    /// Hands nothing over any more, and tells of what was queued.
+    /// Submits nothing any more, and reports what was queued.
     fn close(&mut self, told: &mut Vec<(usize, Fate)>) {
         self.ring.close();
         self.tell(told);
     }
 
-    /// Tells what has become of a block, if nothing more is to be expected.
+    /// Reports a block's outcome, if no completion is to be expected.
     fn end(&mut self, slot: usize, told: &mut Vec<(usize, Fate)>) {
-        // Its memory is free before it is told of, for the block that comes next.
+        // Its memory is freed before completion is reported, for the next block.
         if self.ring.release(slot).is_some() {
             told.push((slot, self.slots[slot].fate()));
         }
@@ -165,14 +165,13 @@ impl BlockEngine for ByUring {
 
     /// | errno | what follows | evidence |
     /// |---|---|---|
-    /// | `EAGAIN` | again, once something in hand has ended; with nothing in hand, a few times at once, and then nothing is handed over any more | no memory for a request: `io_submit_sqes` |
-    /// | `EBUSY`, `ENOMEM` | the same | completions without room: `io_uring_enter(2)` |
+    /// | `EAGAIN` | retried once something in flight has ended; with nothing in flight, a few times at once, and then nothing is submitted any more | no memory for a request: `io_submit_sqes` |
+    /// | `EBUSY`, `ENOMEM` | the same | completion queue overflow: `io_uring_enter(2)` |
     /// | `EEXIST` | an error | another thread's ring |
-    /// | anything else (`EPERM`, `EACCES`, `ENOSYS`) | nothing is handed over any more; what is in hand is waited for | a filter since the ring was made |
+    /// | anything else (`EPERM`, `EACCES`, `ENOSYS`) | nothing is submitted any more; what is in flight is waited for | a seccomp filter since the ring was made |
     ///
-    /// A call that was refused may have been the one to complete what is in
-    /// hand, and the next may never come: it is made again, with nothing handed
-    /// over.
+    /// A refused call may have been the one to complete what is in flight, and
+    /// the next may never come: it is retried, with nothing to submit.
     fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
         if self.abandoned {
             return Ok(());
@@ -234,9 +233,9 @@ mod tests {
         assert_eq!(fate(&[(read, Ok(9)), cancelled]), Fate::Short);
         let failed = (read, Err(Errno::EIO));
         assert_eq!(fate(&[failed, cancelled]), Fate::ReadFailed(Errno::EIO));
-        // The write has not waited for the read.
+        // The write did not wait for the read.
         assert_eq!(fate(&[(write, Ok(10)), (read, Ok(10))]), Fate::Dropped);
-        // One of the two was never handed over, or neither.
+        // One of the two was never submitted, or neither.
         assert_eq!(fate(&[(read, Ok(10))]), Fate::Dropped);
         assert_eq!(fate(&[failed]), Fate::ReadFailed(Errno::EIO));
         assert_eq!(fate(&[]), Fate::Dropped);

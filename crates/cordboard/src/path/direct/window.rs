@@ -1,13 +1,12 @@
-//! The blocks in flight, in the order of their places, and how far the sink
-//! is complete.
+//! The blocks in flight, ordered by offset, and how far the sink is complete.
 
 use std::collections::VecDeque;
 
 use super::block_engine::Fate;
 use crate::sys::SLOTS;
 
-/// Blocks that may be done behind one that is not: cancelled, they count for
-/// nothing.
+/// Largest number of entries, including blocks that completed behind one that
+/// did not: on cancellation those do not count.
 const AHEAD: usize = 4 * SLOTS;
 
 /// One block in flight.
@@ -19,8 +18,7 @@ struct Entry {
     fate: Option<Fate>,
 }
 
-/// Blocks end in any order; what counts is the contiguous prefix that is in
-/// the sink.
+/// Blocks complete in any order; the contiguous prefix in the sink counts.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     entries: VecDeque<Entry>,
@@ -29,7 +27,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A slot for another block of this length, which comes after all others.
+    /// Opens a slot for another block of this length, after all others.
     pub(super) fn open(&mut self, length: u64) -> Option<usize> {
         let slot = self.slots.trailing_ones() as usize;
         if slot >= SLOTS || self.entries.len() >= AHEAD {
@@ -44,14 +42,14 @@ impl Window {
         Some(slot)
     }
 
-    /// The block that was opened last was not taken on.
+    /// Removes the block that was opened last: it was not submitted.
     pub(super) fn withdraw(&mut self) {
         if let Some(entry) = self.entries.pop_back() {
             self.slots &= !(1 << entry.slot);
         }
     }
 
-    /// What became of a block. Its bytes, if it is written.
+    /// Records a block's outcome. Returns its bytes, if it is written.
     pub(super) fn learn(&mut self, slot: usize, fate: Fate) -> u64 {
         let in_flight =
             |entry: &&mut Entry| entry.slot == slot && !entry.fate.is_some_and(Fate::is_final);
@@ -70,8 +68,8 @@ impl Window {
         }
     }
 
-    /// Takes off the blocks at the front that are written, and what is written
-    /// of the first that is not; their bytes.
+    /// Removes the written blocks at the front, and the written part of the
+    /// first that is not; returns their bytes.
     pub(super) fn advance(&mut self) -> u64 {
         let mut bytes = 0;
         while let Some(front) = self.entries.front()
@@ -90,8 +88,8 @@ impl Window {
         bytes
     }
 
-    /// Once nothing is in flight: the first block that did not go through, and
-    /// the length of what is left of it. Those behind it are forgotten.
+    /// Returns the first block that failed, and what is left of its length,
+    /// once nothing is in flight. Those behind it are dropped.
     pub(super) fn give_up(&mut self) -> Option<(Fate, u64)> {
         debug_assert!(self.is_idle(), "given up with blocks in flight");
         let first = self.entries.front().map(|e| (e.fate, e.length));
@@ -102,18 +100,18 @@ impl Window {
         }
     }
 
-    /// Some block did not go through: no use in beginning others.
+    /// Whether a block has failed: no use in beginning others.
     pub(super) fn is_broken(&self) -> bool {
         let broken = |e: &Entry| e.fate.is_some_and(|f| f.is_final() && f != Fate::Written);
         self.entries.iter().any(broken)
     }
 
-    /// Nothing is in flight.
+    /// Whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.slots == 0
     }
 
-    /// Blocks being read, and blocks being written.
+    /// The numbers of blocks being read and being written.
     pub(super) fn pending(&self) -> (u32, u32) {
         let count = |fate| self.entries.iter().filter(|e| e.fate == fate).count() as u32;
         (count(None), count(Some(Fate::Read)))
@@ -146,7 +144,7 @@ mod tests {
         assert_eq!(window.give_up(), None);
     }
 
-    /// A short write counts as soon as all before it is written, and once.
+    /// A short write counts once all before it is written, and only once.
     #[test]
     fn what_is_written_of_a_block_counts() {
         let mut window = Window::default();
@@ -161,8 +159,8 @@ mod tests {
         assert_eq!(window.give_up(), Some((Fate::Cut(0), 3)));
     }
 
-    /// A slot that is free again may be taken while the block that had it
-    /// still waits for one before it.
+    /// A free slot may be reused while the block that had it still waits for
+    /// one before it.
     #[test]
     fn slots_are_used_again_in_any_order() {
         let mut window = Window::default();

@@ -1,4 +1,4 @@
-//! What a step works on: both ends, what may still be taken, the account.
+//! The state that a step works on: both ends, the allowance, the counts.
 
 mod account;
 mod allowance;

@@ -1,6 +1,6 @@
-//! Reading and writing past the page cache: aligned where it can be, and
-//! through a second, cached descriptor for the head and the tail that cannot
-//! (`open(2)`, NOTES, `O_DIRECT`).
+//! Direct I/O with read and write: aligned where possible, and through a
+//! second, buffered descriptor for the unaligned head and tail (`open(2)`,
+//! NOTES, `O_DIRECT`).
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -12,7 +12,8 @@ use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::sys;
 
-/// Bytes that a write must be a multiple of; 1 for anything but direct I/O.
+/// The number of bytes that a write must be a multiple of; 1 without direct
+/// I/O.
 pub(super) fn unit(facts: &Facts) -> usize {
     if !facts.is_direct() {
         return 1;
@@ -24,7 +25,7 @@ fn memory(facts: &Facts) -> usize {
     facts.alignment.map_or(4096, |a| a.memory.max(1) as usize)
 }
 
-/// A read that may begin and end anywhere.
+/// Reads from any offset, any length.
 pub(super) fn read(
     flow: &mut Flow<'_>,
     twin: &mut Option<OwnedFd>,
@@ -39,12 +40,12 @@ pub(super) fn read(
         && (into.as_ptr() as usize).is_multiple_of(memory(&facts))
     {
         match stream::plain(flow, &mut into[..whole]) {
-            // Stricter than it says: read through the cache.
+            // Alignment is stricter than reported: read through the cache.
             Err(Errno::EINVAL) => {}
             done => return done,
         }
     }
-    // By an offset, for a call that does not lock the position.
+    // By offset, for a call that does not lock the file position.
     let length = flow.claim_source(into.len());
     let offset = flow.source.place()?;
     let n = cached(fd, OFlags::RDONLY, twin, |fd| {
@@ -54,9 +55,8 @@ pub(super) fn read(
     Ok(n)
 }
 
-/// A write that may begin and end anywhere: the aligned part directly, where
-/// it begins aligned; otherwise up to the next boundary, or the tail, through
-/// the cache.
+/// Writes at any offset, any length: the aligned part directly, if it begins
+/// aligned; otherwise up to the next boundary, or the tail, through the cache.
 pub(super) fn write(
     flow: &mut Flow<'_>,
     twin: &mut Option<OwnedFd>,
@@ -103,10 +103,10 @@ pub(super) fn write(
     Ok(n)
 }
 
-/// Does one call without `O_DIRECT`: on a second open description of the same
-/// file, or, where that cannot be had (no procfs, no permission, a lease), by
-/// taking the flag off for the length of the call, as dd(1) does for its last
-/// block.
+/// Makes one call without `O_DIRECT`: on a second open file description of the
+/// same file, or, if that is unavailable (no procfs, no permission, a lease),
+/// by clearing the flag for the duration of the call, as dd(1) does for its
+/// last block.
 fn cached(
     fd: BorrowedFd<'_>,
     flags: OFlags,
@@ -123,7 +123,7 @@ fn cached(
     let before = rustix::fs::fcntl_getfl(fd)?;
     rustix::fs::fcntl_setfl(fd, before - OFlags::DIRECT)?;
     let done = call(fd);
-    // Whatever comes of this: what the call has done is done, and counts.
+    // The result is ignored: the call's bytes are done and count.
     let _ = rustix::fs::fcntl_setfl(fd, before);
     done
 }

@@ -12,7 +12,7 @@ use crate::path::verdict::Verdict;
 use crate::path::{in_place, socket};
 use crate::pipe::NoWait;
 
-/// Writes to a sink, by the call that it takes.
+/// Writes to a sink by the call that suits its kind.
 pub(in crate::path) struct Outlet {
     /// For a blocking pipe.
     nowait: NoWait,
@@ -29,7 +29,7 @@ impl Outlet {
         }
     }
 
-    /// Bytes that a write should be a multiple of.
+    /// The number of bytes that a write should be a multiple of.
     pub(in crate::path) fn unit(sink: &Facts) -> usize {
         match aligned::unit(sink) {
             1 if sink.kind == Kind::Eventfd => NUMBER,
@@ -44,8 +44,8 @@ impl Outlet {
         self.terminal.is_open(flow, covered)
     }
 
-    /// Writes some of these bytes, and counts them; to show them to those who
-    /// look is the caller's. To be asked [`Outlet::is_open`] before.
+    /// Writes some of these bytes, and counts them; the caller passes them to
+    /// the stages. The caller checks [`Outlet::is_open`] first.
     pub(in crate::path) fn write(
         &mut self,
         flow: &mut Flow<'_>,
@@ -65,7 +65,7 @@ impl Outlet {
             }
             Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Sink)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Sink)),
-            // A device's queue is full for the moment: `send(2)`.
+            // The device's queue is temporarily full: `send(2)`.
             Err(Errno::ENOBUFS) if flow.sink.kind().is_datagram() => {
                 Err(Verdict::Blocked(Side::Sink))
             }
@@ -102,7 +102,7 @@ impl Outlet {
         Ok(in_place::write(flow, bytes)?)
     }
 
-    /// Gives up what it can do without until it writes again.
+    /// Releases what can be acquired again for the next write.
     pub(super) fn rest(&mut self) {
         self.nowait.rest();
     }

@@ -10,7 +10,7 @@ use crate::pipe::packets::{self, Front};
 use crate::pipe::{self, Kept};
 
 impl Splice {
-    /// From the source into the pair. `None`: not this way.
+    /// Fills the pair from the source. `None`: the pair is not used.
     pub(super) fn enter_pair(&mut self, flow: &mut Flow<'_>) -> Option<Result<(), Verdict>> {
         if self.between.without {
             return None;
@@ -18,7 +18,8 @@ impl Splice {
         let room = match room(flow) {
             Ok(0) => return Some(Err(Verdict::Blocked(Side::Sink))),
             Ok(room) => room,
-            // Without a reader too, which the call says that takes nothing.
+            // This includes a sink without a reader: the splice that follows reports
+            // it without taking bytes.
             Err(_) => return None,
         };
         let between = &mut self.between;
@@ -40,8 +41,8 @@ impl Splice {
             }
             Err(Errno::EINTR) => Some(Err(flow.was_interrupted(Side::Source))),
             Err(Errno::EAGAIN) if self.was_empty(flow) => Some(Err(Verdict::Blocked(Side::Source))),
-            // A filter refuses it, no memory is available, or the next page cannot be
-            // read, which a buffer tells.
+            // A seccomp filter refuses it, memory is short, or the next page cannot
+            // be read, which a read reports.
             Ok(_) | Err(_) => {
                 self.between.do_without();
                 None
@@ -49,8 +50,8 @@ impl Splice {
         }
     }
 
-    /// The source has said that it is empty, and is, or is believed: what it holds
-    /// now may have come since the call.
+    /// Whether the source was empty at the call, which returned `EAGAIN`: what it
+    /// holds now may have arrived since.
     fn was_empty(&mut self, flow: &Flow<'_>) -> bool {
         let holds = holds_bytes(flow);
         let believed = !holds || self.doubts < DOUBTS;
@@ -58,7 +59,7 @@ impl Splice {
         believed
     }
 
-    /// From the pair into the sink.
+    /// Drains the pair into the sink.
     pub(super) fn leave_pair(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let copies = !self.spill.rest().is_empty();
         if !flow.sink.may_use(!copies) {
@@ -76,8 +77,8 @@ impl Splice {
             Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR | Errno::EPIPE) => {
                 self.sink_says(flow, done)
             }
-            // A pipe as the sink gives no other error (`splice_file_to_pipe`,
-            // fs/splice.c): it is the pair's, whose bytes go by copying.
+            // A sink pipe returns no other error (`splice_file_to_pipe`,
+            // fs/splice.c): it is the pair's, whose bytes are copied.
             Ok(_) | Err(_) => match self.spill.take(pair) {
                 Ok(()) => {
                     self.between.do_without();
@@ -88,7 +89,7 @@ impl Splice {
         }
     }
 
-    /// How many bytes the next step may move from pipe to pipe, or why none.
+    /// Returns how many bytes the next step may move from pipe to pipe, or why none.
     pub(super) fn step_of_a_stream(&mut self, flow: &Flow<'_>) -> Result<usize, Verdict> {
         let step = flow.want(self.step);
         if self.between.inspected > 0 {
@@ -100,11 +101,11 @@ impl Splice {
                 return Ok(bytes);
             }
             Ok(Front::Packets) => {
-                Verdict::Declined("a reader of the sink would lose parts of packets".into())
+                Verdict::Declined("the sink's reader would lose parts of packets".into())
             }
             Ok(Front::Nothing) => Verdict::Blocked(Side::Source),
             Ok(Front::End) => Verdict::Ended,
-            // A buffer carries either.
+            // A read into a buffer works for both.
             Err(errno) => Verdict::Declined(errno.into()),
         })
     }
