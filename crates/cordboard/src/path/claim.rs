@@ -7,7 +7,7 @@ use crate::path::flow::Flow;
 
 /// The bytes available in the source, and its size.
 #[derive(Debug, Clone, Copy)]
-struct There {
+struct Available {
     bytes: u64,
     size: u64,
 }
@@ -17,14 +17,14 @@ impl Flow<'_> {
     /// that does not lock the source's position. Returns how many bytes the call may
     /// request.
     pub(crate) fn claim_source(&mut self, length: usize) -> usize {
-        let there = self.there_is();
-        self.claim_of_source(length, there)
+        let available = self.available();
+        self.claim_of_source(length, available)
     }
 
-    fn claim_of_source(&mut self, length: usize, there: Option<There>) -> usize {
+    fn claim_of_source(&mut self, length: usize, available: Option<Available>) -> usize {
         if self.claims_source()
             && self.source.cursor == Cursor::Position
-            && let Some(There { bytes, size }) = there
+            && let Some(Available { bytes, size }) = available
         {
             self.source
                 .cursor
@@ -38,9 +38,9 @@ impl Flow<'_> {
     /// Returns the bytes from here to the end of the source. At the end that it had when
     /// the transfer began, the size is read again: it may have grown. `None` without a
     /// size.
-    fn there_is(&self) -> Option<There> {
+    fn available(&self) -> Option<Available> {
         let (here, size) = (self.counted_place()?, self.source.facts().size?);
-        let up_to = |size: u64| There {
+        let up_to = |size: u64| Available {
             bytes: size.saturating_sub(here),
             size,
         };
@@ -109,12 +109,12 @@ impl Flow<'_> {
 
     /// Claims both ends for a call that moves bytes from one to the other.
     pub(crate) fn claim_both(&mut self, length: usize) -> usize {
-        let there = self.there_is();
-        let length = self.claim_of_source(length, there);
-        match there {
+        let available = self.available();
+        let length = self.claim_of_source(length, available);
+        match available {
             // The call is made to detect the end of file.
-            Some(There { bytes: 0, .. }) => within(self.sink.cursor, length),
-            Some(There { bytes, .. }) => {
+            Some(Available { bytes: 0, .. }) => within(self.sink.cursor, length),
+            Some(Available { bytes, .. }) => {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 self.claim_sink(length.min(bytes))
             }

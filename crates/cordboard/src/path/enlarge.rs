@@ -7,7 +7,7 @@ use crate::sys::{page_size, unsent};
 
 impl Flow<'_> {
     /// Marks the pipes as worth enlarging. `at_once`: enlarges them now.
-    pub(super) fn lend_pipes(&mut self, at_once: bool) {
+    pub(super) fn enlarge_pipes(&mut self, at_once: bool) {
         self.lent.worth_it = true;
         if !at_once {
             return;
@@ -21,7 +21,7 @@ impl Flow<'_> {
     }
 
     /// Records that `bytes` went through the pipe on this side in one step.
-    pub(super) fn lent_moved(&mut self, side: Side, bytes: usize) {
+    pub(super) fn pipe_moved(&mut self, side: Side, bytes: usize) {
         let (source, sink) = (self.source.fd(), self.sink.fd());
         if !self.lent.worth_it || bytes < page_size() {
             return;

@@ -13,7 +13,7 @@ use crate::sys::again;
 
 /// Bytes of a hole per step if a stage inspects its zeros: few enough that a
 /// cancellation takes effect soon.
-const LOOKED_AT: u64 = 16 << 20;
+const INSPECTED: u64 = 16 << 20;
 
 /// Makes the sink's next `length` bytes a hole and moves past them. `false` if
 /// that is impossible and zeros must be written.
@@ -109,9 +109,9 @@ pub(crate) struct Walk {
     known: Option<(u64, u64)>,
     /// Bytes of a hole that were counted but that the sink may lack, the total
     /// written at that time, and the hole's end in the sink.
-    owed: u64,
-    owed_at: u64,
-    owed_to: u64,
+    pending: u64,
+    pending_at: u64,
+    pending_end: u64,
     /// A descriptor for `SEEK_DATA` and `SEEK_HOLE`, which move the file
     /// position: other processes may use that of the source meanwhile.
     own: Option<OwnedFd>,
@@ -123,9 +123,9 @@ impl Walk {
             over: false,
             data_until: 0,
             known: None,
-            owed: 0,
-            owed_at: 0,
-            owed_to: 0,
+            pending: 0,
+            pending_at: 0,
+            pending_end: 0,
             own: None,
         }
     }
@@ -173,9 +173,9 @@ impl Walk {
             return Ok(false);
         };
         let hole = data.saturating_sub(offset).min(flow.allowance.remaining());
-        let looked = flow.stages.look().then_some(LOOKED_AT);
+        let inspected = flow.stages.look().then_some(INSPECTED);
         // Past what is claimed of the sink, other processes may have written.
-        let most = [looked, flow.sink.cursor.claimed()]
+        let most = [inspected, flow.sink.cursor.claimed()]
             .into_iter()
             .flatten()
             .min();
@@ -218,12 +218,12 @@ impl Walk {
         let lazily = flow.in_place && by_write && !flow.stages.look();
         // An offset that no file can have is left to the call that reports it.
         if lazily && let Ok(end) = flow.sink.move_by(hole as i64) {
-            self.owed_to = end;
-            if flow.written() > self.owed_at {
-                self.owed = 0;
+            self.pending_end = end;
+            if flow.written() > self.pending_at {
+                self.pending = 0;
             }
-            self.owed += hole;
-            self.owed_at = flow.written() + hole;
+            self.pending += hole;
+            self.pending_at = flow.written() + hole;
             return Ok(true);
         }
         self.end_hole(flow)?;
@@ -238,9 +238,9 @@ impl Walk {
 
     /// Makes sure that the sink has all of the last hole.
     fn end_hole(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
-        if self.owed > 0 && flow.written() == self.owed_at {
+        if self.pending > 0 && flow.written() == self.pending_at {
             // Not the file position: another process may have sought back since.
-            let (sink, place) = (flow.sink.fd(), self.owed_to);
+            let (sink, place) = (flow.sink.fd(), self.pending_end);
             let size = rustix::fs::fstat(sink)?.st_size as u64;
             if size < place {
                 lengthen(sink, place)?;
@@ -249,19 +249,19 @@ impl Walk {
                 let _ = punch(sink, size, place);
             }
         }
-        self.owed = 0;
+        self.pending = 0;
         Ok(())
     }
 
     /// Lengthens the sink to what is counted, once nothing more will be written
     /// and nothing is held. If that fails, the hole is not counted.
     pub(crate) fn end(&mut self, flow: &mut Flow<'_>) -> Result<(), Errno> {
-        let owed = self.owed;
+        let pending = self.pending;
         self.end_hole(flow).inspect_err(|_| {
-            let back = -(owed as i64);
+            let back = -(pending as i64);
             let _ = flow.source.move_by(back);
             let _ = flow.sink.move_by(back);
-            flow.uncount_hole(owed);
+            flow.uncount_hole(pending);
         })
     }
 

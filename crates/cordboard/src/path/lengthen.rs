@@ -142,14 +142,14 @@ mod tests {
                 for end in [4096, 5000] {
                     let file = tempfile::tempfile().unwrap();
                     let length = || file.metadata().unwrap().len();
-                    let lent = reopen(file.as_fd(), OFlags::RDWR | direct).unwrap();
+                    let reopened = reopen(file.as_fd(), OFlags::RDWR | direct).unwrap();
                     apart(|| {
                         refuse(&[libc::SYS_ftruncate], libc::EIO);
                         refuse(calls, libc::EOPNOTSUPP);
-                        lengthen(lent.as_fd(), end).unwrap();
+                        lengthen(reopened.as_fd(), end).unwrap();
                         assert_eq!(length(), end, "{calls:?} {direct:?}");
                         file.write_all_at(b"theirs", 9000).unwrap();
-                        lengthen(lent.as_fd(), end).unwrap();
+                        lengthen(reopened.as_fd(), end).unwrap();
                         assert_eq!(length(), 9006, "{calls:?} {direct:?}");
                     });
                 }

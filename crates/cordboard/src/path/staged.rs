@@ -7,7 +7,7 @@
 //! before the source is read: at most one buffer is held on each side of the
 //! chain, and one behind each stage.
 
-use super::read_write::{Intake, Outlet};
+use super::read_write::{SinkWriter, SourceReader};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
@@ -31,14 +31,14 @@ const WRITE: usize = 256 << 10;
 pub(crate) struct Staged {
     /// Borrowed from the transfer's stages.
     chain: Chain,
-    intake: Intake,
+    reader: SourceReader,
     /// Input that the chain has not consumed yet.
     raw: Held,
     /// The largest read.
     most: usize,
     /// Output for the sink.
     made: Held,
-    outlet: Outlet,
+    writer: SinkWriter,
     /// The sink's write unit.
     unit: usize,
     ended: bool,
@@ -50,9 +50,9 @@ pub(crate) struct Staged {
 
 impl Staged {
     pub(crate) fn start(flow: &mut Flow<'_>, mut chain: Chain) -> Result<Staged, Why> {
-        let unit = Outlet::unit(flow.sink.facts());
+        let unit = SinkWriter::unit(flow.sink.facts());
         // A device's block, for direct I/O, which must read whole ones.
-        let least = Outlet::unit(flow.source.facts());
+        let least = SinkWriter::unit(flow.source.facts());
         let rewinds = flow.source.kind().is_cached();
         let most = match chain.expands() && !rewinds {
             true => READ_AHEAD,
@@ -73,11 +73,11 @@ impl Staged {
         };
         Ok(Staged {
             chain,
-            intake: Intake::default(),
+            reader: SourceReader::default(),
             raw,
             most,
             made,
-            outlet: Outlet::new(),
+            writer: SinkWriter::new(),
             unit,
             ended: false,
             nothing: flow.allowance.remaining() == 0 && flow.read() == 0,
@@ -109,7 +109,7 @@ impl Staged {
         self.raw.clear();
         let room = self.raw.room();
         let most = room.len().min(self.most);
-        match self.intake.read(flow, &mut room[..most]) {
+        match self.reader.read(flow, &mut room[..most]) {
             Ok(got) => {
                 self.raw.put(got.bytes);
                 self.ended = got.last;
@@ -125,15 +125,15 @@ impl Staged {
 
     /// Whether there is less output than the sink's write unit, and more is to
     /// come.
-    fn short(&self) -> bool {
+    fn is_short(&self) -> bool {
         self.made.len() < self.unit && !self.chain.done()
     }
 
     fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        if !self.outlet.is_open(flow) {
+        if !self.writer.is_open(flow) {
             return Verdict::Blocked(Side::Sink);
         }
-        match self.outlet.write(flow, self.made.bytes()) {
+        match self.writer.write(flow, self.made.bytes()) {
             Ok(n) => {
                 flow.stages.inspect(&self.made.bytes()[..n]);
                 self.made.took(n);
@@ -147,16 +147,16 @@ impl Staged {
 impl Step for Staged {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let before = flow.read();
-        if self.short() {
+        if self.is_short() {
             self.pump(self.behind(flow));
         }
-        if self.short() && !self.ended && flow.allowance.now() > 0 {
+        if self.is_short() && !self.ended && flow.allowance.now() > 0 {
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
             }
             self.pump(self.behind(flow));
         }
-        if self.short() {
+        if self.is_short() {
             return Verdict::Moved(flow.read() - before);
         }
         if !self.made.is_empty() {
@@ -177,8 +177,8 @@ impl Step for Staged {
     }
 
     fn holds(&self) -> bool {
-        let told = self.failed.is_none() && self.chain.fault().is_none();
-        !self.made.is_empty() || !self.chain.done() || !told
+        let reported = self.failed.is_none() && self.chain.fault().is_none();
+        !self.made.is_empty() || !self.chain.done() || !reported
     }
 
     fn knows_the_end(&self) -> bool {

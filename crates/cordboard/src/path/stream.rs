@@ -39,7 +39,7 @@ pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usiz
         if length == 0 {
             break;
         }
-        match plain(flow, &mut into[done..][..length]) {
+        match read_at_cursor(flow, &mut into[done..][..length]) {
             Ok(0) => return (done, true),
             Ok(n) => {
                 flow.took(n as u64);
@@ -78,7 +78,7 @@ pub(super) fn read(
         }
         return done;
     }
-    match plain(flow, into) {
+    match read_at_cursor(flow, into) {
         Err(Errno::EIO) => end_of_pty(flow),
         // A read that is blocked when its terminal hangs up gets EIO (`n_tty_read`,
         // drivers/tty/n_tty.c), and a later one 0 (`hung_up_tty_read`,
@@ -120,7 +120,7 @@ fn is_hung_up(fd: BorrowedFd<'_>) -> Option<bool> {
 }
 
 /// Reads at the source's cursor and advances it.
-pub(super) fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+pub(super) fn read_at_cursor(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     let fd = flow.source.fd();
     let n = match flow.source.cursor.place() {
         Some(offset) => sys::pread(fd, into, offset)?,
@@ -142,7 +142,7 @@ mod tests {
         let (_reader, sink) = std::io::pipe().unwrap();
         let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
         let mut into = vec![0; 2 * GATHERED];
-        let first = plain(&mut transfer.flow, &mut into).unwrap();
+        let first = read_at_cursor(&mut transfer.flow, &mut into).unwrap();
         transfer.flow.took(first as u64);
         Some((first, pages(&mut transfer.flow, first, &mut into[first..])))
     }
@@ -192,13 +192,13 @@ mod tests {
         let slave = std::fs::File::open(name.to_str().unwrap()).unwrap();
         let mut slave = Some(slave);
         for expected in [false, true] {
-            let mut told = None;
-            let body = || told = Some(is_hung_up(master.as_fd()));
+            let mut hung_up = None;
+            let body = || hung_up = Some(is_hung_up(master.as_fd()));
             let signal = |count| (count == 0).then_some(libc::EINTR);
             if testkit::midst::refusing(testkit::refuse::PPOLL, body, signal).is_none() {
                 return testkit::skip::report("stream", "calls of another thread cannot be held");
             }
-            assert_eq!(told, Some(Some(expected)));
+            assert_eq!(hung_up, Some(Some(expected)));
             drop(slave.take());
         }
     }

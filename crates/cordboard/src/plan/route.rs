@@ -307,8 +307,8 @@ mod tests {
             assert_eq!(staged.excluded.len(), all);
             for choice in &route.choices {
                 let why = staged.excluded.iter().find(|d| d.path == choice.path);
-                let told = why.is_some_and(|d| d.why.to_string().contains("in user space"));
-                assert!(told || choice.path == DataPath::ReadWrite);
+                let listed = why.is_some_and(|d| d.why.to_string().contains("in user space"));
+                assert!(listed || choice.path == DataPath::ReadWrite);
             }
         });
     }

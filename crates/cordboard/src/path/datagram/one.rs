@@ -57,7 +57,9 @@ pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
 fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
     match sys::receive_one(flow.source.fd(), into, how(flow, wait)) {
         Err(errno) if errno.is_refusal() => match flow.source.kind() {
-            Kind::Udp if flow.keeps_apart() && sys::is_said_to_join(flow.source.fd()) => Err(errno),
+            Kind::Udp if flow.writes_messages() && sys::is_said_to_join(flow.source.fd()) => {
+                Err(errno)
+            }
             _ => receive_plain(flow, into, wait),
         },
         done => done,

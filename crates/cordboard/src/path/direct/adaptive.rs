@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// varies.
 const MARGIN: f64 = 0.03;
 /// Windows at the best setting between two probes of another one.
-const REST: u32 = 32;
+const BETWEEN_PROBES: u32 = 32;
 /// A device that is this much slower than before, beyond its usual variation,
 /// for so many windows in a row, is measured anew.
 const CHANGED: f64 = 0.75;
@@ -42,8 +42,8 @@ pub(crate) struct Adaptive {
     /// The caller's block, which is fixed.
     block: Option<usize>,
     /// The best setting so far, and the one being measured.
-    home: Cell,
-    trial: Cell,
+    best: Cell,
+    current: Cell,
     /// Bytes per second, if measured.
     rates: [[Option<f64>; DEPTHS.len()]; BLOCKS.len()],
     /// Bytes of the previous setting still to arrive.
@@ -61,9 +61,9 @@ pub(crate) struct Adaptive {
     /// Consecutive windows that were much slower than the best setting's rate.
     slow: u32,
     /// Windows at the best setting since the last probe.
-    rested: u32,
+    since_probe: u32,
     /// The neighbour to probe next.
-    turn: usize,
+    probe: usize,
 }
 
 impl Adaptive {
@@ -73,8 +73,8 @@ impl Adaptive {
         let mut adaptive = Adaptive {
             memory,
             block,
-            home: (0, 0),
-            trial: (0, 0),
+            best: (0, 0),
+            current: (0, 0),
             rates: Default::default(),
             skip: 0,
             arrived: 0,
@@ -83,8 +83,8 @@ impl Adaptive {
             windows: 0,
             last: None,
             slow: 0,
-            rested: 0,
-            turn: 0,
+            since_probe: 0,
+            probe: 0,
         };
         // Large blocks: each costs the same CPU time. 2 × 4 MiB, or as much of
         // it as the memory allows.
@@ -93,16 +93,16 @@ impl Adaptive {
             .into_iter()
             .filter(|place| block.is_none() || place.0 == 0);
         let fits = start.find(|place| adaptive.fits(*place));
-        adaptive.home = fits.unwrap_or((0, 0));
-        adaptive.trial = adaptive.home;
-        adaptive.skip = adaptive.in_flight(adaptive.home);
+        adaptive.best = fits.unwrap_or((0, 0));
+        adaptive.current = adaptive.best;
+        adaptive.skip = adaptive.in_flight(adaptive.best);
         adaptive
     }
 
     /// Returns the setting to use from now on. The first blocks are small, so
     /// that a slow device is detected before much is in flight.
     pub(crate) fn setting(&self) -> Setting {
-        let setting = self.at(self.trial);
+        let setting = self.at(self.current);
         if self.block.is_some() {
             return setting;
         }
@@ -149,7 +149,7 @@ impl Adaptive {
         // A rate needs a measurable time; and the last blocks of a slow device
         // may have arrived together.
         let enough =
-            so_far >= WINDOW || (elapsed >= LONGEST && so_far >= self.in_flight(self.trial));
+            so_far >= WINDOW || (elapsed >= LONGEST && so_far >= self.in_flight(self.current));
         if !enough || elapsed.is_zero() {
             return;
         }
@@ -158,32 +158,32 @@ impl Adaptive {
     }
 
     fn measured(&mut self, rate: f64) {
-        if self.trial == self.home {
-            self.measured_home(rate);
+        if self.current == self.best {
+            self.measured_best(rate);
         } else {
-            let (block, depth) = self.trial;
+            let (block, depth) = self.current;
             self.rates[block][depth] = Some(rate);
             self.last = None;
             if self.is_better(rate) {
-                self.home = self.trial;
-                self.rested = 0;
+                self.best = self.current;
+                self.since_probe = 0;
             }
         }
         let next = self.next();
-        self.go(next);
+        self.set_current(next);
     }
 
     /// Whether a rate exceeds that of the best setting by more than that
     /// varies.
     fn is_better(&self, rate: f64) -> bool {
         let margin = 1.0 + MARGIN.max(2.0 * self.variation);
-        self.rate(self.home)
-            .is_some_and(|home| rate > home * margin)
+        self.rate(self.best)
+            .is_some_and(|best| rate > best * margin)
     }
 
     /// One window alone says little about a device shared with other users: the
     /// rate of the best setting is a mean, and so is its variation.
-    fn measured_home(&mut self, rate: f64) {
+    fn measured_best(&mut self, rate: f64) {
         if let Some(last) = self.last.replace(rate) {
             let differs = (rate - last).abs() / rate.max(last);
             self.variation = if self.variation == 0.0 {
@@ -192,15 +192,15 @@ impl Adaptive {
                 self.variation * 0.75 + differs * 0.25
             };
         }
-        let (block, depth) = self.home;
-        let home = self.rates[block][depth].get_or_insert(rate);
-        let slow = rate < *home * CHANGED * (1.0 - self.variation);
+        let (block, depth) = self.best;
+        let best = self.rates[block][depth].get_or_insert(rate);
+        let slow = rate < *best * CHANGED * (1.0 - self.variation);
         self.slow = if slow { self.slow + 1 } else { 0 };
         if self.slow >= IN_A_ROW {
             self.forget();
             self.rates[block][depth] = Some(rate);
         } else if !slow {
-            *home = *home * 0.75 + rate * 0.25;
+            *best = *best * 0.75 + rate * 0.25;
         }
     }
 
@@ -226,12 +226,12 @@ impl Adaptive {
         self.windows += 1;
         if self.windows < 2 {
             // Only two in a row show the variation.
-            return self.home;
+            return self.best;
         }
-        let rate = self.rate(self.home).unwrap_or(f64::INFINITY);
-        while !self.is_soon_done(self.home, rate) {
-            self.home = self.shrink(self.home);
-            self.rates[self.home.0][self.home.1].get_or_insert(rate);
+        let rate = self.rate(self.best).unwrap_or(f64::INFINITY);
+        while !self.is_soon_done(self.best, rate) {
+            self.best = self.shrink(self.best);
+            self.rates[self.best.0][self.best.1].get_or_insert(rate);
         }
         let promising = self
             .neighbours()
@@ -240,25 +240,25 @@ impl Adaptive {
         if let Some(place) = promising {
             return place;
         }
-        self.rested += 1;
-        if self.rested > REST {
-            self.rested = 0;
-            self.turn += 1;
+        self.since_probe += 1;
+        if self.since_probe > BETWEEN_PROBES {
+            self.since_probe = 0;
+            self.probe += 1;
             let soon = |place: &Cell| self.is_soon_done(*place, rate);
             let all: Vec<Cell> = self.neighbours().filter(soon).collect();
-            if let Some(place) = all.get(self.turn % all.len().max(1)) {
+            if let Some(place) = all.get(self.probe % all.len().max(1)) {
                 return *place;
             }
         }
-        self.home
+        self.best
     }
 
-    fn go(&mut self, place: Cell) {
-        if place != self.trial {
+    fn set_current(&mut self, place: Cell) {
+        if place != self.current {
             // Blocks submitted before must not count for the new setting, nor
             // the time in which the device adjusts to it.
-            self.skip = self.in_flight(self.trial).max(self.in_flight(place));
-            self.trial = place;
+            self.skip = self.in_flight(self.current).max(self.in_flight(place));
+            self.current = place;
             self.window = None;
         }
     }
@@ -266,13 +266,13 @@ impl Adaptive {
     fn forget(&mut self) {
         self.rates = Default::default();
         self.variation = 0.0;
-        (self.windows, self.slow, self.rested) = (0, 0, 0);
+        (self.windows, self.slow, self.since_probe) = (0, 0, 0);
     }
 
     /// One step in block size, in depth, or in both in opposite directions.
     fn neighbours(&self) -> impl Iterator<Item = Cell> + use<> {
         const STEPS: [(isize, isize); 6] = [(0, 1), (0, -1), (-1, 0), (1, 0), (-1, 1), (1, -1)];
-        let (block, depth) = self.home;
+        let (block, depth) = self.best;
         let blocks = if self.block.is_some() {
             1
         } else {
@@ -312,8 +312,8 @@ mod tests {
 
     /// A disk that gets slower past 4 MiB in flight.
     fn shallow(setting: Setting, _: u64) -> f64 {
-        let flying = setting.block as f64 * f64::from(setting.depth) / 4e6;
-        9e8 / flying.max(1.0).sqrt() * (0.6 + 0.1 * f64::from(setting.depth.min(4)))
+        let in_flight = setting.block as f64 * f64::from(setting.depth) / 4e6;
+        9e8 / in_flight.max(1.0).sqrt() * (0.6 + 0.1 * f64::from(setting.depth.min(4)))
     }
 
     fn likes_small_blocks(setting: Setting, _: u64) -> f64 {
@@ -386,7 +386,7 @@ mod tests {
             let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
             let (from, to) = (256 * MIB, 4096 * MIB);
             let ratio = best(device, from, to) / run(&mut adaptive, device, from, to);
-            assert!(ratio >= 0.95, "{name}: {ratio:.3} with {:?}", adaptive.home);
+            assert!(ratio >= 0.95, "{name}: {ratio:.3} with {:?}", adaptive.best);
         }
     }
 
@@ -397,7 +397,7 @@ mod tests {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         let (from, to) = (256 * MIB, 4096 * MIB);
         let ratio = best(noisy, from, to) / run(&mut adaptive, noisy, from, to);
-        assert!(ratio >= 0.9, "{ratio:.3} with {:?}", adaptive.home);
+        assert!(ratio >= 0.9, "{ratio:.3} with {:?}", adaptive.best);
     }
 
     #[test]
@@ -412,14 +412,14 @@ mod tests {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         let (from, to) = (1536 * MIB, 4096 * MIB);
         let ratio = best(changing, from, to) / run(&mut adaptive, changing, from, to);
-        assert!(ratio >= 0.95, "{ratio:.3} with {:?}", adaptive.home);
+        assert!(ratio >= 0.95, "{ratio:.3} with {:?}", adaptive.best);
     }
 
     #[test]
     fn a_slow_device_has_little_in_hand() {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         run(&mut adaptive, slow, 0, 64 * MIB);
-        assert!(adaptive.in_flight(adaptive.trial) <= MIB, "{adaptive:?}");
+        assert!(adaptive.in_flight(adaptive.current) <= MIB, "{adaptive:?}");
     }
 
     #[test]
@@ -439,6 +439,6 @@ mod tests {
     fn little_memory_is_kept_to() {
         let mut adaptive = Adaptive::new(1 << 20, None);
         run(&mut adaptive, ssd, 0, 512 * MIB);
-        assert_eq!(adaptive.in_flight(adaptive.home), 1 << 20);
+        assert_eq!(adaptive.in_flight(adaptive.best), 1 << 20);
     }
 }

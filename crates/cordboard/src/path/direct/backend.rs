@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use super::block_engine::BlockEngine;
-use super::threads::ByThreads;
-use super::uring::ByUring;
+use super::threads::ThreadEngine;
+use super::uring::UringEngine;
 use crate::request::{Backend, Why};
 use crate::sys::Arena;
 
@@ -16,18 +16,18 @@ use crate::sys::Arena;
 pub(super) fn start(
     backend: Backend,
     files: [OwnedFd; 2],
-    by_fuse: bool,
+    on_fuse: bool,
     arena: &Arena,
 ) -> Result<Box<dyn BlockEngine>, Why> {
-    if by_fuse && backend == Backend::Uring {
+    if on_fuse && backend == Backend::Uring {
         return Err("io_uring miscounts short reads and writes of FUSE".into());
     }
-    if by_fuse || backend == Backend::Epoll {
-        return Ok(Box::new(ByThreads::new(files)?));
+    if on_fuse || backend == Backend::Epoll {
+        return Ok(Box::new(ThreadEngine::new(files)?));
     }
-    match ByUring::new(files, arena) {
+    match UringEngine::new(files, arena) {
         Ok(ring) => Ok(Box::new(ring)),
         Err((errno, _)) if backend == Backend::Uring => Err(errno.into()),
-        Err((_, files)) => Ok(Box::new(ByThreads::new(files)?)),
+        Err((_, files)) => Ok(Box::new(ThreadEngine::new(files)?)),
     }
 }

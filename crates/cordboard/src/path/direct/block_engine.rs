@@ -22,44 +22,44 @@ pub(super) struct Block {
 
 /// What happened to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Outcome {
     /// Read in full; the write has begun.
     Read,
     /// Written in full.
     Written,
     /// Short read: nothing of it was written.
-    Short,
+    ShortRead,
     /// The read failed: nothing of it was written.
     ReadFailed(Errno),
     /// Short write of this many bytes, not yet counted.
-    Cut(usize),
+    ShortWrite(usize),
     /// The write failed.
     WriteFailed(Errno),
     /// Cancelled before it began.
-    Dropped,
+    Cancelled,
 }
 
-impl Fate {
+impl Outcome {
     /// Whether the block is finished.
     pub(super) fn is_final(self) -> bool {
-        self != Fate::Read
+        self != Outcome::Read
     }
 
     /// The outcome of a read of `length` bytes.
-    pub(super) fn of_read(result: Result<usize, Errno>, length: usize) -> Fate {
+    pub(super) fn of_read(result: Result<usize, Errno>, length: usize) -> Outcome {
         match result {
-            Ok(n) if n == length => Fate::Read,
-            Ok(_) => Fate::Short,
-            Err(errno) => Fate::ReadFailed(errno),
+            Ok(n) if n == length => Outcome::Read,
+            Ok(_) => Outcome::ShortRead,
+            Err(errno) => Outcome::ReadFailed(errno),
         }
     }
 
     /// The outcome of a write of `length` bytes.
-    pub(super) fn of_write(result: Result<usize, Errno>, length: usize) -> Fate {
+    pub(super) fn of_write(result: Result<usize, Errno>, length: usize) -> Outcome {
         match result {
-            Ok(n) if n == length => Fate::Written,
-            Ok(n) => Fate::Cut(n),
-            Err(errno) => Fate::WriteFailed(errno),
+            Ok(n) if n == length => Outcome::Written,
+            Ok(n) => Outcome::ShortWrite(n),
+            Err(errno) => Outcome::WriteFailed(errno),
         }
     }
 }
@@ -77,7 +77,7 @@ pub(super) trait BlockEngine: Send {
     ///
     /// `EINTR`: a signal came while it waited. Any other: the engine cannot
     /// continue.
-    fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno>;
+    fn reap(&mut self, wait: bool, completed: &mut Vec<(usize, Outcome)>) -> Result<(), Errno>;
 
     /// Readable when there are completions.
     fn fd(&self) -> BorrowedFd<'_>;
@@ -89,7 +89,7 @@ pub(super) trait BlockEngine: Send {
     }
 
     /// Drops blocks that have not begun; they are reported as
-    /// [`Fate::Dropped`].
+    /// [`Outcome::Cancelled`].
     fn cancel(&mut self) {}
 
     /// Shuts down with nothing in flight: both files are closed before the end

@@ -32,8 +32,8 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-use self::block_engine::{Block, BlockEngine, Fate};
-use self::budget::Share;
+use self::block_engine::{Block, BlockEngine, Outcome};
+use self::budget::Reservation;
 use self::pace::Pace;
 use self::places::{account, congruent, offsets};
 use self::reopened::Cached;
@@ -72,7 +72,7 @@ pub(crate) struct Direct {
     // Before the arena, which owns the blocks' memory.
     ring: Box<dyn BlockEngine>,
     arena: Arena,
-    _share: Share,
+    _reservation: Reservation,
     pace: Pace,
     window: Window,
     /// Bytes in the sink without a gap before them, not yet counted.
@@ -89,15 +89,15 @@ pub(crate) struct Direct {
     /// checked anew.
     until: u64,
     /// The source's offset up to which buffered I/O is used.
-    by_hand: u64,
+    buffered_until: u64,
     /// The largest piece, each synced, after a block has failed. 0: any size,
     /// not synced.
-    careful: u64,
+    retry_length: u64,
     /// The first error of a sync: the transfer ends with it.
-    lost: Option<Errno>,
+    sync_error: Option<Errno>,
     /// The last block was refused as unaligned.
     refused: bool,
-    told: Vec<(usize, Fate)>,
+    completed: Vec<(usize, Outcome)>,
 }
 
 impl Direct {
@@ -119,9 +119,9 @@ impl Direct {
         // A quarter of it, so that much is in flight for most of the time; and
         // other transfers need memory too.
         let wanted = (there.min(flow.allowance.remaining()) / 4).min(LARGEST_ARENA as u64);
-        let share = Share::take(wanted.next_power_of_two())
+        let reservation = Reservation::take(wanted.next_power_of_two())
             .ok_or("other transfers use up the memory for blocks")?;
-        let arena = Arena::with_capacity(share.bytes())?;
+        let arena = Arena::with_capacity(reservation.bytes())?;
         let pace = Pace::new(flow, unit as usize, arena.len())
             .ok_or("the block size is smaller than direct I/O allows")?;
         let room = match flow.sink.kind() {
@@ -133,9 +133,9 @@ impl Direct {
         flow.claim_both(usize::try_from(all).unwrap_or(usize::MAX));
         congruent(offsets(flow)?, unit)?;
         Ok(Direct {
-            ring: backend::start(flow.options.backend, files, reopened::by_fuse(flow), &arena)?,
+            ring: backend::start(flow.options.backend, files, reopened::on_fuse(flow), &arena)?,
             arena,
-            _share: share,
+            _reservation: reservation,
             pace,
             window: Window::default(),
             uncounted: 0,
@@ -146,20 +146,20 @@ impl Direct {
             next: (0, 0),
             counted: 0,
             until: 0,
-            by_hand: 0,
-            careful: 0,
-            lost: None,
+            buffered_until: 0,
+            retry_length: 0,
+            sync_error: None,
             refused: false,
-            told: Vec::new(),
+            completed: Vec::new(),
         })
     }
 
     /// Collects completions, and counts blocks that are in the sink without a
     /// gap before them. Returns how many bytes that is.
     fn reap(&mut self, flow: &mut Flow<'_>, wait: bool) -> Result<u64, Verdict> {
-        let heard = self.hear(wait);
+        let collected = self.collect(wait);
         let bytes = self.count(flow)?;
-        match heard {
+        match collected {
             Ok(()) => Ok(bytes),
             Err(Errno::EINTR) => Err(Verdict::Moved(bytes)),
             Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
@@ -167,16 +167,16 @@ impl Direct {
     }
 
     /// Collects completions.
-    fn hear(&mut self, wait: bool) -> Result<(), Errno> {
-        let heard = self.ring.reap(wait, &mut self.told);
+    fn collect(&mut self, wait: bool) -> Result<(), Errno> {
+        let collected = self.ring.reap(wait, &mut self.completed);
         let mut arrived = 0;
-        for (slot, fate) in self.told.drain(..) {
-            arrived += self.window.learn(slot, fate);
+        for (slot, outcome) in self.completed.drain(..) {
+            arrived += self.window.learn(slot, outcome);
         }
         self.refused &= arrived == 0;
         self.pace.learn(arrived);
         self.uncounted += self.window.advance();
-        heard
+        collected
     }
 
     /// Counts completed bytes. If a position cannot be moved, they stay to be
@@ -216,7 +216,7 @@ impl Direct {
         let mut ahead = flow.claim_found(ahead, end).min(GROWTH);
         let (from, to) = offsets(flow)?;
         congruent((from, to), self.unit)?;
-        if from % self.unit != 0 || from < self.by_hand || ahead < self.unit {
+        if from % self.unit != 0 || from < self.buffered_until || ahead < self.unit {
             return Ok(false);
         }
         if let Some(room) = &mut self.room {
@@ -225,8 +225,8 @@ impl Direct {
                 .saturating_sub(to);
             if there < ahead {
                 // No space for all: not requested again for each piece.
-                self.by_hand = from + there + self.arena.len() as u64;
-                self.careful = 0;
+                self.buffered_until = from + there + self.arena.len() as u64;
+                self.retry_length = 0;
             }
             ahead = there;
         }
@@ -278,15 +278,15 @@ impl Direct {
     /// Handles a block that failed, with nothing in flight. Blocks written
     /// behind it do not count.
     fn broken(&mut self, flow: &mut Flow<'_>) -> Option<Verdict> {
-        let (fate, length) = self.window.give_up()?;
+        let (outcome, length) = self.window.give_up()?;
         self.until = 0;
         let (from, _) = match offsets(flow) {
             Ok(offsets) => offsets,
             Err(errno) => return Some(Verdict::Declined(errno.into())),
         };
-        self.careful = 0;
-        let errno = match fate {
-            Fate::ReadFailed(errno) | Fate::WriteFailed(errno) => errno,
+        self.retry_length = 0;
+        let errno = match outcome {
+            Outcome::ReadFailed(errno) | Outcome::WriteFailed(errno) => errno,
             // A short read or write: retried.
             _ => Errno::EAGAIN,
         };
@@ -297,7 +297,7 @@ impl Direct {
             }
             Errno::EAGAIN | Errno::EINTR | Errno::ECANCELED => {}
             _ => {
-                self.careful = length;
+                self.retry_length = length;
                 // Reports an error of earlier writes, if any.
                 match self.sync(flow) {
                     // The next piece is synced too.
@@ -306,7 +306,7 @@ impl Direct {
                 }
             }
         }
-        self.by_hand = from + length;
+        self.buffered_until = from + length;
         Some(Verdict::Moved(0))
     }
 
@@ -325,10 +325,10 @@ impl Direct {
             return Verdict::Declined(Errno::EBADF.into());
         }
         let boundary = self.unit - from % self.unit;
-        let mut length = boundary.max(self.by_hand.saturating_sub(from));
-        let careful = self.careful > 0 && from < self.by_hand;
-        if careful {
-            length = length.min(self.careful);
+        let mut length = boundary.max(self.buffered_until.saturating_sub(from));
+        let retrying = self.retry_length > 0 && from < self.buffered_until;
+        if retrying {
+            length = length.min(self.retry_length);
         }
         let length = flow.want(usize::try_from(length).unwrap_or(self.arena.len()));
         let Some(mut memory) = self.arena.take(length.min(self.arena.len())) else {
@@ -336,7 +336,7 @@ impl Direct {
         };
         let source = self.source.fd(flow.source.fd());
         let mut read = rustix::io::pread(source, &mut memory[..], from);
-        if careful && read.is_err() {
+        if retrying && read.is_err() {
             // A page cache folio may have megabytes, and is read as a whole.
             let past = reopen(source, OFlags::RDONLY | OFlags::DIRECT);
             read = past.map_or(read, |fd| rustix::io::pread(&fd, &mut memory[..], from));
@@ -345,14 +345,14 @@ impl Direct {
             Ok(0) => return Verdict::Ended,
             Ok(n) => n,
             Err(Errno::EINTR) => return flow.was_interrupted(Side::Source),
-            Err(_) if careful && self.halves(length) => return Verdict::Moved(0),
+            Err(_) if retrying && self.halve_retry_length(length) => return Verdict::Moved(0),
             Err(errno) => return Verdict::Failed(Side::Source, errno),
         };
         let sink = self.sink.fd(flow.sink.fd());
         // The source may have grown past what is claimed.
         let bytes = flow.claimed(&memory[..n]);
         let mut written = in_place::write_at(sink, bytes, to).map_err(Errno::from);
-        if careful && written.is_ok() {
+        if retrying && written.is_ok() {
             written = self.sync(flow).and(written);
         }
         match written {
@@ -367,7 +367,7 @@ impl Direct {
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
             // `O_APPEND` was set while the source was read.
             Err(Errno::EBADF) => Verdict::Declined(Errno::EBADF.into()),
-            Err(_) if careful && self.halves(n) => Verdict::Moved(0),
+            Err(_) if retrying && self.halve_retry_length(n) => Verdict::Moved(0),
             Err(errno) => Verdict::Failed(Side::Sink, errno),
         }
     }
@@ -380,23 +380,27 @@ impl Direct {
         if let Err(errno) = synced
             && errno != Errno::EINTR
         {
-            self.lost.get_or_insert(errno);
+            self.sync_error.get_or_insert(errno);
         }
         synced
     }
 
     /// Returns the error of a sync, once it is known up to which offset the
     /// sink is written.
-    fn lost_before(&self, flow: &Flow<'_>) -> Option<Errno> {
-        let found = || flow.source.offset().is_none_or(|from| from >= self.by_hand);
-        self.lost.filter(|_| found())
+    fn settled_sync_error(&self, flow: &Flow<'_>) -> Option<Errno> {
+        let found = || {
+            flow.source
+                .offset()
+                .is_none_or(|from| from >= self.buffered_until)
+        };
+        self.sync_error.filter(|_| found())
     }
 
     /// Halves the piece length after a failure of this length. `false` if no
     /// shorter one is possible.
-    fn halves(&mut self, length: usize) -> bool {
+    fn halve_retry_length(&mut self, length: usize) -> bool {
         let length = length as u64;
-        self.careful = (length / 2).next_multiple_of(self.unit);
+        self.retry_length = (length / 2).next_multiple_of(self.unit);
         length > self.unit
     }
 
@@ -407,7 +411,7 @@ impl Direct {
             if let Some(verdict) = self.broken(flow) {
                 return Err(verdict);
             }
-            if let Some(errno) = self.lost_before(flow) {
+            if let Some(errno) = self.settled_sync_error(flow) {
                 return Err(Verdict::Failed(Side::Sink, errno));
             }
             if flow.allowance.now() == 0 {
@@ -443,7 +447,7 @@ impl Direct {
 
 impl Step for Direct {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        match (self.advance(flow), self.lost) {
+        match (self.advance(flow), self.sync_error) {
             (Ok(bytes), _) => Verdict::Moved(bytes),
             (Err(Verdict::Ended | Verdict::Declined(_) | Verdict::Failed(..)), Some(errno)) => {
                 Verdict::Failed(Side::Sink, errno)
@@ -470,7 +474,7 @@ impl Step for Direct {
 
     fn wind_down(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
-        match (self.hear(false), self.count(flow)) {
+        match (self.collect(false), self.count(flow)) {
             // Even if it cannot be counted.
             (Ok(()) | Err(Errno::EINTR), _) if !self.window.is_idle() => Verdict::Pending,
             // `quiesce` reports the failure.
@@ -485,7 +489,7 @@ impl Step for Direct {
         self.ring.cancel();
         // Even if it cannot be counted: blocks in flight still reach the sink.
         while !self.window.is_idle() {
-            match self.hear(true) {
+            match self.collect(true) {
                 Ok(()) | Err(Errno::EINTR) => {}
                 Err(errno) => {
                     let _ = self.count(flow);
@@ -503,7 +507,7 @@ impl Step for Direct {
             (None, _) => Ok(()),
         };
         // Cancelled, or at its size, before the error was reported.
-        match (self.lost, counted, trimmed) {
+        match (self.sync_error, counted, trimmed) {
             (None, Err(verdict), _) => verdict,
             (Some(errno), ..) | (_, _, Err(errno)) => Verdict::Failed(Side::Sink, errno),
             _ => Verdict::Ended,

@@ -46,8 +46,8 @@ impl Pace {
             Pace::Fixed { marks, block } => (marks.reads_to_start(pending.0, pending.1), *block),
             Pace::Adaptive { adaptive, .. } => {
                 let setting = adaptive.setting();
-                let flying = pending.0 + pending.1;
-                (setting.depth.saturating_sub(flying), setting.block)
+                let in_flight = pending.0 + pending.1;
+                (setting.depth.saturating_sub(in_flight), setting.block)
             }
         }
     }

@@ -19,7 +19,7 @@ pub(super) fn direct(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
 }
 
 /// Whether one side is a FUSE file, or may be one.
-pub(super) fn by_fuse(flow: &Flow<'_>) -> bool {
+pub(super) fn on_fuse(flow: &Flow<'_>) -> bool {
     let sides = [flow.source.facts(), flow.sink.facts()];
     (sides.iter()).any(|facts| facts.may_be_on(Filesystem::is_fuse))
 }
@@ -31,12 +31,12 @@ pub(super) struct Cached(Option<OwnedFd>);
 
 impl Cached {
     pub(super) fn new(side: &Endpoint<'_>, access: OFlags) -> Result<Cached, Errno> {
-        let twin = side.facts().direct.then(|| reopen(side.fd(), access));
-        Ok(Cached(twin.transpose()?))
+        let second = side.facts().direct.then(|| reopen(side.fd(), access));
+        Ok(Cached(second.transpose()?))
     }
 
-    pub(super) fn fd<'a>(&'a self, lent: BorrowedFd<'a>) -> BorrowedFd<'a> {
-        self.0.as_ref().map_or(lent, AsFd::as_fd)
+    pub(super) fn fd<'a>(&'a self, original: BorrowedFd<'a>) -> BorrowedFd<'a> {
+        self.0.as_ref().map_or(original, AsFd::as_fd)
     }
 }
 

@@ -23,7 +23,7 @@ struct Slow {
     queue: std::collections::VecDeque<Block>,
     in_flight: Arc<AtomicU32>,
     retired: Arc<AtomicU32>,
-    bell: EventFd,
+    event: EventFd,
 }
 
 impl BlockEngine for Slow {
@@ -33,7 +33,7 @@ impl BlockEngine for Slow {
         Ok(())
     }
 
-    fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
+    fn reap(&mut self, wait: bool, completed: &mut Vec<(usize, Outcome)>) -> Result<(), Errno> {
         if let Some(mut block) = self
             .queue
             .pop_front_if(|_| wait || self.asked.load(Ordering::Relaxed))
@@ -42,13 +42,13 @@ impl BlockEngine for Slow {
             rustix::io::pread(source, &mut block.memory[..], block.from).unwrap();
             rustix::io::pwrite(sink, &block.memory, block.to).unwrap();
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
-            told.push((block.slot, Fate::Written));
+            completed.push((block.slot, Outcome::Written));
         }
         Ok(())
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.event.as_fd()
     }
 
     fn retire(&mut self) {
@@ -96,7 +96,7 @@ fn blocks_are_waited_for_though_they_cannot_be_counted() {
             queue: Default::default(),
             in_flight: Arc::clone(&in_flight),
             retired: Arc::clone(&retired),
-            bell: EventFd::new().unwrap(),
+            event: EventFd::new().unwrap(),
         });
         let left = || in_flight.load(Ordering::Relaxed);
         assert_eq!(direct.step(flow), Verdict::Moved(BLOCK as u64));

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::block_engine::{Block, BlockEngine, Fate};
+use super::block_engine::{Block, BlockEngine, Outcome};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys::{EventFd, Identity, Thread, identity, poll_for};
@@ -21,7 +21,7 @@ struct Files {
     /// Identities of both; `None`: unknown.
     ids: [Option<Identity>; 2],
     /// Readable when there are completions.
-    bell: EventFd,
+    event: EventFd,
 }
 
 impl Files {
@@ -49,7 +49,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Block>,
-    told: Vec<(usize, Fate)>,
+    completed: Vec<(usize, Outcome)>,
     /// Blocks that a thread is executing.
     busy: usize,
     /// `None` once the transfer is gone. A thread keeps them while it executes a
@@ -63,14 +63,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn tell(&self, slot: usize, fate: Fate) {
+    fn complete(&self, slot: usize, outcome: Outcome) {
         let mut state = self.state();
-        state.told.push((slot, fate));
-        if fate.is_final() {
+        state.completed.push((slot, outcome));
+        if outcome.is_final() {
             state.busy -= 1;
         }
         if let Some(files) = &state.files {
-            files.bell.ring();
+            files.event.ring();
         }
     }
 
@@ -82,14 +82,14 @@ impl Shared {
         };
         state.busy += 1;
         drop(state);
-        let fate = self.carry(&files, &mut block);
+        let outcome = self.execute(&files, &mut block);
         let slot = block.slot;
         // Freed before completion is reported, for the next block.
         drop((block, files));
-        self.tell(slot, fate);
+        self.complete(slot, outcome);
     }
 
-    fn carry(&self, files: &Files, block: &mut Block) -> Fate {
+    fn execute(&self, files: &Files, block: &mut Block) -> Outcome {
         let length = block.memory.len();
         let read = files.own(Side::Source).and_then(|source| {
             // Signals are blocked here: EINTR comes from a file server, and is
@@ -100,58 +100,58 @@ impl Shared {
                 block.from,
             )?)
         });
-        let fate = Fate::of_read(read, length);
-        if fate != Fate::Read {
-            return fate;
+        let outcome = Outcome::of_read(read, length);
+        if outcome != Outcome::Read {
+            return outcome;
         }
-        self.tell(block.slot, fate);
+        self.complete(block.slot, outcome);
         let written = files
             .own(Side::Sink)
             .and_then(|sink| Ok(rustix::io::pwrite(sink, &block.memory, block.to)?));
-        Fate::of_write(written, length)
+        Outcome::of_write(written, length)
     }
 }
 
-pub(super) struct ByThreads {
+pub(super) struct ThreadEngine {
     shared: Arc<Shared>,
     files: Arc<Files>,
     /// Blocks submitted since the last reap.
-    fresh: usize,
+    submitted: usize,
     /// This thread's descriptor table is shared with no other thread.
-    alone: bool,
+    private_descriptors: bool,
 }
 
-impl ByThreads {
+impl ThreadEngine {
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for completions.
-    pub(super) fn new(files: [OwnedFd; 2]) -> Result<ByThreads, Errno> {
+    pub(super) fn new(files: [OwnedFd; 2]) -> Result<ThreadEngine, Errno> {
         let [source, sink] = files;
         let files = Arc::new(Files {
             ids: [&source, &sink].map(identity),
             source,
             sink,
             // A late thread still signals it.
-            bell: EventFd::distinct()?,
+            event: EventFd::distinct()?,
         });
         let shared = Shared::default();
         shared.state().files = Some(Arc::clone(&files));
-        Ok(ByThreads {
+        Ok(ThreadEngine {
             shared: Arc::new(shared),
             files,
-            fresh: 0,
+            submitted: 0,
             // Only threads that share the first thread's table start others,
             // which then share it too. If the first has exited there is none: no
             // helpers then.
-            alone: Thread::first().shares_descriptors() == Some(false),
+            private_descriptors: Thread::first().shares_descriptors() == Some(false),
         })
     }
 
     /// Starts a thread for each new block; runs it on this thread if no other is
     /// available, or none that shares the descriptors.
     fn start(&mut self) {
-        for _ in 0..std::mem::take(&mut self.fresh) {
-            if self.alone {
+        for _ in 0..std::mem::take(&mut self.submitted) {
+            if self.private_descriptors {
                 self.shared.one();
                 continue;
             }
@@ -163,9 +163,9 @@ impl ByThreads {
     }
 
     /// Whether blocks are in flight and no completion is queued.
-    fn is_to_be_told(&self) -> bool {
+    fn must_wait(&self) -> bool {
         let state = self.shared.state();
-        state.told.is_empty() && state.busy + state.queue.len() > 0
+        state.completed.is_empty() && state.busy + state.queue.len() > 0
     }
 
     /// Waits for the event, with a timeout. Sleeps briefly if it cannot be waited
@@ -182,8 +182,8 @@ impl ByThreads {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         };
-        let mut bell = [PollFd::new(&self.files.bell, PollFlags::IN)];
-        match poll_for(&mut bell, Timespec::try_from(LOOK).ok().as_ref()) {
+        let mut event = [PollFd::new(&self.files.event, PollFlags::IN)];
+        match poll_for(&mut event, Timespec::try_from(LOOK).ok().as_ref()) {
             Ok(_) => Ok(()),
             Err(rustix::io::Errno::INTR) => Err(Errno::EINTR),
             Err(_) => match nanosleep(&MOMENT) {
@@ -194,29 +194,29 @@ impl ByThreads {
     }
 }
 
-impl BlockEngine for ByThreads {
+impl BlockEngine for ThreadEngine {
     fn submit(&mut self, block: Block) -> Result<(), ()> {
         self.shared.state().queue.push_back(block);
-        self.fresh += 1;
+        self.submitted += 1;
         Ok(())
     }
 
-    fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
+    fn reap(&mut self, wait: bool, completed: &mut Vec<(usize, Outcome)>) -> Result<(), Errno> {
         self.start();
         loop {
-            if wait && self.is_to_be_told() {
+            if wait && self.must_wait() {
                 self.wait()?;
             }
-            let _ = self.files.bell.clear();
-            told.append(&mut self.shared.state().told);
-            if !(wait && told.is_empty() && self.is_to_be_told()) {
+            let _ = self.files.event.clear();
+            completed.append(&mut self.shared.state().completed);
+            if !(wait && completed.is_empty() && self.must_wait()) {
                 return Ok(());
             }
         }
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        self.files.bell.as_fd()
+        self.files.event.as_fd()
     }
 
     /// A thread does not signal if a seccomp filter of the thread that started
@@ -230,12 +230,12 @@ impl BlockEngine for ByThreads {
         let mut state = self.shared.state();
         let queued = std::mem::take(&mut state.queue);
         state
-            .told
-            .extend(queued.iter().map(|block| (block.slot, Fate::Dropped)));
+            .completed
+            .extend(queued.iter().map(|block| (block.slot, Outcome::Cancelled)));
     }
 }
 
-impl Drop for ByThreads {
+impl Drop for ThreadEngine {
     /// A thread that executes a block keeps the block's memory and the files
     /// until it is done.
     fn drop(&mut self) {
@@ -262,7 +262,7 @@ mod tests {
             for (from, byte) in [(&source, b'x'), (&host[0], b'h')] {
                 rustix::io::pwrite(from, &[byte; 4096], 0).unwrap();
             }
-            let mut ring = ByThreads::new([source.into(), sink.into()]).unwrap();
+            let mut ring = ThreadEngine::new([source.into(), sink.into()]).unwrap();
             let memory = Arena::with_capacity(4096).unwrap().take(4096).unwrap();
             let block = Block {
                 slot: 0,
@@ -276,14 +276,14 @@ mod tests {
             let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
             child::replace(ring.fd(), counter.as_fd());
             // Executed on this thread, without the event.
-            ring.alone = true;
-            let mut told = Vec::new();
-            ring.reap(false, &mut told).unwrap();
+            ring.private_descriptors = true;
+            let mut completed = Vec::new();
+            ring.reap(false, &mut completed).unwrap();
             let length = rustix::fs::fstat(&host[1]).unwrap().st_size;
             let rung = rustix::io::read(&counter, &mut [0; 8]) != Err(rustix::io::Errno::AGAIN);
-            let fate = (0, Fate::ReadFailed(Errno::EBADF));
+            let outcome = (0, Outcome::ReadFailed(Errno::EBADF));
             std::mem::forget(ring);
-            assert_eq!((length, rung, &told[..]), (0, false, &[fate][..]));
+            assert_eq!((length, rung, &completed[..]), (0, false, &[outcome][..]));
             true
         }));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::block_engine::Fate;
+use super::block_engine::Outcome;
 use crate::sys::SLOTS;
 
 /// Largest number of entries, including blocks that completed behind one that
@@ -15,7 +15,7 @@ struct Entry {
     slot: usize,
     length: u64,
     /// `None` while it is being read.
-    fate: Option<Fate>,
+    outcome: Option<Outcome>,
 }
 
 /// Blocks complete in any order; the contiguous prefix in the sink counts.
@@ -37,7 +37,7 @@ impl Window {
         self.entries.push_back(Entry {
             slot,
             length,
-            fate: None,
+            outcome: None,
         });
         Some(slot)
     }
@@ -50,18 +50,19 @@ impl Window {
     }
 
     /// Records a block's outcome. Returns its bytes, if it is written.
-    pub(super) fn learn(&mut self, slot: usize, fate: Fate) -> u64 {
-        let in_flight =
-            |entry: &&mut Entry| entry.slot == slot && !entry.fate.is_some_and(Fate::is_final);
+    pub(super) fn learn(&mut self, slot: usize, outcome: Outcome) -> u64 {
+        let in_flight = |entry: &&mut Entry| {
+            entry.slot == slot && !entry.outcome.is_some_and(Outcome::is_final)
+        };
         let Some(entry) = self.entries.iter_mut().find(in_flight) else {
             debug_assert!(false, "slot {slot} is not in flight");
             return 0;
         };
-        entry.fate = Some(fate);
-        if fate.is_final() {
+        entry.outcome = Some(outcome);
+        if outcome.is_final() {
             self.slots &= !(1 << slot);
         }
-        if fate == Fate::Written {
+        if outcome == Outcome::Written {
             entry.length
         } else {
             0
@@ -73,13 +74,13 @@ impl Window {
     pub(super) fn advance(&mut self) -> u64 {
         let mut bytes = 0;
         while let Some(front) = self.entries.front()
-            && front.fate == Some(Fate::Written)
+            && front.outcome == Some(Outcome::Written)
         {
             bytes += front.length;
             self.entries.pop_front();
         }
         if let Some(front) = self.entries.front_mut()
-            && let Some(Fate::Cut(written)) = &mut front.fate
+            && let Some(Outcome::ShortWrite(written)) = &mut front.outcome
         {
             let written = std::mem::take(written) as u64;
             front.length -= written;
@@ -90,19 +91,22 @@ impl Window {
 
     /// Returns the first block that failed, and what is left of its length,
     /// once nothing is in flight. Those behind it are dropped.
-    pub(super) fn give_up(&mut self) -> Option<(Fate, u64)> {
+    pub(super) fn give_up(&mut self) -> Option<(Outcome, u64)> {
         debug_assert!(self.is_idle(), "given up with blocks in flight");
-        let first = self.entries.front().map(|e| (e.fate, e.length));
+        let first = self.entries.front().map(|e| (e.outcome, e.length));
         self.entries.clear();
         match first {
-            Some((Some(fate), length)) => Some((fate, length)),
+            Some((Some(outcome), length)) => Some((outcome, length)),
             _ => None,
         }
     }
 
     /// Whether a block has failed: no use in beginning others.
     pub(super) fn is_broken(&self) -> bool {
-        let broken = |e: &Entry| e.fate.is_some_and(|f| f.is_final() && f != Fate::Written);
+        let broken = |e: &Entry| {
+            e.outcome
+                .is_some_and(|f| f.is_final() && f != Outcome::Written)
+        };
         self.entries.iter().any(broken)
     }
 
@@ -113,8 +117,8 @@ impl Window {
 
     /// The numbers of blocks being read and being written.
     pub(super) fn pending(&self) -> (u32, u32) {
-        let count = |fate| self.entries.iter().filter(|e| e.fate == fate).count() as u32;
-        (count(None), count(Some(Fate::Read)))
+        let count = |outcome| self.entries.iter().filter(|e| e.outcome == outcome).count() as u32;
+        (count(None), count(Some(Outcome::Read)))
     }
 }
 
@@ -128,19 +132,19 @@ mod tests {
         let mut window = Window::default();
         let slots: Vec<usize> = (1..=4).map(|n| window.open(n).unwrap()).collect();
         assert_eq!(window.pending(), (4, 0));
-        window.learn(slots[1], Fate::Read);
+        window.learn(slots[1], Outcome::Read);
         assert_eq!(window.pending(), (3, 1));
-        assert_eq!(window.learn(slots[1], Fate::Written), 2);
+        assert_eq!(window.learn(slots[1], Outcome::Written), 2);
         assert_eq!(window.advance(), 0);
-        window.learn(slots[0], Fate::Written);
+        window.learn(slots[0], Outcome::Written);
         assert_eq!(window.advance(), 3);
-        window.learn(slots[3], Fate::Written);
+        window.learn(slots[3], Outcome::Written);
         assert!(!window.is_broken() && !window.is_idle());
-        window.learn(slots[2], Fate::WriteFailed(Errno::ENOSPC));
+        window.learn(slots[2], Outcome::WriteFailed(Errno::ENOSPC));
         assert!(window.is_broken() && window.is_idle());
         assert_eq!(window.advance(), 0);
         let first = window.give_up();
-        assert_eq!(first, Some((Fate::WriteFailed(Errno::ENOSPC), 3)));
+        assert_eq!(first, Some((Outcome::WriteFailed(Errno::ENOSPC), 3)));
         assert_eq!(window.give_up(), None);
     }
 
@@ -149,14 +153,14 @@ mod tests {
     fn what_is_written_of_a_block_counts() {
         let mut window = Window::default();
         let slots: Vec<usize> = (0..3).map(|_| window.open(10).unwrap()).collect();
-        window.learn(slots[1], Fate::Cut(7));
+        window.learn(slots[1], Outcome::ShortWrite(7));
         assert_eq!(window.advance(), 0);
-        window.learn(slots[0], Fate::Written);
+        window.learn(slots[0], Outcome::Written);
         assert_eq!((window.advance(), window.advance()), (17, 0));
         assert!(window.is_broken());
-        window.learn(slots[2], Fate::Written);
+        window.learn(slots[2], Outcome::Written);
         assert_eq!(window.advance(), 0);
-        assert_eq!(window.give_up(), Some((Fate::Cut(0), 3)));
+        assert_eq!(window.give_up(), Some((Outcome::ShortWrite(0), 3)));
     }
 
     /// A free slot may be reused while the block that had it still waits for
@@ -168,11 +172,11 @@ mod tests {
         for _ in 1..AHEAD {
             let fast = window.open(1).unwrap();
             assert_ne!(slow, fast);
-            window.learn(fast, Fate::Read);
-            assert_eq!(window.learn(fast, Fate::Written), 1);
+            window.learn(fast, Outcome::Read);
+            assert_eq!(window.learn(fast, Outcome::Written), 1);
         }
         assert_eq!((window.advance(), window.open(1)), (0, None));
-        window.learn(slow, Fate::Written);
+        window.learn(slow, Outcome::Written);
         assert_eq!(window.advance(), AHEAD as u64);
         let all: Vec<usize> = std::iter::from_fn(|| window.open(1)).collect();
         assert_eq!(all.len(), SLOTS);

@@ -11,7 +11,7 @@ use crate::endpoint::{Endpoint, Facts, Kind, Side, is_pty_master};
 use crate::errno::Errno;
 use crate::path::cursor::Cursor;
 use crate::path::direct::Room;
-use crate::path::lent::LentPipes;
+use crate::path::enlarged_pipes::EnlargedPipes;
 use crate::path::verdict::Verdict;
 use crate::pipe::packets::{self, Front};
 use crate::pipe::{self, Kept, Unreadable};
@@ -61,7 +61,7 @@ pub(crate) struct Flow<'fd> {
     /// long as what is counted.
     pub(in crate::path) room: Option<Room>,
     /// The caller's pipes, which may be enlarged.
-    pub(crate) lent: LentPipes,
+    pub(crate) lent: EnlargedPipes,
     /// The stages between reading and writing.
     pub(crate) stages: Stages,
     /// Set if the sink is a stream socket, which another transfer may read.
@@ -80,7 +80,7 @@ impl<'fd> Flow<'fd> {
         let seek_zeros =
             request.sparse == Sparse::Always && to.kind.is_file() && to.is_seekable() && !to.append;
         Flow {
-            sink_is_watched: shows_its_end(&sink),
+            sink_is_watched: poll_shows_end(&sink),
             writer: Writer::of(&sink),
             source: End::new(
                 source,
@@ -112,7 +112,7 @@ impl<'fd> Flow<'fd> {
             has_next: false,
             in_place: false,
             room: None,
-            lent: LentPipes::default(),
+            lent: EnlargedPipes::default(),
             stages: Stages::default(),
         }
     }
@@ -227,7 +227,7 @@ impl<'fd> Flow<'fd> {
     }
 
     /// Whether each write to the sink is a separate message.
-    pub(crate) fn keeps_apart(&self) -> bool {
+    pub(crate) fn writes_messages(&self) -> bool {
         let sink = &self.sink;
         sink.kind().is_datagram() || sink.facts().is_packet_pipe() || self.keeps_messages()
     }
@@ -247,9 +247,9 @@ impl<'fd> Flow<'fd> {
             Cursor::Position if !self.source.kind().is_cached() => 0,
             _ => self.counted_place().unwrap_or(0),
         };
-        let there_is = (i64::MAX as u64).saturating_sub(here);
+        let to_limit = (i64::MAX as u64).saturating_sub(here);
         let claimed = self.source.cursor.claimed().unwrap_or(u64::MAX);
-        let left = self.allowance.now().min(there_is).min(claimed);
+        let left = self.allowance.now().min(to_limit).min(claimed);
         usize::try_from(left).map_or(at_most, |left| left.min(at_most))
     }
 
@@ -402,8 +402,8 @@ impl<'fd> Flow<'fd> {
     /// know their size report 0.
     pub(crate) fn ends_unseen(&self) -> bool {
         let facts = self.source.facts();
-        let told = |size| size > 0 || facts.has_true_size();
-        let short = || (facts.size).is_some_and(|size| self.read() < size || !told(size));
+        let size_is_known = |size| size > 0 || facts.has_true_size();
+        let short = || (facts.size).is_some_and(|size| self.read() < size || !size_is_known(size));
         if facts.kind.is_stream_socket() {
             return self.has_next();
         }
@@ -479,7 +479,7 @@ impl<'fd> Flow<'fd> {
 /// sockets, it does so only for those with a connection. A pseudoterminal master
 /// shows a hang-up while no slave is open, and the next one reads what is written
 /// meanwhile.
-fn shows_its_end(sink: &Endpoint<'_>) -> bool {
+fn poll_shows_end(sink: &Endpoint<'_>) -> bool {
     match sink.kind() {
         Kind::UnixSeqpacket => true,
         Kind::Tty => !is_pty_master(sink.fd()),

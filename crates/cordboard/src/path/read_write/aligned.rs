@@ -28,7 +28,7 @@ fn memory(facts: &Facts) -> usize {
 /// Reads from any offset, any length.
 pub(super) fn read(
     flow: &mut Flow<'_>,
-    twin: &mut Option<OwnedFd>,
+    buffered_fd: &mut Option<OwnedFd>,
     into: &mut [u8],
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.source.fd(), *flow.source.facts());
@@ -39,7 +39,7 @@ pub(super) fn read(
         && offset % unit as u64 == 0
         && (into.as_ptr() as usize).is_multiple_of(memory(&facts))
     {
-        match stream::plain(flow, &mut into[..whole]) {
+        match stream::read_at_cursor(flow, &mut into[..whole]) {
             // Alignment is stricter than reported: read through the cache.
             Err(Errno::EINVAL) => {}
             done => return done,
@@ -48,7 +48,7 @@ pub(super) fn read(
     // By offset, for a call that does not lock the file position.
     let length = flow.claim_source(into.len());
     let offset = flow.source.place()?;
-    let n = cached(fd, OFlags::RDONLY, twin, |fd| {
+    let n = buffered(fd, OFlags::RDONLY, buffered_fd, |fd| {
         Ok(sys::pread(fd, &mut into[..length], offset)?)
     })?;
     flow.was_read(Some(offset), n as u64);
@@ -59,7 +59,7 @@ pub(super) fn read(
 /// aligned; otherwise up to the next boundary, or the tail, through the cache.
 pub(super) fn write(
     flow: &mut Flow<'_>,
-    twin: &mut Option<OwnedFd>,
+    buffered_fd: &mut Option<OwnedFd>,
     bytes: &[u8],
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.sink.fd(), *flow.sink.facts());
@@ -91,7 +91,7 @@ pub(super) fn write(
         true => offset,
         false => flow.sink.place()?,
     };
-    let n = cached(fd, flags, twin, |fd| match flow.in_place {
+    let n = buffered(fd, flags, buffered_fd, |fd| match flow.in_place {
         true => Ok(in_place::write_by(flow, fd, part, Some(offset))?),
         false => Ok(sys::pwrite(fd, part, offset)?),
     })?;
@@ -107,18 +107,18 @@ pub(super) fn write(
 /// same file, or, if that is unavailable (no procfs, no permission, a lease),
 /// by clearing the flag for the duration of the call, as dd(1) does for its
 /// last block.
-fn cached(
+fn buffered(
     fd: BorrowedFd<'_>,
     flags: OFlags,
-    twin: &mut Option<OwnedFd>,
+    buffered_fd: &mut Option<OwnedFd>,
     call: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     use std::os::fd::AsFd;
-    if twin.is_none() {
-        *twin = reopen(fd, flags).ok();
+    if buffered_fd.is_none() {
+        *buffered_fd = reopen(fd, flags).ok();
     }
-    if let Some(twin) = twin {
-        return call(twin.as_fd());
+    if let Some(buffered_fd) = buffered_fd {
+        return call(buffered_fd.as_fd());
     }
     let before = rustix::fs::fcntl_getfl(fd)?;
     rustix::fs::fcntl_setfl(fd, before - OFlags::DIRECT)?;

@@ -4,13 +4,13 @@
 
 mod aligned;
 mod counter;
-mod intake;
 mod numbers;
-mod outlet;
+mod sink_writer;
+mod source_reader;
 mod zeros;
 
-pub(super) use intake::Intake;
-pub(super) use outlet::Outlet;
+pub(super) use sink_writer::SinkWriter;
+pub(super) use source_reader::SourceReader;
 
 use super::datagram::{self, Credentials, One};
 use crate::endpoint::{Facts, Kind, Side};
@@ -85,8 +85,8 @@ pub(crate) struct ReadWrite {
     message: usize,
     /// The sink takes bytes in units, which several reads may fill.
     joins: bool,
-    intake: Intake,
-    outlet: Outlet,
+    reader: SourceReader,
+    writer: SinkWriter,
 }
 
 impl ReadWrite {
@@ -112,7 +112,7 @@ impl ReadWrite {
         if let Some(block) = flow.options.block {
             length = length.max(block.min(LARGEST_BLOCK));
         }
-        let joins = Outlet::unit(sink);
+        let joins = SinkWriter::unit(sink);
         let message = if sink.kind.is_datagram() {
             datagram::size_for(flow)
         } else {
@@ -151,8 +151,8 @@ impl ReadWrite {
             messages: source.kind.is_datagram(),
             message,
             joins: joins > 1,
-            intake: Intake::default(),
-            outlet: Outlet::new(),
+            reader: SourceReader::default(),
+            writer: SinkWriter::new(),
         })
     }
 
@@ -161,9 +161,9 @@ impl ReadWrite {
     }
 
     /// Whether less is held than the sink takes at once.
-    fn short(&self, flow: &Flow<'_>) -> bool {
+    fn is_short(&self, flow: &Flow<'_>) -> bool {
         // Pieces of a stream are joined to whole blocks or numbers.
-        let unit = Outlet::unit(flow.sink.facts());
+        let unit = SinkWriter::unit(flow.sink.facts());
         if unit > 1 {
             return self.pending() < unit;
         }
@@ -178,17 +178,17 @@ impl ReadWrite {
     fn round(&mut self, flow: &mut Flow<'_>) -> Verdict {
         // At the end, at the size or before a hole, what is held is written as
         // it is; otherwise it is filled up to what the sink takes at once.
-        let dry = |this: &ReadWrite, flow: &Flow<'_>| {
+        let no_refill = |this: &ReadWrite, flow: &Flow<'_>| {
             this.ended || this.empty_message || this.cut || flow.allowance.is_spent()
         };
-        if self.short(flow) && !dry(self, flow) {
+        if self.is_short(flow) && !no_refill(self, flow) {
             if flow.allowance.now() == 0 {
                 return Verdict::Moved(0);
             }
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
             }
-            if self.short(flow) && !dry(self, flow) {
+            if self.is_short(flow) && !no_refill(self, flow) {
                 return Verdict::Moved(0);
             }
         }
@@ -253,7 +253,7 @@ impl ReadWrite {
     }
 
     fn read(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
-        let got = self.intake.read(flow, room)?;
+        let got = self.reader.read(flow, room)?;
         if got.bytes > 0 {
             self.full_reads = if got.full { self.full_reads + 1 } else { 0 };
         }
@@ -290,14 +290,14 @@ impl ReadWrite {
         if self.cut {
             return Verdict::Failed(Side::Source, Errno::EMSGSIZE);
         }
-        if !self.outlet.is_open(flow) {
+        if !self.writer.is_open(flow) {
             return Verdict::Blocked(Side::Sink);
         }
         let Some(buffer) = &self.buffer else {
             return Verdict::Ended;
         };
         let mut bytes = &buffer[self.start..self.end];
-        if flow.keeps_apart() {
+        if flow.writes_messages() {
             let most = if self.messages || flow.source.facts().may_be_messages() {
                 // A pipe may have taken part of one.
                 let rest = |each: usize| each - self.start % each;
@@ -307,7 +307,7 @@ impl ReadWrite {
             };
             bytes = &bytes[..bytes.len().min(most)];
         }
-        let n = match self.outlet.write(flow, bytes) {
+        let n = match self.writer.write(flow, bytes) {
             Ok(n) => n,
             Err(verdict) => return verdict,
         };
@@ -363,8 +363,8 @@ impl Step for ReadWrite {
             self.length = buffer.len();
             buffer.recycle();
         }
-        self.intake.rest();
-        self.outlet.rest();
+        self.reader.rest();
+        self.writer.rest();
     }
 
     fn knows_the_end(&self) -> bool {

@@ -20,13 +20,13 @@ const SELDOM: u32 = 64;
 /// Only a counter in semaphore mode has more (`eventfd(2)`, `EFD_SEMAPHORE`),
 /// and no call reports the mode. So it is tried, and less often after failures.
 #[derive(Debug, Default)]
-pub(super) struct More {
+pub(super) struct CounterReader {
     /// Reads to let pass before the next try, and how many it was last time.
     pass: u32,
     last: u32,
 }
 
-impl More {
+impl CounterReader {
     /// Fills `into` with the whole numbers available at once. eventfd supports
     /// `RWF_NOWAIT` since Linux 5.8; without it, nothing more is read this way.
     /// The next read returns any error.
@@ -84,7 +84,7 @@ mod tests {
         }
         let semaphore = eventfd(5, EventfdFlags::SEMAPHORE).unwrap();
         let mut into = [0u8; 64];
-        let mut more = More::default();
+        let mut more = CounterReader::default();
         assert_eq!(more.read(semaphore.as_fd(), &mut into), 40);
         assert_eq!(into[32..40], 1u64.to_ne_bytes());
         // Empty, and blocking: it does not wait.

@@ -16,7 +16,7 @@ const BLOCK: usize = 4096;
 /// at the start. Returns how many bytes that was.
 pub(super) fn write(
     flow: &mut Flow<'_>,
-    twin: &mut Option<OwnedFd>,
+    buffered_fd: &mut Option<OwnedFd>,
     bytes: &[u8],
 ) -> Result<usize, Errno> {
     let offset = flow.sink.place()?;
@@ -40,7 +40,7 @@ pub(super) fn write(
     // At least one block, so that zeros that cannot become a hole are written.
     let length = (head + data.max(BLOCK)).min(bytes.len());
     if aligned::unit(flow.sink.facts()) > 1 {
-        return aligned::write(flow, twin, &bytes[..length]);
+        return aligned::write(flow, buffered_fd, &bytes[..length]);
     }
     Ok(in_place::write(flow, &bytes[..length])?)
 }

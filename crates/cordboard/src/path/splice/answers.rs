@@ -62,7 +62,7 @@ impl Splice {
         let Some((there, capacity)) = sparsely_filled(flow) else {
             return blocked;
         };
-        self.crowded |= there < capacity / FILLED;
+        self.slots_underfilled |= there < capacity / FILLED;
         match flow.widen_sink() {
             true => Verdict::Moved(0),
             false => blocked,
@@ -70,7 +70,7 @@ impl Splice {
     }
 
     /// Returns the end, if the source is a terminal that was not recognised as one.
-    pub(super) fn source_says_eio(&self, flow: &mut Flow<'_>) -> Verdict {
+    pub(super) fn source_eio(&self, flow: &mut Flow<'_>) -> Verdict {
         match stream::end_of_pty(flow) {
             Ok(_) => Verdict::Ended,
             Err(errno) => self.source_failed(flow, errno),
@@ -78,16 +78,16 @@ impl Splice {
     }
 
     /// Copies the rest of the private pipe through memory.
-    pub(super) fn copies_the_rest(&mut self, errno: Errno) -> Verdict {
+    pub(super) fn copy_rest(&mut self, errno: Errno) -> Verdict {
         self.refused = Some(errno);
         Verdict::Moved(0)
     }
 
     /// Fills a private pipe first from now on, so that the sink is claimed only for
     /// bytes already held.
-    pub(super) fn take_first(&mut self) {
+    pub(super) fn use_private_pipe(&mut self) {
         // EMFILE: it continues as before.
         self.private = pipe::acquire(self.step).ok();
-        self.through = self.private.is_some();
+        self.via_private_pipe = self.private.is_some();
     }
 }

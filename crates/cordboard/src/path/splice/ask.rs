@@ -60,7 +60,7 @@ pub(super) fn refuses_pages(errno: Errno) -> bool {
 
 /// Returns how many bytes the next step takes from a pipe. Into a claimed range, no
 /// more than the pipe holds.
-pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, Verdict> {
+pub(super) fn available_step(flow: &mut Flow<'_>, step: usize) -> Result<usize, Verdict> {
     let step = flow.want(step);
     if !flow.claims_sink() {
         return Ok(step);

@@ -5,7 +5,7 @@
 //! and shows which side failed. If the source is a file and the sink is the
 //! caller's pipe, a private pipe is the faster way too: filling it holds no
 //! lock that the reader needs, and moving whole pages holds the lock briefly.
-//! If a call on the other end may block, it is the only way (`apart`).
+//! If a call on the other end may block, it is the only way (`pipe_lock`).
 //!
 //! `SPLICE_F_NONBLOCK` is always set: without it the call hangs before Linux
 //! 5.1 if data and end come together (go#63795), and splice ignores a pipe's
@@ -15,24 +15,26 @@
 //! out of the private pipe.
 //!
 //! From pipe to pipe a buffer keeps its flags, including that of a packet
-//! (`between`). A sink in packet mode is left to read/write.
+//! (`pipe_to_pipe`). A sink in packet mode is left to read/write.
 
 mod answers;
-mod apart;
 mod ask;
-mod between;
 mod pair;
+mod pipe_lock;
+mod pipe_to_pipe;
 mod takes;
 
-use self::apart::apart;
-use self::ask::{could_wait, others_take, probe, refuses_pages, what_is_there, which_is_not_ready};
-use self::between::{Between, end_of};
+use self::ask::{
+    available_step, could_wait, others_take, probe, refuses_pages, which_is_not_ready,
+};
+use self::pipe_lock::waits_with_pipe_locked;
+use self::pipe_to_pipe::{PipeToPipe, end_of};
 pub(crate) use self::takes::takes;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::common::{COULD_WAIT, needs_room};
+use crate::path::copy_out::CopyOut;
 use crate::path::flow::Flow;
-use crate::path::spill::Spill;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
 use crate::pipe::{self, Kept, OwnedPipe};
@@ -45,8 +47,8 @@ use rustix::pipe::SpliceFlags;
 const FILE_STEP: usize = 512 << 10;
 /// Consecutive empty splices from a source that has bytes, after which urgent
 /// data is assumed to come next.
-const DOUBTS: u32 = 8;
-const LITTLE: &str = "pieces smaller than a page would fill the sink pipe's slots";
+const EMPTY_READS: u32 = 8;
+const SMALL_PIECES: &str = "pieces smaller than a page would fill the sink pipe's slots";
 /// Below this many bytes, a private pipe costs more than it saves.
 const WORTH_A_PIPE: u64 = 128 << 10;
 
@@ -67,24 +69,24 @@ const WORTH_A_PIPE: u64 = 128 << 10;
 pub(crate) struct Splice {
     private: Option<OwnedPipe>,
     /// Bytes go through a private pipe, which may be released while empty.
-    through: bool,
+    via_private_pipe: bool,
     step: usize,
     moved: bool,
     /// Consecutive times that the source gave nothing though it had bytes.
-    doubts: u32,
+    empty_reads: u32,
     /// The first peek at a source that is polled before each call is done.
     looked: bool,
     /// The last splice from the source was a full step: more is likely.
     busy: bool,
     /// The sink refused pages: the rest of the private pipe is copied.
     refused: Option<Errno>,
-    spill: Spill,
+    copy_out: CopyOut,
     /// The last splice to the sink had `SPLICE_F_MORE`.
     announced: bool,
     /// The sink's slots were filled by very few bytes: a write fills its pages.
-    crowded: bool,
+    slots_underfilled: bool,
     /// Both ends are pipes.
-    between: Between,
+    pipe_to_pipe: PipeToPipe,
     /// The private pipe is filled from the caller's.
     may_be_packets: bool,
 }
@@ -101,30 +103,30 @@ impl Splice {
             None => flow.allowance.remaining(),
         };
         if known < page_size() as u64 && sink.kind.is_pipe() && flow.has_next() {
-            return Err(LITTLE.into());
+            return Err(SMALL_PIECES.into());
         }
         let mut splice = Splice {
             private: None,
-            through: false,
+            via_private_pipe: false,
             step: pipe::LARGEST,
             moved: false,
-            doubts: 0,
+            empty_reads: 0,
             looked: false,
             busy: false,
             refused: None,
-            spill: Spill::default(),
+            copy_out: CopyOut::default(),
             announced: false,
-            crowded: false,
-            between: Between::default(),
+            slots_underfilled: false,
+            pipe_to_pipe: PipeToPipe::default(),
             may_be_packets: source.kind.is_pipe(),
         };
-        let apart = apart(source, sink);
+        let separate = waits_with_pipe_locked(source, sink);
         let (source, sink) = (*source, *sink);
         if known > WORTH_A_PIPE {
             // The process at the other end of a pipe gains from a larger one.
-            flow.lend_pipes(source.size.is_some());
+            flow.enlarge_pipes(source.size.is_some());
         }
-        if source.kind.is_pipe() && !apart {
+        if source.kind.is_pipe() && !separate {
             return Ok(splice);
         }
         let from_file = source.kind.is_cached();
@@ -135,11 +137,11 @@ impl Splice {
                 splice.step = pipe::capacity(flow.sink.fd()).max(FILE_STEP);
                 // EMFILE: done without one.
                 splice.private = pipe::acquire(splice.step).ok();
-                splice.through = splice.private.is_some();
+                splice.via_private_pipe = splice.private.is_some();
             }
-            if apart && !splice.through {
+            if separate && !splice.via_private_pipe {
                 splice.private = Some(pipe::acquire(splice.step)?);
-                splice.through = true;
+                splice.via_private_pipe = true;
             }
             return Ok(splice);
         }
@@ -156,7 +158,7 @@ impl Splice {
             probe(flow, &pipe)?;
         }
         splice.private = Some(pipe);
-        splice.through = true;
+        splice.via_private_pipe = true;
         Ok(splice)
     }
 
@@ -177,7 +179,7 @@ impl Splice {
         };
         pipe.fit();
         let length = flow.want(match flow.sink_could_wait() {
-            true => self.step.min(Spill::ENOUGH),
+            true => self.step.min(CopyOut::ENOUGH),
             false => self.step,
         });
         let length = flow.claim_source(length);
@@ -198,7 +200,7 @@ impl Splice {
                 self.busy = n >= self.step;
                 flow.was_read(offset, n as u64);
                 flow.took(n as u64);
-                flow.lent_moved(Side::Source, n);
+                flow.pipe_moved(Side::Source, n);
                 Ok(())
             }
             Err(Errno::EAGAIN) if polled => Err(match flow.is_at_a_mark() {
@@ -206,7 +208,7 @@ impl Splice {
                 Ok(false) => Verdict::Blocked(Side::Source),
                 Err(errno) => Verdict::Failed(Side::Source, errno),
             }),
-            Err(Errno::EIO) => Err(self.source_says_eio(flow)),
+            Err(Errno::EIO) => Err(self.source_eio(flow)),
             Err(errno) => Err(self.source_failed(flow, errno)),
         }
     }
@@ -243,13 +245,13 @@ impl Splice {
         if !flow.sink.may_use(covered) {
             return Verdict::Blocked(Side::Sink);
         }
-        if self.refused.is_some() || copies || !self.spill.rest().is_empty() {
-            return match self.spill.take(pipe) {
+        if self.refused.is_some() || copies || !self.copy_out.pending().is_empty() {
+            return match self.copy_out.take(pipe) {
                 // What precedes it is written first.
-                Err(_) if !self.spill.rest().is_empty() => self.spill.write(flow),
+                Err(_) if !self.copy_out.pending().is_empty() => self.copy_out.write(flow),
                 Err(Errno::ENOMEM) => Verdict::Failed(Side::Sink, Errno::ENOMEM),
                 Err(errno) => Verdict::Failed(Side::Source, errno),
-                Ok(()) => self.spill.write(flow),
+                Ok(()) => self.copy_out.write(flow),
             };
         }
         let length = usize::try_from(pipe.held()).unwrap_or(usize::MAX);
@@ -269,16 +271,16 @@ impl Splice {
                 pipe.drained(n);
                 self.announced = flags.contains(SpliceFlags::MORE);
             }
-            Ok(0) => return self.copies_the_rest(Errno::EIO),
-            Err(errno) if refuses_pages(errno) => return self.copies_the_rest(errno),
+            Ok(0) => return self.copy_rest(Errno::EIO),
+            Err(errno) if refuses_pages(errno) => return self.copy_rest(errno),
             _ => {}
         }
-        self.sink_says(flow, done)
+        self.sink_result(flow, done)
     }
 
     /// Interprets the result of a call that gives the sink what was taken
     /// before.
-    fn sink_says(&mut self, flow: &mut Flow<'_>, done: Result<usize, Errno>) -> Verdict {
+    fn sink_result(&mut self, flow: &mut Flow<'_>, done: Result<usize, Errno>) -> Verdict {
         match done {
             // A sink that accepts nothing now will not accept it later.
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
@@ -286,7 +288,7 @@ impl Splice {
                 self.moved = true;
                 flow.sink.cursor.advance(n as u64);
                 flow.gave(n as u64);
-                flow.lent_moved(Side::Sink, n);
+                flow.pipe_moved(Side::Sink, n);
                 Verdict::Moved(n as u64)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
@@ -298,8 +300,8 @@ impl Splice {
     /// One end is a pipe: one call moves from source to sink.
     fn direct(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let (from_pipe, to_pipe) = (flow.source.kind().is_pipe(), flow.sink.kind().is_pipe());
-        if self.between.held() > 0 || !self.spill.rest().is_empty() {
-            return self.leave_pair(flow);
+        if self.pipe_to_pipe.held() > 0 || !self.copy_out.pending().is_empty() {
+            return self.drain_pair(flow);
         }
         let polled = flow.source.ready.marked;
         // A socket would block with the sink's pipe locked.
@@ -315,18 +317,18 @@ impl Splice {
             return Verdict::Blocked(Side::Sink);
         }
         if from_pipe && to_pipe {
-            if !polled && self.between.finds_nothing(flow) {
+            if !polled && self.pipe_to_pipe.source_is_empty(flow) {
                 return Verdict::Blocked(Side::Source);
             }
-            match self.enter_pair(flow) {
-                Some(Ok(())) => return self.leave_pair(flow),
+            match self.fill_pair(flow) {
+                Some(Ok(())) => return self.drain_pair(flow),
                 Some(Err(verdict)) => return verdict,
                 None => {}
             }
         }
         let length = match (from_pipe, to_pipe) {
             (true, true) => self.step_of_a_stream(flow),
-            (true, false) => what_is_there(flow, self.step),
+            (true, false) => available_step(flow, self.step),
             (false, _) => Ok(flow.claim_source(flow.want(self.step))),
         };
         let length = match length {
@@ -342,7 +344,7 @@ impl Splice {
             Ok(rustix::pipe::splice(source, from, sink, to, length, flags)?)
         });
         if from_pipe && !to_pipe && others_take(flow, length, done) {
-            self.take_first();
+            self.use_private_pipe();
         }
         match done {
             Ok(0) => end_of(flow),
@@ -350,20 +352,20 @@ impl Splice {
                 flow.was_read(offset, n as u64);
                 flow.sink.cursor.advance(n as u64);
                 self.moved = true;
-                self.doubts = 0;
-                self.between.moved(n);
-                flow.lent_moved(Side::Source, n);
-                flow.lent_moved(Side::Sink, n);
+                self.empty_reads = 0;
+                self.pipe_to_pipe.moved(n);
+                flow.pipe_moved(Side::Source, n);
+                flow.pipe_moved(Side::Sink, n);
                 flow.carried(n as u64)
             }
             Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
                 // Or the sink's reader has made room since the call.
                 Side::Source if polled => match flow.is_at_a_mark() {
-                    Ok(true) if self.doubts + 1 == DOUBTS => {
+                    Ok(true) if self.empty_reads + 1 == EMPTY_READS => {
                         Verdict::Declined("urgent data is next in the stream".into())
                     }
                     Ok(at_a_mark) => {
-                        self.doubts += u32::from(at_a_mark);
+                        self.empty_reads += u32::from(at_a_mark);
                         Verdict::Blocked(Side::Source)
                     }
                     Err(errno) => Verdict::Failed(Side::Source, errno),
@@ -380,16 +382,16 @@ impl Splice {
                 Verdict::Declined(errno.into())
             }
             Err(errno) if from_pipe => self.refused_or_failed(Side::Sink, errno),
-            Err(Errno::EIO) => self.source_says_eio(flow),
+            Err(Errno::EIO) => self.source_eio(flow),
             Err(errno) => self.source_failed(flow, errno),
         }
     }
 }
 
 impl Splice {
-    fn turn(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        self.through |= flow.sink_could_wait();
-        if !self.through {
+    fn advance(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        self.via_private_pipe |= flow.sink_could_wait();
+        if !self.via_private_pipe {
             return self.direct(flow);
         }
         if self.held() == 0 {
@@ -412,10 +414,10 @@ impl Step for Splice {
         if could_wait(flow) && flow.has_next() && !holds {
             return Verdict::Declined(COULD_WAIT.into());
         }
-        if self.crowded && flow.has_next() && !holds {
-            return Verdict::Declined(LITTLE.into());
+        if self.slots_underfilled && flow.has_next() && !holds {
+            return Verdict::Declined(SMALL_PIECES.into());
         }
-        match self.turn(flow) {
+        match self.advance(flow) {
             Verdict::Blocked(Side::Sink) => self.widen(flow),
             verdict => verdict,
         }
@@ -423,21 +425,21 @@ impl Step for Splice {
 
     fn held(&self) -> u64 {
         let private = self.private.as_ref().map_or(0, Kept::held);
-        private + self.between.held() + self.spill.rest().len() as u64
+        private + self.pipe_to_pipe.held() + self.copy_out.pending().len() as u64
     }
 
     fn rest(&mut self) {
         if let Some(pipe) = self.private.take() {
             pipe.release();
         }
-        self.between.rest();
-        self.spill = Spill::default();
+        self.pipe_to_pipe.rest();
+        self.copy_out = CopyOut::default();
     }
 
     fn strand(&mut self) -> Option<Stranded> {
-        if !self.spill.rest().is_empty() {
-            let rest = Stranded::copied(self.spill.rest());
-            self.spill = Spill::default();
+        if !self.copy_out.pending().is_empty() {
+            let rest = Stranded::copied(self.copy_out.pending());
+            self.copy_out = CopyOut::default();
             // The pipe was emptied for that, except for what could not be read.
             return Some(match self.private.take() {
                 Some(pipe) if pipe.held() > 0 => Stranded::before(Some(rest), pipe),
@@ -447,8 +449,8 @@ impl Step for Splice {
                 }
             });
         }
-        if let Some(mut pair) = self.between.take_held() {
-            if self.spill.take(&mut pair).is_err() {
+        if let Some(mut pair) = self.pipe_to_pipe.take_held() {
+            if self.copy_out.take(&mut pair).is_err() {
                 return Some(Stranded::Pipe(pair.into_reader()));
             }
             pipe::release_pair(pair);
@@ -461,8 +463,8 @@ impl Step for Splice {
         }
         // The caller expects a stream.
         if self.may_be_packets {
-            let done = self.spill.take(&mut pipe);
-            if done.is_ok() || !self.spill.rest().is_empty() {
+            let done = self.copy_out.take(&mut pipe);
+            if done.is_ok() || !self.copy_out.pending().is_empty() {
                 self.private = Some(pipe);
                 return self.strand();
             }
@@ -480,13 +482,13 @@ impl Step for Splice {
         if let Some(pipe) = self.private.take() {
             pipe.forget();
         }
-        self.between.let_go();
+        self.pipe_to_pipe.let_go();
     }
 
     fn forget(&mut self) {
         // Dropped, not released: it is not empty.
         self.private = None;
-        self.spill = Spill::default();
+        self.copy_out = CopyOut::default();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The pairs that splice accepts.
 
-use super::apart::apart;
+use super::pipe_lock::waits_with_pipe_locked;
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::pair::{Capabilities, Pair};
@@ -27,7 +27,7 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
         return Err("the request turns blocks of zeros into holes".into());
     }
     let pipe = source.kind.is_pipe() || sink.kind.is_pipe();
-    if pipe && !apart(source, sink) {
+    if pipe && !waits_with_pipe_locked(source, sink) {
         Ok("one end is a pipe: pages move without a copy")
     } else if can.private_pipe {
         Ok("through a private pipe")

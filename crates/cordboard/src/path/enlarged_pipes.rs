@@ -5,17 +5,17 @@ use crate::pipe::Lent;
 
 /// The pipes of the source and the sink. An idle transfer has none.
 #[derive(Default)]
-pub(crate) struct LentPipes {
+pub(crate) struct EnlargedPipes {
     pub(super) ends: [Option<Box<Lent>>; 2],
     /// Enough may go through them to be worth enlarging.
     pub(super) worth_it: bool,
 }
 
-impl LentPipes {
+impl EnlargedPipes {
     /// Shrinks them while they are idle.
     pub(crate) fn rest(&mut self) {
-        for lent in self.ends.iter_mut().flatten() {
-            lent.rest();
+        for pipe in self.ends.iter_mut().flatten() {
+            pipe.rest();
         }
     }
 
@@ -25,10 +25,10 @@ impl LentPipes {
     }
 
     pub(super) fn of(&mut self, side: Side, endpoint: &Endpoint<'_>) -> Option<&mut Lent> {
-        let lent = &mut self.ends[usize::from(side == Side::Sink)];
-        if lent.is_none() && endpoint.kind().is_pipe() {
-            *lent = Lent::new(side, endpoint).map(Box::new);
+        let pipe = &mut self.ends[usize::from(side == Side::Sink)];
+        if pipe.is_none() && endpoint.kind().is_pipe() {
+            *pipe = Lent::new(side, endpoint).map(Box::new);
         }
-        lent.as_deref_mut()
+        pipe.as_deref_mut()
     }
 }

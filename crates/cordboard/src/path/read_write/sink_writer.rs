@@ -13,18 +13,18 @@ use crate::path::{in_place, socket};
 use crate::pipe::NoWait;
 
 /// Writes to a sink by the call that suits its kind.
-pub(in crate::path) struct Outlet {
+pub(in crate::path) struct SinkWriter {
     /// For a blocking pipe.
     nowait: NoWait,
-    twin: Option<OwnedFd>,
+    buffered_fd: Option<OwnedFd>,
     terminal: Terminal,
 }
 
-impl Outlet {
-    pub(in crate::path) fn new() -> Outlet {
-        Outlet {
+impl SinkWriter {
+    pub(in crate::path) fn new() -> SinkWriter {
+        SinkWriter {
             nowait: NoWait::default(),
-            twin: None,
+            buffered_fd: None,
             terminal: Terminal::default(),
         }
     }
@@ -45,7 +45,7 @@ impl Outlet {
     }
 
     /// Writes some of these bytes, and counts them; the caller passes them to
-    /// the stages. The caller checks [`Outlet::is_open`] first.
+    /// the stages. The caller checks [`SinkWriter::is_open`] first.
     pub(in crate::path) fn write(
         &mut self,
         flow: &mut Flow<'_>,
@@ -53,7 +53,7 @@ impl Outlet {
     ) -> Result<usize, Verdict> {
         let bytes = flow.claimed(bytes);
         let done = if flow.options.seek_zeros {
-            zeros::write(flow, &mut self.twin, bytes)
+            zeros::write(flow, &mut self.buffered_fd, bytes)
         } else {
             self.call(flow, bytes)
         };
@@ -82,7 +82,7 @@ impl Outlet {
             });
         }
         if aligned::unit(facts) > 1 {
-            return aligned::write(flow, &mut self.twin, bytes);
+            return aligned::write(flow, &mut self.buffered_fd, bytes);
         }
         if flow.sink_is_a_pipe_that_waits() {
             let parts = [std::io::IoSlice::new(bytes)];

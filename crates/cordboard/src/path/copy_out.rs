@@ -17,16 +17,16 @@ const PIECE: usize = 4096;
 
 /// Bytes copied out of a pipe.
 #[derive(Default)]
-pub(super) struct Spill {
+pub(super) struct CopyOut {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Spill {
+impl CopyOut {
     /// Bytes per step, if all of them are copied.
     pub(super) const ENOUGH: usize = 128 << 10;
 
-    pub(super) fn rest(&self) -> &[u8] {
+    pub(super) fn pending(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
@@ -34,7 +34,7 @@ impl Spill {
     /// (`ENOMEM`). If something in the pipe cannot be read, what precedes it is read:
     /// `EIO`, or a file system's error, for a page that is no longer valid.
     pub(super) fn take(&mut self, pipe: &mut impl Kept) -> Result<(), Errno> {
-        if self.rest().is_empty() {
+        if self.pending().is_empty() {
             self.bytes.clear();
             self.start = 0;
         }
@@ -52,7 +52,7 @@ impl Spill {
     }
 
     pub(super) fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let rest = self.rest();
+        let rest = self.pending();
         let done = match flow.sink.kind().is_socket() {
             true => flow.write_by(Some(rest.len()), || {
                 socket::send(flow, rest, flow.mode.may_sleep())

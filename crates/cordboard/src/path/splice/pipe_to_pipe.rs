@@ -18,15 +18,15 @@ use crate::sys;
 
 /// The state of a transfer between two pipes.
 #[derive(Default)]
-pub(super) struct Between {
+pub(super) struct PipeToPipe {
     pub(super) pair: Option<SocketPair>,
     /// No pair can be made, or it refuses pages.
-    pub(super) without: bool,
+    pub(super) unavailable: bool,
     /// Bytes in the source that are known to be a stream.
     pub(super) inspected: usize,
 }
 
-impl Between {
+impl PipeToPipe {
     pub(super) fn held(&self) -> u64 {
         self.pair.as_ref().map_or(0, Kept::held)
     }
@@ -43,11 +43,11 @@ impl Between {
     }
 
     /// Closes the pair, which is empty and has refused something.
-    pub(super) fn do_without(&mut self) {
+    pub(super) fn close_pair(&mut self) {
         if let Some(pair) = self.pair.take() {
             pair.close();
         }
-        self.without = true;
+        self.unavailable = true;
     }
 
     pub(super) fn let_go(&mut self) {
@@ -64,7 +64,7 @@ impl Between {
     /// Whether an unpolled source is empty. An idle transfer needs no pipe or pair.
     /// `poll(2)` reports the end, except that of a FIFO that was opened before it
     /// had a writer.
-    pub(super) fn finds_nothing(&self, flow: &Flow<'_>) -> bool {
+    pub(super) fn source_is_empty(&self, flow: &Flow<'_>) -> bool {
         let named = || flow.source.kind() == Kind::Fifo;
         self.inspected == 0 && sys::unsent(flow.source.fd()) == Ok(0) && !named()
     }

@@ -11,7 +11,7 @@
 use crate::endpoint::{Facts, Filesystem};
 
 /// Whether one end is the caller's pipe, and a call on the other may block.
-pub(super) fn apart(source: &Facts, sink: &Facts) -> bool {
+pub(super) fn waits_with_pipe_locked(source: &Facts, sink: &Facts) -> bool {
     match (source.kind.is_pipe(), sink.kind.is_pipe()) {
         (true, false) => waits(sink),
         // A stream socket is polled first, and a call takes what is available.
@@ -62,17 +62,23 @@ mod tests {
         ];
         for pipe in [Kind::Pipe, Kind::Fifo].map(Facts::plain) {
             for (end, expected) in ends {
-                let found = [apart(&pipe, &end), apart(&end, &pipe)];
+                let found = [
+                    waits_with_pipe_locked(&pipe, &end),
+                    waits_with_pipe_locked(&end, &pipe),
+                ];
                 assert_eq!(found, expected, "{end:?}");
                 let nonblocking = Facts {
                     nonblocking: true,
                     ..end
                 };
                 let file = end.kind == Kind::File;
-                assert_eq!(apart(&pipe, &nonblocking), file && expected[0]);
-                assert!(!apart(&end, &end));
+                assert_eq!(
+                    waits_with_pipe_locked(&pipe, &nonblocking),
+                    file && expected[0]
+                );
+                assert!(!waits_with_pipe_locked(&end, &end));
             }
-            assert!(!apart(&pipe, &pipe));
+            assert!(!waits_with_pipe_locked(&pipe, &pipe));
         }
     }
 }

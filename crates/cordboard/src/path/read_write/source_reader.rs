@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use super::aligned;
-use super::numbers::More;
+use super::numbers::CounterReader;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
@@ -13,7 +13,7 @@ use crate::pipe::Aside;
 
 /// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::path) struct Got {
+pub(in crate::path) struct ReadOutcome {
     /// Bytes read; 0 at the end.
     pub(in crate::path) bytes: usize,
     /// The buffer was filled.
@@ -25,21 +25,21 @@ pub(in crate::path) struct Got {
 
 /// Reads a source by the call that suits its kind.
 #[derive(Default)]
-pub(in crate::path) struct Intake {
+pub(in crate::path) struct SourceReader {
     /// Further numbers of an event counter.
-    more: More,
+    more: CounterReader,
     /// For reading from a pipe.
     aside: Aside,
-    twin: Option<OwnedFd>,
+    buffered_fd: Option<OwnedFd>,
 }
 
-impl Intake {
+impl SourceReader {
     /// Reads what the request still wants into `room`, and counts it.
     pub(in crate::path) fn read(
         &mut self,
         flow: &mut Flow<'_>,
         room: &mut [u8],
-    ) -> Result<Got, Verdict> {
+    ) -> Result<ReadOutcome, Verdict> {
         let record = flow.source.kind().is_record();
         let length = if record {
             // A record is read whole, whatever the block size.
@@ -59,7 +59,7 @@ impl Intake {
                 let (more, end) = self.more(flow, first, &mut room[first..]);
                 let bytes = first + more;
                 let full = first == length;
-                Ok(Got {
+                Ok(ReadOutcome {
                     bytes,
                     full,
                     // A short read that ends exactly at a local file's size: no
@@ -108,7 +108,7 @@ impl Intake {
     fn call(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
         let facts = flow.source.facts();
         if facts.is_direct() {
-            return aligned::read(flow, &mut self.twin, into);
+            return aligned::read(flow, &mut self.buffered_fd, into);
         }
         stream::read(flow, into, &mut self.aside)
     }
@@ -119,7 +119,7 @@ impl Intake {
     }
 }
 
-impl Drop for Intake {
+impl Drop for SourceReader {
     fn drop(&mut self) {
         self.rest();
     }
