@@ -7,6 +7,7 @@ mod end;
 mod flow;
 mod mode;
 mod ready;
+mod source_end;
 
 pub(crate) use allowance::Allowance;
 pub(crate) use end::End;
