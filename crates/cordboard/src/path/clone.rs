@@ -54,7 +54,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EOPNOTSUPP`, `ENOTTY` | the file system has no clones | ext4, tmpfs; vfat |
 /// | `EXDEV` | another file system | `ioctl_ficlonerange(2)` |
 /// | `EINVAL` | not on block boundaries; or overlapping ranges of one file | as above |
-/// | `EPERM` | immutable sink, or a filter | as above |
+/// | `EPERM` | immutable sink, or a seccomp filter | as above |
 /// | `ETXTBSY` | swap file | as above |
 /// | `ENOSPC`, `EDQUOT` | no space for the metadata | btrfs, xfs |
 #[derive(Default)]

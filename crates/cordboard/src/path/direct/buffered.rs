@@ -85,7 +85,7 @@ impl Direct {
         let source = self.source.fd(flow.source.fd());
         let mut read = rustix::io::pread(source, &mut memory[..], from);
         if retrying && read.is_err() {
-            // A page cache folio may have megabytes, and is read as a whole.
+            // A page cache folio may span megabytes, and is read as a whole.
             let past = reopen(source, OFlags::RDONLY | OFlags::DIRECT);
             read = past.map_or(read, |fd| rustix::io::pread(&fd, &mut memory[..], from));
         }

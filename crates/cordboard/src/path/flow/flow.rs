@@ -30,7 +30,7 @@ pub(crate) struct Options {
     pub(crate) backend: Backend,
 }
 
-/// The working state that a transfer lends to its current path.
+/// The working state that a transfer passes to its current path.
 pub(crate) struct Flow<'fd> {
     pub(crate) source: End<'fd>,
     pub(crate) sink: End<'fd>,
@@ -125,7 +125,7 @@ impl<'fd> Flow<'fd> {
         self.account.written
     }
 
-    /// Datagrams that the kernel cut.
+    /// Datagrams that the kernel truncated.
     pub(crate) fn truncated(&self) -> u64 {
         self.account.truncated
     }
