@@ -96,7 +96,7 @@ fn within_file(
     let endless = source.kind != Kind::BlockDevice && !bounded && to.saturating_add(length) > end;
     if endless && to > from {
         let help = match request.size {
-            Size::Eof => "which would grow without end: give a size, or write to another file",
+            Size::Eof => "which would grow for ever: give a size, or write to another file",
             // The rest of the source would be the bytes written, or a hole before
             // them.
             Size::Bytes(_) if to >= from.saturating_add(length) => {
