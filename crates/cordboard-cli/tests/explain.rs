@@ -181,7 +181,7 @@ fn a_file_that_is_to_be_made_and_appended_to_is_one_that_appends() {
     for key in ["paths", "excluded"] {
         assert_eq!(new[key], empty[key], "{key}");
     }
-    assert_eq!(new["paths"][0]["why"], "appending takes a buffer");
+    assert_eq!(new["paths"][0]["why"], "appending needs a buffer");
 }
 
 #[test]

@@ -105,7 +105,10 @@ fn a_pair_that_no_path_takes_makes_nothing() {
             .args(["copy", "--json"])
             .args(flags)
             .args([&from, &sink]));
-        run.fails(1, &["no usable data path for this pair", "to was not created"]);
+        run.fails(
+            1,
+            &["no usable data path for this pair", "to was not created"],
+        );
         let declined = run.json()["declined"].as_array().map(Vec::len);
         assert!(
             declined.is_some_and(|declined| declined > 0),

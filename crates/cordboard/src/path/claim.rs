@@ -1,44 +1,46 @@
-//! Claims: ranges of a file that are one transfer's alone, though others use the
-//! same open description, for calls that take an offset and lock no position.
+//! Claims: ranges of a file reserved for one transfer while other processes use the same
+//! open file description, for calls that take an offset and do not lock the file
+//! position.
 
 use crate::path::cursor::Cursor;
 use crate::path::flow::Flow;
 
-/// How much of the source there is, and its size.
+/// The bytes available in the source, and its size.
 #[derive(Debug, Clone, Copy)]
-struct There {
+struct Available {
     bytes: u64,
     size: u64,
 }
 
 impl Flow<'_> {
-    /// The source's next bytes, no more than these, become this transfer's alone,
-    /// for a call that does not lock the source's position. Returns how many the
-    /// call may ask for.
+    /// Claims up to `length` of the source's next bytes for this transfer, for a call
+    /// that does not lock the source's position. Returns how many bytes the call may
+    /// request.
     pub(crate) fn claim_source(&mut self, length: usize) -> usize {
-        let there = self.there_is();
-        self.claim_of_source(length, there)
+        let available = self.available();
+        self.claim_of_source(length, available)
     }
 
-    fn claim_of_source(&mut self, length: usize, there: Option<There>) -> usize {
+    fn claim_of_source(&mut self, length: usize, available: Option<Available>) -> usize {
         if self.claims_source()
             && self.source.cursor == Cursor::Position
-            && let Some(There { bytes, size }) = there
+            && let Some(Available { bytes, size }) = available
         {
             self.source
                 .cursor
                 .claim(self.source.fd(), bytes.min(length as u64));
-            // If others have taken some of it, the claim goes past the end.
+            // If another process has read some of it, the claim reaches past the end.
             self.source.cursor.end_at(self.source.fd(), size);
         }
         within(self.source.cursor, length)
     }
 
-    /// What the source says that it has from here on: at the end of what it had
-    /// when the transfer began it may have grown. `None` without a size.
-    fn there_is(&self) -> Option<There> {
+    /// Returns the bytes from here to the end of the source. At the end that it had when
+    /// the transfer began, the size is read again: it may have grown. `None` without a
+    /// size.
+    fn available(&self) -> Option<Available> {
         let (here, size) = (self.counted_place()?, self.source.facts().size?);
-        let up_to = |size: u64| There {
+        let up_to = |size: u64| Available {
             bytes: size.saturating_sub(here),
             size,
         };
@@ -50,7 +52,7 @@ impl Flow<'_> {
         Some(up_to(size))
     }
 
-    /// The source's position is one to be claimed.
+    /// Whether the source's position has to be claimed.
     fn claims_source(&self) -> bool {
         let at_position = matches!(
             self.source.cursor,
@@ -59,9 +61,9 @@ impl Flow<'_> {
         at_position && !self.source.is_unshared() && self.source.kind().is_cached()
     }
 
-    /// The offset for a call that reads the source. Also where nothing is left to be
-    /// claimed it is one: `splice(2)` sets the position that it began with even if it
-    /// has read nothing (`do_splice`, fs/splice.c), and others may have moved it.
+    /// The offset for a call that reads the source. An offset is needed even if nothing
+    /// is left to claim: `splice(2)` writes back the position that it began with even if
+    /// it read nothing (`do_splice`, fs/splice.c), and another process may have moved it.
     pub(crate) fn offset_to_read(&self) -> Option<u64> {
         match self.source.cursor {
             Cursor::Position if self.claims_source() => self.source.offset(),
@@ -69,13 +71,14 @@ impl Flow<'_> {
         }
     }
 
-    /// A call has read so many bytes at this offset.
+    /// Records that a call has read `bytes` at this offset.
     pub(crate) fn was_read(&mut self, offset: Option<u64>, bytes: u64) {
         self.source.cursor.used(self.source.fd(), offset, bytes);
     }
 
-    /// Others have moved the source's position since it was moved here: moved back
-    /// by what this transfer has read, it would have them read their own bytes again.
+    /// Whether another process has moved the source's position since this transfer moved
+    /// it. Rewinding it by what this transfer has read would make that process read its
+    /// own bytes again.
     pub(crate) fn source_is_astray(&self) -> bool {
         let left_at = match self.source.cursor {
             Cursor::Claimed { end, .. } => Some(end),
@@ -84,19 +87,19 @@ impl Flow<'_> {
         self.claims_source() && Cursor::position(self.source.fd()) != left_at
     }
 
-    /// The sink's position is one to be claimed.
+    /// Whether the sink's position has to be claimed.
     pub(crate) fn claims_sink(&self) -> bool {
         let facts = self.sink.facts();
         let at_position = matches!(self.sink.cursor, Cursor::Position | Cursor::Claimed { .. });
         at_position && !self.sink.is_unshared() && facts.kind.is_cached() && !facts.append
     }
 
-    /// As [`Flow::was_read`], of the sink.
+    /// As [`Flow::was_read`], for the sink.
     pub(crate) fn was_written(&mut self, offset: Option<u64>, bytes: u64) {
         self.sink.cursor.used(self.sink.fd(), offset, bytes);
     }
 
-    /// The same for the sink, where as many bytes are at hand.
+    /// Claims `length` bytes of the sink, for as many bytes ready to be written.
     pub(crate) fn claim_sink(&mut self, length: usize) -> usize {
         if self.claims_sink() {
             self.sink.cursor.claim(self.sink.fd(), length as u64);
@@ -104,14 +107,14 @@ impl Flow<'_> {
         within(self.sink.cursor, length)
     }
 
-    /// The same for a call that moves bytes from one to the other.
+    /// Claims both ends for a call that moves bytes from one to the other.
     pub(crate) fn claim_both(&mut self, length: usize) -> usize {
-        let there = self.there_is();
-        let length = self.claim_of_source(length, there);
-        match there {
-            // The call is to find the end.
-            Some(There { bytes: 0, .. }) => within(self.sink.cursor, length),
-            Some(There { bytes, .. }) => {
+        let available = self.available();
+        let length = self.claim_of_source(length, available);
+        match available {
+            // The call is made to detect the end of file.
+            Some(Available { bytes: 0, .. }) => within(self.sink.cursor, length),
+            Some(Available { bytes, .. }) => {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 self.claim_sink(length.min(bytes))
             }
@@ -119,8 +122,7 @@ impl Flow<'_> {
         }
     }
 
-    /// The same for so many bytes up to this size, which the source has been found
-    /// to have by now.
+    /// Claims both ends for `bytes` that the source was found to have, up to `size`.
     pub(crate) fn claim_found(&mut self, bytes: u64, size: u64) -> u64 {
         if self.claims_source() {
             self.source.cursor.claim(self.source.fd(), bytes);
@@ -130,19 +132,21 @@ impl Flow<'_> {
         self.claim_sink(within(self.source.cursor, length)) as u64
     }
 
-    /// No more bytes than were claimed of the sink.
+    /// Truncates `bytes` to what is claimed of the sink.
     pub(crate) fn claimed<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[..within(self.sink.cursor, bytes.len())]
     }
 
-    /// Nothing more is moved: both positions are where the bytes end.
+    /// Releases both claims at the end of the transfer: both positions are set to where
+    /// the bytes end.
     pub(crate) fn unclaim(&mut self) {
         self.source.cursor.unclaim(self.source.fd());
         self.unclaim_sink();
     }
 
-    /// Both claims are given back before another path begins, which may take less at a
-    /// time; where others have gone on behind one, it is for what comes next.
+    /// Releases both claims before another path begins, which may move fewer bytes per
+    /// call. A claim stays for the next path if another process has moved the position
+    /// past it.
     pub(crate) fn lend_back(&mut self) {
         if self.source.cursor.is_last(self.source.fd()) {
             self.source.cursor.unclaim(self.source.fd());
@@ -150,22 +154,21 @@ impl Flow<'_> {
         self.lend_sink_back();
     }
 
-    /// The sink's claim is given back before a wait; where others have gone on behind
-    /// it, it is for what comes next.
+    /// Releases the sink's claim before a wait. It stays if another process has moved the
+    /// position past it.
     pub(crate) fn lend_sink_back(&mut self) {
         if self.sink.cursor.is_last(self.sink.fd()) {
             self.unclaim_sink();
         }
     }
 
-    /// Nothing more is moved into what was claimed of the sink, for a call that writes at
-    /// the sink's own position.
+    /// Releases the sink's claim for a call that writes at the sink's own position.
     pub(crate) fn unclaim_sink(&mut self) {
         self.sink.cursor.unclaim(self.sink.fd());
     }
 }
 
-/// No more bytes than are left of what was claimed, if anything was.
+/// Limits `length` to what is left of a claim, if there is one.
 fn within(cursor: Cursor, length: usize) -> usize {
     let claimed = cursor.claimed().map(usize::try_from);
     claimed.map_or(length, |claimed| claimed.map_or(length, |n| n.min(length)))

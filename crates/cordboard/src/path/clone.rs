@@ -1,8 +1,7 @@
-//! `FICLONERANGE` and `FICLONE`: the sink shares the source's blocks, and no
-//! byte is moved at all. Since Linux 4.5; on btrfs, xfs, bcachefs, ocfs2,
-//! overlayfs over these, NFS 4.2, CIFS, and OpenZFS 2.2, whose block cloning
-//! has corrupted files in silence (openzfs#15526): turning the path off is
-//! what the switches are for.
+//! `FICLONERANGE` and `FICLONE`: the sink shares the source's blocks, and no byte
+//! is copied. Since Linux 4.5; on btrfs, xfs, bcachefs, ocfs2, overlayfs over
+//! these, NFS 4.2, CIFS, and OpenZFS 2.2, whose block cloning has silently
+//! corrupted files (openzfs#15526); the switches can turn this path off.
 //!
 //! References: `ioctl_ficlonerange(2)`.
 
@@ -16,7 +15,7 @@ use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
 use crate::sys;
 
-/// Two files, on a file system that has clones as far as is known.
+/// Accepts two files on a file system that supports clones as far as is known.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
     both_files(source, sink)?;
@@ -26,11 +25,11 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     }
     match pair.request.sparse {
         Sparse::Auto => {}
-        Sparse::Always => return Err("blocks of zeros are to become holes".into()),
-        Sparse::Never => return Err("the source's holes are to be filled".into()),
+        Sparse::Always => return Err("the request turns blocks of zeros into holes".into()),
+        Sparse::Never => return Err("the request fills the source's holes".into()),
     }
     if source.size == Some(0) && !source.has_true_size() {
-        return Err("the source has no size to go by".into());
+        return Err("the source's size is unknown".into());
     }
     for facts in [source, sink] {
         if facts
@@ -43,21 +42,21 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     if source.filesystem != sink.filesystem {
         return Err(Errno::EXDEV.into());
     }
-    Ok("the file system may share blocks: nothing is moved")
+    Ok("the file system may share blocks: no data is copied")
 }
 
-/// The one step. Every refusal declines: a clone that failed has moved no
-/// position and counts nothing. Whatever part of the sink it may have mapped
-/// (btrfs and xfs out of room) is written again by the next path.
+/// The only step. Every refusal declines: a failed clone has moved no position and
+/// counts nothing. Any part of the sink that it may have mapped (btrfs and xfs
+/// without space) is overwritten by the next path.
 ///
 /// | errno | why | evidence |
 /// |---|---|---|
-/// | `EOPNOTSUPP`, `ENOTTY` | no clones here | ext4, tmpfs; vfat |
+/// | `EOPNOTSUPP`, `ENOTTY` | the file system has no clones | ext4, tmpfs; vfat |
 /// | `EXDEV` | another file system | `ioctl_ficlonerange(2)` |
-/// | `EINVAL` | not on block boundaries; or one file, ranges overlapping | as above |
-/// | `EPERM` | immutable sink, or a filter | as above |
+/// | `EINVAL` | not on block boundaries; or overlapping ranges of one file | as above |
+/// | `EPERM` | immutable sink, or a seccomp filter | as above |
 /// | `ETXTBSY` | swap file | as above |
-/// | `ENOSPC`, `EDQUOT` | no room for the metadata | btrfs, xfs |
+/// | `ENOSPC`, `EDQUOT` | no space for the metadata | btrfs, xfs |
 #[derive(Default)]
 pub(crate) struct Clone {
     cloned: bool,
@@ -78,28 +77,27 @@ impl Step for Clone {
             return Verdict::Ended;
         }
         if length == 0 {
-            return Verdict::Declined("the source has no size to go by".into());
+            return Verdict::Declined("the source's size is unknown".into());
         }
         flow.claim_found(length, size);
         let (from, to) = match (flow.source.place(), flow.sink.place()) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(errno), _) | (_, Err(errno)) => return Verdict::Declined(errno.into()),
         };
-        // Another process has taken some of it meanwhile. A length of 0 would mean
-        // all there is.
+        // Another process has read some of it meanwhile. A length of 0 would mean
+        // up to the end of file.
         if from + length > size {
             return Verdict::Declined("another process reads the source too".into());
         }
         let empty = rustix::fs::fstat(flow.sink.fd()).is_ok_and(|sink| sink.st_size == 0);
-        // An exact length gives an exact count: a file that grows meanwhile
-        // makes a length that ends off a block boundary EINVAL.
+        // An exact length gives an exact count: if the file grows meanwhile, a
+        // length that ends off a block boundary is EINVAL.
         let ranged = sys::clone_range(flow.source.fd(), from, length, flow.sink.fd(), to);
         let whole_file = from == 0 && to == 0 && length == size && flow.allowance.is_endless();
         let cloned = match ranged {
             Ok(()) => Ok(length),
-            // OpenZFS has refused FICLONERANGE where it took FICLONE, and the
-            // other way round. Only where no size was given, and the sink has
-            // nothing that the source's end could reach.
+            // OpenZFS has refused FICLONERANGE where it accepted FICLONE, and vice
+            // versa. Only if no size was given and the sink is empty.
             Err(_) if whole_file && empty => whole(flow, length),
             Err(errno) => Err(errno),
         };
@@ -113,7 +111,7 @@ impl Step for Clone {
             return Verdict::Failed(Side::Source, errno);
         }
         if let Err(errno) = flow.sink.move_by(length as i64) {
-            // Nothing is counted, so nothing may be skipped.
+            // Nothing is counted, so the source must not stay advanced.
             let _ = flow.source.move_by(-(length as i64));
             return Verdict::Failed(Side::Sink, errno);
         }
@@ -124,8 +122,8 @@ impl Step for Clone {
     }
 }
 
-/// `FICLONE` into an empty sink: how many bytes that was. The source may have
-/// another length by then than before, and xfs says 0 for a part (out of room).
+/// `FICLONE` into an empty sink. Returns the number of bytes cloned: the source's
+/// length may have changed, and xfs returns 0 for a partial clone (no space).
 fn whole(flow: &Flow<'_>, size: u64) -> Result<u64, Errno> {
     sys::clone_file(flow.source.fd(), flow.sink.fd())?;
     Ok(rustix::fs::fstat(flow.sink.fd()).map_or(size, |made| made.st_size as u64))

@@ -1,4 +1,4 @@
-//! What several paths ask.
+//! Checks shared by several paths.
 
 use super::flow::Flow;
 use super::verdict::Verdict;
@@ -6,7 +6,7 @@ use crate::endpoint::{Facts, Side};
 use crate::errno::Errno;
 use crate::request::Why;
 
-/// Both sides are files with content and positions.
+/// Fails unless both sides are files with content and positions.
 pub(super) fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
     if source.kind.is_file() && sink.kind.is_file() {
         Ok(())
@@ -15,14 +15,14 @@ pub(super) fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
     }
 }
 
-/// Why nothing is taken from a source that is [unpaged](Facts::unpaged).
-pub(super) const UNPAGED: &str = "its server has, or may have, the source read past the page cache";
+/// Why no pages are taken from a source that is [unpaged](Facts::unpaged).
+pub(super) const UNPAGED: &str = "reads of the source may bypass the page cache";
 
-/// There is no room, or no memory, for what the call does. From a source it
-/// need not be final: before Linux 5.18, tmpfs allocates a hole that is read by
-/// pages (`shmem_file_read_iter`, `SGP_CACHE`; removed in 56a8c8eb1eaf), which
-/// gives `ENOSPC`, `EFBIG` and `ENOMEM`, and with quotas `EDQUOT`; `read(2)`
-/// takes zeros. From a sink it is: the next path's write says so again.
+/// Whether the call lacks space or memory. For a source this need not be final:
+/// before Linux 5.18, tmpfs allocates a hole that is read by pages
+/// (`shmem_file_read_iter`, `SGP_CACHE`; removed in 56a8c8eb1eaf), which gives
+/// `ENOSPC`, `EFBIG` and `ENOMEM`, and with quotas `EDQUOT`; `read(2)` returns
+/// zeros. For a sink it is final: the next path's write fails the same way.
 pub(crate) fn needs_room(errno: Errno) -> bool {
     matches!(
         errno,
@@ -30,11 +30,11 @@ pub(crate) fn needs_room(errno: Errno) -> bool {
     )
 }
 
-/// Why nothing is spliced, where [`Flow::sink_could_wait`], or the source could.
-pub(super) const COULD_WAIT: &str = "a blocking socket can keep the thread that splices";
+/// Why nothing is spliced if [`Flow::sink_could_wait`], or the source could.
+pub(super) const COULD_WAIT: &str = "splicing a blocking socket could block the thread";
 
-/// For calls that do not tell which side failed: reads one byte where the
-/// source stands. A source that reads well leaves the sink.
+/// Finds the side that failed, for calls that do not report it: reads one byte
+/// at the source's position. If that succeeds, the sink failed.
 pub(super) fn blame(flow: &mut Flow<'_>, errno: Errno) -> Verdict {
     match errno {
         // Only writing can give these.

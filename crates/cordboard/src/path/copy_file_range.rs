@@ -1,6 +1,6 @@
 //! `copy_file_range(2)`: the kernel copies between two files of one file
-//! system, or lets the file system or its server do it. Used since Linux 5.3;
-//! before, it could give wrong results (its man page, BUGS).
+//! system, or lets the file system or its server do so. Used since Linux 5.3;
+//! before, results could be wrong (man page, BUGS).
 
 use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
@@ -12,16 +12,16 @@ use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
 use crate::request::{DataPath, Why};
 
-/// Bytes of the first call: few enough that cancelling and progress come
-/// through in a fraction of a second on the slowest disks.
+/// Bytes of the first call: few enough that cancelling and progress take effect
+/// within a fraction of a second on the slowest disks.
 const FIRST: usize = 8 << 20;
-/// Each call asks for twice as much as the one before, where nobody else waits
-/// for the thread, up to this: still about a second of the slowest disks, and
-/// well below the 2 GiB at which glibc 2.41's wrapper went wrong and the 2^63
-/// that gives EOVERFLOW.
+/// Each call requests twice as many bytes as the one before, unless other
+/// transfers share the thread, up to this. Still about a second on the slowest
+/// disks, and well below the 2 GiB at which glibc 2.41's wrapper failed and the
+/// 2^63 that gives EOVERFLOW.
 const LARGEST: usize = 64 << 20;
 
-/// Two files on one file system, neither in direct mode.
+/// Accepts two files on one file system, neither in direct mode.
 pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
     both_files(source, sink)?;
@@ -33,18 +33,18 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
         return Err(Errno::EBADF.into());
     }
     if source.is_direct() || sink.is_direct() {
-        return Err("direct I/O wants aligned buffers".into());
+        return Err("direct I/O needs aligned buffers".into());
     }
     if source.unpaged {
-        // Where its server cannot copy, the kernel splices.
+        // If the server cannot copy, the kernel splices.
         return Err(UNPAGED.into());
     }
     if source.size == Some(0) && !source.has_true_size() {
-        // Returns 0 on files that do not tell their size (procfs, FUSE).
-        return Err("the source has no size to go by".into());
+        // Returns 0 on files that do not report their size (procfs, FUSE).
+        return Err("the source's size is unknown".into());
     }
     if source.filesystem != sink.filesystem {
-        // Since Linux 5.19 only within one type of file system; before, slower
+        // Since Linux 5.19 only within one type of file system. Before, slower
         // than sendfile.
         return Err(Errno::EXDEV.into());
     }
@@ -54,7 +54,8 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
             .filesystem
             .is_some_and(|fs| fs.keeps_copies_to_itself())
     {
-        // Two of one type: the same, before the sink is touched.
+        // Two file systems of one type: fails the same way, before the sink is
+        // touched.
         return Err(Errno::EXDEV.into());
     }
     let clones = source
@@ -62,24 +63,24 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
         .is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
     match pair.request.sparse {
         Sparse::Auto => {}
-        Sparse::Always => return Err("blocks of zeros are to become holes".into()),
-        Sparse::Never if clones => return Err("the source's holes are to be filled".into()),
+        Sparse::Always => return Err("the request turns blocks of zeros into holes".into()),
+        Sparse::Never if clones => return Err("the request fills the source's holes".into()),
         Sparse::Never => {}
     }
-    Ok("two files of one file system")
+    Ok("two files on one file system")
 }
 
 /// | errno | verdict | evidence |
 /// |---|---|---|
-/// | `EXDEV` | declined | old kernels and unlike file systems: toybox#382 |
+/// | `EXDEV` | declined | old kernels and different file systems: toybox#382 |
 /// | `EOPNOTSUPP` | declined | NFS: go#40731 |
 /// | `EINVAL` | declined | overlapping ranges, files that are not regular |
 /// | `EBADF` | declined | `O_APPEND`, also when set after open: rust#82417 |
 /// | `ETXTBSY` | declined | swap file |
-/// | `EAGAIN` | declined: asking again could go on without end | file systems of their own making; no file is ever polled |
-/// | `ENOSYS` | declined, remembered | no such call |
+/// | `EAGAIN` | declined: a retry could loop without end | non-standard file systems; files are never polled |
+/// | `ENOSYS` | declined for the life of the process | no such call |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EIO` | declined if nothing has moved | seccomp go#40893, old CephFS, CIFS go#42334 |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: of either side | `needs_room` in `path/mod.rs` |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common.rs` |
 /// | `EOVERFLOW` | declined if nothing has moved | huge offsets |
 /// | anything else | failed | |
 #[derive(Default)]
@@ -102,7 +103,7 @@ impl Step for CopyFileRange {
         let (mut from, mut to) = (offset, flow.sink.cursor.place());
         let done = rustix::fs::copy_file_range(source, from.as_mut(), sink, to.as_mut(), length);
         match done.map_err(Errno::from) {
-            // The end, or a file whose size lies: the transfer finds out.
+            // The end, or a file with a wrong size; the transfer finds out.
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;
@@ -119,12 +120,12 @@ impl Step for CopyFileRange {
     }
 }
 
-/// Whether this errno says that the call was refused as a whole.
+/// Returns the reason if this errno refuses the call as a whole.
 fn refused(errno: Errno, moved: bool) -> Option<Why> {
     match errno {
         Errno::ENOSYS => forget_for_ever(DataPath::CopyFileRange),
         Errno::EXDEV | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::EBADF | Errno::ETXTBSY => {}
-        // There is nothing to poll on a file.
+        // A file cannot be polled.
         Errno::EAGAIN => {}
         Errno::EPERM | Errno::EACCES | Errno::ENOENT | Errno::EIO | Errno::EOVERFLOW if !moved => {}
         errno if needs_room(errno) => {}
@@ -157,7 +158,7 @@ mod tests {
             (ext4, false),
             (tmpfs, false),
             (xfs, false),
-            // Subvolumes of one file system; two mounts from servers.
+            // btrfs: subvolumes of one file system; NFS: two mounts.
             (btrfs, true),
             (nfs, true),
         ] {
@@ -176,9 +177,9 @@ mod tests {
         assert!(refused(Errno::EIO, false).is_some());
         assert!(refused(Errno::EIO, true).is_none());
         assert!(refused(Errno::EXDEV, true).is_some());
-        // Asked again it could say the same for ever.
+        // A retry could give the same for ever.
         assert!(refused(Errno::EAGAIN, true).is_some());
-        // Of the source's side, perhaps.
+        // Perhaps caused by the source.
         assert!(refused(Errno::ENOSPC, true).is_some());
         assert!(refused(Errno::EROFS, false).is_none());
     }

@@ -1,11 +1,11 @@
-//! The position of a side.
+//! The position of one end.
 //!
-//! `read(2)` and `write(2)` hold a lock while they use the position of an open
-//! description, as `lseek(2)` does (`fdget_pos`, fs/file.c, since Linux 3.14).
-//! `splice(2)`, `sendfile(2)` and `copy_file_range(2)` do not: if another process
-//! uses the same description meanwhile, bytes are overwritten, or read twice. So
-//! the position is moved past a range first, and these calls are given an offset
-//! within that range.
+//! `read(2)` and `write(2)` hold a lock while they use the file position, as
+//! `lseek(2)` does (`fdget_pos`, fs/file.c, since Linux 3.14). `splice(2)`,
+//! `sendfile(2)` and `copy_file_range(2)` do not: if another process uses the same
+//! open file description meanwhile, bytes are overwritten or read twice. So the
+//! position is first moved past a range, and these calls get an offset within that
+//! range.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,22 +14,22 @@ use rustix::fs::SeekFrom;
 use crate::errno::Errno;
 use crate::sys::again;
 
-/// Where a side reads or writes next.
+/// Where an end is read or written next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cursor {
-    /// It has no positions.
+    /// Not seekable.
     Stream,
-    /// At the descriptor's own position, which moves along.
+    /// At the file position, which moves along.
     Position,
-    /// In a range that is this transfer's alone: the descriptor's own position
-    /// has been moved to its end. Not empty.
+    /// In a range reserved for this transfer. The file position is at its end. Not
+    /// empty.
     Claimed { at: u64, end: u64 },
-    /// Here; the descriptor's own position stays.
+    /// At this offset; the file position does not move.
     At(u64),
 }
 
 impl Cursor {
-    /// The offset that is not the descriptor's own position.
+    /// The offset, if not the file position.
     pub(crate) fn place(self) -> Option<u64> {
         match self {
             Cursor::At(at) | Cursor::Claimed { at, .. } => Some(at),
@@ -37,7 +37,7 @@ impl Cursor {
         }
     }
 
-    /// How many bytes of a claimed range are left.
+    /// The number of bytes left of a claimed range.
     pub(crate) fn claimed(self) -> Option<u64> {
         match self {
             Cursor::Claimed { at, end } => Some(end - at),
@@ -45,12 +45,12 @@ impl Cursor {
         }
     }
 
-    /// Where the descriptor's own position is.
+    /// The file position.
     pub(super) fn position(fd: BorrowedFd<'_>) -> Option<u64> {
         tell(fd).ok()
     }
 
-    /// So many bytes on, for calls that do not move the descriptor's position.
+    /// Advances by `bytes`, for calls that do not move the file position.
     pub(crate) fn advance(&mut self, bytes: u64) {
         match self {
             Cursor::At(at) => *at += bytes,
@@ -65,8 +65,9 @@ impl Cursor {
         }
     }
 
-    /// A call has moved so many bytes at this offset, and not the position. Where the
-    /// position cannot be moved behind them, the transfer goes on without it.
+    /// Records that a call has moved `bytes` at this offset, without moving the file
+    /// position. If the file position cannot be moved past them, the transfer
+    /// continues with offsets.
     pub(super) fn used(&mut self, fd: BorrowedFd<'_>, offset: Option<u64>, bytes: u64) {
         match (*self, offset) {
             (Cursor::Position, Some(at)) => {
@@ -78,8 +79,8 @@ impl Cursor {
         }
     }
 
-    /// Moves the descriptor's position past the next `bytes`, which are then this
-    /// transfer's. Where that is refused, the position stays in use.
+    /// Moves the file position past the next `bytes`, which reserves them for this
+    /// transfer. If that fails, the position stays in use.
     pub(super) fn claim(&mut self, fd: BorrowedFd<'_>, bytes: u64) {
         if *self != Cursor::Position || bytes == 0 {
             return;
@@ -94,9 +95,9 @@ impl Cursor {
         }
     }
 
-    /// Moves the descriptor's position back by what was claimed behind this offset,
-    /// at which there is nothing to read: others may have moved it past there too,
-    /// and move it back by their part.
+    /// Moves the file position back by what was claimed past `limit`, where there is
+    /// nothing to read. The move is relative: other processes may have moved the
+    /// position past there too, and move it back by their part.
     pub(super) fn end_at(&mut self, fd: BorrowedFd<'_>, limit: u64) {
         let Cursor::Claimed { at, end } = *self else {
             return;
@@ -110,14 +111,15 @@ impl Cursor {
         }
     }
 
-    /// Nothing was written or claimed behind the range since.
+    /// Whether the position is still at the end of the range: no other process has
+    /// used what follows it.
     pub(super) fn is_last(self, fd: BorrowedFd<'_>) -> bool {
         matches!(self, Cursor::Claimed { end, .. } if tell(fd) == Ok(end))
     }
 
-    /// Moves the descriptor's position back to what was not used of the range. If
-    /// another process has moved it since, the position stays. Where that is refused,
-    /// or another process moves it meanwhile, the range stays claimed.
+    /// Moves the file position back over the unused part of the range. If another
+    /// process has moved it since, the position stays. If the seek fails, or another
+    /// process moves the position meanwhile, the range stays claimed.
     pub(super) fn unclaim(&mut self, fd: BorrowedFd<'_>) {
         let Cursor::Claimed { at, end } = *self else {
             return;
@@ -126,7 +128,7 @@ impl Cursor {
         let is_free = match tell(fd) {
             Ok(here) if here == end => match seek(fd, SeekFrom::Current(-rest)) {
                 Ok(here) if here == at => true,
-                // Another process has moved it between the two calls.
+                // Another process moved it between the two calls.
                 Ok(_) => seek(fd, SeekFrom::Current(rest)).is_err(),
                 Err(_) => false,
             },
@@ -147,7 +149,7 @@ pub(super) fn place_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Result<u64, Errno>
     }
 }
 
-/// Where it is then.
+/// Moves the cursor by `bytes` and returns the new offset.
 pub(super) fn move_cursor(
     cursor: &mut Cursor,
     fd: BorrowedFd<'_>,
@@ -176,7 +178,7 @@ pub(super) fn move_cursor(
     }
 }
 
-/// `lseek(2)`. A filter may say that it was interrupted.
+/// `lseek(2)`. A seccomp filter may return EINTR.
 fn seek(fd: BorrowedFd<'_>, to: SeekFrom) -> rustix::io::Result<u64> {
     again(|| rustix::fs::seek(fd, to))
 }
@@ -227,7 +229,7 @@ mod tests {
         rustix::io::write(&other, b"theirs").unwrap();
         cursor.unclaim(fd);
         assert_eq!((cursor, tell(fd)), (Cursor::Position, Ok(56)));
-        // Behind the end there is nothing to take.
+        // Past the end there is nothing to read.
         for (limit, rest) in [(70, Some(14)), (60, None)] {
             let before = tell(fd).unwrap();
             cursor.claim(fd, 30);
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!((far, tell(fd)), (Cursor::Position, Ok(56)));
     }
 
-    /// Another process moves the position between the two calls that give a range back.
+    /// Another process moves the position between the two calls that release a range.
     #[test]
     fn what_another_takes_meanwhile_is_not_given_back() {
         let file = tempfile::tempfile().unwrap();

@@ -1,4 +1,4 @@
-//! Enlarging the caller's pipes for the length of a transfer.
+//! Enlarges the caller's pipes for the duration of a transfer.
 
 use super::flow::Flow;
 use crate::endpoint::Side;
@@ -6,8 +6,8 @@ use crate::pipe;
 use crate::sys::{page_size, unsent};
 
 impl Flow<'_> {
-    /// Much may go through both ends. `at_once`: and it is to come now.
-    pub(super) fn lend_pipes(&mut self, at_once: bool) {
+    /// Marks the pipes as worth enlarging. `at_once`: enlarges them now.
+    pub(super) fn enlarge_pipes(&mut self, at_once: bool) {
         self.lent.worth_it = true;
         if !at_once {
             return;
@@ -20,8 +20,8 @@ impl Flow<'_> {
         }
     }
 
-    /// So many bytes went through the pipe on this side in one step.
-    pub(super) fn lent_moved(&mut self, side: Side, bytes: usize) {
+    /// Records that `bytes` went through the pipe on this side in one step.
+    pub(super) fn pipe_moved(&mut self, side: Side, bytes: usize) {
         let (source, sink) = (self.source.fd(), self.sink.fd());
         if !self.lent.worth_it || bytes < page_size() {
             return;
@@ -35,14 +35,14 @@ impl Flow<'_> {
         }
     }
 
-    /// Gives the sink's pipe twice the slots. `false` if it has no more then.
+    /// Doubles the slots of the sink's pipe. `false` if that fails.
     pub(super) fn widen_sink(&mut self) -> bool {
         let (source, sink) = (self.source.fd(), self.sink.fd());
         let lent = self.lent.of(Side::Sink, self.sink.endpoint());
         lent.is_some_and(|lent| lent.widen(source, sink))
     }
 
-    /// The transfer is at its end: the pipes get the size that they had.
+    /// Restores the pipes' original sizes at the end of the transfer.
     pub(crate) fn give_pipes_back(&mut self) {
         let (source, sink) = (self.source.fd(), self.sink.fd());
         for lent in self.lent.ends.iter_mut().filter_map(Option::take) {
@@ -51,14 +51,15 @@ impl Flow<'_> {
     }
 }
 
-/// The sink's pipe has no slot left, though its pages hold little, and a write would
-/// have put more into them: a splice adds a slot for the least piece, where a write
-/// goes on in the last page (`pipe_write`, fs/pipe.c). So many bytes are in it, of so
-/// many; `None` if it has room, or is full, or a filter refuses to tell.
+/// Tests whether the sink's pipe has no free slot although its pages hold little, so
+/// that a write would still fit: a splice uses a slot for the smallest piece, where a
+/// write continues in the last page (`pipe_write`, fs/pipe.c). Returns the bytes in
+/// the pipe and its capacity; `None` if it has a free slot or is full, or a seccomp
+/// filter refuses the query.
 pub(super) fn sparsely_filled(flow: &Flow<'_>) -> Option<(usize, usize)> {
     let sink = flow.sink.fd();
     let there = usize::try_from(unsent(sink).ok()?).ok()?;
-    // Before anything was lent: so much it is to hold.
+    // The capacity before it was enlarged.
     let capacity = match &flow.lent.ends[1] {
         Some(lent) => lent.before(),
         None => pipe::capacity(sink),

@@ -11,22 +11,22 @@ use crate::path::flow::Flow;
 use crate::path::lengthen::lengthen;
 use crate::sys::again;
 
-/// Bytes of a hole in one step where a stage looks at its zeros: few enough
-/// that cancelling comes through.
-const LOOKED_AT: u64 = 16 << 20;
+/// Bytes of a hole per step if a stage inspects its zeros: few enough that a
+/// cancellation takes effect soon.
+const INSPECTED: u64 = 16 << 20;
 
-/// Makes the sink's next `length` bytes a hole and moves past them. `false`
-/// if that is not possible, so that zeros have to be written.
+/// Makes the sink's next `length` bytes a hole and moves past them. `false` if
+/// that is impossible and zeros must be written.
 ///
-/// The sink has that length at once: if another process then sets `O_APPEND` on
-/// it, the next write still goes to the right place, and no byte is counted
+/// The sink's length is extended at once: if another process then sets `O_APPEND`
+/// on it, the next write still goes to the right place, and no byte is counted
 /// that the sink does not have.
 pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
     Ok(made(flow, length)?.is_some())
 }
 
-/// The same, and what is known of the sink then. No call that makes a hole locks
-/// the position.
+/// Makes the hole and returns what is then known of the sink. No call that makes
+/// a hole locks the file position.
 fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let before = flow.sink.cursor;
     flow.claim_sink(usize::try_from(length).unwrap_or(usize::MAX));
@@ -45,24 +45,23 @@ fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let size = rustix::fs::fstat(sink)?.st_size as u64;
     let end = offset.saturating_add(length);
     let mut no_append = false;
-    // Past the end it changes nothing, and is refused where a longer file is not (a
-    // memory file with F_SEAL_FUTURE_WRITE: EPERM).
+    // Past the end it changes nothing, and can be refused where lengthening is
+    // not (a memfd with F_SEAL_FUTURE_WRITE: EPERM).
     if offset < size && size < end && punch(sink, size, end).is_err() {
         return Ok(None);
     }
     if size < end {
         match lengthen(sink, end) {
             Ok(longer) => no_append = longer.no_append,
-            // No file may be that long here: a disk full of zeros would not
-            // change that.
+            // No file can be that long here. Filling the disk with zeros would
+            // not change that.
             Err(Errno::EFBIG) if !is_past_the_limit(end) => return Err(Errno::EFBIG),
-            // EPERM of a sealed memory file, the limit: the zeros will tell how
+            // EPERM of a sealed memfd, or the limit: writing zeros finds out how
             // far it goes.
             Err(_) => return Ok(None),
         }
     }
-    // What was there before must read as zeros from now on, and no room be kept
-    // for it.
+    // Earlier contents must read as zeros from now on, and their blocks be freed.
     if punch(sink, offset, end).is_err() && offset < size {
         return Ok(None);
     }
@@ -82,39 +81,39 @@ fn punch(sink: BorrowedFd<'_>, start: u64, end: u64) -> rustix::io::Result<()> {
 /// A hole in the sink.
 #[derive(Debug)]
 struct Made {
-    /// The sink is known to take `RWF_NOAPPEND`.
+    /// The sink is known to support `RWF_NOAPPEND`.
     no_append: bool,
-    /// The sink had nothing where it begins, nor behind.
+    /// The hole begins at or past the sink's end.
     behind_all: bool,
 }
 
-/// A file of ours may not be so long, as `RLIMIT_FSIZE` has it.
+/// Whether `RLIMIT_FSIZE` forbids a file of this size.
 fn is_past_the_limit(size: u64) -> bool {
-    // Unknown, it is for the zeros to find.
+    // If unknown, writing zeros finds out.
     crate::sys::file_size_limit().map_or(true, |limit| limit.is_some_and(|limit| limit < size))
 }
 
-/// Walks a source's data and holes.
+/// Iterates over a source's data and holes.
 ///
-/// Past the end of the sink, a hole takes no call: the next write leaves it,
-/// and goes to its offset whatever `O_APPEND` says ([`Flow::in_place`]). The
-/// hole is counted at once, before the sink is that long; if nothing is written
-/// after it, [`Walk::end`] lengthens the sink.
+/// Past the end of the sink, a hole takes no call: the next write leaves it, and
+/// goes to its offset regardless of `O_APPEND` ([`Flow::in_place`]). The hole is
+/// counted at once, before the sink is that long; if nothing is written after it,
+/// [`Walk::end`] lengthens the sink.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// No more of it: all is data.
+    /// Finished: the rest is treated as data.
     over: bool,
-    /// Up to here the source is known to be data.
+    /// The source is known to be data up to here.
     data_until: u64,
-    /// Where the source was read at a count of bytes: each moves both.
+    /// The source's offset at a count of bytes read: each moves both.
     known: Option<(u64, u64)>,
-    /// Bytes of a hole that were counted when so many were written in all, and
-    /// that the sink may not have; and where they end in it.
-    owed: u64,
-    owed_at: u64,
-    owed_to: u64,
-    /// Looking for holes moves a position, and others may use that of the source
-    /// meanwhile.
+    /// Bytes of a hole that were counted but that the sink may lack, the total
+    /// written at that time, and the hole's end in the sink.
+    pending: u64,
+    pending_at: u64,
+    pending_end: u64,
+    /// A descriptor for `SEEK_DATA` and `SEEK_HOLE`, which move the file
+    /// position: other processes may use that of the source meanwhile.
     own: Option<OwnedFd>,
 }
 
@@ -124,9 +123,9 @@ impl Walk {
             over: false,
             data_until: 0,
             known: None,
-            owed: 0,
-            owed_at: 0,
-            owed_to: 0,
+            pending: 0,
+            pending_at: 0,
+            pending_end: 0,
             own: None,
         }
     }
@@ -136,16 +135,16 @@ impl Walk {
         self.own.as_ref()
     }
 
-    /// Where a hole comes next, skips it on both sides; limits the step to the
-    /// data before the next one; to none, where more of the hole is left; not at
-    /// all, where there is no walking, or no hole to be had. `by_write`: it is
-    /// writes that will go behind a hole, or calls that say so where they would
-    /// append.
+    /// Skips a hole on both sides, if one comes next, and limits the step to the
+    /// data before the following hole; to 0 bytes if more of the hole is left;
+    /// does not limit it if holes cannot be found or made. `by_write`: the bytes
+    /// after a hole are written by writes, or by calls that report that they
+    /// would append.
     ///
     /// # Errors
     ///
-    /// Of the side whose place or length could not be changed. What is read next
-    /// would come from the wrong place: the transfer must not go on.
+    /// Of the side whose offset or length could not be changed. The next read
+    /// would come from the wrong offset: the transfer must stop.
     pub(crate) fn advance(
         &mut self,
         flow: &mut Flow<'_>,
@@ -160,7 +159,7 @@ impl Walk {
         Ok(())
     }
 
-    /// `false`: no walking here, all is data.
+    /// `false`: holes cannot be found here; all is data.
     fn next(&mut self, flow: &mut Flow<'_>, by_write: bool) -> Result<bool, (Side, Errno)> {
         let Some(offset) = self.offset(flow) else {
             return Ok(false);
@@ -174,15 +173,15 @@ impl Walk {
             return Ok(false);
         };
         let hole = data.saturating_sub(offset).min(flow.allowance.remaining());
-        let looked = flow.stages.look().then_some(LOOKED_AT);
-        // Behind what is claimed of the sink others may have written.
-        let most = [looked, flow.sink.cursor.claimed()]
+        let inspected = flow.stages.look().then_some(INSPECTED);
+        // Past what is claimed of the sink, other processes may have written.
+        let most = [inspected, flow.sink.cursor.claimed()]
             .into_iter()
             .flatten()
             .min();
         let whole = most.is_none_or(|most| hole <= most);
         let hole = most.map_or(hole, |most| hole.min(most));
-        // The source first: a hole that the sink has cannot be taken back.
+        // The source first: a hole made in the sink cannot be undone.
         if !self.go_to(flow, offset, offset + hole)? {
             return Ok(false);
         }
@@ -206,7 +205,7 @@ impl Walk {
         Ok(true)
     }
 
-    /// Where the source is read next, without asking each time.
+    /// The source's next offset, without a system call each time.
     fn offset(&self, flow: &Flow<'_>) -> Option<u64> {
         match (flow.source.cursor, self.known) {
             (Cursor::Position, Some((offset, read))) => Some(offset + (flow.read() - read)),
@@ -214,59 +213,61 @@ impl Walk {
         }
     }
 
-    /// Moves the sink past a hole. `false`: not possible.
+    /// Moves the sink past a hole. `false`: impossible.
     fn skip(&mut self, flow: &mut Flow<'_>, hole: u64, by_write: bool) -> Result<bool, Errno> {
         let lazily = flow.in_place && by_write && !flow.stages.look();
-        // A place that no file can have is for the call that says so.
+        // An offset that no file can have is left to the call that reports it.
         if lazily && let Ok(end) = flow.sink.move_by(hole as i64) {
-            self.owed_to = end;
-            if flow.written() > self.owed_at {
-                self.owed = 0;
+            self.pending_end = end;
+            if flow.written() > self.pending_at {
+                self.pending = 0;
             }
-            self.owed += hole;
-            self.owed_at = flow.written() + hole;
+            self.pending += hole;
+            self.pending_at = flow.written() + hole;
             return Ok(true);
         }
         self.end_hole(flow)?;
         let Some(made) = made(flow, hole)? else {
             return Ok(false);
         };
-        // Up to a limit, zeros are written: it has to be known how far it goes.
+        // With a size limit, zeros are written, to find out how far it goes.
         flow.in_place =
             made.behind_all && made.no_append && crate::sys::file_size_limit() == Ok(None);
         Ok(true)
     }
 
-    /// The sink has all of the last hole.
+    /// Makes sure that the sink has all of the last hole.
     fn end_hole(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
-        if self.owed > 0 && flow.written() == self.owed_at {
-            // Not the position, from which others may have sought back since.
-            let (sink, place) = (flow.sink.fd(), self.owed_to);
+        if self.pending > 0 && flow.written() == self.pending_at {
+            // Not the file position: another process may have sought back since.
+            let (sink, place) = (flow.sink.fd(), self.pending_end);
             let size = rustix::fs::fstat(sink)?.st_size as u64;
             if size < place {
                 lengthen(sink, place)?;
-                // Of the byte that did it, and of nothing that others have added.
+                // Deallocates the byte that lengthened it, and nothing that
+                // another process has added.
                 let _ = punch(sink, size, place);
             }
         }
-        self.owed = 0;
+        self.pending = 0;
         Ok(())
     }
 
-    /// Nothing more will be written, and nothing is held: the sink is as long as
-    /// what is counted. Where it cannot be, the hole is not counted.
+    /// Lengthens the sink to what is counted, once nothing more will be written
+    /// and nothing is held. If that fails, the hole is not counted.
     pub(crate) fn end(&mut self, flow: &mut Flow<'_>) -> Result<(), Errno> {
-        let owed = self.owed;
+        let pending = self.pending;
         self.end_hole(flow).inspect_err(|_| {
-            let back = -(owed as i64);
+            let back = -(pending as i64);
             let _ = flow.source.move_by(back);
             let _ = flow.sink.move_by(back);
-            flow.uncount_hole(owed);
+            flow.uncount_hole(pending);
         })
     }
 
-    /// What comes next, seen from a position that is the transfer's to move. There
-    /// is no other than the source's where it cannot be opened again.
+    /// Returns the next data range, found with a file position that the transfer
+    /// may move. If the source cannot be opened again, only its own position is
+    /// available.
     fn extent(&mut self, flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
         let at_position = flow.source.cursor == Cursor::Position;
         if self.own.is_none() && !(at_position && flow.source.is_unshared()) {
@@ -279,13 +280,13 @@ impl Walk {
         }
     }
 
-    /// The source, which was to be read `here`, is read there next. `false`:
-    /// another process has moved its position, and it stays.
+    /// Moves the source's next read from `here` to `there`. `false`: another
+    /// process has moved its position, and it stays.
     fn go_to(&self, flow: &mut Flow<'_>, here: u64, there: u64) -> Result<bool, (Side, Errno)> {
         let failed = |errno: rustix::io::Errno| (Side::Source, errno.into());
         let step = there.wrapping_sub(here) as i64;
         match flow.source.cursor {
-            // Looking has moved it anywhere.
+            // The search for holes has moved it anywhere.
             Cursor::Position if self.own.is_none() => {
                 rustix::fs::seek(flow.source.fd(), SeekFrom::Start(there)).map_err(failed)?;
             }
@@ -305,15 +306,15 @@ impl Walk {
     }
 }
 
-/// The next range of data at or after `offset`; at the end of the data, an
-/// empty range at the end of the file. `None` where the file system cannot
-/// tell. `lseek(2)`, since Linux 3.1; leaves the position anywhere.
+/// Returns the next range of data at or after `offset`; at the end of the data,
+/// an empty range at the end of the file. `None` if the file system cannot tell.
+/// `lseek(2)`, since Linux 3.1; leaves the file position anywhere.
 fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
     let look = |from| again(|| rustix::fs::seek(fd, from));
     match look(SeekFrom::Data(offset)) {
         Ok(data) => {
             let end = look(SeekFrom::Hole(data)).ok()?;
-            // A hole that somebody has punched there since: not to be relied on.
+            // Another process has punched a hole there since: not reliable.
             (end > data).then_some((data, end))
         }
         // Past the last data: a hole to the end, or the end itself.

@@ -1,5 +1,5 @@
-//! A write at the sink's offset, whatever `O_APPEND` says: the sink may end
-//! before that offset, and the bytes do not belong at its end.
+//! Writes at the sink's offset regardless of `O_APPEND`: the sink may end before
+//! that offset, and the bytes do not belong at its end.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -11,10 +11,10 @@ use super::lengthen::{NO_APPEND, lengthen};
 use crate::path::flow::Flow;
 use crate::sys;
 
-/// The position, which moves along: -1 in `pwritev2(2)`.
+/// The file position, which moves along: -1 in `pwritev2(2)`.
 const HERE: u64 = u64::MAX;
 
-/// Writes where the sink is written next, and moves that place along.
+/// Writes at the sink's cursor and advances it.
 pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
     let (sink, place) = (flow.sink.fd(), flow.sink.cursor.place());
     let n = match place {
@@ -26,9 +26,10 @@ pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usi
     Ok(n)
 }
 
-/// For a sink of which [`Flow::in_place`] says so, by this descriptor of it, which
-/// may be of another description, at that offset; `None`: at the descriptor's
-/// position. Where the call is refused, the sink is lengthened up to there.
+/// Writes to a sink for which [`Flow::in_place`] is set, through this descriptor,
+/// which may be of another open file description, at that offset; `None`: at the
+/// file position. If the call is refused, the sink is lengthened up to there
+/// first.
 pub(super) fn write_by(
     flow: &Flow<'_>,
     sink: BorrowedFd<'_>,
@@ -39,7 +40,7 @@ pub(super) fn write_by(
         return done;
     }
     if let Some(place) = flow.sink.offset() {
-        // Where that fails, so does the write.
+        // If that fails, so does the write.
         let _ = lengthen(sink, place);
     }
     match offset {
@@ -48,13 +49,13 @@ pub(super) fn write_by(
     }
 }
 
-/// At this offset of a sink that was found without `O_APPEND`, and may have it
-/// by now. Where the call is refused, that is looked for once more.
+/// Writes at this offset of a sink that was found without `O_APPEND`, and may have
+/// it by now. If the call is refused, the flag is checked once more.
 ///
 /// # Errors
 ///
-/// `EBADF`: it has, and the kernel has no `RWF_NOAPPEND` (before Linux 6.9), or
-/// a filter refuses the call. Otherwise as `pwrite(2)`.
+/// `EBADF`: the flag is set, and the kernel has no `RWF_NOAPPEND` (before Linux
+/// 6.9), or a seccomp filter refuses the call. Otherwise as `pwrite(2)`.
 pub(super) fn write_at(
     sink: BorrowedFd<'_>,
     bytes: &[u8],
@@ -69,14 +70,15 @@ pub(super) fn write_at(
     }
 }
 
-/// `pwrite(2)` appends then, whatever the offset (its BUGS).
+/// Whether `O_APPEND` is set. `pwrite(2)` appends then, whatever the offset (man
+/// page, BUGS).
 pub(super) fn appends(sink: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(sink).is_ok_and(|flags| flags.contains(OFlags::APPEND))
 }
 
 /// | errno | what follows | evidence |
 /// |---|---|---|
-/// | `EOPNOTSUPP`, `ENOSYS`, `EPERM`, `EACCES` | `None`: refused | before Linux 6.9; a filter that was installed since, or one of another thread |
+/// | `EOPNOTSUPP`, `ENOSYS`, `EPERM`, `EACCES` | `None`: refused | before Linux 6.9; a seccomp filter installed since, or of another thread |
 fn call(sink: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Option<rustix::io::Result<usize>> {
     match rustix::io::pwritev2(sink, &[IoSlice::new(bytes)], offset, NO_APPEND) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS) => None,

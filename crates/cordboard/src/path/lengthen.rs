@@ -1,8 +1,7 @@
-//! Making a file longer, in ways that can never make it shorter.
+//! Lengthens a file in ways that can never shorten it.
 //!
-//! `ftruncate(2)` to a greater length is not one of them: if another process
-//! has made the file longer still since the last `fstat(2)`, its bytes are
-//! lost.
+//! `ftruncate(2)` to a greater length can: if another process has lengthened the
+//! file further since the last `fstat(2)`, its bytes are lost.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -14,40 +13,41 @@ use crate::endpoint::reopen;
 use crate::errno::Errno;
 use crate::sys::again;
 
-/// At the offset, whatever `O_APPEND` says: `RWF_NOAPPEND` in `pwritev2(2)`,
+/// Writes at the offset regardless of `O_APPEND`: `RWF_NOAPPEND` in `pwritev2(2)`,
 /// since Linux 6.9.
 pub(super) const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
 
-/// A hole that ends there can be punched out to its end.
+/// A hole that ends at a multiple of this can be punched up to its end.
 const PAGE: u64 = 4096;
 
 /// `XFS_SUPER_MAGIC`, linux/magic.h.
 const XFS: u32 = 0x5846_5342;
 
-/// Makes a file this long, if it is shorter. The last byte is one of the
-/// caller's, and may become a zero.
+/// Lengthens a file to `end` bytes, if it is shorter. The last byte is the
+/// caller's to write, and may become a zero.
 ///
-/// | way | takes | what it leaves |
+/// | way | requires | leaves |
 /// |---|---|---|
 /// | a byte, `RWF_NOAPPEND` | Linux 6.9; not with `O_DIRECT` | the last block |
 /// | `fallocate(2)` of one byte | Linux 2.6.23; only after the others on xfs; not NFS before 4.2, not FUSE without it | the last block, without data |
-/// | a byte, through a description of our own, whose `O_APPEND` no other process can set | a procfs, permission | the last block |
+/// | a byte, through a private open file description, whose `O_APPEND` no other process can set | a procfs, permission | the last block |
 ///
 /// # Errors
 ///
 /// | errno | what follows | evidence |
 /// |---|---|---|
-/// | `EOPNOTSUPP`, `EINVAL`, `ENOSYS`, `ENODEV` | the next way | an older kernel, a file system without it, direct I/O |
-/// | `EPERM`, `EACCES`, `ENOENT`, `EAGAIN`, `ETXTBSY`, `EROFS` | the next way | a filter, a seal; what [`reopen`] gives |
-/// | anything else (`ENOSPC`, `EDQUOT`, `EFBIG`, `EIO`) | an error | it is the same by any way |
+/// | `EOPNOTSUPP`, `EINVAL`, `ENOSYS`, `ENODEV` | the next way | an older kernel, a file system without support, direct I/O |
+/// | `EPERM`, `EACCES`, `ENOENT`, `EAGAIN`, `ETXTBSY`, `EROFS` | the next way | a seccomp filter, a seal; errors of [`reopen`] |
+/// | anything else (`ENOSPC`, `EDQUOT`, `EFBIG`, `EIO`) | an error | the same for any way |
 pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Lengthened, Errno> {
     let last = end.saturating_sub(1);
     let mut refused = Errno::EOPNOTSUPP;
     let mut no_append = false;
     for way in ways(fd, end) {
         let done = again(|| way.take(fd, last)).map_err(Errno::from);
-        // A kernel without the flag says EOPNOTSUPP, before it looks at the
-        // byte (kiocb_set_rw_flags). EINVAL is of direct I/O: one byte is too few.
+        // A kernel without the flag returns EOPNOTSUPP before it looks at the byte
+        // (kiocb_set_rw_flags). EINVAL comes from direct I/O: one byte is too
+        // short.
         no_append |= way == Way::Write && matches!(done, Ok(()) | Err(Errno::EINVAL));
         match done {
             Ok(()) => return Ok(Lengthened { no_append }),
@@ -69,26 +69,27 @@ pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Lengthened, Errno
     Err(refused)
 }
 
-/// A file was made longer, or is long enough.
+/// The file was lengthened, or is long enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lengthened {
-    /// The kernel is known to take `RWF_NOAPPEND` here.
+    /// The kernel is known to support `RWF_NOAPPEND` here.
     pub(crate) no_append: bool,
 }
 
-/// A call that makes a file longer.
+/// A call that lengthens a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// By a byte at its offset, whatever `O_APPEND` says.
+    /// Writes a byte at its offset regardless of `O_APPEND`.
     Write,
     Reserve,
     OwnDescription,
 }
 
-/// The ways to try, in this order. A block that stays, because the end lies
-/// within it, is to be one without data. On xfs, `fallocate(2)` marks the file:
-/// what it has reserved behind the end for writes to come stays after the close
-/// (`XFS_DIFLAG_PREALLOC`, `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c).
+/// Returns the ways to try, in order. A block that stays because the end lies
+/// within it should be one without data. On xfs, `fallocate(2)` marks the file:
+/// what xfs has preallocated past the end for later writes then stays after the
+/// close (`XFS_DIFLAG_PREALLOC`, `xfs_can_free_eofblocks` in
+/// fs/xfs/xfs_bmap_util.c).
 fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
     // An unknown file system may be xfs.
     let may_be_xfs = move || rustix::fs::fstatfs(fd).map_or(true, |fs| fs.f_type as u32 == XFS);
@@ -98,7 +99,7 @@ fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
     };
     let others = std::iter::once_with(move || {
         let mut others = others;
-        // Most kernels since 6.9 do not come here.
+        // Most kernels since 6.9 do not get here.
         if first == Way::Write && may_be_xfs() {
             others.reverse();
         }
@@ -141,14 +142,14 @@ mod tests {
                 for end in [4096, 5000] {
                     let file = tempfile::tempfile().unwrap();
                     let length = || file.metadata().unwrap().len();
-                    let lent = reopen(file.as_fd(), OFlags::RDWR | direct).unwrap();
+                    let reopened = reopen(file.as_fd(), OFlags::RDWR | direct).unwrap();
                     apart(|| {
                         refuse(&[libc::SYS_ftruncate], libc::EIO);
                         refuse(calls, libc::EOPNOTSUPP);
-                        lengthen(lent.as_fd(), end).unwrap();
+                        lengthen(reopened.as_fd(), end).unwrap();
                         assert_eq!(length(), end, "{calls:?} {direct:?}");
                         file.write_all_at(b"theirs", 9000).unwrap();
-                        lengthen(lent.as_fd(), end).unwrap();
+                        lengthen(reopened.as_fd(), end).unwrap();
                         assert_eq!(length(), 9006, "{calls:?} {direct:?}");
                     });
                 }

@@ -1,29 +1,29 @@
-//! The ways to carry bytes, one file a path.
+//! The data paths, one file each.
 //!
-//! Every file has the same anatomy: which pairs it takes (`takes`, a pure
-//! function of facts), since which Linux, what each errno means for it with
-//! the evidence, one step, its tests. A step makes a bounded number of system
-//! calls, never waits unless the transfer allows it, and says with a
-//! [`Verdict`] what came of it. `table.rs` has a row for each.
+//! Every file has the same structure: the pairs it accepts (`takes`, a pure
+//! function of facts), the minimum Linux version, the meaning of each errno
+//! with its evidence, one step, and its tests. A step makes a bounded number of
+//! system calls, waits only if the transfer allows it, and returns a
+//! [`Verdict`]. `table.rs` has a row for each path.
 
 pub(crate) mod claim;
 mod clone;
 mod common;
 pub(crate) mod copy_file_range;
+mod copy_out;
 mod cursor;
 pub(crate) mod datagram;
 pub(crate) mod direct;
 mod enlarge;
+mod enlarged_pipes;
 mod flow;
 pub(crate) mod holes;
 mod in_place;
 mod lengthen;
-mod lent;
 mod preallocate;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
 mod socket;
-mod spill;
 pub(crate) mod splice;
 mod staged;
 mod step;

@@ -1,13 +1,12 @@
-//! Room in the sink ahead of the writing.
+//! Preallocates blocks in the sink ahead of the writes.
 //!
-//! On ext4 a write into blocks that are already reserved costs a third less
-//! than one that has to reserve them page by page (`bench run copy-file`).
-//! `fallocate(2)` with `FALLOC_FL_KEEP_SIZE` reserves them a window at a time
-//! and changes neither length nor contents, so a transfer that is killed
-//! leaves a file of the right length.
+//! On ext4 a write into reserved blocks costs a third less than one that
+//! reserves them page by page (`bench run copy-file`). `fallocate(2)` with
+//! `FALLOC_FL_KEEP_SIZE` reserves a window at a time and changes neither length
+//! nor contents, so a transfer that is killed leaves a file of the right length.
 //!
-//! What is left of it behind the end of the file is given back once the
-//! transfer has ended (`path/surplus.rs`); one that is killed leaves it.
+//! Surplus blocks past the end of the file are released once the transfer has
+//! ended (`path/surplus.rs`); a transfer that is killed leaves them.
 
 use rustix::fs::FallocateFlags;
 
@@ -15,27 +14,27 @@ use crate::path::flow::Flow;
 use crate::path::surplus::give_back;
 use crate::sys::again;
 
-/// Bytes that are reserved at a time.
+/// Bytes reserved per call.
 const WINDOW: u64 = 64 << 20;
 /// Below this the call costs more than it saves.
 const WORTH_IT: u64 = 1 << 20;
 
-/// Keeps room reserved ahead of a transfer's writing.
+/// Keeps blocks reserved ahead of a transfer's writes.
 #[derive(Debug)]
 pub(crate) struct Preallocation {
-    /// Where in the sink the transfer began.
+    /// The sink's offset at which the transfer began.
     start: u64,
-    /// Reserved up to here in the sink.
+    /// The sink's offset up to which blocks are reserved.
     until: u64,
-    /// The transfer is to end here.
+    /// The sink's offset at which the transfer is expected to end.
     end: u64,
-    /// The file system will not: no need to ask again.
+    /// The file system has refused: not tried again.
     refused: bool,
 }
 
 impl Preallocation {
     /// For a transfer that writes `known` bytes past the sink's present end.
-    /// `None` where that gains nothing.
+    /// `None` if that gains nothing.
     pub(crate) fn new(flow: &Flow<'_>, known: u64) -> Option<Preallocation> {
         let sink = flow.sink.facts();
         let gains = sink.filesystem.is_some_and(|fs| fs.reserves_by_page());
@@ -50,8 +49,7 @@ impl Preallocation {
         })
     }
 
-    /// Reserves the next window when the writing comes near the end of the
-    /// last.
+    /// Reserves the next window when the writes come near the end of the last.
     pub(crate) fn advance(&mut self, flow: &Flow<'_>) {
         let here = self.start + flow.written();
         let near = self.until.saturating_sub(here) < WINDOW / 2;
@@ -60,17 +58,17 @@ impl Preallocation {
         }
         let length = WINDOW.min(self.end - self.until);
         let keep = FallocateFlags::KEEP_SIZE;
-        // A full disk is for the writing to find, at the right byte. It may have
-        // given a part.
+        // The write reports a full disk, at the right byte. The call may have
+        // reserved a part.
         let sink = flow.sink.fd();
         let done = again(|| rustix::fs::fallocate(sink, keep, self.until, length));
         self.until += length;
         self.refused = done.is_err();
     }
 
-    /// Nothing more will be written: gives back what was not needed. Where that
-    /// is not to be had (no procfs, no permission, a lease, a file that takes no
-    /// direct I/O), it stays reserved.
+    /// Releases what was not needed, once nothing more will be written. If that
+    /// is impossible (no procfs, no permission, a lease, a file without direct
+    /// I/O), it stays reserved.
     pub(crate) fn end(&self, flow: &Flow<'_>) {
         if self.until > self.start + flow.written() {
             let _ = give_back(flow.sink.fd());

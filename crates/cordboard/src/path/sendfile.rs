@@ -1,6 +1,5 @@
-//! `sendfile(2)`: from a file's page cache to anything, since Linux 2.6.33
-//! (to sockets only before). The kernel splices through a pipe of its own of
-//! 16 pages.
+//! `sendfile(2)`: from a file's page cache to any descriptor, since Linux 2.6.33
+//! (before, to sockets only). The kernel splices through an internal pipe of 16 pages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -17,37 +16,39 @@ use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
 use crate::request::Why;
 
-/// One call's bytes: it can run for seconds otherwise, on a non-blocking
-/// socket too as long as its reader keeps up; 0x7ffff000 at most anyway.
+/// Bytes per call: a longer one can run for seconds, also on a non-blocking socket
+/// whose reader keeps up. The kernel's limit is 0x7ffff000.
 const PIECE: usize = 2 << 20;
 
-/// From files and block devices, to files, block devices, character devices
-/// and stream sockets. Pipes are `splice`'s.
+/// Accepts files and block devices as the source, and files, block devices, character
+/// devices and stream sockets as the sink. Pipes are left to `splice`.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
     if !source.kind.is_cached() {
-        return Err(Why::Kinds("the source is no file"));
+        return Err(Why::Kinds("the source is not a file"));
     }
     if sink.append {
         // EINVAL, do_splice_direct in fs/splice.c.
         return Err(Errno::EINVAL.into());
     }
     if source.is_direct() || sink.is_direct() {
-        return Err("direct I/O wants aligned buffers".into());
+        return Err("direct I/O needs aligned buffers".into());
     }
     if source.unpaged {
         return Err(UNPAGED.into());
     }
     if pair.request.sink_offset.is_some() {
-        return Err("it writes at the sink's own position only".into());
+        return Err("sendfile writes at the sink's file position only".into());
     }
     if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
-        return Err("blocks of zeros are to become holes".into());
+        return Err("the request turns blocks of zeros into holes".into());
     }
     match sink.kind {
         Kind::Tcp | Kind::UnixStream | Kind::StreamSocket => {
             if pair.request.stable {
-                return Err("the socket would send the page cache's own pages".into());
+                return Err(
+                    "the socket would send page cache pages, which may still change".into(),
+                );
             }
             Ok("from the page cache to a socket without a copy")
         }
@@ -55,27 +56,26 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
             Ok("from the page cache with one copy in the kernel")
         }
         Kind::CharDevice => Ok("from the page cache to the driver"),
-        _ => Err(Why::Kinds("not for this kind of sink")),
+        _ => Err(Why::Kinds("this kind of sink is not supported")),
     }
 }
 
 /// | errno | verdict | evidence |
 /// |---|---|---|
-/// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` | declined | no splice_read or splice_write there; `O_APPEND` set after open |
+/// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` | declined | no splice_read or splice_write; `O_APPEND` set after open |
 /// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: of either side | `needs_room` in `path/mod.rs` |
-/// | `EAGAIN` | blocked on the sink; on the source, where the sink was ready and reading says the same | a FUSE server |
-/// | a blocking socket, and the thread must not block | declined | `Flow::sink_could_wait` |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common.rs` |
+/// | `EAGAIN` | blocked on the sink; on the source, if the sink was ready and a read returns the same | a FUSE server |
+/// | a blocking socket on a thread that must not block | declined | `Flow::sink_could_wait` |
 /// | anything else | failed | |
 #[derive(Default)]
 pub(crate) struct Sendfile {
     moved: bool,
-    /// The last call moved less than it was asked for: up to Linux 6.4 it has
-    /// told a connection that more comes (`splice_direct_to_actor`,
-    /// fs/splice.c).
+    /// The last call was short: up to Linux 6.4 the kernel has then set `MSG_MORE` on
+    /// the connection (`splice_direct_to_actor`, fs/splice.c).
     announced: bool,
-    /// A description of the sink whose position is used by this transfer alone,
-    /// where others may use that of the caller's: the call takes no offset.
+    /// A private open file description of the sink, if other processes may use the
+    /// caller's file position: the call takes no offset for the sink.
     own: Option<OwnedFd>,
 }
 
@@ -89,11 +89,11 @@ impl Sendfile {
                     // An earlier path may have claimed what this one writes.
                     flow.unclaim_sink();
                     if flow.sink.cursor.claimed().is_some() {
-                        return Err("what was claimed of the sink cannot be given back".into());
+                        return Err("the sink's file position cannot be moved back".into());
                     }
                     None
                 }
-                Err(_) => return Err("others may use the sink's position meanwhile".into()),
+                Err(_) => return Err("other processes may use the sink's file position".into()),
             },
         };
         Ok(Sendfile {
@@ -102,8 +102,8 @@ impl Sendfile {
         })
     }
 
-    /// The descriptor whose position is where the sink is written next, and where
-    /// that is, if the position is not the caller's.
+    /// Returns the descriptor whose position is at the sink's cursor, and that offset
+    /// if the position is not the caller's.
     fn sink<'a>(&'a self, flow: &Flow<'a>) -> Result<(BorrowedFd<'a>, Option<u64>), Errno> {
         let Some(own) = &self.own else {
             return Ok((flow.sink.fd(), None));
@@ -128,8 +128,8 @@ impl Step for Sendfile {
             false => flow.claim_source(asked(flow)),
         };
         if self.own.is_some() && flow.sink.cursor == Cursor::Position {
-            // Nothing is claimed, and nothing may be written: it has ended, or goes on
-            // by now.
+            // Nothing is claimed, so nothing may be written: the source has ended, or
+            // has grown by now.
             match flow.source_goes_on() {
                 Ok(Some(false)) => return Verdict::Ended,
                 _ => length = flow.claim_both(asked(flow)),
@@ -173,12 +173,12 @@ impl Step for Sendfile {
     }
 }
 
-/// The size to request: not more than the file has, as far as it tells. Old
+/// Returns the size to request: no more than the file has, as far as it reports. Old
 /// kernels delay the last bytes by 200 ms if more was requested.
 fn asked(flow: &Flow<'_>) -> usize {
     let most = flow.want(PIECE);
     match flow.before_its_size() {
-        // It may have grown since, or have told a lie.
+        // It may have grown since, or report a wrong size.
         None | Some(0) => most,
         Some(bytes) => usize::try_from(bytes).map_or(most, |bytes| bytes.min(most)),
     }
@@ -202,8 +202,8 @@ mod tests {
     use crate::{Request, Transfer};
     use testkit::refuse::{OPEN, SEEK, apart, refuse};
 
-    /// The sink's position is behind a range that an earlier path has claimed, and
-    /// stays there: what this path writes would leave a hole.
+    /// The sink's position is past a range that an earlier path has claimed, and stays
+    /// there: a write by this path would leave a hole.
     #[test]
     fn nothing_is_written_behind_a_claim_that_stays() {
         let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());

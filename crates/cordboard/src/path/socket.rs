@@ -1,5 +1,5 @@
-//! Calls on sockets. A filter may refuse those that have flags, and what they do for
-//! a transfer is done otherwise then.
+//! Calls on sockets, with fallbacks where a seccomp filter refuses those that have
+//! flags.
 
 use std::io::IoSlice;
 
@@ -13,12 +13,12 @@ use crate::path::flow::Flow;
 use crate::pipe::{NoWait, is_ready, lacks_nowait};
 use crate::sys;
 
-/// What a blocking stream socket that polls writable is given.
+/// Bytes written to a blocking stream socket that polls writable.
 const PIECE: usize = 4096;
 /// The current position: sockets have no offsets.
 const HERE: u64 = u64::MAX;
 
-/// Flags of a receive that may wait, or may not.
+/// Flags of a receive that may block, or may not.
 fn receiving(wait: bool) -> RecvFlags {
     if wait {
         RecvFlags::empty()
@@ -27,7 +27,7 @@ fn receiving(wait: bool) -> RecvFlags {
     }
 }
 
-/// Flags of a send that may wait, or may not, and never raises `SIGPIPE`.
+/// Flags of a send that may block, or may not, and never raises `SIGPIPE`.
 pub(super) fn sending(wait: bool) -> SendFlags {
     if wait {
         SendFlags::NOSIGNAL
@@ -36,8 +36,8 @@ pub(super) fn sending(wait: bool) -> SendFlags {
     }
 }
 
-/// Receives from the source. With `MSG_TRUNC`, how long the message is; where only
-/// `read(2)` is left, how much of it came.
+/// Receives from the source. With `MSG_TRUNC`, returns the length of the message; if
+/// only `read(2)` is left, the length received.
 pub(super) fn receive(
     flow: &Flow<'_>,
     into: &mut [u8],
@@ -54,12 +54,12 @@ pub(super) fn receive(
     }
 }
 
-/// How long the source's next message is, which stays where it is.
+/// Returns the length of the source's next message without consuming it.
 pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
     let source = flow.source.fd();
     match sys::peek(source, RecvFlags::TRUNC | receiving(wait)) {
-        // 0 where none is there: one that comes is not cut. Of sequenced packets, all
-        // that wait.
+        // 0 if none is queued: one that arrives is not truncated. For sequenced
+        // packets, the sum of all that are queued.
         Err(errno) if errno.is_refusal() => {
             let length = sys::unsent(source).map_err(|_| errno)?;
             Ok(usize::try_from(length).unwrap_or(usize::MAX))
@@ -68,11 +68,11 @@ pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
     }
 }
 
-/// Sends one datagram, or what a stream takes of the bytes. Some protocols refuse
-/// the flag against `SIGPIPE`: `qrtr_sendmsg` (net/qrtr/af_qrtr.c), `mctp_sendmsg`
-/// (net/mctp/af_mctp.c), `nr_sendmsg` (net/netrom/af_netrom.c). The call is made
-/// without it then, as `write(2)` is: the thread that runs a transfer has the signal
-/// held back.
+/// Sends one datagram, or as many bytes as a stream accepts. Some protocols refuse
+/// `MSG_NOSIGNAL`: `qrtr_sendmsg` (net/qrtr/af_qrtr.c), `mctp_sendmsg`
+/// (net/mctp/af_mctp.c), `nr_sendmsg` (net/netrom/af_netrom.c). The call is then
+/// made without it, like `write(2)`: the thread that runs a transfer has the signal
+/// blocked.
 pub(super) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
     let sink = flow.sink.fd();
     let flags = sending(wait);
@@ -85,8 +85,8 @@ pub(super) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, E
     }
 }
 
-/// `write(2)`, which has no flag against waiting; `RWF_NOWAIT` is one, where sockets
-/// take it.
+/// `write(2)`, which has no flag against blocking; `RWF_NOWAIT` is one, if the
+/// socket supports it.
 fn write(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
     let sink = flow.sink.fd();
     if wait || flow.sink.facts().nonblocking {
@@ -96,7 +96,7 @@ fn write(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
     if !lacks_nowait(&done) {
         return Ok(done?);
     }
-    // One that has hung up gives an error.
+    // A socket that has hung up returns an error.
     if !is_ready(sink, PollFlags::OUT | PollFlags::HUP) {
         return Err(Errno::EAGAIN);
     }
@@ -107,15 +107,16 @@ fn write(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
     Ok(rustix::io::write(sink, piece)?)
 }
 
-/// Looks at the source, which take nothing.
+/// Queries of the source that consume nothing.
 impl Flow<'_> {
-    /// A stream socket that has polled readable, gives nothing to `splice(2)`
-    /// and yet has bytes to read: it stands before urgent data, at which
-    /// splicing stops for good (`tcp_splice_read`, net/ipv4/tcp.c).
+    /// Whether a stream socket that polled readable, and gave nothing to
+    /// `splice(2)`, yet has bytes: its read position is before urgent data, at which
+    /// splicing stops permanently (`tcp_splice_read`, net/ipv4/tcp.c).
     ///
     /// # Errors
     ///
-    /// The socket's own, which is told once: it is the source's failure.
+    /// The socket's pending error, which is returned once: it is the source's
+    /// failure.
     pub(crate) fn is_at_a_mark(&self) -> Result<bool, Errno> {
         if !self.source.kind().is_stream_socket() {
             return Ok(false);
@@ -123,33 +124,34 @@ impl Flow<'_> {
         match self.peek() {
             Ok(n) => Ok(n > 0),
             Err(Errno::EAGAIN | Errno::EINTR | Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(false),
-            // It may: another path steps over it.
+            // It may be: another path reads past it.
             Err(errno) if errno.is_refusal() => Ok(self.has_next()),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Whether a socket that shows an error can be read without waiting: it
-    /// has bytes, or has ended. If not, the error is in the error queue.
+    /// Whether a socket with a poll error can be read without blocking: it has
+    /// bytes, or has ended. If not, the error is in the error queue.
     ///
     /// # Errors
     ///
-    /// The socket's own, which is told once: it is the source's failure.
+    /// The socket's pending error, which is returned once: it is the source's
+    /// failure.
     pub(crate) fn answers(&self) -> Result<bool, Errno> {
         match self.peek() {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
             // It has no MSG_PEEK, and no error queue either.
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(true),
-            // The call tells.
+            // The read finds out.
             Err(errno) if errno.is_refusal() => Ok(true),
             Err(errno) => Err(errno),
         }
     }
 
-    /// `splice(2)` gives 0 in the midst of a TCP stream where urgent data comes
-    /// next (`tcp_splice_read` in net/ipv4/tcp.c), and would do so for ever;
-    /// reading steps over it. `None`: a filter refuses the look.
+    /// Whether the stream continues. `splice(2)` returns 0 within a TCP stream if
+    /// urgent data comes next (`tcp_splice_read` in net/ipv4/tcp.c), permanently; a
+    /// read passes over it. `None`: a seccomp filter refuses to peek.
     pub(super) fn socket_goes_on(&self) -> Result<Option<bool>, Errno> {
         loop {
             match self.peek() {
@@ -162,7 +164,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Bytes of a socket that could be read now, of one; they stay in it.
+    /// Peeks: returns the number of bytes, of one, that could be read now.
     pub(super) fn peek(&self) -> Result<usize, Errno> {
         sys::peek(self.source.fd(), RecvFlags::DONTWAIT)
     }

@@ -1,13 +1,13 @@
-//! `read(2)`, stages that change the bytes, `write(2)`: what read/write is
-//! where the bytes are other ones before and after. It reads and writes by the
-//! same calls; between them stands the chain with its own account
-//! (`stage/mod.rs` has the rules).
+//! `read(2)`, stages that change the bytes, `write(2)`: read/write for stages
+//! whose output differs from their input. It reads and writes by the same
+//! calls, with the chain and its own counts in between (`stage/mod.rs` has the
+//! rules).
 //!
-//! One step is at most one read and one write. The chain is asked for more
-//! before the source is: what is held stays within one buffer on each side of
-//! it, and one behind each stage.
+//! One step is at most one read and one write. The chain is asked for output
+//! before the source is read: at most one buffer is held on each side of the
+//! chain, and one behind each stage.
 
-use super::read_write::{Intake, Outlet};
+use super::read_write::{SinkWriter, SourceReader};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
@@ -17,42 +17,42 @@ use crate::report::Stranded;
 use crate::request::Why;
 use crate::stage::{Behind, Chain, Held};
 
-/// Bytes of the source at a time …
+/// Bytes read at a time …
 const READ: usize = 128 << 10;
-/// … but of one that cannot be rewound where few can become very many: what
-/// they become must be handed back if the sink dies, and is 128 MiB at worst.
+/// … but from a source that cannot be rewound, if few bytes can expand to very
+/// many: the output must be handed back if the sink fails, 128 MiB at worst.
 const READ_AHEAD: usize = 4096;
 /// Bytes for the sink.
 const WRITE: usize = 256 << 10;
 
-/// Errnos mean what they mean to read/write. A fault in the bytes is told
-/// only after what was made before it is in the sink, and so is a source that
-/// fails: what was read of it is made into something complete.
+/// Errnos mean the same as for read/write. An error in the data is reported
+/// only after the output before it is in the sink. So is a failure of the
+/// source: what was read of it is completed by the stages first.
 pub(crate) struct Staged {
-    /// CallerPipe by the transfer's stages.
+    /// Borrowed from the transfer's stages.
     chain: Chain,
-    intake: Intake,
-    /// From the source; the chain has not taken it yet.
+    reader: SourceReader,
+    /// Input that the chain has not consumed yet.
     raw: Held,
-    /// Most bytes of a read.
+    /// The largest read.
     most: usize,
-    /// For the sink.
+    /// Output for the sink.
     made: Held,
-    outlet: Outlet,
-    /// What the sink wants at once.
+    writer: SinkWriter,
+    /// The sink's write unit.
     unit: usize,
     ended: bool,
-    /// No byte was asked for: that none has come is no fault of the source.
+    /// No byte was requested: an empty input is not an error of the source.
     nothing: bool,
-    /// Why the source gives no more.
+    /// The source's error.
     failed: Option<Errno>,
 }
 
 impl Staged {
     pub(crate) fn start(flow: &mut Flow<'_>, mut chain: Chain) -> Result<Staged, Why> {
-        let unit = Outlet::unit(flow.sink.facts());
-        // A device's block, where direct I/O must read whole ones.
-        let least = Outlet::unit(flow.source.facts());
+        let unit = SinkWriter::unit(flow.sink.facts());
+        // A device's block, for direct I/O, which must read whole ones.
+        let least = SinkWriter::unit(flow.source.facts());
         let rewinds = flow.source.kind().is_cached();
         let most = match chain.expands() && !rewinds {
             true => READ_AHEAD,
@@ -73,11 +73,11 @@ impl Staged {
         };
         Ok(Staged {
             chain,
-            intake: Intake::default(),
+            reader: SourceReader::default(),
             raw,
             most,
             made,
-            outlet: Outlet::new(),
+            writer: SinkWriter::new(),
             unit,
             ended: false,
             nothing: flow.allowance.remaining() == 0 && flow.read() == 0,
@@ -85,7 +85,7 @@ impl Staged {
         })
     }
 
-    /// Lets the chain work on what was read.
+    /// Runs the chain on the input.
     fn pump(&mut self, behind: Behind) {
         let passed = (self.chain).pump(self.raw.bytes(), behind, self.made.room());
         self.raw.took(passed.taken);
@@ -101,7 +101,7 @@ impl Staged {
         }
     }
 
-    /// One read, now that the chain has taken everything.
+    /// One read, once the chain has consumed everything.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         if !flow.source.may_use(flow.source.kind().is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
@@ -109,7 +109,7 @@ impl Staged {
         self.raw.clear();
         let room = self.raw.room();
         let most = room.len().min(self.most);
-        match self.intake.read(flow, &mut room[..most]) {
+        match self.reader.read(flow, &mut room[..most]) {
             Ok(got) => {
                 self.raw.put(got.bytes);
                 self.ended = got.last;
@@ -123,16 +123,17 @@ impl Staged {
         }
     }
 
-    /// Less is made than the sink wants at once, and more is to come.
-    fn short(&self) -> bool {
+    /// Whether there is less output than the sink's write unit, and more is to
+    /// come.
+    fn is_short(&self) -> bool {
         self.made.len() < self.unit && !self.chain.done()
     }
 
     fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        if !self.outlet.is_open(flow) {
+        if !self.writer.is_open(flow) {
             return Verdict::Blocked(Side::Sink);
         }
-        match self.outlet.write(flow, self.made.bytes()) {
+        match self.writer.write(flow, self.made.bytes()) {
             Ok(n) => {
                 flow.stages.inspect(&self.made.bytes()[..n]);
                 self.made.took(n);
@@ -146,16 +147,16 @@ impl Staged {
 impl Step for Staged {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let before = flow.read();
-        if self.short() {
+        if self.is_short() {
             self.pump(self.behind(flow));
         }
-        if self.short() && !self.ended && flow.allowance.now() > 0 {
+        if self.is_short() && !self.ended && flow.allowance.now() > 0 {
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
             }
             self.pump(self.behind(flow));
         }
-        if self.short() {
+        if self.is_short() {
             return Verdict::Moved(flow.read() - before);
         }
         if !self.made.is_empty() {
@@ -164,27 +165,27 @@ impl Step for Staged {
         match (self.failed, self.chain.fault()) {
             (None, Some(Errno::ENOMEM)) => Verdict::StageFailed(Errno::ENOMEM),
             (Some(errno), _) | (None, Some(errno)) => Verdict::Failed(Side::Source, errno),
-            // The size is reached, and the stages have nothing more to make.
+            // The size is reached, and the stages have no more output.
             (None, None) if flow.allowance.is_over() => Verdict::Moved(flow.read() - before),
             (None, None) => Verdict::Ended,
         }
     }
 
-    /// Only this can go back to the source.
+    /// Only the input can be rewound.
     fn held(&self) -> u64 {
         self.raw.len() as u64
     }
 
     fn holds(&self) -> bool {
-        let told = self.failed.is_none() && self.chain.fault().is_none();
-        !self.made.is_empty() || !self.chain.done() || !told
+        let reported = self.failed.is_none() && self.chain.fault().is_none();
+        !self.made.is_empty() || !self.chain.done() || !reported
     }
 
     fn knows_the_end(&self) -> bool {
         true
     }
 
-    /// What would have been written next, to its very end.
+    /// Returns all remaining output.
     fn strand(&mut self) -> Option<Stranded> {
         let mut all = self.made.bytes().to_vec();
         while !self.chain.done() {
@@ -197,7 +198,8 @@ impl Step for Staged {
         (!all.is_empty()).then_some(Stranded::Buffer(all))
     }
 
-    /// The source has it again, and so does not end where it was read to.
+    /// The source was rewound over it, and so does not end where it was read
+    /// to.
     fn forget(&mut self) {
         self.ended &= self.raw.is_empty();
         self.raw.clear();

@@ -1,4 +1,4 @@
-//! What every path is: a step with a verdict.
+//! The interface of every path: a step with a verdict.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use super::flow::Flow;
 use super::verdict::Verdict;
 use crate::report::Stranded;
 
-/// One path at work on one transfer.
+/// One path running one transfer.
 pub(crate) trait Step {
-    /// Moves some bytes, or says why not.
+    /// Moves some bytes, or returns why not.
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict;
 
     /// Bytes taken from the source that the sink has not accepted.
@@ -17,65 +17,66 @@ pub(crate) trait Step {
         0
     }
 
-    /// Something is held, be it a message of no bytes.
+    /// Whether anything is held, including a message of zero bytes.
     fn holds(&self) -> bool {
         self.held() > 0
     }
 
-    /// A claim of [`Verdict::Ended`] needs no second opinion.
+    /// Whether [`Verdict::Ended`] needs no confirmation.
     fn knows_the_end(&self) -> bool {
         false
     }
 
-    /// Readable when something that was [`Verdict::Pending`] is done.
+    /// A descriptor that is readable when something that was
+    /// [`Verdict::Pending`] is done.
     fn completions(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// How often to step all the same, where [`Step::completions`] may stay
-    /// silent.
+    /// The interval at which to step anyway, if [`Step::completions`] may miss
+    /// an event.
     fn looks_each(&self) -> Option<Duration> {
         None
     }
 
-    /// Starts nothing new, and takes back what the kernel has done with.
-    /// [`Verdict::Pending`]: there is more, to be called for again once
-    /// [`Step::completions`] polls readable. An engine, which must not wait,
+    /// Starts nothing new, and collects what the kernel has completed.
+    /// [`Verdict::Pending`]: there is more; call again once
+    /// [`Step::completions`] polls readable. An engine, which must not block,
     /// calls this until [`Step::quiesce`] has nothing left to wait for.
     fn wind_down(&mut self, _flow: &mut Flow<'_>) -> Verdict {
         Verdict::Ended
     }
 
-    /// Reads and writes that are on their way at this moment.
+    /// The number of reads and writes in flight.
     fn pending(&self) -> (u32, u32) {
         (0, u32::from(self.holds()))
     }
 
-    /// The transfer goes to sleep with nothing in hand: gives up what memory
-    /// and descriptors can be had again.
+    /// Releases memory and descriptors that can be acquired again: the transfer
+    /// goes idle with nothing held.
     fn rest(&mut self) {}
 
-    /// Waits until nothing of this transfer is in the kernel's hands any more:
-    /// only then is what is held, written and read final. Called once, before
-    /// the account is closed.
+    /// Waits until the kernel has completed everything of this transfer: only
+    /// then are the counts of held, written and read final. Called once, before
+    /// the counts are closed.
     fn quiesce(&mut self, _flow: &mut Flow<'_>) -> Verdict {
         Verdict::Ended
     }
 
-    /// Gives up everything held, to be handed back.
+    /// Hands over everything held, for the caller.
     fn strand(&mut self) -> Option<Stranded> {
         None
     }
 
-    /// Forgets everything held, because the source was rewound.
+    /// Discards everything held, because the source was rewound.
     fn forget(&mut self) {}
 
-    /// Puts back what was set on the descriptors for the path's sake.
+    /// Restores what the path has set on the descriptors.
     fn finish(&mut self, _flow: &mut Flow<'_>) {}
 
-    /// Gives up what it has without touching a descriptor: somebody else may
-    /// have closed them all, and have others under their numbers. What the
-    /// kernel may still write to stays.
+    /// Drops its state without touching a descriptor: another part of the
+    /// process may have closed them all and reused their numbers. Memory that
+    /// the kernel may still write to stays allocated.
     fn let_go(self: Box<Self>) {
         std::mem::forget(self);
     }

@@ -1,4 +1,4 @@
-//! Reading bytes into a buffer, as every path that has one does it.
+//! Reads into a buffer, as shared by all buffered paths.
 
 use std::os::fd::BorrowedFd;
 
@@ -11,19 +11,19 @@ use crate::path::flow::Flow;
 use crate::pipe::{PacketReader, ReadMode};
 use crate::sys::{self, poll_now};
 
-/// Bytes of a made-up file that go on in one write …
+/// Bytes of a pseudo-file that are gathered for one write …
 const GATHERED: usize = 64 << 10;
-/// … and into a pipe, whose reader is to be at work meanwhile: a quarter of
-/// what one holds by default.
+/// … and for a pipe, so that its reader works meanwhile: a quarter of the default
+/// capacity.
 const GATHERED_FOR_A_PIPE: usize = 16 << 10;
 
-/// What a made-up file has after a first read of so many bytes, and whether
-/// that was all; nothing of any other source.
+/// Reads what a pseudo-file has after a first read of `first` bytes, and returns
+/// whether that was all; nothing for any other source.
 ///
-/// It gives a page a read, whatever it is asked for (`kernfs_fop_read_iter`,
+/// It returns a page per read, whatever size is requested (`kernfs_fop_read_iter`,
 /// fs/kernfs/file.c), and a write of each would cost as much again. One that
-/// says how long it is keeps no reader waiting, unlike /proc/kmsg or
-/// trace_pipe. An errno is told by the next read.
+/// reports its size never blocks a reader, unlike /proc/kmsg or trace_pipe. The
+/// next read returns any error.
 pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usize, bool) {
     if first == 0 || flow.source.kind() != Kind::Pseudo {
         return (0, first == 0);
@@ -39,7 +39,7 @@ pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usiz
         if length == 0 {
             break;
         }
-        match plain(flow, &mut into[done..][..length]) {
+        match read_at_cursor(flow, &mut into[done..][..length]) {
             Ok(0) => return (done, true),
             Ok(n) => {
                 flow.took(n as u64);
@@ -51,7 +51,7 @@ pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usiz
     (done, false)
 }
 
-/// One read where the source stands. `aside`: for reading from a pipe.
+/// One read at the source's cursor. `aside`: for reading from a pipe.
 pub(super) fn read(
     flow: &mut Flow<'_>,
     into: &mut [u8],
@@ -78,11 +78,11 @@ pub(super) fn read(
         }
         return done;
     }
-    match plain(flow, into) {
+    match read_at_cursor(flow, into) {
         Err(Errno::EIO) => end_of_pty(flow),
-        // A read that sleeps when its terminal hangs up gets EIO (`n_tty_read`,
-        // drivers/tty/n_tty.c), and one that is made later 0 (`hung_up_tty_read`,
-        // drivers/tty/tty_io.c). What was typed may be lost: that is no end.
+        // A read that is blocked when its terminal hangs up gets EIO (`n_tty_read`,
+        // drivers/tty/n_tty.c), and a later one 0 (`hung_up_tty_read`,
+        // drivers/tty/tty_io.c). Typed input may be lost: that is not the end.
         Ok(0) if flow.source.kind() == Kind::Tty && has_hung_up(fd) => Err(Errno::EIO),
         done => {
             flow.opened_again = false;
@@ -91,13 +91,12 @@ pub(super) fn read(
     }
 }
 
-/// What `EIO` of a source means. The master of a pseudoterminal gives it once
-/// its last slave is closed and all that was written there is read
-/// (`n_tty_read` in drivers/tty/n_tty.c): that is the end, and `poll(2)`
-/// reports a hang-up as well. Without a hang-up, the slave has been opened
-/// again since (`EINTR`: to be read again); if the next read is `EIO` too, it
-/// is an error. Where `select(2)` shows a hang-up or bytes, and not which, a second
-/// `EIO` is the end.
+/// Interprets `EIO` of a source. The master of a pseudoterminal returns it once its
+/// last slave is closed and all that was written there is read (`n_tty_read` in
+/// drivers/tty/n_tty.c): that is the end, and `poll(2)` reports a hang-up as well.
+/// Without a hang-up, the slave has been opened again since (`EINTR`: read again);
+/// if the next read is `EIO` too, it is an error. If `select(2)` reports a hang-up
+/// or bytes, without telling which, a second `EIO` is the end.
 pub(super) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
     let fd = flow.source.fd();
     if !is_pty_master(fd) {
@@ -113,15 +112,15 @@ pub(super) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
     Err(Errno::EINTR)
 }
 
-/// `None`: it is, or has bytes.
+/// `None`: it is hung up, or has bytes.
 fn is_hung_up(fd: BorrowedFd<'_>) -> Option<bool> {
     use rustix::event::PollFlags;
-    // Where no call may ask, a master's EIO says it.
+    // If a seccomp filter refuses the query, a master's EIO means it.
     poll_now(fd, PollFlags::IN).map_or(Some(true), |shown| shown.shows(PollFlags::HUP))
 }
 
-/// Reads where the source is read next, and moves that place along.
-pub(super) fn plain(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+/// Reads at the source's cursor and advances it.
+pub(super) fn read_at_cursor(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     let fd = flow.source.fd();
     let n = match flow.source.cursor.place() {
         Some(offset) => sys::pread(fd, into, offset)?,
@@ -143,7 +142,7 @@ mod tests {
         let (_reader, sink) = std::io::pipe().unwrap();
         let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
         let mut into = vec![0; 2 * GATHERED];
-        let first = plain(&mut transfer.flow, &mut into).unwrap();
+        let first = read_at_cursor(&mut transfer.flow, &mut into).unwrap();
         transfer.flow.took(first as u64);
         Some((first, pages(&mut transfer.flow, first, &mut into[first..])))
     }
@@ -153,7 +152,7 @@ mod tests {
         if let Some((first, more)) = first_and_more("/sys/kernel/btf/vmlinux") {
             assert_eq!((first + more.0, more.1), (GATHERED_FOR_A_PIPE, false));
         }
-        // Says 4096, and has less.
+        // Reports 4096, and has less.
         let (first, more) = first_and_more("/sys/kernel/profiling")
             .or_else(|| first_and_more("/sys/class/net/lo/uevent"))
             .unwrap_or((1, (0, true)));
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(more, (0, false));
     }
 
-    /// A signal that is pending when the master is looked at says nothing of it.
+    /// A signal that is pending during the query means nothing.
     #[test]
     fn a_signal_is_no_hang_up() {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -193,13 +192,13 @@ mod tests {
         let slave = std::fs::File::open(name.to_str().unwrap()).unwrap();
         let mut slave = Some(slave);
         for expected in [false, true] {
-            let mut told = None;
-            let body = || told = Some(is_hung_up(master.as_fd()));
+            let mut hung_up = None;
+            let body = || hung_up = Some(is_hung_up(master.as_fd()));
             let signal = |count| (count == 0).then_some(libc::EINTR);
             if testkit::midst::refusing(testkit::refuse::PPOLL, body, signal).is_none() {
                 return testkit::skip::report("stream", "calls of another thread cannot be held");
             }
-            assert_eq!(told, Some(Some(expected)));
+            assert_eq!(hung_up, Some(Some(expected)));
             drop(slave.take());
         }
     }

@@ -1,4 +1,4 @@
-//! Releases blocks past the end of a file, which were reserved and not needed.
+//! Releases blocks past the end of a file that were reserved and not needed.
 //!
 //! `ftruncate(2)` to the file's own length would release them. But another
 //! process may have lengthened the file between `fstat(2)` and that call, and
@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// What others have written where the end was a moment ago.
+    /// Bytes that another process has written past the earlier end.
     #[test]
     fn what_is_written_there_stays() {
         let file = tempfile::tempfile().unwrap();

@@ -1,5 +1,4 @@
-//! The paths, a row each. All that other rooms know of a path stands here: they
-//! name none.
+//! The paths, a row each. Other modules use only this table and name no path.
 
 use super::flow::Flow;
 use super::step::Step;
@@ -12,37 +11,37 @@ use crate::request::{DataPath, Why};
 /// One path.
 pub(crate) struct Row {
     pub(crate) name: DataPath,
-    /// Whether it takes a pair.
+    /// Whether it accepts a pair.
     pub(crate) takes: fn(&Pair<'_>, &Capabilities) -> Takes,
     /// Sets it up for a transfer. Fails if a required resource is unavailable.
     pub(crate) start: fn(&mut Flow<'_>) -> Result<Box<dyn Step + Send>, Why>,
-    /// What becomes of the source's holes.
+    /// How it treats the source's holes.
     pub(crate) holes: Holes,
-    /// Its writes go faster into blocks that are reserved before.
+    /// Its writes are faster into preallocated blocks.
     pub(crate) reserves: bool,
-    /// All its steps are taken on one thread.
+    /// All its steps run on one thread.
     pub(crate) one_thread: bool,
-    /// Its calls have a flag against waiting for a pipe (`SPLICE_F_NONBLOCK`), and
-    /// none against waiting for a socket.
+    /// Its calls have a flag against blocking on a pipe (`SPLICE_F_NONBLOCK`), and
+    /// none against blocking on a socket.
     pub(crate) splices: bool,
-    /// The side that has no room, where it has declined for want of it, as far as
-    /// this path can tell.
+    /// The side that lacks space, if it declined for that reason, as far as this
+    /// path can tell.
     pub(crate) without_room: fn(source: &Facts) -> Option<Side>,
 }
 
-/// What becomes of the source's holes on a path.
+/// How a path treats the source's holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holes {
-    /// It keeps them by itself, and wants the file whole.
+    /// The kernel keeps them; the path takes the whole file.
     Kept,
-    /// They are skipped, and the next write goes to its offset whatever
-    /// `O_APPEND` says.
+    /// They are skipped, and the next write goes to its offset regardless of
+    /// `O_APPEND`.
     Skipped,
     /// They are skipped, and the sink is lengthened first.
     Lengthened,
 }
 
-/// What most paths are.
+/// The defaults of a row.
 const PLAIN: Row = Row {
     name: DataPath::ReadWrite,
     takes: |pair, _| read_write::takes(pair),
@@ -70,7 +69,7 @@ static TABLE: [Row; DataPath::ALL.len()] = [
         name: DataPath::Direct,
         takes: |pair, _| direct::takes(pair),
         start: |flow| Ok(Box::new(direct::Direct::start(flow)?)),
-        // Its blocks begin anywhere in what the sink has.
+        // Its blocks can begin anywhere within the sink's length.
         holes: Holes::Lengthened,
         reserves: false,
         // Its ring belongs to the thread that made it.
@@ -96,7 +95,7 @@ static TABLE: [Row; DataPath::ALL.len()] = [
         takes: splice::takes,
         start: |flow| Ok(Box::new(splice::Splice::start(flow)?)),
         splices: true,
-        // It declines for the source alone.
+        // It declines only for the source.
         without_room: |_| Some(Side::Source),
         ..PLAIN
     },

@@ -4,31 +4,31 @@ use crate::endpoint::{Kind, is_pty_master};
 use crate::path::flow::Flow;
 use crate::sys::poll_now;
 
-/// The most that is written at a time.
+/// The largest write.
 const PIECE: usize = 4096;
-/// The master of a pseudoterminal that polls writable takes so much without
-/// blocking: its buffer is below its limit, and grows by what is requested, up
-/// to half a page at a time (`__tty_buffer_request_room`,
+/// The master of a pseudoterminal that polls writable accepts this many bytes
+/// without blocking: its buffer is below its limit, and grows by the requested
+/// size, up to half a page at a time (`__tty_buffer_request_room`,
 /// drivers/tty/tty_buffer.c).
 const PIECE_OF_MASTER: usize = 256;
 
-/// What such a sink takes.
+/// Limits writes to such a sink.
 #[derive(Debug, Default)]
 pub(super) struct Terminal {
-    /// The sink is the master of a pseudoterminal, once it has been asked.
+    /// Whether the sink is the master of a pseudoterminal, once queried.
     is_master: Option<bool>,
 }
 
 impl Terminal {
-    /// Whether the sink may be written now; `covered`: the call that writes has a
-    /// flag of its own against waiting.
+    /// Whether the sink may be written now. `covered`: the write has its own flag
+    /// against blocking.
     pub(super) fn is_open(&mut self, flow: &mut Flow<'_>, covered: bool) -> bool {
-        // A hang-up says only that no slave is open: what is written waits for
-        // the next one that is, as long as there is room.
+        // A hang-up only means that no slave is open: what is written waits for
+        // the next one, as long as there is room.
         flow.sink.may_use(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
     }
 
-    /// These bytes, or as many of them as are written without blocking.
+    /// These bytes, or as many as can be written without blocking.
     pub(super) fn piece<'b>(&mut self, flow: &Flow<'_>, bytes: &'b [u8]) -> &'b [u8] {
         let facts = flow.sink.facts();
         if facts.nonblocking || flow.mode.may_sleep() || !facts.can_block() {
@@ -51,7 +51,7 @@ impl Terminal {
 
 fn takes_more(flow: &Flow<'_>) -> bool {
     use rustix::event::PollFlags;
-    // Where it can't be asked, the first answer counts.
+    // If the query fails, the first answer counts.
     poll_now(flow.sink.fd(), PollFlags::OUT)
         .map_or(true, |shown| shown.shows(PollFlags::OUT) != Some(false))
 }

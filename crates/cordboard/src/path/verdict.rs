@@ -1,21 +1,21 @@
-//! What a path answers: whether it takes a pair, and what a step came to.
+//! The answers of a path: whether it accepts a pair, and the result of a step.
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::request::Why;
 
-/// What one step of a path came to.
+/// The result of one step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// So many bytes made progress; 0 if a signal came first.
+    /// Moved this many bytes; 0 if a signal came first.
     Moved(u64),
-    /// The path does not take this pair, or not any more; this step provably
-    /// consumed nothing, so the next path may go on from here.
+    /// The path does not accept this pair, or no longer; this step has consumed
+    /// nothing, so the next path may continue from here.
     Declined(Why),
-    /// Nothing can be done before this side is ready.
+    /// Nothing can be done until this side is ready.
     Blocked(Side),
-    /// The kernel is at work on this transfer's behalf: nothing can be done
-    /// before [`Step::completions`](super::Step::completions) polls readable.
+    /// The kernel is working on this transfer: nothing can be done until
+    /// [`Step::completions`](super::Step::completions) polls readable.
     Pending,
     /// The source has ended, as far as this path can tell.
     Ended,
@@ -25,5 +25,5 @@ pub(crate) enum Verdict {
     StageFailed(Errno),
 }
 
-/// Whether a path takes a pair: the reason it does, or why it does not.
+/// Whether a path accepts a pair: the reason, or why not.
 pub(crate) type Takes = Result<&'static str, Why>;

@@ -1,5 +1,5 @@
-//! The decisions before anything moves: may these two be paired, and by which
-//! route?
+//! Decisions made before any byte moves: whether two descriptors can be paired,
+//! and by which route.
 
 mod overlap;
 mod refuse;
@@ -17,9 +17,10 @@ use crate::path;
 use crate::report::{Failure, Refusal};
 use crate::request::{DataPath, Request, Switches};
 
-/// The route that a transfer between these two would take, without one. Only
-/// facts are asked, so that an endpoint may be a descriptor that merely stands
-/// for something (`O_PATH`), with [facts of the caller's](Endpoint::with_facts).
+/// Returns the route that a transfer between these two would take, without
+/// making one. Only facts are read, so an endpoint may be a descriptor that
+/// merely stands for something (`O_PATH`), with [facts that the caller
+/// supplies](Endpoint::with_facts).
 ///
 /// # Errors
 ///
@@ -33,17 +34,17 @@ pub fn plan(
     Ok(decided.route)
 }
 
-/// What is decided of two descriptors and a request.
+/// The decision for two descriptors and a request.
 pub(crate) struct Decided<'a> {
     pub(crate) source: Endpoint<'a>,
     pub(crate) sink: Endpoint<'a>,
     pub(crate) route: Route,
-    /// Bytes there are to move from a file or a block device.
+    /// The number of bytes to move, if the source is a file or a block device.
     pub(crate) known: Option<u64>,
 }
 
-/// Probes both descriptors, checks whether they can be paired, finds how they
-/// are related, and decides the route: each once.
+/// Probes both descriptors, checks whether they can be paired, finds their
+/// relation, and decides the route. Each is done once.
 pub(crate) fn decide<'a>(
     source: BorrowedFd<'a>,
     sink: BorrowedFd<'a>,
@@ -53,8 +54,8 @@ pub(crate) fn decide<'a>(
     decide_between(source, sink, request)
 }
 
-/// The same for endpoints that are known already. They learn what only direct
-/// I/O depends on, if that may be the way.
+/// Decides for endpoints that are already probed. Facts that only direct I/O
+/// needs are queried if that path is possible.
 fn decide_between<'a>(
     mut source: Endpoint<'a>,
     mut sink: Endpoint<'a>,
@@ -85,7 +86,7 @@ fn decide_between<'a>(
     })
 }
 
-/// Which paths are allowed: as the request says, or else the environment.
+/// Returns the allowed paths: those of the request, or else of the environment.
 fn switches(request: &Request) -> Result<Switches, Refusal> {
     match request.switches {
         Some(switches) => Ok(switches),
@@ -93,7 +94,8 @@ fn switches(request: &Request) -> Result<Switches, Refusal> {
     }
 }
 
-/// Asks the kernel what only direct I/O depends on, where that may be the way.
+/// Queries the kernel for facts that only direct I/O needs, if that path is
+/// possible.
 fn look_closer(
     source: &mut Endpoint<'_>,
     sink: &mut Endpoint<'_>,

@@ -1,4 +1,5 @@
-//! Both sides on one file: when that can end well, and when it cannot.
+//! Source and sink are one file or pipe: which transfers are possible and which are
+//! refused.
 
 use crate::endpoint::{Endpoint, Facts, Kind};
 use crate::pair::Relation;
@@ -6,18 +7,18 @@ use crate::pipe::{self, Contents};
 use crate::report::Refusal;
 use crate::request::{Request, Size};
 
-/// What must hold of a transfer within one file.
+/// The constraint on a transfer within one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Within {
-    /// The ranges do not touch: any path.
+    /// The ranges are disjoint: any path works.
     Apart,
-    /// The sink's range begins below the source's: right as long as each block
-    /// is read in full before it is written, so only by read/write.
+    /// The sink's range begins below the source's. Correct only if each block is
+    /// read in full before it is written, so only by read/write.
     Downwards,
 }
 
-/// Refuses what cannot end well within one file or pipe, and says what it
-/// takes to do the rest.
+/// Refuses transfers within one file or pipe that cannot complete correctly, and
+/// returns the constraint on the others.
 pub(crate) fn within(
     source: &Endpoint<'_>,
     sink: &Endpoint<'_>,
@@ -30,7 +31,7 @@ pub(crate) fn within(
             let Some(contents) = pipe::contents(source.fd(), sink.fd()) else {
                 return Err(Refusal::SamePipe {
                     holds: 0,
-                    help: "another process is splicing into it, which locks it",
+                    help: "another process is splicing into it, which holds its lock",
                 });
             };
             within_pipe(&contents, request.size)
@@ -39,19 +40,19 @@ pub(crate) fn within(
     }
 }
 
-/// A pipe onto itself: a size no larger than what is in it goes round once, by
-/// read/write. More would be bytes that come round again for ever, and as we
-/// hold the write end ourselves, the end of file never comes.
+/// Checks a pipe spliced onto itself. A size no larger than the pipe's contents
+/// goes through once, by read/write. A larger one would read its own output for
+/// ever, and end of file never comes because this process holds the write end.
 ///
-/// In a full pipe, what is read from part of a page leaves no room to write
-/// it: so all of it, which frees every page, or nothing.
+/// In a full pipe, a read of part of a page frees no slot, so a write finds no
+/// room. The size must be all of the contents, which frees every page, or 0.
 ///
-/// This goes by what is in the pipe now. Whoever else reads it meanwhile takes
-/// bytes that this transfer then waits for.
+/// Only the current contents are considered. If another process reads the pipe
+/// meanwhile, the transfer waits for the bytes that it took.
 fn within_pipe(contents: &Contents, size: Size) -> Result<Within, Refusal> {
     let holds = contents.bytes;
     let help = match size {
-        Size::Eof => "its end never comes: give a size of no more than that",
+        Size::Eof => "end of file never comes: give a size of no more than that",
         Size::Bytes(n) if n > holds => "give a size of no more than that",
         Size::Bytes(n) if contents.full && n != holds && n != 0 => {
             "it is full: give just that size, or read some of it first"
@@ -91,12 +92,13 @@ fn within_file(
     } else {
         request.sink_offset.or(sink.position).unwrap_or(0)
     };
-    // A block device has a fixed end; a file's end moves with the writing.
+    // A block device has a fixed end. A file's end moves as it is written.
     let endless = source.kind != Kind::BlockDevice && !bounded && to.saturating_add(length) > end;
     if endless && to > from {
         let help = match request.size {
             Size::Eof => "which would grow for ever: give a size, or write to another file",
-            // The rest of the source would be what is written, or a hole before it.
+            // The rest of the source would be the bytes written, or a hole before
+            // them.
             Size::Bytes(_) if to >= from.saturating_add(length) => {
                 "whose end moves as it is written: give a size of no more than what is left \
                  before its end, or write to another file"

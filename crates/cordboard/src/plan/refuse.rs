@@ -1,4 +1,4 @@
-//! What is refused before anything moves.
+//! Refusals before any byte moves.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,7 +7,7 @@ use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::report::Refusal;
 use crate::request::{Declined, Request, Switches};
 
-/// The end of any file (`loff_t`).
+/// The largest file offset (`loff_t`).
 const END_OF_ANY_FILE: u64 = i64::MAX as u64;
 
 pub(super) fn probe<'a>(
@@ -23,9 +23,9 @@ pub(super) fn probe<'a>(
     Ok((source, sink))
 }
 
-/// What can be opened, and never be read or written, may never poll ready
-/// either: a transfer would wait for ever. Asked of those kinds of which it may
-/// be so.
+/// Refuses a file that can be opened but has no read or write operation. It may
+/// never poll ready either, so a transfer would wait for ever. Checked only for
+/// kinds that can lack one.
 pub(super) fn without_operation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Result<(), Refusal> {
     for (side, end) in [(Side::Source, source), (Side::Sink, sink)] {
         if end.lacks_operation(side) {
@@ -75,7 +75,7 @@ pub(super) fn unfit(source: &Facts, sink: &Facts, request: &Request) -> Result<(
     Ok(())
 }
 
-/// The paths that were allowed, and what is against them.
+/// Builds the refusal that lists the allowed paths and why each was declined.
 pub(super) fn no_path(route: &Route, switches: Switches) -> Refusal {
     let allowed = |declined: &&Declined| switches.allows(declined.path);
     Refusal::NoPath {

@@ -1,44 +1,44 @@
-//! Which paths to try for a pair, in which order, and why.
+//! Selects the paths to try for a pair, their order, and the reasons.
 //!
-//! A pure function of facts: no descriptor is touched, so every pair of kinds
-//! under every set of capabilities can be tried in a test.
+//! A pure function of facts that touches no descriptor, so tests can try every
+//! pair of kinds under every set of capabilities.
 
 use crate::endpoint::{CloneAbility, Kind};
 use crate::pair::{Capabilities, Pair};
 use crate::path;
 use crate::request::{DataPath, Declined, Direct, Request, Switches, Why};
 
-/// A path of a route, with the reason it is there.
+/// A path in a route, with the reason for choosing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice {
-    /// Which path.
+    /// The path.
     pub path: DataPath,
     /// Why it suits the pair.
     pub why: &'static str,
 }
 
-/// The paths to try, in order, and those that were not taken up.
+/// The paths to try, in order, and the excluded ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Route {
-    /// To be tried in this order.
+    /// The paths to try, in this order.
     pub choices: Vec<Choice>,
-    /// Not taken up, and why not; in the order in which they would have been
-    /// tried.
+    /// The excluded paths and the reasons, in the order in which they would
+    /// have been tried.
     pub excluded: Vec<Declined>,
     pub(crate) order: [DataPath; 7],
 }
 
 impl Route {
-    /// Leaves the path whose bytes stages can work on.
+    /// Keeps only the path that gives stages access to the bytes.
     pub(super) fn keep_to_user_space(&mut self) {
         self.choices.retain(|choice| {
             let kept = choice.path == DataPath::ReadWrite;
             if !kept {
                 self.excluded.push(Declined {
                     path: choice.path,
-                    why: Why::from("stages work on the bytes in user space"),
+                    why: Why::from("stages need the bytes in user space"),
                 });
             }
             kept
@@ -48,14 +48,15 @@ impl Route {
     }
 }
 
-/// Up to this size a file is read and written with fewer calls than any other
-/// path needs, and its bytes stay in the processor's cache.
+/// Up to this size, read/write takes fewer calls than any other path, and the
+/// bytes stay in the CPU cache.
 const TINY: u64 = 64 << 10;
-/// Up to this size it takes less time even than sharing blocks on xfs, and
-/// hardly more room.
+/// Up to this size, read/write is faster even than sharing blocks on xfs, and
+/// uses hardly more space.
 const VERY_TINY: u64 = 16 << 10;
 
-/// What was asked for; forced by the switches, it is asked for too.
+/// Returns the requested direct I/O mode. Switches that force the direct path
+/// request it too.
 pub(super) fn direct_mode(request: &Request, switches: Switches) -> Direct {
     match switches.forced() {
         Some(DataPath::Direct) => Direct::Always,
@@ -63,7 +64,7 @@ pub(super) fn direct_mode(request: &Request, switches: Switches) -> Direct {
     }
 }
 
-/// Decides the route.
+/// Returns the route for a pair.
 pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
     let pair = &Pair {
         direct: direct_mode(pair.request, switches),
@@ -90,7 +91,7 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
     route
 }
 
-/// All paths: these first, the others as they suit most pairs.
+/// All paths: these first, the others in the order that suits most pairs.
 fn order(first: &[DataPath]) -> [DataPath; 7] {
     use DataPath::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
     let mut all = [
@@ -102,12 +103,12 @@ fn order(first: &[DataPath]) -> [DataPath; 7] {
         Direct,
         Datagram,
     ];
-    // Stable: what is not named keeps its order.
+    // The sort is stable: paths not named keep their order.
     all.sort_by_key(|path| first.iter().position(|p| p == path).unwrap_or(first.len()));
     all
 }
 
-/// All paths, the best first.
+/// All paths in order of preference.
 fn preference(pair: &Pair<'_>) -> [DataPath; 7] {
     use DataPath::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
     let (source, sink) = (pair.source, pair.sink);
@@ -115,8 +116,8 @@ fn preference(pair: &Pair<'_>) -> [DataPath; 7] {
         return order(&[Datagram, ReadWrite]);
     }
     if source.kind.is_cached() && sink.kind.is_cached() {
-        // A file system that can share blocks, or have its server copy, is
-        // asked to; others copy no faster than a buffer in the processor's
+        // A file system that can share blocks, or copy on its server, is asked
+        // to. On others, copy_file_range is no faster than a buffer in the CPU
         // cache, which writes longer runs of pages at once.
         let fs = sink.filesystem;
         let helps = fs.is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
@@ -132,22 +133,23 @@ fn preference(pair: &Pair<'_>) -> [DataPath; 7] {
         };
     }
     match (source.kind, sink.kind) {
-        // A device that discards: no byte needs to be touched.
+        // The sink discards: no byte needs to be touched.
         (Kind::File | Kind::Memfd | Kind::BlockDevice, Kind::CharDevice) => {
             order(&[Sendfile, Splice])
         }
-        // A local socket's reader copies out of a disk file's pages more
-        // slowly than out of what was just copied for it (0.85 measured; 1.3
-        // where the file is in memory).
+        // The reader of a UNIX socket copies from a disk file's pages more
+        // slowly than from freshly copied ones (0.85 measured; 1.3 if the file
+        // is in memory).
         (Kind::File | Kind::BlockDevice, Kind::UnixStream)
             if !source.filesystem.is_some_and(|fs| fs.is_in_memory()) =>
         {
             order(&[ReadWrite, Splice])
         }
-        // A local socket's own pages make short segments.
+        // Pages spliced from a UNIX socket make short TCP segments.
         (Kind::UnixStream, Kind::Tcp) => order(&[ReadWrite, Splice]),
-        // Made by the driver on demand: a buffer that stays in the processor's
-        // cache is filled faster than fresh pages, unless a pipe wants pages.
+        // The driver generates bytes on demand. A buffer that stays in the CPU
+        // cache is filled faster than fresh pages, unless the sink is a pipe,
+        // which takes pages.
         (Kind::CharDevice, sink) if !sink.is_pipe() => order(&[ReadWrite, Splice]),
         _ => order(&[]),
     }
@@ -305,8 +307,8 @@ mod tests {
             assert_eq!(staged.excluded.len(), all);
             for choice in &route.choices {
                 let why = staged.excluded.iter().find(|d| d.path == choice.path);
-                let told = why.is_some_and(|d| d.why.to_string().contains("in user space"));
-                assert!(told || choice.path == DataPath::ReadWrite);
+                let listed = why.is_some_and(|d| d.why.to_string().contains("in user space"));
+                assert!(listed || choice.path == DataPath::ReadWrite);
             }
         });
     }

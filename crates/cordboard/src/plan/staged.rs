@@ -1,4 +1,4 @@
-//! Whether a stage may be put into a route, and what is left of the route then.
+//! Whether a route can have a stage, and which paths remain then.
 
 use super::{Route, refuse, switches};
 use crate::endpoint::{Endpoint, Facts, Side};
@@ -7,7 +7,7 @@ use crate::report::Refusal;
 use crate::request::Request;
 use crate::stage::Stage;
 
-/// Leaves the paths of the route on which a stage can work.
+/// Keeps the paths of the route that support a stage.
 pub(crate) fn admit(
     stage: &Stage,
     source: &Endpoint<'_>,

@@ -57,7 +57,7 @@ fn a_file_past_the_page_cache_is_read_as_its_server_has_it() {
                         .iter()
                         .find(|d| d.path == path)
                         .map(|d| d.why.to_string());
-                    let told = why.is_some_and(|why| why.contains("past the page cache"));
+                    let told = why.is_some_and(|why| why.contains("bypass the page cache"));
                     let asked = kind == From::File || path != CopyFileRange;
                     assert_eq!(told, direct && asked, "{path} to {kind:?}: {excluded:?}");
                 }

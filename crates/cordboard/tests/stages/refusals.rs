@@ -29,7 +29,7 @@ fn every_path_of_the_kernel_is_declined_in_words() {
     by_user_space(&report, &["count"]);
     let splice = report.declined.iter().find(|d| d.path == DataPath::Splice);
     let why = splice.unwrap().why.to_string();
-    assert_eq!(why, "stages work on the bytes in user space");
+    assert_eq!(why, "stages need the bytes in user space");
 }
 
 #[test]

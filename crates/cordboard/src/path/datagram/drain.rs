@@ -1,4 +1,4 @@
-//! Giving what is in hand to the sink.
+//! Writes queued datagrams to the sink.
 
 use std::io::IoSlice;
 
@@ -58,7 +58,8 @@ impl Datagram {
             let parts = queued.map(|m| &buffer[m.start..m.start + m.length]);
             let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
             match batch.send(fd, parts, wait) {
-                // Where only batches are refused, or their flag, singly will do.
+                // If only batches, or their flag, are refused, single sends
+                // work.
                 Err(errno) if errno.is_refusal() || errno == Errno::EINVAL => singly(),
                 sent => sent,
             }
@@ -104,7 +105,7 @@ impl Datagram {
         }
     }
 
-    /// So many bytes of the queue have been written.
+    /// Records that `bytes` of the queue have been written.
     fn advance(&mut self, mut bytes: usize) {
         while let Some(message) = self.queue.get(self.next) {
             let rest = message.length - self.sent;

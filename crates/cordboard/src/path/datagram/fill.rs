@@ -1,4 +1,4 @@
-//! Taking datagrams, or what is to become datagrams, from the source.
+//! Receives datagrams, or reads what becomes datagrams, from the source.
 
 use super::super::{socket, stream};
 use super::one::{how, receive_one};
@@ -11,23 +11,24 @@ use crate::path::step::Step;
 use crate::path::verdict::Verdict;
 use crate::sys::{self, Batch, Received};
 
-/// So many datagrams are taken one at a time after one that came alone.
+/// The number of datagrams received one at a time after one that came alone.
 const SINGLY: u32 = 8;
 
-/// What came of receiving a batch.
+/// The result of receiving a batch.
 enum Batched {
-    /// As many as were asked for: there may be more.
+    /// As many as requested: there may be more.
     Full,
-    /// Nothing more is there for now, or ever.
+    /// Nothing more is queued for now, or ever.
     Last,
-    /// The next datagram is longer than what is left of the size, and stays.
+    /// The next datagram is longer than the rest of the size, and stays.
     TooLong,
 }
 
 impl Datagram {
-    /// Datagrams that together cannot exceed what is left, in as few batches as
-    /// that takes: the longest datagram there can be has room in each slot, and
-    /// where less is left than that, the length of each is asked for first.
+    /// Receives datagrams that together cannot exceed the rest of the size, in
+    /// as few batches as possible: each slot has room for the longest possible
+    /// datagram, and if less is left than that, the length of each is queried
+    /// first.
     pub(super) fn receive(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let wait = flow.source.ready.may_sleep && !flow.source.facts().nonblocking;
         let mut buffer = self.buffer()?;
@@ -41,8 +42,8 @@ impl Datagram {
                 self.counted = 0;
             }
             match batched {
-                // Their sender is not ahead of this reader: the next ones are
-                // taken one at a time, without asking in vain for another.
+                // The sender is not ahead of this reader: the next ones are
+                // received one at a time, without a useless query for another.
                 Err(Errno::EAGAIN | Errno::EINTR) if filled == 1 => {
                     self.singly = SINGLY;
                     break Ok(());
@@ -50,12 +51,12 @@ impl Datagram {
                 Err(Errno::EAGAIN | Errno::EINTR) if !first => break Ok(()),
                 Err(Errno::EINTR) => break Err(Verdict::Moved(0)),
                 Err(Errno::EAGAIN) => break Err(Verdict::Blocked(Side::Source)),
-                // Receiving in batches is refused, not receiving.
+                // Only receiving in batches is refused.
                 Err(errno) if first && errno.is_refusal() => {
                     break Err(Verdict::Declined(errno.into()));
                 }
                 Err(errno) if first => break Err(Verdict::Failed(Side::Source, errno)),
-                // An error of a socket is told once.
+                // A socket returns its pending error once.
                 Err(errno) => {
                     self.failed = Some(errno);
                     break Ok(());
@@ -64,7 +65,7 @@ impl Datagram {
                     flow.allowance.close();
                     break Err(Verdict::Moved(0));
                 }
-                // It will say so again.
+                // The next call returns it again.
                 Ok(Batched::TooLong | Batched::Last) => break Ok(()),
                 Ok(Batched::Full) => filled += self.received.len(),
             }
@@ -80,7 +81,7 @@ impl Datagram {
         done
     }
 
-    /// One batch, into the slots that are not filled yet.
+    /// Receives one batch into the free slots.
     fn batch(
         &mut self,
         flow: &mut Flow<'_>,
@@ -88,7 +89,7 @@ impl Datagram {
         filled: usize,
         wait: bool,
     ) -> Result<Batched, Errno> {
-        // A datagram goes whole or not at all, however long it is.
+        // A datagram is moved whole or not at all, however long it is.
         let whole =
             usize::try_from(flow.allowance.remaining() / self.slot as u64).unwrap_or(usize::MAX);
         let mut at_most = whole.min(self.slots - filled);
@@ -124,13 +125,14 @@ impl Datagram {
         })
     }
 
-    /// Whether the next packet is known to be no longer than what is left of the
-    /// size. Of sequenced packets the sum of all that wait is told, which is no
-    /// less than any of them has.
+    /// Whether the next packet is known to be no longer than the rest of the
+    /// size. For sequenced packets the query returns the sum of all queued,
+    /// which is no less than any of them.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: none waits behind those that were received, or an empty one.
+    /// `EAGAIN`: none is queued behind those that were received, or an empty
+    /// one.
     fn counts_next(&mut self, flow: &Flow<'_>, filled: usize) -> Result<bool, Errno> {
         if self.counted == 0 && filled > 0 && flow.source.kind() == Kind::UnixSeqpacket {
             self.counted = match sys::unsent(flow.source.fd()) {
@@ -142,25 +144,25 @@ impl Datagram {
         Ok((1..=flow.allowance.remaining()).contains(&self.counted))
     }
 
-    /// Datagrams one behind the other, as long as more are there, for a stream
-    /// that takes them by one call. A batch of slots, of which each must hold
-    /// the largest datagram there can be, is spread over so many pages that
-    /// touching them costs more than the calls it saves.
+    /// Receives datagrams one behind the other, as long as more are queued, for
+    /// a stream that takes them in one call. A batch of slots, each of which
+    /// must hold the largest possible datagram, is spread over so many pages
+    /// that touching them costs more than the calls it saves.
     pub(super) fn join(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let mut buffer = self.buffer()?;
         self.forget();
         let mut verdict = None;
         let mut end = 0;
         let wait = flow.source.ready.may_sleep && !flow.source.facts().nonblocking;
-        // Its reader is to be at work while the next ones are received.
+        // So that its reader works while the next ones are received.
         let enough = match flow.sink.kind() {
             Kind::Tty => 1,
             kind if kind.is_pipe() => JOINED / 4,
             _ => JOINED,
         };
-        // Credentials tell an empty message from the end, and cost as much as the
-        // rest of a short one. The end repeats itself, and an empty message
-        // leaves no trace in a stream: it is enough to look the second time.
+        // Credentials distinguish an empty message from the end, and cost as
+        // much as the rest of a short one. The end repeats itself, and an empty
+        // message leaves no trace in a stream: the second one is checked.
         let packets = flow.source.kind() == Kind::UnixSeqpacket;
         let mut sure = !packets;
         while end < enough && self.queue.len() < MOST_JOINED && verdict.is_none() {
@@ -180,7 +182,7 @@ impl Datagram {
                         buffer.is_not_sparse();
                     }
                 }
-                // It will say so again.
+                // The next call returns it again.
                 Ok(One::TooLong) | Err(Errno::EAGAIN | Errno::EINTR) if !first => break,
                 Ok(One::TooLong) => {
                     flow.allowance.close();
@@ -188,7 +190,7 @@ impl Datagram {
                 }
                 Err(Errno::EAGAIN) => verdict = Some(Verdict::Blocked(Side::Source)),
                 Err(Errno::EINTR) => verdict = Some(flow.was_interrupted(Side::Source)),
-                // An error of a socket is told once.
+                // A socket returns its pending error once.
                 Err(errno) if !first => {
                     self.failed = Some(errno);
                     break;
@@ -200,8 +202,9 @@ impl Datagram {
         verdict.map_or(Ok(()), Err)
     }
 
-    /// Reads a stream and cuts it. Where the caller gave a size, only the last
-    /// datagram may be shorter; otherwise what is there goes out.
+    /// Reads a stream and cuts it into datagrams. If the caller gave a size,
+    /// only the last datagram may be shorter; otherwise what is available is
+    /// sent.
     pub(super) fn cut(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
         if flow.allowance.is_paused() {
@@ -224,8 +227,8 @@ impl Datagram {
             Ok(taken) => taken,
             Err(Errno::EINTR) => return Err(flow.was_interrupted(Side::Source)),
             Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
-            // The next packet of a pipe is longer than what is left of the size,
-            // and stays (`PacketReader`).
+            // The next packet of a pipe is longer than the rest of the size, and
+            // stays (`PacketReader`).
             Err(Errno::EMSGSIZE)
                 if room as u64 == flow.allowance.remaining() && flow.read() > 0 =>
             {
@@ -253,7 +256,7 @@ impl Datagram {
         Ok(())
     }
 
-    /// What a stream has at once; and whether that was all.
+    /// Reads what a stream has available; also returns whether that was all.
     fn take(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<(usize, bool), Errno> {
         // No more is wanted.
         if into.is_empty() {
@@ -266,8 +269,8 @@ impl Datagram {
     }
 }
 
-/// What was received, message by message, where the kernel has joined some of
-/// one sender's (`UDP_GRO`).
+/// Queues what was received, message by message, if the kernel has joined
+/// several of one sender (`UDP_GRO`).
 fn push_apart(queue: &mut Vec<Message>, start: usize, received: &Received) {
     let length = received.length;
     let segment = received.segment.unwrap_or(length).clamp(1, length.max(1));

@@ -1,7 +1,7 @@
-//! Datagrams in batches, by `recvmmsg(2)` (since Linux 2.6.33) and
-//! `sendmmsg(2)` (since Linux 3.0): between two datagram sockets every
-//! boundary is kept, and a datagram of zero length is passed on; a stream is
-//! cut into datagrams of one size; datagrams into a stream are joined.
+//! Datagrams in batches, by `recvmmsg(2)` (since Linux 2.6.33) and `sendmmsg(2)`
+//! (since Linux 3.0): between two datagram sockets every boundary is kept, and a
+//! datagram of zero length is sent on; a stream is cut into datagrams of one
+//! size; datagrams into a stream are joined.
 //!
 //! Segmentation offload (`UDP_SEGMENT`) is not used: it needs runs of equal
 //! sizes and is refused with `EIO` by some devices (quinn#1128), and a batch
@@ -31,24 +31,27 @@ use crate::report::Stranded;
 use crate::request::Why;
 use crate::sys::{Batch, Buffer, Received};
 
-/// Datagrams a batch.
+/// Datagrams per batch.
 const SLOTS: usize = 32;
 
-/// At least one end is a datagram socket, and the other keeps up with it.
+/// Accepts pairs with a datagram socket at one end at least, if the other end
+/// fits.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
     let direct = |facts: &Facts| facts.is_direct() || facts.is_packet_pipe();
     if direct(source) || direct(sink) {
-        return Err("direct I/O and packet pipes want buffers of their own".into());
+        return Err("direct I/O and packet pipes need separate buffers".into());
     }
     match (source.kind.is_datagram(), sink.kind.is_datagram()) {
-        (true, true) => Ok("boundaries are kept, in batches"),
-        (true, false) if sink.may_be_messages() => Err("each write is a message of its own".into()),
+        (true, true) => Ok("batches keep datagram boundaries"),
+        (true, false) if sink.may_be_messages() => {
+            Err("each write would be a separate message".into())
+        }
         (true, false) => Ok("received in batches, written in order"),
         (false, true)
             if source.kind.is_record() || source.kind == Kind::Tty || source.may_be_messages() =>
         {
-            Err("each read is a datagram of its own".into())
+            Err("each read is to be a separate datagram".into())
         }
         (false, true) => Ok("cut into datagrams of one size, sent in batches"),
         (false, false) => Err(Why::Kinds("neither end is a datagram socket")),
@@ -58,31 +61,31 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | errno | verdict | evidence |
 /// |---|---|---|
 /// | `EAGAIN` | blocked | |
-/// | `ENOBUFS` on sending | blocked on the sink: a device's queue is full for the moment | `send(2)` |
-/// | `ENOSYS`, `EPERM`, `EACCES` | declined on receiving; sent one at a time | no such call, or a filter that does not know it |
-/// | `EMSGSIZE` | failed: the sink's limit; or, on the source, a datagram that was cut | |
-/// | `ECONNREFUSED` | failed on its side: nobody listens (any more) | `udp(7)` |
+/// | `ENOBUFS` on sending | blocked on the sink: a device's queue is temporarily full | `send(2)` |
+/// | `ENOSYS`, `EPERM`, `EACCES` | declined on receiving; sent one at a time | no such call, or a seccomp filter that does not know it |
+/// | `EMSGSIZE` | failed: the sink's limit; or, on the source, a truncated datagram | |
+/// | `ECONNREFUSED` | failed on its side: no listener (any more) | `udp(7)` |
 pub(crate) struct Datagram {
-    /// Neither is there while there is nothing to do.
+    /// Neither is allocated while idle.
     batch: Option<Batch>,
     buffer: Option<Buffer>,
     slots: usize,
     length: usize,
     slot: usize,
-    /// Bytes of a slot that an ordinary datagram fills at most.
+    /// The part of a slot that an ordinary datagram fills at most.
     usual: usize,
     received: Vec<Received>,
-    /// So many steps take one datagram each, where a size allows no batch.
+    /// The number of steps that receive one datagram each.
     singly: u32,
-    /// Bytes of sequenced packets that are known to wait in the source.
+    /// Bytes of sequenced packets known to be queued in the source.
     counted: u64,
     queue: Vec<Message>,
-    /// The first of the queue that has not been sent.
+    /// Index of the first queued datagram that has not been sent.
     next: usize,
-    /// Bytes of it that a stream sink has taken.
+    /// Bytes of it that a stream sink has accepted.
     sent: usize,
     /// Bytes of a stream, behind the queue's, that wait for the rest of their
-    /// datagram: where they start, and how many they are.
+    /// datagram: start and length.
     tail: (usize, usize),
     /// For reading from a pipe …
     aside: PacketReader,
@@ -91,9 +94,9 @@ pub(crate) struct Datagram {
     /// For a blocking terminal.
     terminal: Terminal,
     ended: bool,
-    /// What receiving failed with, after datagrams that come first.
+    /// The error of receiving, reported after the datagrams before it.
     failed: Option<Errno>,
-    /// They tell an empty message from the end.
+    /// Distinguish an empty message from the end.
     credentials: Credentials,
 }
 
@@ -101,7 +104,7 @@ pub(crate) struct Datagram {
 struct Message {
     start: usize,
     length: usize,
-    /// The rest of it is lost.
+    /// Truncated: the rest is lost.
     cut: bool,
 }
 
@@ -114,9 +117,9 @@ impl Datagram {
             (largest(source), 1)
         } else if !source.is_datagram() {
             let size = size_for(flow);
-            // No more than a local socket takes at once: what waits in a batch
-            // for its reader could have been read meanwhile. For a network as
-            // much as a pipe holds, so that a read needs no inspection (`PacketReader`).
+            // No more than a UNIX socket accepts at once: what waits in a batch
+            // could have been read meanwhile. For a network socket as much as a
+            // pipe holds, so that a read needs no inspection (`PacketReader`).
             (size, (LOCAL / size).clamp(1, 2 * SLOTS))
         } else if source == Kind::Udp {
             (largest(source), SLOTS)
@@ -154,7 +157,7 @@ impl Datagram {
         Ok(datagram)
     }
 
-    /// Memory for the slots: for the longest datagrams, or the usual ones.
+    /// Allocates the slots: for the longest datagrams, or the usual ones.
     fn room(&mut self) -> Result<Buffer, Errno> {
         if self.slot == self.usual {
             return Buffer::with_capacity(self.length);
@@ -168,7 +171,7 @@ impl Datagram {
         Ok(buffer)
     }
 
-    /// The buffer; another one, where it was given up.
+    /// Takes the buffer, or allocates one if it was released.
     fn buffer(&mut self) -> Result<Buffer, Verdict> {
         match self.buffer.take() {
             Some(buffer) => Ok(buffer),
@@ -180,7 +183,7 @@ impl Datagram {
         if !flow.source.kind().is_datagram() {
             return self.cut(flow);
         }
-        // Its calls can be told not to wait, but use up the readiness too.
+        // Its calls have a flag against blocking, but use up the readiness too.
         flow.source.may_use(true);
         if flow.sink.kind().is_datagram() {
             self.receive(flow)

@@ -9,16 +9,16 @@ use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::sys::{self, How, Received};
 
-/// What came of receiving one datagram.
+/// The result of receiving one datagram.
 pub(in crate::path) enum One {
     /// It is in the buffer.
     Here(Received),
-    /// It is longer than what is left of the size, and stays where it is.
+    /// It is longer than the rest of the size, and stays queued.
     TooLong,
 }
 
-/// One datagram into a buffer, for the path that has no batches. `annotated`:
-/// with what is told beside it, which costs a tenth of a small datagram.
+/// Receives one datagram into a buffer, for the path without batches. `annotated`:
+/// with ancillary data, which costs a tenth of a small datagram.
 pub(in crate::path) fn receive_one(
     flow: &mut Flow<'_>,
     into: &mut [u8],
@@ -42,7 +42,7 @@ pub(in crate::path) fn receive_one(
     Ok(One::Here(received))
 }
 
-/// How this source's are received.
+/// How datagrams of this source are received.
 pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
     let kind = flow.source.kind();
     How {
@@ -51,21 +51,23 @@ pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
     }
 }
 
-/// Where a filter refuses `recvmsg(2)`, nothing is told beside it: of datagrams that
-/// the kernel has joined (`UDP_GRO`), nothing tells where one ends, which a stream
-/// alone can do without.
+/// Receives with ancillary data. If a seccomp filter refuses `recvmsg(2)`, there is
+/// none: for datagrams that the kernel has joined (`UDP_GRO`), nothing shows where
+/// one ends, which only a stream does not need.
 fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
     match sys::receive_one(flow.source.fd(), into, how(flow, wait)) {
         Err(errno) if errno.is_refusal() => match flow.source.kind() {
-            Kind::Udp if flow.keeps_apart() && sys::is_said_to_join(flow.source.fd()) => Err(errno),
+            Kind::Udp if flow.writes_messages() && sys::is_said_to_join(flow.source.fd()) => {
+                Err(errno)
+            }
             _ => receive_plain(flow, into, wait),
         },
         done => done,
     }
 }
 
-/// Without room for anything beside it: descriptors that were sent along are
-/// closed by the kernel.
+/// Receives without ancillary data: descriptors that were sent along are closed by
+/// the kernel.
 ///
 /// `j1939_sk_recvmsg` (net/can/j1939/socket.c) refuses `MSG_TRUNC` with `EINVAL`.
 fn receive_plain(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {

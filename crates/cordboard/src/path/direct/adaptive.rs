@@ -1,31 +1,30 @@
-//! Block size and depth as the device shows: deeper is not always faster, nor
-//! are larger blocks (on one disk 4 × 1 MiB in flight beat 8 × 1 MiB by 1.4
-//! times), so both are tried and the best is kept.
+//! Adapts block size and queue depth to the device: deeper is not always
+//! faster, nor are larger blocks (on one disk 4 × 1 MiB in flight beat 8 × 1
+//! MiB by 1.4 times), so both are varied and the best is kept.
 //!
-//! Time is given with each completion, so that tests have devices of their own
-//! making.
+//! Time is passed in with each completion, so that tests can simulate devices.
 
 use std::time::Duration;
 
-/// Block sizes that are tried, in bytes.
+/// Block sizes to try, in bytes.
 const BLOCKS: [usize; 5] = [256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
-/// Numbers of blocks in flight that are tried.
+/// Queue depths to try.
 const DEPTHS: [u32; 4] = [2, 4, 8, 16];
 /// Bytes over which a setting is measured …
 const WINDOW: u64 = 32 << 20;
-/// … or as long as this, on a slow device.
+/// … or this long, on a slow device.
 const LONGEST: Duration = Duration::from_millis(500);
-/// What is faster by less than this is not believed, even on a device whose
-/// rate never varies.
+/// A smaller gain than this is ignored, even on a device whose rate never
+/// varies.
 const MARGIN: f64 = 0.03;
-/// Windows at the best setting between two looks at another one.
-const REST: u32 = 32;
-/// A device that is so much slower than it was, beyond its usual variation, for
-/// so many windows in a row, is another device.
+/// Windows at the best setting between two probes of another one.
+const BETWEEN_PROBES: u32 = 32;
+/// A device that is this much slower than before, beyond its usual variation,
+/// for so many windows in a row, is measured anew.
 const CHANGED: f64 = 0.75;
 const IN_A_ROW: u32 = 3;
 
-/// What is in flight: so many blocks of this many bytes.
+/// The blocks in flight: number and size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) block: usize,
@@ -35,47 +34,47 @@ pub(crate) struct Setting {
 /// Indices into `BLOCKS` and `DEPTHS`.
 type Cell = (usize, usize);
 
-/// Climbs from a setting that does well on most disks to the best one among
-/// its neighbours, as long as there is a better one.
+/// Hill climbing from a setting that does well on most disks to the best
+/// neighbour, as long as there is a better one.
 #[derive(Debug)]
 pub(crate) struct Adaptive {
     memory: usize,
-    /// The caller's block, which is not to be changed.
+    /// The caller's block, which is fixed.
     block: Option<usize>,
-    /// The best place so far, and the one that is being measured.
-    home: Cell,
-    trial: Cell,
-    /// Bytes a second, where measured.
+    /// The best setting so far, and the one being measured.
+    best: Cell,
+    current: Cell,
+    /// Bytes per second, if measured.
     rates: [[Option<f64>; DEPTHS.len()]; BLOCKS.len()],
-    /// Bytes of the setting before that are still to arrive.
+    /// Bytes of the previous setting still to arrive.
     skip: u64,
     /// Bytes that have arrived.
     arrived: u64,
-    /// When the window began, and what has arrived in it.
+    /// Start of the window, and the bytes that have arrived in it.
     window: Option<(Duration, u64)>,
-    /// How much one window differs from the next at home, as a share.
+    /// Relative difference between consecutive windows at the best setting.
     variation: f64,
     /// Windows measured so far.
     windows: u32,
-    /// The last window was at home, at this rate.
+    /// The rate of the last window, if it was at the best setting.
     last: Option<f64>,
-    /// Windows in a row that were much slower than home is.
+    /// Consecutive windows that were much slower than the best setting's rate.
     slow: u32,
-    /// Windows at home since the last look around.
-    rested: u32,
-    /// Which neighbour is looked at next.
-    turn: usize,
+    /// Windows at the best setting since the last probe.
+    since_probe: u32,
+    /// The neighbour to probe next.
+    probe: usize,
 }
 
 impl Adaptive {
     /// With no more than `memory` bytes in flight; with blocks of this size
-    /// only, if there is one.
+    /// only, if one is given.
     pub(crate) fn new(memory: usize, block: Option<usize>) -> Adaptive {
         let mut adaptive = Adaptive {
             memory,
             block,
-            home: (0, 0),
-            trial: (0, 0),
+            best: (0, 0),
+            current: (0, 0),
             rates: Default::default(),
             skip: 0,
             arrived: 0,
@@ -84,26 +83,26 @@ impl Adaptive {
             windows: 0,
             last: None,
             slow: 0,
-            rested: 0,
-            turn: 0,
+            since_probe: 0,
+            probe: 0,
         };
-        // Large blocks: each costs the processor the same. 2 × 4 MiB, or as
-        // much of it as the memory allows.
+        // Large blocks: each costs the same CPU time. 2 × 4 MiB, or as much of
+        // it as the memory allows.
         let start = [(4, 0), (3, 0), (2, 0), (1, 0), (0, 0)];
         let mut start = start
             .into_iter()
             .filter(|place| block.is_none() || place.0 == 0);
         let fits = start.find(|place| adaptive.fits(*place));
-        adaptive.home = fits.unwrap_or((0, 0));
-        adaptive.trial = adaptive.home;
-        adaptive.skip = adaptive.in_flight(adaptive.home);
+        adaptive.best = fits.unwrap_or((0, 0));
+        adaptive.current = adaptive.best;
+        adaptive.skip = adaptive.in_flight(adaptive.best);
         adaptive
     }
 
-    /// What is to be in flight from now on. The first blocks are small ones: a
-    /// slow device is found out before much is in its hands.
+    /// Returns the setting to use from now on. The first blocks are small, so
+    /// that a slow device is detected before much is in flight.
     pub(crate) fn setting(&self) -> Setting {
-        let setting = self.at(self.trial);
+        let setting = self.at(self.current);
         if self.block.is_some() {
             return setting;
         }
@@ -134,7 +133,7 @@ impl Adaptive {
         self.rates[block][depth]
     }
 
-    /// So many bytes have arrived; `now` is time since any fixed moment.
+    /// Records that `bytes` have arrived; `now` is time since any fixed moment.
     pub(crate) fn learn(&mut self, now: Duration, bytes: u64) {
         self.arrived += bytes;
         if self.skip > 0 {
@@ -147,10 +146,10 @@ impl Adaptive {
         };
         *so_far += bytes;
         let (elapsed, so_far) = (now.saturating_sub(*since), *so_far);
-        // A device that is never slow cannot be told apart; and the last
-        // blocks of a slow one may have come together.
+        // A rate needs a measurable time; and the last blocks of a slow device
+        // may have arrived together.
         let enough =
-            so_far >= WINDOW || (elapsed >= LONGEST && so_far >= self.in_flight(self.trial));
+            so_far >= WINDOW || (elapsed >= LONGEST && so_far >= self.in_flight(self.current));
         if !enough || elapsed.is_zero() {
             return;
         }
@@ -159,31 +158,32 @@ impl Adaptive {
     }
 
     fn measured(&mut self, rate: f64) {
-        if self.trial == self.home {
-            self.measured_home(rate);
+        if self.current == self.best {
+            self.measured_best(rate);
         } else {
-            let (block, depth) = self.trial;
+            let (block, depth) = self.current;
             self.rates[block][depth] = Some(rate);
             self.last = None;
             if self.is_better(rate) {
-                self.home = self.trial;
-                self.rested = 0;
+                self.best = self.current;
+                self.since_probe = 0;
             }
         }
         let next = self.next();
-        self.go(next);
+        self.set_current(next);
     }
 
-    /// Better than home by more than home itself varies.
+    /// Whether a rate exceeds that of the best setting by more than that
+    /// varies.
     fn is_better(&self, rate: f64) -> bool {
         let margin = 1.0 + MARGIN.max(2.0 * self.variation);
-        self.rate(self.home)
-            .is_some_and(|home| rate > home * margin)
+        self.rate(self.best)
+            .is_some_and(|best| rate > best * margin)
     }
 
-    /// One window alone says little of a device that others use too: home's
-    /// rate is a mean, and so is what two windows in a row differ by.
-    fn measured_home(&mut self, rate: f64) {
+    /// One window alone says little about a device shared with other users: the
+    /// rate of the best setting is a mean, and so is its variation.
+    fn measured_best(&mut self, rate: f64) {
         if let Some(last) = self.last.replace(rate) {
             let differs = (rate - last).abs() / rate.max(last);
             self.variation = if self.variation == 0.0 {
@@ -192,25 +192,26 @@ impl Adaptive {
                 self.variation * 0.75 + differs * 0.25
             };
         }
-        let (block, depth) = self.home;
-        let home = self.rates[block][depth].get_or_insert(rate);
-        let slow = rate < *home * CHANGED * (1.0 - self.variation);
+        let (block, depth) = self.best;
+        let best = self.rates[block][depth].get_or_insert(rate);
+        let slow = rate < *best * CHANGED * (1.0 - self.variation);
         self.slow = if slow { self.slow + 1 } else { 0 };
         if self.slow >= IN_A_ROW {
             self.forget();
             self.rates[block][depth] = Some(rate);
         } else if !slow {
-            *home = *home * 0.75 + rate * 0.25;
+            *best = *best * 0.75 + rate * 0.25;
         }
     }
 
-    /// Few enough bytes that a device of this rate is done with them in a
-    /// second: as long as that takes whoever cancels.
+    /// Whether a device of this rate completes the bytes in flight within a
+    /// second, which bounds the time of a cancellation.
     fn is_soon_done(&self, place: Cell, rate: f64) -> bool {
         self.in_flight(place) as f64 <= rate || self.shrink(place) == place
     }
 
-    /// Half of it in flight; the same where there is no less.
+    /// Halves the bytes in flight; returns the same setting if that is
+    /// impossible.
     fn shrink(&self, (block, depth): Cell) -> Cell {
         if depth > 0 {
             (block, depth - 1)
@@ -219,18 +220,18 @@ impl Adaptive {
         }
     }
 
-    /// What to measure next: a neighbour that has not been, or has done better
-    /// than home does now; or home.
+    /// Returns what to measure next: a neighbour that was not measured, or was
+    /// better than the best setting is now; or the best setting.
     fn next(&mut self) -> Cell {
         self.windows += 1;
         if self.windows < 2 {
-            // Only two in a row tell how much to believe of one.
-            return self.home;
+            // Only two in a row show the variation.
+            return self.best;
         }
-        let rate = self.rate(self.home).unwrap_or(f64::INFINITY);
-        while !self.is_soon_done(self.home, rate) {
-            self.home = self.shrink(self.home);
-            self.rates[self.home.0][self.home.1].get_or_insert(rate);
+        let rate = self.rate(self.best).unwrap_or(f64::INFINITY);
+        while !self.is_soon_done(self.best, rate) {
+            self.best = self.shrink(self.best);
+            self.rates[self.best.0][self.best.1].get_or_insert(rate);
         }
         let promising = self
             .neighbours()
@@ -239,25 +240,25 @@ impl Adaptive {
         if let Some(place) = promising {
             return place;
         }
-        self.rested += 1;
-        if self.rested > REST {
-            self.rested = 0;
-            self.turn += 1;
+        self.since_probe += 1;
+        if self.since_probe > BETWEEN_PROBES {
+            self.since_probe = 0;
+            self.probe += 1;
             let soon = |place: &Cell| self.is_soon_done(*place, rate);
             let all: Vec<Cell> = self.neighbours().filter(soon).collect();
-            if let Some(place) = all.get(self.turn % all.len().max(1)) {
+            if let Some(place) = all.get(self.probe % all.len().max(1)) {
                 return *place;
             }
         }
-        self.home
+        self.best
     }
 
-    fn go(&mut self, place: Cell) {
-        if place != self.trial {
-            // What was begun before must not be counted for the new setting,
-            // nor the time in which the device gets used to it.
-            self.skip = self.in_flight(self.trial).max(self.in_flight(place));
-            self.trial = place;
+    fn set_current(&mut self, place: Cell) {
+        if place != self.current {
+            // Blocks submitted before must not count for the new setting, nor
+            // the time in which the device adjusts to it.
+            self.skip = self.in_flight(self.current).max(self.in_flight(place));
+            self.current = place;
             self.window = None;
         }
     }
@@ -265,13 +266,13 @@ impl Adaptive {
     fn forget(&mut self) {
         self.rates = Default::default();
         self.variation = 0.0;
-        (self.windows, self.slow, self.rested) = (0, 0, 0);
+        (self.windows, self.slow, self.since_probe) = (0, 0, 0);
     }
 
-    /// One step in block, in depth, or in both against each other.
+    /// One step in block size, in depth, or in both in opposite directions.
     fn neighbours(&self) -> impl Iterator<Item = Cell> + use<> {
         const STEPS: [(isize, isize); 6] = [(0, 1), (0, -1), (-1, 0), (1, 0), (-1, 1), (1, -1)];
-        let (block, depth) = self.home;
+        let (block, depth) = self.best;
         let blocks = if self.block.is_some() {
             1
         } else {
@@ -296,12 +297,10 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A device: bytes a second with these blocks, so many at a time, after so
-    /// many bytes.
+    /// A device: bytes per second with this setting, at this offset.
     type Device = fn(Setting, u64) -> f64;
 
-    /// What it does once its pipe is full, up to this rate; `latency` for each
-    /// block.
+    /// A pipelined device of this rate at most, with `latency` for each block.
     fn pipelined(setting: Setting, latency: f64, most: f64) -> f64 {
         let bytes = setting.block as f64;
         (f64::from(setting.depth) * bytes / (latency + bytes / most)).min(most)
@@ -311,10 +310,10 @@ mod tests {
         pipelined(setting, 0.004, 2e9)
     }
 
-    /// As the disk of the notes: past 4 MiB in flight it gets slower.
+    /// A disk that gets slower past 4 MiB in flight.
     fn shallow(setting: Setting, _: u64) -> f64 {
-        let flying = setting.block as f64 * f64::from(setting.depth) / 4e6;
-        9e8 / flying.max(1.0).sqrt() * (0.6 + 0.1 * f64::from(setting.depth.min(4)))
+        let in_flight = setting.block as f64 * f64::from(setting.depth) / 4e6;
+        9e8 / in_flight.max(1.0).sqrt() * (0.6 + 0.1 * f64::from(setting.depth.min(4)))
     }
 
     fn likes_small_blocks(setting: Setting, _: u64) -> f64 {
@@ -333,7 +332,7 @@ mod tests {
         1e6
     }
 
-    /// A number between -1 and 1 that is another one each time.
+    /// A pseudo-random number between -1 and 1.
     fn noise(at: u64) -> f64 {
         let mixed = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
         (mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40) as f64 / (1u64 << 23) as f64 - 1.0
@@ -343,7 +342,7 @@ mod tests {
         shallow(setting, at) * (1.0 + 0.3 * noise(at / (8 * MIB)))
     }
 
-    /// Runs it over bytes `from` to `to`; seconds from the one to the other.
+    /// Simulates bytes 0 to `to`; returns the seconds from `from` to `to`.
     fn run(adaptive: &mut Adaptive, device: Device, from: u64, to: u64) -> f64 {
         let (mut at, mut now) = (0, 0.0);
         let mut began = 0.0;
@@ -387,18 +386,18 @@ mod tests {
             let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
             let (from, to) = (256 * MIB, 4096 * MIB);
             let ratio = best(device, from, to) / run(&mut adaptive, device, from, to);
-            assert!(ratio >= 0.95, "{name}: {ratio:.3} with {:?}", adaptive.home);
+            assert!(ratio >= 0.95, "{name}: {ratio:.3} with {:?}", adaptive.best);
         }
     }
 
-    /// Where one window differs from the next by more than settings do, it
-    /// stays about where it began instead of following each of them.
+    /// If windows differ by more than settings do, it stays near where it began
+    /// instead of following each of them.
     #[test]
     fn noise_is_not_followed() {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         let (from, to) = (256 * MIB, 4096 * MIB);
         let ratio = best(noisy, from, to) / run(&mut adaptive, noisy, from, to);
-        assert!(ratio >= 0.9, "{ratio:.3} with {:?}", adaptive.home);
+        assert!(ratio >= 0.9, "{ratio:.3} with {:?}", adaptive.best);
     }
 
     #[test]
@@ -413,14 +412,14 @@ mod tests {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         let (from, to) = (1536 * MIB, 4096 * MIB);
         let ratio = best(changing, from, to) / run(&mut adaptive, changing, from, to);
-        assert!(ratio >= 0.95, "{ratio:.3} with {:?}", adaptive.home);
+        assert!(ratio >= 0.95, "{ratio:.3} with {:?}", adaptive.best);
     }
 
     #[test]
     fn a_slow_device_has_little_in_hand() {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         run(&mut adaptive, slow, 0, 64 * MIB);
-        assert!(adaptive.in_flight(adaptive.trial) <= MIB, "{adaptive:?}");
+        assert!(adaptive.in_flight(adaptive.current) <= MIB, "{adaptive:?}");
     }
 
     #[test]
@@ -440,6 +439,6 @@ mod tests {
     fn little_memory_is_kept_to() {
         let mut adaptive = Adaptive::new(1 << 20, None);
         run(&mut adaptive, ssd, 0, 512 * MIB);
-        assert_eq!(adaptive.in_flight(adaptive.home), 1 << 20);
+        assert_eq!(adaptive.in_flight(adaptive.best), 1 << 20);
     }
 }

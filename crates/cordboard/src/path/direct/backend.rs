@@ -1,33 +1,33 @@
-//! Which of the two carries the blocks out.
+//! Selects the engine that executes the blocks.
 
 use std::os::fd::OwnedFd;
 
 use super::block_engine::BlockEngine;
-use super::threads::ByThreads;
-use super::uring::ByUring;
+use super::threads::ThreadEngine;
+use super::uring::UringEngine;
 use crate::request::{Backend, Why};
 use crate::sys::Arena;
 
-/// A ring where the kernel gives one, threads elsewhere.
+/// An io_uring if available, threads otherwise.
 ///
-/// Threads for a FUSE file: where its server moves less than was asked for,
-/// `io_uring` tells of more than was moved, and bytes come twice (seen with Linux
-/// 6.18). `pread(2)` and `pwrite(2)` tell what they moved.
+/// Threads for a FUSE file: if its server moves fewer bytes than requested,
+/// `io_uring` reports more than was moved, and bytes are duplicated (seen with
+/// Linux 6.18). `pread(2)` and `pwrite(2)` report what they moved.
 pub(super) fn start(
     backend: Backend,
     files: [OwnedFd; 2],
-    by_fuse: bool,
+    on_fuse: bool,
     arena: &Arena,
 ) -> Result<Box<dyn BlockEngine>, Why> {
-    if by_fuse && backend == Backend::Uring {
+    if on_fuse && backend == Backend::Uring {
         return Err("io_uring miscounts short reads and writes of FUSE".into());
     }
-    if by_fuse || backend == Backend::Epoll {
-        return Ok(Box::new(ByThreads::new(files)?));
+    if on_fuse || backend == Backend::Epoll {
+        return Ok(Box::new(ThreadEngine::new(files)?));
     }
-    match ByUring::new(files, arena) {
+    match UringEngine::new(files, arena) {
         Ok(ring) => Ok(Box::new(ring)),
         Err((errno, _)) if backend == Backend::Uring => Err(errno.into()),
-        Err((_, files)) => Ok(Box::new(ByThreads::new(files)?)),
+        Err((_, files)) => Ok(Box::new(ThreadEngine::new(files)?)),
     }
 }

@@ -1,4 +1,5 @@
-//! What the direct path asks of whoever carries its blocks out.
+//! The interface between the direct path and the engine that executes its
+//! blocks.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -6,12 +7,12 @@ use std::time::Duration;
 use crate::errno::Errno;
 use crate::sys::Piece;
 
-/// One block: read from the source and written to the sink out of the same
+/// One block: read from the source and written to the sink from the same
 /// memory.
 pub(super) struct Block {
-    /// Which it is, among those in flight: below [`crate::sys::SLOTS`].
+    /// Its index among those in flight: below [`crate::sys::SLOTS`].
     pub(super) slot: usize,
-    /// As long as what is to be read.
+    /// The buffer, as long as the read.
     pub(super) memory: Piece,
     /// Offset in the source.
     pub(super) from: u64,
@@ -19,76 +20,79 @@ pub(super) struct Block {
     pub(super) to: u64,
 }
 
-/// What became of a block.
+/// What happened to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Outcome {
     /// Read in full; the write has begun.
     Read,
-    /// All of it is in the sink.
+    /// Written in full.
     Written,
-    /// The source ended in it: nothing of it was written.
-    Short,
-    /// The source failed: nothing of it was written.
+    /// Short read: nothing of it was written.
+    ShortRead,
+    /// The read failed: nothing of it was written.
     ReadFailed(Errno),
-    /// The sink took so many bytes of it, not yet counted, and no more.
-    Cut(usize),
-    /// The sink failed.
+    /// Short write of this many bytes, not yet counted.
+    ShortWrite(usize),
+    /// The write failed.
     WriteFailed(Errno),
-    /// Given up before it was begun.
-    Dropped,
+    /// Cancelled before it began.
+    Cancelled,
 }
 
-impl Fate {
-    /// Nothing more comes of this block.
+impl Outcome {
+    /// Whether the block is finished.
     pub(super) fn is_final(self) -> bool {
-        self != Fate::Read
+        self != Outcome::Read
     }
 
-    /// Of a read of `length` bytes.
-    pub(super) fn of_read(result: Result<usize, Errno>, length: usize) -> Fate {
+    /// The outcome of a read of `length` bytes.
+    pub(super) fn of_read(result: Result<usize, Errno>, length: usize) -> Outcome {
         match result {
-            Ok(n) if n == length => Fate::Read,
-            Ok(_) => Fate::Short,
-            Err(errno) => Fate::ReadFailed(errno),
+            Ok(n) if n == length => Outcome::Read,
+            Ok(_) => Outcome::ShortRead,
+            Err(errno) => Outcome::ReadFailed(errno),
         }
     }
 
-    /// Of a write of `length` bytes.
-    pub(super) fn of_write(result: Result<usize, Errno>, length: usize) -> Fate {
+    /// The outcome of a write of `length` bytes.
+    pub(super) fn of_write(result: Result<usize, Errno>, length: usize) -> Outcome {
         match result {
-            Ok(n) if n == length => Fate::Written,
-            Ok(n) => Fate::Cut(n),
-            Err(errno) => Fate::WriteFailed(errno),
+            Ok(n) if n == length => Outcome::Written,
+            Ok(n) => Outcome::ShortWrite(n),
+            Err(errno) => Outcome::WriteFailed(errno),
         }
     }
 }
 
-/// Carries blocks out, several at a time and in any order.
+/// Executes blocks, several at a time and in any order.
 pub(super) trait BlockEngine: Send {
-    /// Takes a block on. It may begin only with the next [`Ring::reap`].
+    /// Queues a block. It may begin only with the next [`BlockEngine::reap`].
     /// `Err`: not now.
     fn submit(&mut self, block: Block) -> Result<(), ()>;
 
-    /// Begins what was submitted and tells what has become of blocks since the
-    /// last time. With `wait`, not before there is something to tell.
+    /// Begins the queued blocks and collects completions since the last call.
+    /// With `wait`, blocks until there is one.
     ///
     /// # Errors
     ///
-    /// `EINTR`: a signal came while it waited. Any other: it will not go on.
-    fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno>;
+    /// `EINTR`: a signal came while it waited. Any other: the engine cannot
+    /// continue.
+    fn reap(&mut self, wait: bool, completed: &mut Vec<(usize, Outcome)>) -> Result<(), Errno>;
 
-    /// Readable when there is something to reap.
+    /// Readable when there are completions.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// How often to reap all the same, where [`Ring::fd`] may stay silent.
+    /// The interval at which to reap anyway, if [`BlockEngine::fd`] may miss an
+    /// event.
     fn looks_each(&self) -> Option<Duration> {
         None
     }
 
-    /// Drops what has not begun; it is told of as [`Fate::Dropped`].
+    /// Drops blocks that have not begun; they are reported as
+    /// [`Outcome::Cancelled`].
     fn cancel(&mut self) {}
 
-    /// Nothing is in flight, and nothing will be: whoever is told of the end
-    /// finds both files closed. On the thread that all else was called on.
+    /// Shuts down with nothing in flight: both files are closed before the end
+    /// of the transfer is reported. Called on the same thread as all else.
     fn retire(&mut self) {}
 }

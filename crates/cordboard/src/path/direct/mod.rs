@@ -1,11 +1,11 @@
 //! `O_DIRECT`: the device reads a block into memory and writes it from there,
-//! and the processor touches none of it. Each block's buffer is shared by its
-//! read and its write, as the paper's was, and several blocks are in flight in
-//! any order. Since Linux 2.4.10; by `io_uring(7)` since Linux 5.13, by a few
-//! threads where that is older or refused.
+//! and the CPU touches none of it. Each block's buffer is shared by its read
+//! and its write, as in the paper, and several blocks are in flight in any
+//! order. Since Linux 2.4.10; by `io_uring(7)` since Linux 5.13, by a few
+//! threads if that is missing or refused.
 //!
-//! What cannot be aligned, a head and a tail of less than a page, goes through
-//! the page cache; the kernel keeps the two coherent (`open(2)`, NOTES).
+//! An unaligned head or tail, of less than a page, goes through the page cache;
+//! the kernel keeps the two coherent (`open(2)`, NOTES).
 //!
 //! References: `open(2)`, `statx(2)`, `io_uring_enter(2)`, `cachestat(2)`.
 
@@ -13,6 +13,7 @@ mod adaptive;
 mod backend;
 mod block_engine;
 mod budget;
+mod buffered;
 mod pace;
 mod places;
 mod reopened;
@@ -32,50 +33,40 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-use self::block_engine::{Block, BlockEngine, Fate};
-use self::budget::Share;
+use self::block_engine::{Block, BlockEngine, Outcome};
+use self::budget::Reservation;
 use self::pace::Pace;
 use self::places::{account, congruent, offsets};
 use self::reopened::Cached;
 use self::window::Window;
-use super::in_place;
-use crate::endpoint::{Kind, Side, reopen};
+use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
 use crate::request::Why;
-use crate::sys::{Arena, LARGEST_ARENA, again};
+use crate::sys::{Arena, LARGEST_ARENA};
 
-/// Bytes that the sink is made longer by at a time: a transfer that is killed
-/// leaves no more zeros than this behind its last byte.
+/// Bytes by which the sink is lengthened at a time: a transfer that is killed
+/// leaves no more zeros than this after its last byte.
 const GROWTH: u64 = 4 << 30;
 
 /// | errno | verdict | evidence |
 /// |---|---|---|
 /// | `EINVAL` | the block again through the page cache; twice in a row: declined | a write that `RLIMIT_FSIZE` cuts short of a boundary (`generic_write_checks`); alignment stricter than `statx(2)` says |
-/// | `EOPNOTSUPP`, `ENOTBLK` | declined | no direct I/O after all, or not there: `iomap_dio_rw` |
+/// | `EOPNOTSUPP`, `ENOTBLK` | declined | no direct I/O after all, or not at this offset: `iomap_dio_rw` |
 /// | `ENOMEM` | declined | no memory for the requests |
-/// | a ring that takes nothing on, with nothing in flight | declined | no memory for requests: see `uring.rs` |
-/// | `EAGAIN`, `EINTR`, `ECANCELED` | the block again through the page cache | given up for reasons of the ring's |
-/// | anything else (`EIO`, `ENODATA`, `EILSEQ`; `ENOSPC`, `EDQUOT`, `EFBIG`) | the block again through the page cache, and past it where that fails, in ever smaller pieces, which finds the last page that goes through | a block has many sectors, of which one may be bad |
-///
-/// Such pieces are synced one by one, so that none counts that the device has
-/// refused: a write to a block device, or to a file on one that is thinly
-/// provisioned, hears of `EIO` and `ENOSPC` from `fdatasync(2)` alone.
-///
-/// The error of a sync is final. The kernel reports a write-back error once for
-/// each open description (`errseq_check_and_advance`, lib/errseq.c) and has
-/// dropped the pages by then; it does not tell which. So the error may belong to
-/// an earlier piece, and the `fsync(2)` at the end would succeed.
+/// | a ring that accepts nothing, with nothing in flight | declined | no memory for requests: see `uring.rs` |
+/// | `EAGAIN`, `EINTR`, `ECANCELED` | the block again through the page cache | given up for reasons of the ring |
+/// | anything else (`EIO`, `ENODATA`, `EILSEQ`; `ENOSPC`, `EDQUOT`, `EFBIG`) | the block again by buffered I/O (`buffered.rs`), and by direct I/O if that fails, in ever smaller pieces, which finds the last page that succeeds | a block has many sectors, of which one may be bad |
 pub(crate) struct Direct {
-    // Before the arena, whose memory its blocks are.
+    // Before the arena, which owns the blocks' memory.
     ring: Box<dyn BlockEngine>,
     arena: Arena,
-    _share: Share,
+    _reservation: Reservation,
     pace: Pace,
     window: Window,
-    /// In the sink without a gap before it.
+    /// Bytes in the sink without a gap before them, not yet counted.
     uncounted: u64,
     room: Option<Room>,
     source: Cached,
@@ -83,28 +74,29 @@ pub(crate) struct Direct {
     unit: u64,
     /// Offsets of the next block to begin.
     next: (u64, u64),
-    /// The sink has what is counted of these blocks up to here.
+    /// The sink's offset up to which blocks are counted.
     counted: u64,
-    /// The source is read directly up to here before anything is settled anew.
+    /// The source's offset up to which it is read directly before the state is
+    /// checked anew.
     until: u64,
-    /// Up to here in the source, the page cache is used.
-    by_hand: u64,
-    /// In pieces of no more than this, each synced, because a block has failed.
-    /// 0: in any, and not synced.
-    careful: u64,
+    /// The source's offset up to which buffered I/O is used.
+    buffered_until: u64,
+    /// The largest piece, each synced, after a block has failed. 0: any size,
+    /// not synced.
+    retry_length: u64,
     /// The first error of a sync: the transfer ends with it.
-    lost: Option<Errno>,
-    /// The last block was refused as not aligned.
+    sync_error: Option<Errno>,
+    /// The last block was refused as unaligned.
     refused: bool,
-    told: Vec<(usize, Fate)>,
+    completed: Vec<(usize, Outcome)>,
 }
 
 impl Direct {
-    /// Opens both files again and takes memory; nothing is moved yet.
+    /// Opens both files again and allocates memory; nothing is moved yet.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Direct, Why> {
         let places = offsets(flow)?;
         let files = reopened::direct(flow)?;
-        let none = "the file system has no direct I/O for it";
+        let none = "the file system does not support direct I/O";
         let alignment = |side: &crate::Endpoint<'_>| side.direct_alignment().ok_or(none);
         let unit = reopened::unit(
             alignment(flow.source.endpoint())?,
@@ -115,14 +107,14 @@ impl Direct {
         let there = facts
             .size
             .map_or(u64::MAX, |size| size.saturating_sub(places.0));
-        // A part of it, so that much is in flight for most of the time; and
-        // others have memory too.
+        // A quarter of it, so that much is in flight for most of the time; and
+        // other transfers need memory too.
         let wanted = (there.min(flow.allowance.remaining()) / 4).min(LARGEST_ARENA as u64);
-        let share = Share::take(wanted.next_power_of_two())
-            .ok_or("other transfers have the memory for blocks")?;
-        let arena = Arena::with_capacity(share.bytes())?;
+        let reservation = Reservation::take(wanted.next_power_of_two())
+            .ok_or("other transfers use up the memory for blocks")?;
+        let arena = Arena::with_capacity(reservation.bytes())?;
         let pace = Pace::new(flow, unit as usize, arena.len())
-            .ok_or("blocks smaller than direct I/O takes")?;
+            .ok_or("the block size is smaller than direct I/O allows")?;
         let room = match flow.sink.kind() {
             Kind::File => Some(Room::new(flow.sink.fd(), flow.sink.facts())?),
             _ => None,
@@ -132,9 +124,9 @@ impl Direct {
         flow.claim_both(usize::try_from(all).unwrap_or(usize::MAX));
         congruent(offsets(flow)?, unit)?;
         Ok(Direct {
-            ring: backend::start(flow.options.backend, files, reopened::by_fuse(flow), &arena)?,
+            ring: backend::start(flow.options.backend, files, reopened::on_fuse(flow), &arena)?,
             arena,
-            _share: share,
+            _reservation: reservation,
             pace,
             window: Window::default(),
             uncounted: 0,
@@ -145,40 +137,41 @@ impl Direct {
             next: (0, 0),
             counted: 0,
             until: 0,
-            by_hand: 0,
-            careful: 0,
-            lost: None,
+            buffered_until: 0,
+            retry_length: 0,
+            sync_error: None,
             refused: false,
-            told: Vec::new(),
+            completed: Vec::new(),
         })
     }
 
-    /// Hears what has become of blocks, and counts those that are in the sink
-    /// without a gap before them. How many bytes that is.
+    /// Collects completions, and counts blocks that are in the sink without a
+    /// gap before them. Returns how many bytes that is.
     fn reap(&mut self, flow: &mut Flow<'_>, wait: bool) -> Result<u64, Verdict> {
-        let heard = self.hear(wait);
+        let collected = self.collect(wait);
         let bytes = self.count(flow)?;
-        match heard {
+        match collected {
             Ok(()) => Ok(bytes),
             Err(Errno::EINTR) => Err(Verdict::Moved(bytes)),
             Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
         }
     }
 
-    /// Hears what has become of blocks.
-    fn hear(&mut self, wait: bool) -> Result<(), Errno> {
-        let heard = self.ring.reap(wait, &mut self.told);
+    /// Collects completions.
+    fn collect(&mut self, wait: bool) -> Result<(), Errno> {
+        let collected = self.ring.reap(wait, &mut self.completed);
         let mut arrived = 0;
-        for (slot, fate) in self.told.drain(..) {
-            arrived += self.window.learn(slot, fate);
+        for (slot, outcome) in self.completed.drain(..) {
+            arrived += self.window.learn(slot, outcome);
         }
         self.refused &= arrived == 0;
         self.pace.learn(arrived);
         self.uncounted += self.window.advance();
-        heard
+        collected
     }
 
-    /// Counts what was heard of. If a position cannot be moved, it stays to be counted.
+    /// Counts completed bytes. If a position cannot be moved, they stay to be
+    /// counted.
     fn count(&mut self, flow: &mut Flow<'_>) -> Result<u64, Verdict> {
         account(flow, self.uncounted)?;
         let bytes = std::mem::take(&mut self.uncounted);
@@ -193,8 +186,9 @@ impl Direct {
         }
     }
 
-    /// With nothing in flight: what the source has, where both sides stand.
-    /// `false` if what comes next is not to be had directly.
+    /// Prepares the next range, with nothing in flight: checks what the source
+    /// has at the current offsets. `false` if what comes next is impossible by
+    /// direct I/O.
     fn look_ahead(&mut self, flow: &mut Flow<'_>) -> Result<bool, Why> {
         let from = flow.source.place()?;
         let end = match flow.source.kind() {
@@ -209,11 +203,11 @@ impl Direct {
             .saturating_sub(from)
             .min(flow.allowance.remaining())
             .min(flow.allowance.extent());
-        // Of what it has grown by, nothing is claimed yet.
+        // Nothing is claimed yet of what it has grown by.
         let mut ahead = flow.claim_found(ahead, end).min(GROWTH);
         let (from, to) = offsets(flow)?;
         congruent((from, to), self.unit)?;
-        if from % self.unit != 0 || from < self.by_hand || ahead < self.unit {
+        if from % self.unit != 0 || from < self.buffered_until || ahead < self.unit {
             return Ok(false);
         }
         if let Some(room) = &mut self.room {
@@ -221,9 +215,9 @@ impl Direct {
                 .grow(flow.sink.fd(), to, to + ahead)?
                 .saturating_sub(to);
             if there < ahead {
-                // No room for all: not to be asked for again with each piece.
-                self.by_hand = from + there + self.arena.len() as u64;
-                self.careful = 0;
+                // No space for all: not requested again for each piece.
+                self.buffered_until = from + there + self.arena.len() as u64;
+                self.retry_length = 0;
             }
             ahead = there;
         }
@@ -246,7 +240,7 @@ impl Direct {
         let (count, block) = self.pace.allows(self.window.pending());
         for _ in 0..count {
             let (from, to) = self.next;
-            // What is in flight counts as taken once it is in the sink.
+            // Blocks in flight count as taken once they are in the sink.
             let allowed = flow.allowance.now().saturating_sub(to - self.counted);
             let allowed = allowed / self.unit * self.unit;
             let length = (self.until - from).min(block as u64).min(allowed);
@@ -272,164 +266,39 @@ impl Direct {
         }
     }
 
-    /// With nothing in flight, after a block that did not go through: what
-    /// that means. What came to the sink behind it does not count.
-    fn broken(&mut self, flow: &mut Flow<'_>) -> Option<Verdict> {
-        let (fate, length) = self.window.give_up()?;
-        self.until = 0;
-        let (from, _) = match offsets(flow) {
-            Ok(offsets) => offsets,
-            Err(errno) => return Some(Verdict::Declined(errno.into())),
-        };
-        self.careful = 0;
-        let errno = match fate {
-            Fate::ReadFailed(errno) | Fate::WriteFailed(errno) => errno,
-            // Less than there was, or less than was asked for: to be seen.
-            _ => Errno::EAGAIN,
-        };
-        match errno {
-            Errno::EINVAL if !self.refused => self.refused = true,
-            Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOTBLK | Errno::ENOMEM => {
-                return Some(Verdict::Declined(errno.into()));
-            }
-            Errno::EAGAIN | Errno::EINTR | Errno::ECANCELED => {}
-            _ => {
-                self.careful = length;
-                // What was written before has an error of its own, if any.
-                match self.sync(flow) {
-                    // The next piece is synced too.
-                    Ok(()) | Err(Errno::EINTR) => {}
-                    Err(errno) => return Some(Verdict::Failed(Side::Sink, errno)),
-                }
-            }
-        }
-        self.by_hand = from + length;
-        Some(Verdict::Moved(0))
-    }
-
-    /// A piece through the page cache: a head or a tail, the end, or what
-    /// would not go directly.
-    fn piece(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        if flow.is_at_size() {
-            return Verdict::Ended;
-        }
-        let (from, to) = match offsets(flow) {
-            Ok(offsets) => offsets,
-            Err(errno) => return Verdict::Declined(errno.into()),
-        };
-        // Set on the sink since.
-        if in_place::appends(flow.sink.fd()) {
-            return Verdict::Declined(Errno::EBADF.into());
-        }
-        let boundary = self.unit - from % self.unit;
-        let mut length = boundary.max(self.by_hand.saturating_sub(from));
-        let careful = self.careful > 0 && from < self.by_hand;
-        if careful {
-            length = length.min(self.careful);
-        }
-        let length = flow.want(usize::try_from(length).unwrap_or(self.arena.len()));
-        let Some(mut memory) = self.arena.take(length.min(self.arena.len())) else {
-            return Verdict::Declined("no memory for blocks".into());
-        };
-        let source = self.source.fd(flow.source.fd());
-        let mut read = rustix::io::pread(source, &mut memory[..], from);
-        if careful && read.is_err() {
-            // A cached page may be of megabytes, and is read as a whole.
-            let past = reopen(source, OFlags::RDONLY | OFlags::DIRECT);
-            read = past.map_or(read, |fd| rustix::io::pread(&fd, &mut memory[..], from));
-        }
-        let n = match read.map_err(Errno::from) {
-            Ok(0) => return Verdict::Ended,
-            Ok(n) => n,
-            Err(Errno::EINTR) => return flow.was_interrupted(Side::Source),
-            Err(_) if careful && self.halves(length) => return Verdict::Moved(0),
-            Err(errno) => return Verdict::Failed(Side::Source, errno),
-        };
-        let sink = self.sink.fd(flow.sink.fd());
-        // The source may have grown past what is claimed.
-        let bytes = flow.claimed(&memory[..n]);
-        let mut written = in_place::write_at(sink, bytes, to).map_err(Errno::from);
-        if careful && written.is_ok() {
-            written = self.sync(flow).and(written);
-        }
-        match written {
-            Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
-            Ok(n) => match account(flow, n as u64) {
-                Ok(()) => {
-                    self.is_filled_to(to + n as u64);
-                    Verdict::Moved(n as u64)
-                }
-                Err(verdict) => verdict,
-            },
-            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
-            // It was set while the source was read.
-            Err(Errno::EBADF) => Verdict::Declined(Errno::EBADF.into()),
-            Err(_) if careful && self.halves(n) => Verdict::Moved(0),
-            Err(errno) => Verdict::Failed(Side::Sink, errno),
-        }
-    }
-
-    /// Puts what the page cache has of the sink on the device. The first error
-    /// is kept. `EINTR`: it is to be made again.
-    fn sync(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
-        let sink = self.sink.fd(flow.sink.fd());
-        let synced = again(|| rustix::fs::fdatasync(sink)).map_err(Errno::from);
-        if let Err(errno) = synced
-            && errno != Errno::EINTR
-        {
-            self.lost.get_or_insert(errno);
-        }
-        synced
-    }
-
-    /// The error of a sync, once the place up to which the sink is written has
-    /// been found.
-    fn lost_before(&self, flow: &Flow<'_>) -> Option<Errno> {
-        let found = || flow.source.offset().is_none_or(|from| from >= self.by_hand);
-        self.lost.filter(|_| found())
-    }
-
-    /// A piece of this length has failed: the next is to be half of it. `false`
-    /// if there is no shorter one.
-    fn halves(&mut self, length: usize) -> bool {
-        let length = length as u64;
-        self.careful = (length / 2).next_multiple_of(self.unit);
-        length > self.unit
-    }
-
-    /// One step; what it comes to, or the bytes that were counted.
+    /// Runs one step; returns the bytes that were counted, or the verdict.
     fn advance(&mut self, flow: &mut Flow<'_>) -> Result<u64, Verdict> {
         let mut moved = self.reap(flow, false)?;
         if self.window.is_idle() {
             if let Some(verdict) = self.broken(flow) {
                 return Err(verdict);
             }
-            if let Some(errno) = self.lost_before(flow) {
+            if let Some(errno) = self.settled_sync_error(flow) {
                 return Err(Verdict::Failed(Side::Sink, errno));
             }
             if flow.allowance.now() == 0 {
-                // The size, a hole or a pause, which the transfer sees to.
+                // The size, a hole or a pause, which the transfer handles.
                 return Ok(moved);
             }
             let direct =
                 self.next.0 < self.until || self.look_ahead(flow).map_err(Verdict::Declined)?;
             if !direct {
-                return match self.piece(flow) {
+                return match self.buffered_piece(flow) {
                     Verdict::Moved(n) => Ok(moved + n),
                     verdict if moved == 0 => Err(verdict),
-                    // It will be the same the next time.
+                    // The next step returns the same.
                     _ => Ok(moved),
                 };
             }
         }
         self.fill(flow);
         if self.window.is_idle() {
-            let why = "the kernel takes no blocks on";
+            let why = "the kernel accepts no blocks";
             return (moved > 0)
                 .then_some(moved)
                 .ok_or(Verdict::Declined(why.into()));
         }
-        // With something to tell of there is no need to wait.
+        // No need to wait with something to report.
         moved += self.reap(flow, flow.mode.may_sleep() && moved == 0)?;
         if moved == 0 && !flow.mode.may_sleep() && !self.window.is_idle() {
             return Err(Verdict::Pending);
@@ -440,7 +309,7 @@ impl Direct {
 
 impl Step for Direct {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        match (self.advance(flow), self.lost) {
+        match (self.advance(flow), self.sync_error) {
             (Ok(bytes), _) => Verdict::Moved(bytes),
             (Err(Verdict::Ended | Verdict::Declined(_) | Verdict::Failed(..)), Some(errno)) => {
                 Verdict::Failed(Side::Sink, errno)
@@ -467,22 +336,22 @@ impl Step for Direct {
 
     fn wind_down(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
-        match (self.hear(false), self.count(flow)) {
-            // Also where it cannot be counted.
+        match (self.collect(false), self.count(flow)) {
+            // Even if it cannot be counted.
             (Ok(()) | Err(Errno::EINTR), _) if !self.window.is_idle() => Verdict::Pending,
-            // What failed, quiesce tells.
+            // `quiesce` reports the failure.
             _ => Verdict::Ended,
         }
     }
 
     /// Only then is it known which bytes the sink has without a gap. Those
-    /// behind the first gap do not count; where they made the sink longer,
-    /// they are cut off again.
+    /// after the first gap do not count; if they lengthened the sink, they are
+    /// cut off again.
     fn quiesce(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
-        // Whether or not it can be counted: until then it comes to the sink.
+        // Even if it cannot be counted: blocks in flight still reach the sink.
         while !self.window.is_idle() {
-            match self.hear(true) {
+            match self.collect(true) {
                 Ok(()) | Err(Errno::EINTR) => {}
                 Err(errno) => {
                     let _ = self.count(flow);
@@ -495,12 +364,12 @@ impl Step for Direct {
         self.ring.retire();
         let trimmed = match (&mut self.room, offsets(flow)) {
             (Some(room), Ok((_, to))) => room.trim(flow.sink.fd(), to),
-            // What was made and not filled stays.
+            // The unfilled part of the sink stays.
             (Some(_), Err(errno)) => Err(errno),
             (None, _) => Ok(()),
         };
-        // Cancelled, or at its size, before the error was told.
-        match (self.lost, counted, trimmed) {
+        // Cancelled, or at its size, before the error was reported.
+        match (self.sync_error, counted, trimmed) {
             (None, Err(verdict), _) => verdict,
             (Some(errno), ..) | (_, _, Err(errno)) => Verdict::Failed(Side::Sink, errno),
             _ => Verdict::Ended,
@@ -509,7 +378,7 @@ impl Step for Direct {
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
         flow.room = self.room.take();
-        // What cannot be cut off now is tried again, and told, at the end.
+        // A failure is retried, and reported, at the end.
         let _ = flow.trim();
     }
 }

@@ -1,4 +1,4 @@
-//! How many blocks are begun, and how long they are.
+//! Number and length of the blocks to begin.
 
 use std::time::Instant;
 
@@ -6,13 +6,13 @@ use super::adaptive::Adaptive;
 use crate::path::flow::Flow;
 use crate::request::Watermarks;
 
-/// Where a fixed setting is asked for without a size of its own.
+/// The block size if watermarks are given without one.
 const BLOCK: usize = 1 << 20;
 
 pub(super) enum Pace {
     /// By the paper's rule, with blocks of one size.
     Fixed { marks: Watermarks, block: usize },
-    /// As the device shows.
+    /// Adapted to the device.
     Adaptive {
         clock: Instant,
         adaptive: Box<Adaptive>,
@@ -21,7 +21,7 @@ pub(super) enum Pace {
 
 impl Pace {
     /// For an arena of this many bytes, and lengths that are multiples of
-    /// `unit`. `None`: the caller's block is less than one.
+    /// `unit`. `None`: the caller's block is smaller than `unit`.
     pub(super) fn new(flow: &Flow<'_>, unit: usize, memory: usize) -> Option<Pace> {
         let largest = (memory / 2).max(unit);
         let block = match flow.options.block {
@@ -40,19 +40,19 @@ impl Pace {
         })
     }
 
-    /// How many blocks may be begun now, and of which length.
+    /// Returns how many blocks may be begun now, and their length.
     pub(super) fn allows(&self, pending: (u32, u32)) -> (u32, usize) {
         match self {
             Pace::Fixed { marks, block } => (marks.reads_to_start(pending.0, pending.1), *block),
             Pace::Adaptive { adaptive, .. } => {
                 let setting = adaptive.setting();
-                let flying = pending.0 + pending.1;
-                (setting.depth.saturating_sub(flying), setting.block)
+                let in_flight = pending.0 + pending.1;
+                (setting.depth.saturating_sub(in_flight), setting.block)
             }
         }
     }
 
-    /// So many bytes have reached the sink.
+    /// Records that `bytes` have reached the sink.
     pub(super) fn learn(&mut self, bytes: u64) {
         if let Pace::Adaptive { clock, adaptive } = self
             && bytes > 0

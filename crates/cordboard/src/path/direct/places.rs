@@ -1,4 +1,4 @@
-//! The places of both sides, which move along with what is in the sink.
+//! The offsets of both sides, which advance with what is in the sink.
 
 use super::takes::INCONGRUENT;
 use crate::endpoint::Side;
@@ -7,12 +7,12 @@ use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::request::Why;
 
-/// Where both sides stand.
+/// The offsets of both sides.
 pub(super) fn offsets(flow: &Flow<'_>) -> Result<(u64, u64), Errno> {
     Ok((flow.source.place()?, flow.sink.place()?))
 }
 
-/// Both sides are at the same place within a block.
+/// Fails unless both offsets are equal within a block.
 pub(super) fn congruent((from, to): (u64, u64), unit: u64) -> Result<(), Why> {
     match from % unit == to % unit {
         true => Ok(()),
@@ -20,7 +20,7 @@ pub(super) fn congruent((from, to): (u64, u64), unit: u64) -> Result<(), Why> {
     }
 }
 
-/// So many more bytes are in the sink without a gap: both places move along.
+/// Counts bytes that are in the sink without a gap, and advances both offsets.
 pub(super) fn account(flow: &mut Flow<'_>, bytes: u64) -> Result<(), Verdict> {
     if bytes == 0 {
         return Ok(());
@@ -30,7 +30,7 @@ pub(super) fn account(flow: &mut Flow<'_>, bytes: u64) -> Result<(), Verdict> {
         .move_by(bytes as i64)
         .map_err(failed(Side::Source))?;
     if let Err(errno) = flow.sink.move_by(bytes as i64) {
-        // Nothing is counted, so the source goes back.
+        // Nothing is counted, so the source is moved back.
         let _ = flow.source.move_by(-(bytes as i64));
         return Err(Verdict::Failed(Side::Sink, errno));
     }

@@ -1,5 +1,5 @@
-//! Second descriptors of the same files: the flags of those that were lent are
-//! not changed, and `O_DIRECT` is a flag.
+//! Second descriptors of the same files: `O_DIRECT` is a file status flag, and
+//! those of the caller's descriptors are not changed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::request::Why;
 
-/// Both files, past the page cache.
+/// Opens both files for direct I/O.
 pub(super) fn direct(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
     Ok([
         reopen(flow.source.fd(), OFlags::RDONLY | OFlags::DIRECT)?,
@@ -18,37 +18,37 @@ pub(super) fn direct(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
     ])
 }
 
-/// One side is a file of a file system in user space, or may be one.
-pub(super) fn by_fuse(flow: &Flow<'_>) -> bool {
+/// Whether one side is a FUSE file, or may be one.
+pub(super) fn on_fuse(flow: &Flow<'_>) -> bool {
     let sides = [flow.source.facts(), flow.sink.facts()];
     (sides.iter()).any(|facts| facts.may_be_on(Filesystem::is_fuse))
 }
 
-/// One side through the page cache, for what cannot be aligned: a second
-/// descriptor only where the first one is direct.
+/// One side for buffered I/O, for what cannot be aligned: a second descriptor
+/// only if the first one is direct.
 #[derive(Debug)]
 pub(super) struct Cached(Option<OwnedFd>);
 
 impl Cached {
     pub(super) fn new(side: &Endpoint<'_>, access: OFlags) -> Result<Cached, Errno> {
-        let twin = side.facts().direct.then(|| reopen(side.fd(), access));
-        Ok(Cached(twin.transpose()?))
+        let second = side.facts().direct.then(|| reopen(side.fd(), access));
+        Ok(Cached(second.transpose()?))
     }
 
-    pub(super) fn fd<'a>(&'a self, lent: BorrowedFd<'a>) -> BorrowedFd<'a> {
-        self.0.as_ref().map_or(lent, AsFd::as_fd)
+    pub(super) fn fd<'a>(&'a self, original: BorrowedFd<'a>) -> BorrowedFd<'a> {
+        self.0.as_ref().map_or(original, AsFd::as_fd)
     }
 }
 
-/// Bytes that offsets and lengths must be multiples of for both sides: a page
-/// at least, since a file system that has to read the rest of a block before
-/// it writes it is slower than the page cache (`STATX_DIOALIGN` in `statx(2)`,
-/// since Linux 6.1).
+/// Returns the number of bytes that offsets and lengths must be multiples of
+/// for both sides: at least a page, since a file system that reads the rest of
+/// a block before it writes it is slower than the page cache (`STATX_DIOALIGN`
+/// in `statx(2)`, since Linux 6.1).
 pub(super) fn unit(source: Alignment, sink: Alignment) -> Result<u64, Why> {
     let largest = source.offset.max(sink.offset).max(4096);
     let memory = source.memory.max(sink.memory);
     if memory > 4096 || !largest.is_power_of_two() || largest > 256 << 10 {
-        return Err("direct I/O wants coarser blocks than are used here".into());
+        return Err("direct I/O needs a coarser alignment than is supported here".into());
     }
     Ok(u64::from(largest))
 }

@@ -1,9 +1,9 @@
 //! The sink's length while blocks are written past its end.
 //!
-//! A direct write that makes a file longer holds the file for itself
+//! A direct write that lengthens a file locks the file exclusively
 //! (`ext4_dio_write_checks`, `xfs_file_write_checks`), so that no two are in
-//! flight: the file is made as long as it is going to be beforehand. What was
-//! made and not filled goes again at the end.
+//! flight: the file is lengthened beforehand. The unfilled part is cut off at the
+//! end.
 
 use std::os::fd::BorrowedFd;
 
@@ -15,17 +15,17 @@ use crate::path::lengthen::lengthen;
 use crate::path::surplus::give_back;
 use crate::sys::again;
 
-/// How long the sink was and how long it was made.
+/// The sink's original length, and the lengths it was given.
 #[derive(Debug)]
 pub(crate) struct Room {
     before: u64,
     /// The length that this transfer gave it last; 0 if none.
     given: u64,
-    /// How far it has what it is to have, as counted. The sink's position may say
-    /// less: others may have sought back since.
+    /// The end of what is counted. The sink's position may be lower: another
+    /// process may have sought back since.
     filled: u64,
-    /// Blocks may have been reserved behind the end, on a file system that takes
-    /// them back.
+    /// Blocks may have been reserved past the end, on a file system that can
+    /// release them.
     surplus: bool,
     ext4: bool,
 }
@@ -41,12 +41,12 @@ impl Room {
         })
     }
 
-    /// Makes the sink reach to `end`, with blocks from `start` on. Returns how
-    /// far it reaches: where there is less room, what comes behind it goes
-    /// through the page cache, which finds what is in the way at the right byte.
+    /// Lengthens the sink to `end`, with blocks allocated from `start`. Returns
+    /// the length reached: with less space, what follows is written by buffered
+    /// I/O, which reports the error at the right byte.
     ///
-    /// Blocks first, and then the length, which takes no more of them: a call
-    /// for both that finds no room for all can leave any length.
+    /// Blocks first, and then the length, which takes no more of them: one call
+    /// for both that runs out of space can leave any length.
     pub(super) fn grow(
         &mut self,
         sink: BorrowedFd<'_>,
@@ -59,8 +59,8 @@ impl Room {
         }
         let reserve = |flags, from| again(|| fallocate(sink, flags, from, end - from));
         let made = match reserve(FallocateFlags::KEEP_SIZE, start) {
-            // The last byte alone: xfs looks for free blocks for the whole range,
-            // also for those that the file has (`xfs_alloc_file_space`).
+            // The last byte alone: xfs searches free blocks for the whole range,
+            // including the blocks that the file has (`xfs_alloc_file_space`).
             Ok(()) => reserve(FallocateFlags::empty(), end - 1),
             // NFS has no KEEP_SIZE.
             Err(rustix::io::Errno::OPNOTSUPP) => reserve(FallocateFlags::empty(), start),
@@ -81,21 +81,20 @@ impl Room {
         Ok(size)
     }
 
-    /// What is counted reaches so far.
+    /// Records that what is counted reaches to `end`.
     pub(super) fn fill_to(&mut self, end: u64) {
         self.filled = self.filled.max(end);
     }
 
-    /// So many bytes more were counted, behind what was before.
+    /// Records that `bytes` more were counted, after those before.
     pub(in crate::path) fn fill(&mut self, bytes: u64) {
         self.filled = self.filled.saturating_add(bytes);
     }
 
-    /// Cuts off what was made and not filled: `place` is where the sink would be
-    /// written next. Only from the very length that this transfer gave
-    /// it: at any other, another process has written past it. No call compares
-    /// and truncates at once, so what another process writes between the two
-    /// calls is lost.
+    /// Cuts off the unfilled part: `place` is the sink's next offset. Only from
+    /// exactly the length that this transfer gave it: at any other, another
+    /// process has written past it. No call compares and truncates atomically, so
+    /// what another process writes between the two calls is lost.
     pub(in crate::path) fn trim(&mut self, sink: BorrowedFd<'_>, place: u64) -> Result<(), Errno> {
         let length = self.before.max(self.filled).max(place);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {
@@ -137,7 +136,7 @@ mod tests {
         assert_eq!(length(), 4196, "the position is sought back");
         file.set_len(2 << 20).unwrap();
         room.trim(file.as_fd(), 0).unwrap();
-        assert_eq!(length(), 2 << 20, "somebody else made it longer");
+        assert_eq!(length(), 2 << 20, "another process has lengthened it");
     }
 
     #[test]

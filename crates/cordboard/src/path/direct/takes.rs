@@ -1,4 +1,4 @@
-//! When direct I/O is the right choice: by facts alone.
+//! The pairs that use direct I/O, by facts alone.
 
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
@@ -7,35 +7,34 @@ use crate::path::verdict::Takes;
 use crate::request::Why;
 use crate::request::{Direct, Sparse};
 
-/// Below this, opening the files again and taking memory costs more than is
+/// Below this, opening the files again and allocating memory costs more than is
 /// saved.
 const LEAST: u64 = 16 << 20;
-/// Percent of the source that may be in the page cache. The device reads it
-/// again; where it shares its rate between reading and writing, each percent
-/// costs half a percent of time.
+/// Largest percentage of the source in the page cache. The device reads it
+/// again; if reads and writes share its rate, each percent costs half a percent
+/// of time.
 const CACHED: u8 = 10;
 
-pub(super) const INCONGRUENT: &str =
-    "source and sink are not at the same place within a block of direct I/O";
+pub(super) const INCONGRUENT: &str = "source and sink offsets differ within a block of direct I/O";
 
-/// What can be told without asking the kernel about alignment or the cache.
+/// Checks what is known without querying the kernel for alignment or the cache.
 pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
     let (source, sink) = (pair.source, pair.sink);
     let on_a_device = |facts: &Facts| matches!(facts.kind, Kind::File | Kind::BlockDevice);
     if !on_a_device(source) || !on_a_device(sink) {
-        return Err(Why::Kinds("not between files on devices"));
+        return Err(Why::Kinds("source and sink are not both files on devices"));
     }
     if pair.direct == Direct::Never {
-        return Err("the request rules it out".into());
+        return Err("the request excludes direct I/O".into());
     }
     if sink.append {
-        return Err("appending has no place of its own to write to".into());
+        return Err("appending writes have no fixed offset".into());
     }
     if pair.relation != crate::pair::Relation::Strangers {
-        return Err("source and sink are one file".into());
+        return Err("source and sink are the same file".into());
     }
     if pair.request.sparse == Sparse::Always && sink.kind == Kind::File {
-        return Err("blocks of zeros are to become holes".into());
+        return Err("the request turns blocks of zeros into holes".into());
     }
     if pair.from().is_none() || pair.to().is_none() {
         return Err(Errno::ESPIPE.into());
@@ -44,20 +43,21 @@ pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
         return Ok(());
     }
     if pair.known().is_none_or(|known| known < LEAST) {
-        return Err("too little to be worth it".into());
+        return Err("too few bytes to gain from direct I/O".into());
     }
     if !pair.request.sync {
-        return Err("without sync the page cache takes the bytes sooner".into());
+        return Err("without sync the page cache is faster".into());
     }
     let foreign = |facts: &Facts| facts.kind == Kind::File && !facts.has_true_size();
     if foreign(source) || foreign(sink) {
-        return Err("a file system that may not be on a device of this machine".into());
+        return Err("the file system may not be on a local device".into());
     }
     Ok(())
 }
 
-/// Two different files or block devices, congruent, and, unless told
-/// otherwise, large, to be synced, and mostly not in the page cache.
+/// Accepts two different files or block devices with congruent offsets that
+/// are, unless requested otherwise, large, synced, and mostly not in the page
+/// cache.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     worth_asking(pair)?;
     let (source, sink) = (pair.source, pair.sink);
@@ -69,7 +69,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
         return Err(INCONGRUENT.into());
     }
     if pair.direct == Direct::Always {
-        return Ok("asked for: past the page cache");
+        return Ok("direct I/O is requested");
     }
     match source.cached {
         Ok(percent) if percent <= CACHED => Ok("large, synced, and not in the page cache"),
@@ -77,13 +77,13 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
             format!("{percent} % of the source is in the page cache").into(),
         )),
         Err(Errno::ENOSYS) => {
-            Err("whether the source is cached is not known before Linux 6.5".into())
+            Err("whether the source is cached is unknown before Linux 6.5".into())
         }
         Err(Errno::EPERM) => {
-            Err("whether the source is cached is not told to this user (EPERM)".into())
+            Err("this user may not query whether the source is cached (EPERM)".into())
         }
         Err(errno) => Err(Why::Words(
-            format!("whether the source is cached is not known ({errno:?})").into(),
+            format!("whether the source is cached is unknown ({errno:?})").into(),
         )),
     }
 }
@@ -180,7 +180,7 @@ mod tests {
             sink_offset: Some(to),
             ..always.clone()
         };
-        // Wherever the positions are.
+        // Whatever the positions are.
         assert!(taken(&shifted(1), &file(), &offsets(512, 512)));
         assert!(!taken(&file(), &file(), &offsets(512, 0)));
         let never = Request {

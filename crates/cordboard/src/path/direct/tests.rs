@@ -1,4 +1,4 @@
-//! What is in flight comes home, whatever fails.
+//! Blocks in flight are waited for, whatever fails.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +15,7 @@ use testkit::refuse::{SEEK, apart, refuse};
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 32;
 
-/// Carries a block out each time that it is waited for, or that it is asked, and none
+/// Executes a block each time that it is waited for, or that `asked` is set, and none
 /// before.
 struct Slow {
     asked: Arc<AtomicBool>,
@@ -23,7 +23,7 @@ struct Slow {
     queue: std::collections::VecDeque<Block>,
     in_flight: Arc<AtomicU32>,
     retired: Arc<AtomicU32>,
-    bell: EventFd,
+    event: EventFd,
 }
 
 impl BlockEngine for Slow {
@@ -33,7 +33,7 @@ impl BlockEngine for Slow {
         Ok(())
     }
 
-    fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
+    fn reap(&mut self, wait: bool, completed: &mut Vec<(usize, Outcome)>) -> Result<(), Errno> {
         if let Some(mut block) = self
             .queue
             .pop_front_if(|_| wait || self.asked.load(Ordering::Relaxed))
@@ -42,13 +42,13 @@ impl BlockEngine for Slow {
             rustix::io::pread(source, &mut block.memory[..], block.from).unwrap();
             rustix::io::pwrite(sink, &block.memory, block.to).unwrap();
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
-            told.push((block.slot, Fate::Written));
+            completed.push((block.slot, Outcome::Written));
         }
         Ok(())
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.event.as_fd()
     }
 
     fn retire(&mut self) {
@@ -57,7 +57,7 @@ impl BlockEngine for Slow {
 }
 
 /// A position cannot be moved while blocks are in flight: each of them is waited for
-/// all the same, also where an engine asks first, and is counted once the position
+/// all the same, also if an engine winds down first, and is counted once the position
 /// can be moved again.
 #[test]
 fn blocks_are_waited_for_though_they_cannot_be_counted() {
@@ -96,7 +96,7 @@ fn blocks_are_waited_for_though_they_cannot_be_counted() {
             queue: Default::default(),
             in_flight: Arc::clone(&in_flight),
             retired: Arc::clone(&retired),
-            bell: EventFd::new().unwrap(),
+            event: EventFd::new().unwrap(),
         });
         let left = || in_flight.load(Ordering::Relaxed);
         assert_eq!(direct.step(flow), Verdict::Moved(BLOCK as u64));
@@ -115,11 +115,11 @@ fn blocks_are_waited_for_though_they_cannot_be_counted() {
         });
         assert!(under_way >= 2, "{under_way}");
         let (ended, waited) = ended.unwrap_or_else(|| end(&mut direct, flow));
-        // An engine does not wait in the call.
+        // An engine does not block in the call.
         let home = (waited, left(), retired.load(Ordering::Relaxed));
         assert_eq!(home, (0, 0, 1), "{by_engine} {again}");
         let mut got = vec![0; data.len()];
-        // One before the failure, and one that it has met.
+        // One before the failure, and one at it.
         let counted = if again { 2 + under_way } else { 1 } * BLOCK;
         assert_eq!(ended, if again { Verdict::Ended } else { failed });
         assert_eq!(

@@ -1,33 +1,33 @@
-//! Blocks carried out by threads, with `pread(2)` and `pwrite(2)`, where there
-//! is no `io_uring(7)` to be had.
+//! Executes blocks by threads, with `pread(2)` and `pwrite(2)`, if `io_uring(7)`
+//! is unavailable.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::block_engine::{Block, BlockEngine, Fate};
+use super::block_engine::{Block, BlockEngine, Outcome};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::sys::{EventFd, Identity, Thread, identity, poll_for};
 use crate::threads;
 
-/// How often it is looked whether a block is done, without the bell.
+/// The interval at which completions are polled for without the event.
 const LOOK: Duration = Duration::from_millis(20);
 
 struct Files {
     source: OwnedFd,
     sink: OwnedFd,
-    /// Of both; `None`: unknown.
+    /// Identities of both; `None`: unknown.
     ids: [Option<Identity>; 2],
-    /// Readable when something has been told.
-    bell: EventFd,
+    /// Readable when there are completions.
+    event: EventFd,
 }
 
 impl Files {
-    /// The file, if its number is still its own: the host may have closed it
-    /// before a thread comes to the block (`close_range(2)`), and have another
-    /// there.
+    /// Returns the file, if the descriptor still refers to it: the host program
+    /// may have closed it before a thread starts the block (`close_range(2)`),
+    /// and reused the number.
     fn own(&self, side: Side) -> Result<&OwnedFd, Errno> {
         let (fd, id) = match side {
             Side::Source => (&self.source, self.ids[0]),
@@ -40,7 +40,7 @@ impl Files {
     }
 }
 
-/// What a transfer and the threads that work for it share.
+/// State shared by a transfer and its threads.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -49,11 +49,12 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Block>,
-    told: Vec<(usize, Fate)>,
-    /// Blocks that a thread is at.
+    completed: Vec<(usize, Outcome)>,
+    /// Blocks that a thread is executing.
     busy: usize,
-    /// Gone with the transfer. A thread keeps them while it is at a block and
-    /// not until it has told of it, so that they are closed by then.
+    /// `None` once the transfer is gone. A thread keeps them while it executes a
+    /// block and releases them before it reports completion, so that they are
+    /// closed by then.
     files: Option<Arc<Files>>,
 }
 
@@ -62,18 +63,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn tell(&self, slot: usize, fate: Fate) {
+    fn complete(&self, slot: usize, outcome: Outcome) {
         let mut state = self.state();
-        state.told.push((slot, fate));
-        if fate.is_final() {
+        state.completed.push((slot, outcome));
+        if outcome.is_final() {
             state.busy -= 1;
         }
         if let Some(files) = &state.files {
-            files.bell.signal();
+            files.event.signal();
         }
     }
 
-    /// Does the block that has waited longest, if there is one left.
+    /// Executes the oldest queued block, if there is one.
     fn one(&self) {
         let mut state = self.state();
         let (Some(files), Some(mut block)) = (state.files.clone(), state.queue.pop_front()) else {
@@ -81,74 +82,76 @@ impl Shared {
         };
         state.busy += 1;
         drop(state);
-        let fate = self.carry(&files, &mut block);
+        let outcome = self.execute(&files, &mut block);
         let slot = block.slot;
-        // Free before it is told of, for the block that comes next.
+        // Freed before completion is reported, for the next block.
         drop((block, files));
-        self.tell(slot, fate);
+        self.complete(slot, outcome);
     }
 
-    fn carry(&self, files: &Files, block: &mut Block) -> Fate {
+    fn execute(&self, files: &Files, block: &mut Block) -> Outcome {
         let length = block.memory.len();
         let read = files.own(Side::Source).and_then(|source| {
-            // No signal comes here: EINTR is a file server's, and not made again.
+            // Signals are blocked here: EINTR comes from a file server, and is
+            // not retried.
             Ok(rustix::io::pread(
                 source,
                 &mut block.memory[..],
                 block.from,
             )?)
         });
-        let fate = Fate::of_read(read, length);
-        if fate != Fate::Read {
-            return fate;
+        let outcome = Outcome::of_read(read, length);
+        if outcome != Outcome::Read {
+            return outcome;
         }
-        self.tell(block.slot, fate);
+        self.complete(block.slot, outcome);
         let written = files
             .own(Side::Sink)
             .and_then(|sink| Ok(rustix::io::pwrite(sink, &block.memory, block.to)?));
-        Fate::of_write(written, length)
+        Outcome::of_write(written, length)
     }
 }
 
-pub(super) struct ByThreads {
+pub(super) struct ThreadEngine {
     shared: Arc<Shared>,
     files: Arc<Files>,
-    /// Taken on since the last reap.
-    fresh: usize,
-    /// This thread has descriptors of its own, which no other has.
-    alone: bool,
+    /// Blocks submitted since the last reap.
+    submitted: usize,
+    /// This thread's descriptor table is shared with no other thread.
+    private_descriptors: bool,
 }
 
-impl ByThreads {
+impl ThreadEngine {
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for completions.
-    pub(super) fn new(files: [OwnedFd; 2]) -> Result<ByThreads, Errno> {
+    pub(super) fn new(files: [OwnedFd; 2]) -> Result<ThreadEngine, Errno> {
         let [source, sink] = files;
         let files = Arc::new(Files {
             ids: [&source, &sink].map(identity),
             source,
             sink,
-            // A thread that comes late still rings it.
-            bell: EventFd::distinct()?,
+            // A late thread still signals it.
+            event: EventFd::distinct()?,
         });
         let shared = Shared::default();
         shared.state().files = Some(Arc::clone(&files));
-        Ok(ByThreads {
+        Ok(ThreadEngine {
             shared: Arc::new(shared),
             files,
-            fresh: 0,
-            // Only threads that have the first one's start others, which then
-            // have them too. One that has ended has none: nobody helps then.
-            alone: Thread::first().shares_descriptors() == Some(false),
+            submitted: 0,
+            // Only threads that share the first thread's table start others,
+            // which then share it too. If the first has exited there is none: no
+            // helpers then.
+            private_descriptors: Thread::first().shares_descriptors() == Some(false),
         })
     }
 
-    /// A thread for each block that was taken on; this one, where no other is
-    /// to be had, or none that has the same descriptors.
+    /// Starts a thread for each new block; runs it on this thread if no other is
+    /// available, or none that shares the descriptors.
     fn start(&mut self) {
-        for _ in 0..std::mem::take(&mut self.fresh) {
-            if self.alone {
+        for _ in 0..std::mem::take(&mut self.submitted) {
+            if self.private_descriptors {
                 self.shared.one();
                 continue;
             }
@@ -159,15 +162,15 @@ impl ByThreads {
         }
     }
 
-    /// Something is on its way, and nothing has been told.
-    fn is_to_be_told(&self) -> bool {
+    /// Whether blocks are in flight and no completion is queued.
+    fn must_wait(&self) -> bool {
         let state = self.shared.state();
-        state.told.is_empty() && state.busy + state.queue.len() > 0
+        state.completed.is_empty() && state.busy + state.queue.len() > 0
     }
 
-    /// Waits for the bell, but not for ever. For a moment where it cannot be
-    /// waited for (a filter, `RLIMIT_NOFILE`, memory): while blocks are in flight
-    /// there is no way to fail.
+    /// Waits for the event, with a timeout. Sleeps briefly if it cannot be waited
+    /// for (a seccomp filter, `RLIMIT_NOFILE`, memory): while blocks are in
+    /// flight it must not fail.
     ///
     /// # Errors
     ///
@@ -179,8 +182,8 @@ impl ByThreads {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         };
-        let mut bell = [PollFd::new(&self.files.bell, PollFlags::IN)];
-        match poll_for(&mut bell, Timespec::try_from(LOOK).ok().as_ref()) {
+        let mut event = [PollFd::new(&self.files.event, PollFlags::IN)];
+        match poll_for(&mut event, Timespec::try_from(LOOK).ok().as_ref()) {
             Ok(_) => Ok(()),
             Err(rustix::io::Errno::INTR) => Err(Errno::EINTR),
             Err(_) => match nanosleep(&MOMENT) {
@@ -191,34 +194,34 @@ impl ByThreads {
     }
 }
 
-impl BlockEngine for ByThreads {
+impl BlockEngine for ThreadEngine {
     fn submit(&mut self, block: Block) -> Result<(), ()> {
         self.shared.state().queue.push_back(block);
-        self.fresh += 1;
+        self.submitted += 1;
         Ok(())
     }
 
-    fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
+    fn reap(&mut self, wait: bool, completed: &mut Vec<(usize, Outcome)>) -> Result<(), Errno> {
         self.start();
         loop {
-            if wait && self.is_to_be_told() {
+            if wait && self.must_wait() {
                 self.wait()?;
             }
-            let _ = self.files.bell.clear();
-            told.append(&mut self.shared.state().told);
-            if !(wait && told.is_empty() && self.is_to_be_told()) {
+            let _ = self.files.event.clear();
+            completed.append(&mut self.shared.state().completed);
+            if !(wait && completed.is_empty() && self.must_wait()) {
                 return Ok(());
             }
         }
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        self.files.bell.as_fd()
+        self.files.event.as_fd()
     }
 
-    /// A thread does not ring where a filter refuses it the look whether the
-    /// bell is still there, or `write(2)`: of the thread that started it, which
-    /// may have been another transfer's.
+    /// A thread does not signal if a seccomp filter of the thread that started
+    /// it, which may have been another transfer's, refuses the check that the
+    /// event descriptor is still there, or `write(2)`.
     fn looks_each(&self) -> Option<Duration> {
         Some(LOOK)
     }
@@ -227,14 +230,14 @@ impl BlockEngine for ByThreads {
         let mut state = self.shared.state();
         let queued = std::mem::take(&mut state.queue);
         state
-            .told
-            .extend(queued.iter().map(|block| (block.slot, Fate::Dropped)));
+            .completed
+            .extend(queued.iter().map(|block| (block.slot, Outcome::Cancelled)));
     }
 }
 
-impl Drop for ByThreads {
-    /// A thread that is at a block keeps the block's memory and the files until
-    /// it is done.
+impl Drop for ThreadEngine {
+    /// A thread that executes a block keeps the block's memory and the files
+    /// until it is done.
     fn drop(&mut self) {
         self.cancel();
         self.shared.state().files = None;
@@ -247,9 +250,9 @@ mod tests {
     use crate::sys::Arena;
     use testkit::child;
 
-    /// The host has closed both files before a thread comes to the block, and
-    /// has its own under their numbers: they are neither read nor written, and
-    /// its counter is not rung.
+    /// The host program has closed both files before a thread starts the block,
+    /// and reused their numbers: its files are neither read nor written, and its
+    /// counter is not signalled.
     #[test]
     fn a_block_that_comes_late_touches_no_file_of_the_hosts() {
         assert!(child::in_a_child(|| {
@@ -259,7 +262,7 @@ mod tests {
             for (from, byte) in [(&source, b'x'), (&host[0], b'h')] {
                 rustix::io::pwrite(from, &[byte; 4096], 0).unwrap();
             }
-            let mut ring = ByThreads::new([source.into(), sink.into()]).unwrap();
+            let mut ring = ThreadEngine::new([source.into(), sink.into()]).unwrap();
             let memory = Arena::with_capacity(4096).unwrap().take(4096).unwrap();
             let block = Block {
                 slot: 0,
@@ -272,15 +275,15 @@ mod tests {
             child::replace(ring.files.sink.as_fd(), host[1].as_fd());
             let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
             child::replace(ring.fd(), counter.as_fd());
-            // Done on this thread, without the bell.
-            ring.alone = true;
-            let mut told = Vec::new();
-            ring.reap(false, &mut told).unwrap();
+            // Executed on this thread, without the event.
+            ring.private_descriptors = true;
+            let mut completed = Vec::new();
+            ring.reap(false, &mut completed).unwrap();
             let length = rustix::fs::fstat(&host[1]).unwrap().st_size;
             let rung = rustix::io::read(&counter, &mut [0; 8]) != Err(rustix::io::Errno::AGAIN);
-            let fate = (0, Fate::ReadFailed(Errno::EBADF));
+            let outcome = (0, Outcome::ReadFailed(Errno::EBADF));
             std::mem::forget(ring);
-            assert_eq!((length, rung, &told[..]), (0, false, &[fate][..]));
+            assert_eq!((length, rung, &completed[..]), (0, false, &[outcome][..]));
             true
         }));
     }

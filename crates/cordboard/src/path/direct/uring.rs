@@ -1,79 +1,79 @@
-//! Blocks carried out by `io_uring(7)`: the write is linked to the read, so
-//! that the kernel starts it with no code of ours in between, as the paper's
-//! read handler did.
+//! Executes blocks by `io_uring(7)`: the write is linked to the read, so that the
+//! kernel starts it without user-space code in between, as the paper's read
+//! handler did.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::block_engine::{Block, BlockEngine, Fate};
+use super::block_engine::{Block, BlockEngine, Outcome};
 use crate::errno::Errno;
 use crate::sys::{Arena, Half, SLOTS, Uring};
 
-/// The kernel has no such call.
+/// The kernel has no io_uring.
 static MISSING: AtomicBool = AtomicBool::new(false);
 
-/// How often a call is made that hands nothing over and is refused, with a rest
-/// in between; then what the kernel has in hand is given up: after a second.
+/// How often a call that submits nothing is retried, with a pause in between;
+/// then what is in flight is abandoned: after a second.
 const TRIES: u32 = 100;
-/// How often a call is made again at once that may be refused for the moment.
+/// How often a call with a transient error is retried at once.
 const AT_ONCE: u32 = 4;
 
-/// The same call may go through the next time.
-fn may_pass(errno: Errno) -> bool {
+/// Whether the error is transient.
+fn is_transient(errno: Errno) -> bool {
     matches!(errno, Errno::EAGAIN | Errno::EBUSY | Errno::ENOMEM)
 }
 
-/// `IOSQE_IO_LINK`: where the read does not fill its buffer (an error, or a
-/// short read), the link is broken and the write ends with `ECANCELED`
+/// `IOSQE_IO_LINK`: if the read does not fill its buffer (an error, or a short
+/// read), the link is broken and the write ends with `ECANCELED`
 /// (`io_uring_enter(2)`).
-pub(super) struct ByUring {
+pub(super) struct UringEngine {
     ring: Uring,
     slots: [Halves; SLOTS],
-    /// The kernel does not let it be waited for: see [`ByUring::abandon`].
+    /// The kernel refuses to wait: see [`UringEngine::abandon`].
     abandoned: bool,
 }
 
-/// What has become of a slot's block so far.
+/// The completions of a slot's block so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Halves {
     length: usize,
-    read: Option<Fate>,
-    written: Option<Fate>,
+    read: Option<Outcome>,
+    written: Option<Outcome>,
 }
 
 impl Halves {
-    /// Keeps what is told of one half.
+    /// Records the completion of one half.
     fn learn(&mut self, half: Half, result: Result<usize, Errno>) {
         match half {
-            Half::Read => self.read = Some(Fate::of_read(result, self.length)),
-            // Whatever it has written, it is not what was read.
-            Half::Write if self.read.is_none() => self.written = Some(Fate::Dropped),
-            Half::Write => self.written = Some(Fate::of_write(result, self.length)),
+            Half::Read => self.read = Some(Outcome::of_read(result, self.length)),
+            // Written before the read: the contents are wrong.
+            Half::Write if self.read.is_none() => self.written = Some(Outcome::Cancelled),
+            Half::Write => self.written = Some(Outcome::of_write(result, self.length)),
         }
     }
 
-    /// Once nothing more is to be expected.
-    fn fate(&self) -> Fate {
+    /// Returns the outcome, once no completion is to be expected.
+    fn outcome(&self) -> Outcome {
         match (self.read, self.written) {
-            (Some(Fate::Read), Some(fate)) => fate,
-            (Some(Fate::Read) | None, _) => Fate::Dropped,
+            (Some(Outcome::Read), Some(outcome)) => outcome,
+            (Some(Outcome::Read) | None, _) => Outcome::Cancelled,
             (Some(broken), _) => broken,
         }
     }
 }
 
-impl ByUring {
-    /// A ring; or why there is none, and the descriptors again.
+impl UringEngine {
+    /// Creates a ring, or returns the error and the descriptors.
     ///
     /// | errno | remembered | evidence |
     /// |---|---|---|
     /// | `ENOSYS` | yes | before Linux 5.13, or `CONFIG_IO_URING` off |
-    /// | `EPERM`, `EACCES` | no: a filter may be one thread's alone, and the setting may change | seccomp profiles of container engines, of either call or of `eventfd2(2)`; `kernel.io_uring_disabled` |
+    /// | `EPERM`, `EACCES` | no: a seccomp filter may apply to one thread only, and the setting may change | seccomp profiles of container engines, of either call or of `eventfd2(2)`; `kernel.io_uring_disabled` |
     /// | `EMFILE`, `ENFILE`, `ENOMEM` | no | limits |
     pub(super) fn new(
         files: [OwnedFd; 2],
         arena: &Arena,
-    ) -> Result<ByUring, (Errno, [OwnedFd; 2])> {
+    ) -> Result<UringEngine, (Errno, [OwnedFd; 2])> {
         if MISSING.load(Ordering::Relaxed) {
             return Err((Errno::ENOSYS, files));
         }
@@ -82,37 +82,41 @@ impl ByUring {
                 MISSING.store(true, Ordering::Relaxed);
             }
         })?;
-        Ok(ByUring {
+        Ok(UringEngine {
             ring,
             slots: [Halves::default(); SLOTS],
             abandoned: false,
         })
     }
 
-    fn tell(&mut self, told: &mut Vec<(usize, Fate)>) {
+    fn collect(&mut self, completed: &mut Vec<(usize, Outcome)>) {
         while !self.abandoned
             && let Some(done) = self.ring.next()
         {
             let block = &mut self.slots[done.slot];
             block.learn(done.half, done.result);
-            if done.half == Half::Read && block.read == Some(Fate::Read) {
-                told.push((done.slot, Fate::Read));
+            if done.half == Half::Read && block.read == Some(Outcome::Read) {
+                completed.push((done.slot, Outcome::Read));
             }
-            self.end(done.slot, told);
+            self.end(done.slot, completed);
         }
         if self.ring.is_closed() {
-            (0..SLOTS).for_each(|slot| self.end(slot, told));
+            (0..SLOTS).for_each(|slot| self.end(slot, completed));
         }
     }
 
-    /// After a call that was refused: has the kernel complete what it has in
-    /// hand, and waits for some of it if told to.
-    fn go_on(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
+    /// After a refused call: has the kernel complete what is in flight, and waits
+    /// for some of it if `wait`.
+    fn retry_complete(
+        &mut self,
+        wait: bool,
+        completed: &mut Vec<(usize, Outcome)>,
+    ) -> Result<(), Errno> {
         for _ in 0..TRIES {
-            match self.ring.complete(wait && told.is_empty()) {
+            match self.ring.complete(wait && completed.is_empty()) {
                 Err(errno @ (Errno::EINTR | Errno::EEXIST)) => return Err(errno),
                 done => {
-                    self.tell(told);
+                    self.collect(completed);
                     if done.is_ok() {
                         return Ok(());
                     }
@@ -120,38 +124,38 @@ impl ByUring {
             }
             self.ring.rest();
         }
-        self.abandon(told);
+        self.abandon(completed);
         Ok(())
     }
 
-    /// No call that waits goes through any more: what is in flight
-    /// counts for nothing, and its result stays unknown. Its memory and its
-    /// files stay with the ring, which is never entered again: a write that has
-    /// not begun then never begins (`IORING_SETUP_DEFER_TASKRUN`).
-    fn abandon(&mut self, told: &mut Vec<(usize, Fate)>) {
-        self.close(told);
+    /// Every waiting call is refused: blocks in flight do not count, and their
+    /// results stay unknown. Their memory and files stay with the ring, which is
+    /// never entered again: a write that has not begun then never begins
+    /// (`IORING_SETUP_DEFER_TASKRUN`).
+    fn abandon(&mut self, completed: &mut Vec<(usize, Outcome)>) {
+        self.close(completed);
         self.abandoned = true;
         let left = (0..SLOTS).filter(|slot| self.ring.is_in_use(*slot));
-        told.extend(left.map(|slot| (slot, Fate::Dropped)));
+        completed.extend(left.map(|slot| (slot, Outcome::Cancelled)));
         self.ring.abandon();
     }
 
-    /// Hands nothing over any more, and tells of what was queued.
-    fn close(&mut self, told: &mut Vec<(usize, Fate)>) {
+    /// Submits nothing any more, and reports what was queued.
+    fn close(&mut self, completed: &mut Vec<(usize, Outcome)>) {
         self.ring.close();
-        self.tell(told);
+        self.collect(completed);
     }
 
-    /// Tells what has become of a block, if nothing more is to be expected.
-    fn end(&mut self, slot: usize, told: &mut Vec<(usize, Fate)>) {
-        // Its memory is free before it is told of, for the block that comes next.
+    /// Reports a block's outcome, if no completion is to be expected.
+    fn end(&mut self, slot: usize, completed: &mut Vec<(usize, Outcome)>) {
+        // Its memory is freed before completion is reported, for the next block.
         if self.ring.release(slot).is_some() {
-            told.push((slot, self.slots[slot].fate()));
+            completed.push((slot, self.slots[slot].outcome()));
         }
     }
 }
 
-impl BlockEngine for ByUring {
+impl BlockEngine for UringEngine {
     fn submit(&mut self, block: Block) -> Result<(), ()> {
         self.slots[block.slot] = Halves {
             length: block.memory.len(),
@@ -165,36 +169,35 @@ impl BlockEngine for ByUring {
 
     /// | errno | what follows | evidence |
     /// |---|---|---|
-    /// | `EAGAIN` | again, once something in hand has ended; with nothing in hand, a few times at once, and then nothing is handed over any more | no memory for a request: `io_submit_sqes` |
-    /// | `EBUSY`, `ENOMEM` | the same | completions without room: `io_uring_enter(2)` |
+    /// | `EAGAIN` | retried once something in flight has ended; with nothing in flight, a few times at once, and then nothing is submitted any more | no memory for a request: `io_submit_sqes` |
+    /// | `EBUSY`, `ENOMEM` | the same | completion queue overflow: `io_uring_enter(2)` |
     /// | `EEXIST` | an error | another thread's ring |
-    /// | anything else (`EPERM`, `EACCES`, `ENOSYS`) | nothing is handed over any more; what is in hand is waited for | a filter since the ring was made |
+    /// | anything else (`EPERM`, `EACCES`, `ENOSYS`) | nothing is submitted any more; what is in flight is waited for | a seccomp filter since the ring was made |
     ///
-    /// A call that was refused may have been the one to complete what is in
-    /// hand, and the next may never come: it is made again, with nothing handed
-    /// over.
-    fn reap(&mut self, wait: bool, told: &mut Vec<(usize, Fate)>) -> Result<(), Errno> {
+    /// A refused call may have been the one to complete what is in flight, and
+    /// the next may never come: it is retried, with nothing to submit.
+    fn reap(&mut self, wait: bool, completed: &mut Vec<(usize, Outcome)>) -> Result<(), Errno> {
         if self.abandoned {
             return Ok(());
         }
         for left in (0..=AT_ONCE).rev() {
-            let entered = self.ring.enter(wait && told.is_empty());
-            self.tell(told);
+            let entered = self.ring.enter(wait && completed.is_empty());
+            self.collect(completed);
             match entered {
                 Ok(()) => {}
                 Err(errno @ (Errno::EINTR | Errno::EEXIST)) => return Err(errno),
                 Err(errno) => {
-                    if !may_pass(errno) {
-                        self.close(told);
+                    if !is_transient(errno) {
+                        self.close(completed);
                     }
-                    self.go_on(wait, told)?;
+                    self.retry_complete(wait, completed)?;
                 }
             }
             if !self.ring.is_stuck() {
                 break;
             }
             if entered.is_ok() || left == 0 {
-                self.close(told);
+                self.close(completed);
             }
         }
         Ok(())
@@ -219,26 +222,38 @@ mod tests {
 
     #[test]
     fn only_what_was_read_and_then_written_counts() {
-        let fate = |halves: &[(Half, Result<usize, Errno>)]| {
+        let outcome = |halves: &[(Half, Result<usize, Errno>)]| {
             let mut block = Halves {
                 length: 10,
                 ..Halves::default()
             };
             (halves.iter()).for_each(|(half, result)| block.learn(*half, *result));
-            block.fate()
+            block.outcome()
         };
         let (read, write) = (Half::Read, Half::Write);
         let cancelled = (write, Err(Errno::ECANCELED));
-        assert_eq!(fate(&[(read, Ok(10)), (write, Ok(10))]), Fate::Written);
-        assert_eq!(fate(&[(read, Ok(10)), (write, Ok(9))]), Fate::Cut(9));
-        assert_eq!(fate(&[(read, Ok(9)), cancelled]), Fate::Short);
+        assert_eq!(
+            outcome(&[(read, Ok(10)), (write, Ok(10))]),
+            Outcome::Written
+        );
+        assert_eq!(
+            outcome(&[(read, Ok(10)), (write, Ok(9))]),
+            Outcome::ShortWrite(9)
+        );
+        assert_eq!(outcome(&[(read, Ok(9)), cancelled]), Outcome::ShortRead);
         let failed = (read, Err(Errno::EIO));
-        assert_eq!(fate(&[failed, cancelled]), Fate::ReadFailed(Errno::EIO));
-        // The write has not waited for the read.
-        assert_eq!(fate(&[(write, Ok(10)), (read, Ok(10))]), Fate::Dropped);
-        // One of the two was never handed over, or neither.
-        assert_eq!(fate(&[(read, Ok(10))]), Fate::Dropped);
-        assert_eq!(fate(&[failed]), Fate::ReadFailed(Errno::EIO));
-        assert_eq!(fate(&[]), Fate::Dropped);
+        assert_eq!(
+            outcome(&[failed, cancelled]),
+            Outcome::ReadFailed(Errno::EIO)
+        );
+        // The write did not wait for the read.
+        assert_eq!(
+            outcome(&[(write, Ok(10)), (read, Ok(10))]),
+            Outcome::Cancelled
+        );
+        // One of the two was never submitted, or neither.
+        assert_eq!(outcome(&[(read, Ok(10))]), Outcome::Cancelled);
+        assert_eq!(outcome(&[failed]), Outcome::ReadFailed(Errno::EIO));
+        assert_eq!(outcome(&[]), Outcome::Cancelled);
     }
 }

@@ -1,13 +1,12 @@
-//! The blocks in flight, in the order of their places, and how far the sink
-//! is complete.
+//! The blocks in flight, ordered by offset, and how far the sink is complete.
 
 use std::collections::VecDeque;
 
-use super::block_engine::Fate;
+use super::block_engine::Outcome;
 use crate::sys::SLOTS;
 
-/// Blocks that may be done behind one that is not: cancelled, they count for
-/// nothing.
+/// Largest number of entries, including blocks that completed behind one that
+/// did not: on cancellation those do not count.
 const AHEAD: usize = 4 * SLOTS;
 
 /// One block in flight.
@@ -16,11 +15,10 @@ struct Entry {
     slot: usize,
     length: u64,
     /// `None` while it is being read.
-    fate: Option<Fate>,
+    outcome: Option<Outcome>,
 }
 
-/// Blocks end in any order; what counts is the contiguous prefix that is in
-/// the sink.
+/// Blocks complete in any order; the contiguous prefix in the sink counts.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     entries: VecDeque<Entry>,
@@ -29,7 +27,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A slot for another block of this length, which comes after all others.
+    /// Opens a slot for another block of this length, after all others.
     pub(super) fn open(&mut self, length: u64) -> Option<usize> {
         let slot = self.slots.trailing_ones() as usize;
         if slot >= SLOTS || self.entries.len() >= AHEAD {
@@ -39,49 +37,50 @@ impl Window {
         self.entries.push_back(Entry {
             slot,
             length,
-            fate: None,
+            outcome: None,
         });
         Some(slot)
     }
 
-    /// The block that was opened last was not taken on.
+    /// Removes the block that was opened last: it was not submitted.
     pub(super) fn withdraw(&mut self) {
         if let Some(entry) = self.entries.pop_back() {
             self.slots &= !(1 << entry.slot);
         }
     }
 
-    /// What became of a block. Its bytes, if it is written.
-    pub(super) fn learn(&mut self, slot: usize, fate: Fate) -> u64 {
-        let in_flight =
-            |entry: &&mut Entry| entry.slot == slot && !entry.fate.is_some_and(Fate::is_final);
+    /// Records a block's outcome. Returns its bytes, if it is written.
+    pub(super) fn learn(&mut self, slot: usize, outcome: Outcome) -> u64 {
+        let in_flight = |entry: &&mut Entry| {
+            entry.slot == slot && !entry.outcome.is_some_and(Outcome::is_final)
+        };
         let Some(entry) = self.entries.iter_mut().find(in_flight) else {
             debug_assert!(false, "slot {slot} is not in flight");
             return 0;
         };
-        entry.fate = Some(fate);
-        if fate.is_final() {
+        entry.outcome = Some(outcome);
+        if outcome.is_final() {
             self.slots &= !(1 << slot);
         }
-        if fate == Fate::Written {
+        if outcome == Outcome::Written {
             entry.length
         } else {
             0
         }
     }
 
-    /// Takes off the blocks at the front that are written, and what is written
-    /// of the first that is not; their bytes.
+    /// Removes the written blocks at the front, and the written part of the
+    /// first that is not; returns their bytes.
     pub(super) fn advance(&mut self) -> u64 {
         let mut bytes = 0;
         while let Some(front) = self.entries.front()
-            && front.fate == Some(Fate::Written)
+            && front.outcome == Some(Outcome::Written)
         {
             bytes += front.length;
             self.entries.pop_front();
         }
         if let Some(front) = self.entries.front_mut()
-            && let Some(Fate::Cut(written)) = &mut front.fate
+            && let Some(Outcome::ShortWrite(written)) = &mut front.outcome
         {
             let written = std::mem::take(written) as u64;
             front.length -= written;
@@ -90,33 +89,36 @@ impl Window {
         bytes
     }
 
-    /// Once nothing is in flight: the first block that did not go through, and
-    /// the length of what is left of it. Those behind it are forgotten.
-    pub(super) fn give_up(&mut self) -> Option<(Fate, u64)> {
+    /// Returns the first block that failed, and what is left of its length,
+    /// once nothing is in flight. Those behind it are dropped.
+    pub(super) fn give_up(&mut self) -> Option<(Outcome, u64)> {
         debug_assert!(self.is_idle(), "given up with blocks in flight");
-        let first = self.entries.front().map(|e| (e.fate, e.length));
+        let first = self.entries.front().map(|e| (e.outcome, e.length));
         self.entries.clear();
         match first {
-            Some((Some(fate), length)) => Some((fate, length)),
+            Some((Some(outcome), length)) => Some((outcome, length)),
             _ => None,
         }
     }
 
-    /// Some block did not go through: no use in beginning others.
+    /// Whether a block has failed: no use in beginning others.
     pub(super) fn is_broken(&self) -> bool {
-        let broken = |e: &Entry| e.fate.is_some_and(|f| f.is_final() && f != Fate::Written);
+        let broken = |e: &Entry| {
+            e.outcome
+                .is_some_and(|f| f.is_final() && f != Outcome::Written)
+        };
         self.entries.iter().any(broken)
     }
 
-    /// Nothing is in flight.
+    /// Whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.slots == 0
     }
 
-    /// Blocks being read, and blocks being written.
+    /// The numbers of blocks being read and being written.
     pub(super) fn pending(&self) -> (u32, u32) {
-        let count = |fate| self.entries.iter().filter(|e| e.fate == fate).count() as u32;
-        (count(None), count(Some(Fate::Read)))
+        let count = |outcome| self.entries.iter().filter(|e| e.outcome == outcome).count() as u32;
+        (count(None), count(Some(Outcome::Read)))
     }
 }
 
@@ -130,39 +132,39 @@ mod tests {
         let mut window = Window::default();
         let slots: Vec<usize> = (1..=4).map(|n| window.open(n).unwrap()).collect();
         assert_eq!(window.pending(), (4, 0));
-        window.learn(slots[1], Fate::Read);
+        window.learn(slots[1], Outcome::Read);
         assert_eq!(window.pending(), (3, 1));
-        assert_eq!(window.learn(slots[1], Fate::Written), 2);
+        assert_eq!(window.learn(slots[1], Outcome::Written), 2);
         assert_eq!(window.advance(), 0);
-        window.learn(slots[0], Fate::Written);
+        window.learn(slots[0], Outcome::Written);
         assert_eq!(window.advance(), 3);
-        window.learn(slots[3], Fate::Written);
+        window.learn(slots[3], Outcome::Written);
         assert!(!window.is_broken() && !window.is_idle());
-        window.learn(slots[2], Fate::WriteFailed(Errno::ENOSPC));
+        window.learn(slots[2], Outcome::WriteFailed(Errno::ENOSPC));
         assert!(window.is_broken() && window.is_idle());
         assert_eq!(window.advance(), 0);
         let first = window.give_up();
-        assert_eq!(first, Some((Fate::WriteFailed(Errno::ENOSPC), 3)));
+        assert_eq!(first, Some((Outcome::WriteFailed(Errno::ENOSPC), 3)));
         assert_eq!(window.give_up(), None);
     }
 
-    /// A short write counts as soon as all before it is written, and once.
+    /// A short write counts once all before it is written, and only once.
     #[test]
     fn what_is_written_of_a_block_counts() {
         let mut window = Window::default();
         let slots: Vec<usize> = (0..3).map(|_| window.open(10).unwrap()).collect();
-        window.learn(slots[1], Fate::Cut(7));
+        window.learn(slots[1], Outcome::ShortWrite(7));
         assert_eq!(window.advance(), 0);
-        window.learn(slots[0], Fate::Written);
+        window.learn(slots[0], Outcome::Written);
         assert_eq!((window.advance(), window.advance()), (17, 0));
         assert!(window.is_broken());
-        window.learn(slots[2], Fate::Written);
+        window.learn(slots[2], Outcome::Written);
         assert_eq!(window.advance(), 0);
-        assert_eq!(window.give_up(), Some((Fate::Cut(0), 3)));
+        assert_eq!(window.give_up(), Some((Outcome::ShortWrite(0), 3)));
     }
 
-    /// A slot that is free again may be taken while the block that had it
-    /// still waits for one before it.
+    /// A free slot may be reused while the block that had it still waits for
+    /// one before it.
     #[test]
     fn slots_are_used_again_in_any_order() {
         let mut window = Window::default();
@@ -170,11 +172,11 @@ mod tests {
         for _ in 1..AHEAD {
             let fast = window.open(1).unwrap();
             assert_ne!(slow, fast);
-            window.learn(fast, Fate::Read);
-            assert_eq!(window.learn(fast, Fate::Written), 1);
+            window.learn(fast, Outcome::Read);
+            assert_eq!(window.learn(fast, Outcome::Written), 1);
         }
         assert_eq!((window.advance(), window.open(1)), (0, None));
-        window.learn(slow, Fate::Written);
+        window.learn(slow, Outcome::Written);
         assert_eq!(window.advance(), AHEAD as u64);
         let all: Vec<usize> = std::iter::from_fn(|| window.open(1)).collect();
         assert_eq!(all.len(), SLOTS);

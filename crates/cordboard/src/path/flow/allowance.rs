@@ -1,14 +1,14 @@
-//! How much a transfer may still take from its source. Every path asks before it
-//! takes bytes, so a limit that is set here holds on each of them.
+//! How much a transfer may still take from its source. Every path checks it before it
+//! takes bytes, so a limit set here applies to all of them.
 
-/// What may still be taken.
+/// The number of bytes that may still be taken.
 ///
-/// Three things end it: the size of the request, a [close](Allowance::close), which
-/// is final, and a [pause](Allowance::set_paused), which is not. What was taken before is
+/// Three things stop it: the size of the request, a [close](Allowance::close), which is
+/// final, and a [pause](Allowance::set_paused), which is not. Bytes taken before are
 /// still given to the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allowance {
-    /// Bytes of the request that are still to be taken; `u64::MAX`: to the end.
+    /// Bytes of the request still to be taken; `u64::MAX`: up to the end.
     request: u64,
     /// Bytes before the next hole of the source.
     extent: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// So many bytes; `None`: to the end of the source.
+    /// Allows `size` bytes; `None`: up to the end of the source.
     pub(crate) fn new(size: Option<u64>) -> Allowance {
         Allowance {
             request: size.unwrap_or(u64::MAX),
@@ -37,8 +37,8 @@ impl Allowance {
         }
     }
 
-    /// Bytes that are still to be taken, by now or later. 0: the transfer ends once
-    /// what it holds is in the sink.
+    /// Bytes still to be taken, now or later. 0: the transfer ends once the bytes it
+    /// holds are in the sink.
     pub(crate) fn remaining(&self) -> u64 {
         match self.closed {
             true => 0,
@@ -46,22 +46,22 @@ impl Allowance {
         }
     }
 
-    /// Nothing more of the request is to be taken.
+    /// Whether nothing more is to be taken.
     pub(crate) fn is_over(&self) -> bool {
         self.remaining() == 0
     }
 
-    /// Nothing comes before the size, or before the next hole is dealt with.
+    /// Whether the size or the next hole is reached.
     pub(crate) fn is_spent(&self) -> bool {
         self.remaining().min(self.extent) == 0
     }
 
-    /// There is no size: the source is taken to its end.
+    /// Whether there is no size: the source is read to its end.
     pub(crate) fn is_endless(&self) -> bool {
         !self.closed && self.request == u64::MAX
     }
 
-    /// So many bytes were taken.
+    /// Records that `bytes` were taken.
     pub(crate) fn took(&mut self, bytes: u64) {
         self.request = self.request.saturating_sub(bytes);
         self.extent = self.extent.saturating_sub(bytes);
@@ -76,14 +76,14 @@ impl Allowance {
         self.extent = bytes;
     }
 
-    /// Nothing more is taken: the source has ended, or what comes next does not fit
-    /// into the rest of the size.
+    /// Takes nothing more: the source has ended, or what comes next does not fit into the
+    /// rest of the size.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Nothing more is taken, though the source may go on: the transfer is cancelled
-    /// or idle.
+    /// Takes nothing more, though the source may continue: the transfer is cancelled or
+    /// idle.
     pub(crate) fn cut_short(&mut self) {
         (self.closed, self.cut_short) = (true, true);
     }
@@ -92,7 +92,7 @@ impl Allowance {
         self.cut_short
     }
 
-    /// Nothing is taken while it is paused.
+    /// Pauses or resumes taking bytes.
     pub(crate) fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
     }

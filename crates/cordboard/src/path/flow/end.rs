@@ -7,7 +7,7 @@ use crate::endpoint::{Endpoint, Facts, Kind};
 use crate::errno::Errno;
 use crate::path::cursor::{Cursor, move_cursor, place_of};
 
-/// An endpoint, where it is used next, and whether it is ready.
+/// An endpoint, its cursor, and its readiness.
 pub(crate) struct End<'fd> {
     endpoint: Endpoint<'fd>,
     pub(in crate::path) cursor: Cursor,
@@ -16,8 +16,8 @@ pub(crate) struct End<'fd> {
 }
 
 impl<'fd> End<'fd> {
-    /// `offset`: where it is used, and not at its position. `waits`: a call on it
-    /// can wait. `unshared`: no other process uses its position.
+    /// `offset`: used instead of the file position. `waits`: a call on it can
+    /// block. `unshared`: no other process uses its position.
     pub(crate) fn new(
         endpoint: Endpoint<'fd>,
         offset: Option<u64>,
@@ -44,7 +44,7 @@ impl<'fd> End<'fd> {
         &self.endpoint
     }
 
-    /// The same endpoint by another descriptor, or with other facts.
+    /// Replaces the descriptor or the facts of the same endpoint.
     pub(crate) fn set_endpoint(&mut self, endpoint: Endpoint<'fd>) {
         self.endpoint = endpoint;
     }
@@ -61,38 +61,38 @@ impl<'fd> End<'fd> {
         self.endpoint.kind()
     }
 
-    /// No other process uses its position.
+    /// Whether no other process uses its position.
     pub(crate) fn is_unshared(&self) -> bool {
         self.unshared
     }
 
-    /// Its position is its own descriptor's, and not an offset.
+    /// Whether the file position is used, and not an offset.
     pub(crate) fn is_at_position(&self) -> bool {
         matches!(self.cursor, Cursor::Position | Cursor::Claimed { .. })
     }
 
-    /// Where it is used next.
+    /// Returns the offset at which it is used next.
     ///
     /// # Errors
     ///
-    /// `ESPIPE`: it has no positions. Otherwise as `lseek(2)`.
+    /// `ESPIPE` if it is not seekable. Otherwise as `lseek(2)`.
     pub(crate) fn place(&self) -> Result<u64, Errno> {
         place_of(self.cursor, self.fd())
     }
 
-    /// The same, if it can seek.
+    /// The offset at which it is used next, if it is seekable.
     pub(crate) fn offset(&self) -> Option<u64> {
         self.place().ok()
     }
 
-    /// Moves its place by so many bytes without reading or writing. Returns where
-    /// that is.
+    /// Moves its offset by `bytes` without reading or writing. Returns the new
+    /// offset.
     pub(crate) fn move_by(&mut self, bytes: i64) -> Result<u64, Errno> {
         move_cursor(&mut self.cursor, self.endpoint.fd(), bytes)
     }
 
-    /// Whether it may be used without `poll(2)` first. `covered`: the call has a
-    /// flag of its own against waiting.
+    /// Whether it may be used without `poll(2)` first. `covered`: the call has
+    /// its own flag against blocking.
     pub(crate) fn may_use(&mut self, covered: bool) -> bool {
         self.ready.take(covered)
     }

@@ -11,65 +11,63 @@ use crate::endpoint::{Endpoint, Facts, Kind, Side, is_pty_master};
 use crate::errno::Errno;
 use crate::path::cursor::Cursor;
 use crate::path::direct::Room;
-use crate::path::lent::LentPipes;
+use crate::path::enlarged_pipes::EnlargedPipes;
 use crate::path::verdict::Verdict;
-use crate::pipe::packets::{self, Front};
-use crate::pipe::{self, Channel, Unreadable};
+use crate::pipe::{Channel, Unreadable};
 use crate::request::{Backend, Request, Size, Sparse, Watermarks};
 use crate::stage::Stages;
-use crate::sys::{self, again};
 
-/// What the caller asked for, as far as a path goes by it.
+/// The caller's options that matter to a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// Bytes a step.
+    /// Bytes per step.
     pub(crate) block: Option<usize>,
-    /// Marks for blocks in flight; `None`: as the device shows.
+    /// Watermarks for blocks in flight; `None`: adapted to the device.
     pub(crate) watermarks: Option<Watermarks>,
-    /// Blocks of zeros are to become holes.
+    /// Blocks of zeros become holes.
     pub(crate) seek_zeros: bool,
-    /// How the kernel is given work that it does on its own.
+    /// The backend for asynchronous I/O.
     pub(crate) backend: Backend,
 }
 
-/// The working state that a transfer lends to its current path.
+/// The working state that a transfer passes to its current path.
 pub(crate) struct Flow<'fd> {
     pub(crate) source: End<'fd>,
     pub(crate) sink: End<'fd>,
-    /// What may still be taken.
+    /// What may still be taken from the source.
     pub(crate) allowance: Allowance,
-    /// What was taken and given.
+    /// The counts of what was taken and given.
     account: Account,
     /// How the transfer is run.
     pub(crate) mode: Mode,
-    /// What the caller asked for.
+    /// The caller's options.
     pub(crate) options: Options,
-    /// The side whose call the last step has found interrupted.
+    /// The side whose call was interrupted in the last step.
     interrupted: Option<Side>,
-    /// Taken from a pipe that is the source, and not to be read: what comes next.
+    /// What was taken from the source pipe and cannot be read: it comes next.
     pub(crate) unreadable: Option<Unreadable>,
-    /// The source had ended, and was opened again before the end was reported.
+    /// The source had hung up, and was opened again before the end was reported.
     pub(in crate::path) opened_again: bool,
-    /// `poll(2)` shows when the sink's reader has gone.
+    /// `poll(2)` reports when the sink's reader is gone.
     sink_is_watched: bool,
-    /// A path that declines is followed by another.
+    /// Another path follows if this one declines.
     has_next: bool,
-    /// The sink is a file that may be shorter than where it is written next: no
-    /// write may go to its end instead, if another process sets `O_APPEND`.
+    /// The sink is a file that may be shorter than its next offset: no write may
+    /// append instead, if another process sets `O_APPEND`.
     pub(in crate::path) in_place: bool,
-    /// What the sink was made longer by, until it is known to be as long as what
-    /// is counted.
+    /// The amount by which the sink was lengthened, until the sink is known to be as
+    /// long as what is counted.
     pub(in crate::path) room: Option<Room>,
-    /// The caller's pipes, which may be larger meanwhile.
-    pub(crate) lent: LentPipes,
-    /// What sits between reading and writing.
+    /// The caller's pipes, which may be enlarged.
+    pub(crate) lent: EnlargedPipes,
+    /// The stages between reading and writing.
     pub(crate) stages: Stages,
-    /// Where the sink is a stream socket, which another transfer may read.
+    /// Set if the sink is a stream socket, which another transfer may read.
     writer: Option<Arc<Writer>>,
 }
 
 impl<'fd> Flow<'fd> {
-    /// Both ends at their places, and nothing moved.
+    /// Both ends at their offsets, and nothing moved.
     pub(crate) fn new(
         source: Endpoint<'fd>,
         sink: Endpoint<'fd>,
@@ -80,7 +78,7 @@ impl<'fd> Flow<'fd> {
         let seek_zeros =
             request.sparse == Sparse::Always && to.kind.is_file() && to.is_seekable() && !to.append;
         Flow {
-            sink_is_watched: shows_its_end(&sink),
+            sink_is_watched: poll_shows_end(&sink),
             writer: Writer::of(&sink),
             source: End::new(
                 source,
@@ -112,7 +110,7 @@ impl<'fd> Flow<'fd> {
             has_next: false,
             in_place: false,
             room: None,
-            lent: LentPipes::default(),
+            lent: EnlargedPipes::default(),
             stages: Stages::default(),
         }
     }
@@ -127,44 +125,43 @@ impl<'fd> Flow<'fd> {
         self.account.written
     }
 
-    /// Datagrams that the kernel cut.
+    /// Datagrams that the kernel truncated.
     pub(crate) fn truncated(&self) -> u64 {
         self.account.truncated
     }
 
-    /// The kernel has cut so many datagrams.
+    /// Records that the kernel has truncated this many datagrams.
     pub(crate) fn cut(&mut self, datagrams: u64) {
         self.account.truncated += datagrams;
     }
 
-    /// So many bytes were rewound over, and count as not read.
+    /// Uncounts bytes that were rewound over.
     pub(crate) fn put_back(&mut self, bytes: u64) {
         self.account.read -= bytes;
     }
 
-    /// So many bytes of a hole count neither as read nor as written, since the sink
-    /// does not have it.
+    /// Uncounts bytes of a hole that the sink does not have.
     pub(crate) fn uncount_hole(&mut self, bytes: u64) {
         self.account.read -= bytes;
         self.account.written -= bytes;
     }
 
-    /// The side whose call the last step has found interrupted.
+    /// The side whose call was interrupted in the last step.
     pub(crate) fn interrupted(&self) -> Option<Side> {
         self.interrupted
     }
 
-    /// A step begins.
+    /// Called when a step begins.
     pub(crate) fn clear_interrupted(&mut self) {
         self.interrupted = None;
     }
 
-    /// `poll(2)` shows when the sink's reader has gone.
+    /// `poll(2)` reports when the sink's reader is gone.
     pub(crate) fn sink_is_watched(&self) -> bool {
         self.sink_is_watched
     }
 
-    /// A path that declines is followed by another.
+    /// Another path follows if this one declines.
     pub(crate) fn has_next(&self) -> bool {
         self.has_next
     }
@@ -187,9 +184,9 @@ impl<'fd> Flow<'fd> {
         }
     }
 
-    /// Allows sleeping inside system calls, or does not. While a call sleeps in the
-    /// source, the sink can die unseen: if the source can be polled, that is waited
-    /// for instead, and the sink is watched.
+    /// Sets whether system calls may block. While a call blocks on the source, a
+    /// failure of the sink is not noticed: if the source can be polled, it is polled
+    /// instead, together with the sink.
     pub(crate) fn let_sleep(&mut self, may_sleep: bool) {
         let kind = self.source.kind();
         let polled = kind.is_socket() || kind == Kind::Tty || kind.is_record();
@@ -198,9 +195,9 @@ impl<'fd> Flow<'fd> {
         self.sink.ready.may_sleep = may_sleep;
     }
 
-    /// Before a step on a thread that is wanted back: whoever shares a
-    /// description may have taken `O_NONBLOCK` off it since, as shells do, and
-    /// a call that was to return at once would wait.
+    /// Called before a step on a thread that must not block: another process that
+    /// shares the open file description may have cleared `O_NONBLOCK` since, as
+    /// shells do, and a call meant to return at once would block.
     pub(crate) fn look_again(&mut self) {
         if self.mode.may_sleep() {
             return;
@@ -219,60 +216,60 @@ impl<'fd> Flow<'fd> {
         }
     }
 
-    /// Both ends may have messages, of which the sink tells nothing: what came
-    /// as one goes on as one.
+    /// Whether both ends may be message-oriented, which the sink does not show:
+    /// message boundaries are kept.
     pub(crate) fn keeps_messages(&self) -> bool {
         let source = self.source.facts();
         self.sink.facts().may_be_messages()
             && (source.kind.is_datagram() || source.may_be_messages())
     }
 
-    /// What is written to the sink by one call is a message of its own.
-    pub(crate) fn keeps_apart(&self) -> bool {
+    /// Whether each write to the sink is a separate message.
+    pub(crate) fn writes_messages(&self) -> bool {
         let sink = &self.sink;
         sink.kind().is_datagram() || sink.facts().is_packet_pipe() || self.keeps_messages()
     }
 
-    /// How many bytes to ask for: what is left, and not more than this.
+    /// Returns how many bytes to request: what is left, and no more than `at_most`.
     pub(crate) fn want(&self, at_most: usize) -> usize {
-        // A made-up file may have nothing behind its first read (`do_proc_dointvec`,
+        // A pseudo-file may have nothing after its first read (`do_proc_dointvec`,
         // kernel/sysctl.c).
         let block = self
             .options
             .block
             .filter(|_| self.source.kind() != Kind::Pseudo);
         let at_most = block.map_or(at_most, |block| block.min(at_most));
-        // Past 2^63-1 there is no file: asking for more is EINVAL or EOVERFLOW.
+        // No file extends past 2^63-1: requesting more is EINVAL or EOVERFLOW.
         let here = match self.source.cursor {
-            // Of what has no end.
+            // A source without a size.
             Cursor::Position if !self.source.kind().is_cached() => 0,
             _ => self.counted_place().unwrap_or(0),
         };
-        let there_is = (i64::MAX as u64).saturating_sub(here);
+        let to_limit = (i64::MAX as u64).saturating_sub(here);
         let claimed = self.source.cursor.claimed().unwrap_or(u64::MAX);
-        let left = self.allowance.now().min(there_is).min(claimed);
+        let left = self.allowance.now().min(to_limit).min(claimed);
         usize::try_from(left).map_or(at_most, |left| left.min(at_most))
     }
 
-    /// So many bytes came from the source.
+    /// Records that `bytes` came from the source.
     pub(crate) fn took(&mut self, bytes: u64) {
         self.account.read += bytes;
         self.allowance.took(bytes);
     }
 
-    /// This was taken from a pipe, and cannot be read. It counts as read, and not
-    /// towards the size.
+    /// Records what was taken from a pipe and cannot be read. It counts as read, and
+    /// not towards the size.
     pub(in crate::path) fn took_unreadable(&mut self, unreadable: Unreadable) {
         self.account.read += unreadable.pipe.held();
         self.unreadable = Some(unreadable);
     }
 
-    /// Cuts off what a path has made the sink longer by, and nothing has filled.
+    /// Cuts off the unfilled part by which a path has lengthened the sink.
     ///
     /// # Errors
     ///
-    /// Of `fstat(2)` or `ftruncate(2)`: the sink may be longer than what is
-    /// counted. It may be tried again.
+    /// Of `fstat(2)` or `ftruncate(2)`: the sink may be longer than what is counted.
+    /// It may be retried.
     pub(crate) fn trim(&mut self) -> Result<(), Errno> {
         let Some(mut room) = self.room.take() else {
             return Ok(());
@@ -282,7 +279,7 @@ impl<'fd> Flow<'fd> {
         done
     }
 
-    /// So many bytes went into the sink.
+    /// Records that `bytes` went into the sink.
     pub(crate) fn gave(&mut self, bytes: u64) {
         self.account.written += bytes;
         if let Some(room) = &mut self.room {
@@ -290,79 +287,52 @@ impl<'fd> Flow<'fd> {
         }
     }
 
-    /// The source's next bytes are a hole, and so are the sink's.
+    /// Records a hole of the source that the sink has as well.
     pub(crate) fn skipped(&mut self, hole: u64) {
         self.took(hole);
         self.stages.inspect_zeros(hole);
         self.gave(hole);
     }
 
-    /// One call of the kernel's took so many bytes from the source and gave
-    /// them to the sink.
+    /// Records that one call moved `bytes` from the source to the sink.
     pub(crate) fn carried(&mut self, bytes: u64) -> Verdict {
         self.took(bytes);
         self.gave(bytes);
         Verdict::Moved(bytes)
     }
 
-    /// A call returned `EINTR`, for a signal, or because a file system in user
-    /// space says so, perhaps each time. The loop that runs the transfer decides
-    /// whether the call is made again.
+    /// Records that a call returned `EINTR`, for a signal, or from a FUSE file
+    /// system, perhaps each time. The loop that runs the transfer decides whether to
+    /// retry.
     pub(crate) fn was_interrupted(&mut self, side: Side) -> Verdict {
         self.interrupted = Some(side);
         Verdict::Moved(0)
     }
 
-    /// Bytes known to be in hand after this step: those of a file that the
-    /// request covers. Only then is it right to announce more to a socket;
-    /// announced for nothing, a short message waits 200 ms.
+    /// Whether more bytes are certain to follow this step: those of a file that the
+    /// request covers. Only then may `MSG_MORE` be set on a socket; otherwise a
+    /// short message is delayed by 200 ms.
     pub(crate) fn more_in_hand(&self) -> bool {
         self.source.kind().is_cached()
             && self.allowance.remaining() > 0
             && self.is_before_its_size()
     }
 
-    /// More was announced to a connection, and does not come: what it holds back
-    /// for that goes now. No option of the socket's changes: taking off a cork
-    /// that is not there does nothing else (`__tcp_sock_set_cork`,
-    /// net/ipv4/tcp.c), and one that the caller has put there stays.
+    /// Flushes a connection on which `MSG_MORE` was set, if nothing follows. No
+    /// socket option changes: clearing a cork that is not set has no other effect
+    /// (`__tcp_sock_set_cork`, net/ipv4/tcp.c), and one that the caller has set
+    /// stays.
     pub(crate) fn nothing_follows(&self) {
         use rustix::net::sockopt;
         let sink = self.sink.fd();
         if self.sink.kind() == Kind::Tcp && sockopt::tcp_cork(sink) == Ok(false) {
-            // A connection that has failed says so elsewhere.
+            // A failed connection reports it elsewhere.
             let _ = sockopt::set_tcp_cork(sink, false);
         }
     }
 
-    /// The source says that it is larger than what was read of it; that may be
-    /// a lie.
-    pub(crate) fn is_before_its_size(&self) -> bool {
-        self.before_its_size().is_some_and(|bytes| bytes > 0)
-    }
-
-    /// How many bytes that is; `None` of a source without a size.
-    pub(crate) fn before_its_size(&self) -> Option<u64> {
-        let here = self.counted_place()?;
-        let size = self.source.facts().size;
-        size.map(|size| size.saturating_sub(here))
-    }
-
-    /// As many bytes were read as a file had when the transfer began, on a file
-    /// system whose sizes can be relied on. Only on the way into another file,
-    /// which takes what was read at once: a slow sink gives the source time to
-    /// grow, and what it has grown by is moved too.
-    pub(crate) fn is_at_size(&self) -> bool {
-        let facts = self.source.facts();
-        let at_size = || {
-            self.counted_place()
-                .is_some_and(|here| facts.size == Some(here))
-        };
-        self.sink.kind().is_file() && facts.has_true_size() && at_size()
-    }
-
-    /// Where the source is read next, as far as it follows from what was read;
-    /// `None` of a source without positions.
+    /// The source's next offset, as far as it follows from what was read; `None` for
+    /// a source that is not seekable.
     pub(in crate::path) fn counted_place(&self) -> Option<u64> {
         match self.source.cursor {
             Cursor::Position => Some(self.source.facts().position.unwrap_or(0) + self.read()),
@@ -370,72 +340,8 @@ impl<'fd> Flow<'fd> {
         }
     }
 
-    /// Whether the source has another byte where it stands, found out without
-    /// taking it. `Ok(None)` for a source that cannot be read twice.
-    pub(crate) fn source_goes_on(&mut self) -> Result<Option<bool>, Errno> {
-        let kind = self.source.kind();
-        if kind.is_stream_socket() {
-            return self.socket_goes_on();
-        }
-        if !kind.is_cached() {
-            return Ok(None);
-        }
-        let offset = match self.source.place() {
-            Ok(offset) if offset < i64::MAX as u64 => offset,
-            Ok(_) => return Ok(Some(false)),
-            Err(Errno::EIO) => return Err(Errno::EIO), // An xfs that has shut down.
-            Err(_) => return Ok(None),
-        };
-        let mut byte = [0u8; 1];
-        let source = self.source.fd();
-        match again(|| sys::pread(source, &mut byte, offset)) {
-            Ok(n) => Ok(Some(n > 0)),
-            // Direct I/O does not read single bytes; its reads know the end.
-            Err(rustix::io::Errno::INVAL) if self.source.facts().direct => Ok(None),
-            Err(rustix::io::Errno::SPIPE) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    /// A path has found an end that [`Flow::source_goes_on`] cannot confirm: of a
-    /// file without positions, as a FUSE server may have one
-    /// (`FOPEN_NONSEEKABLE`), or of a socket that may not be looked at. The next path
-    /// reads; where there is none, the size of a file decides, if it is known: the size of none is what those claim that do not
-    /// know theirs.
-    pub(crate) fn ends_unseen(&self) -> bool {
-        let facts = self.source.facts();
-        let told = |size| size > 0 || facts.has_true_size();
-        let short = || (facts.size).is_some_and(|size| self.read() < size || !told(size));
-        if facts.kind.is_stream_socket() {
-            return self.has_next();
-        }
-        facts.kind.is_file() && facts.position.is_none() && (self.has_next() || short())
-    }
-
-    /// Nothing will come of the source any more, as far as that can be seen
-    /// without taking anything. `None`: only a call tells that takes something.
-    ///
-    /// # Errors
-    ///
-    /// A socket's own, which is told once: it is the source's failure.
-    pub(crate) fn source_has_ended(&mut self) -> Result<Option<bool>, Errno> {
-        let source = self.source.fd();
-        if self.source.kind().is_pipe() {
-            return Ok(
-                pipe::has_ended(source).or_else(|| match packets::front(source, 1) {
-                    Ok(front) => Some(front == Front::End),
-                    Err(_) => None,
-                }),
-            );
-        }
-        match self.source_goes_on() {
-            Err(errno) if self.source.kind().is_socket() => Err(errno),
-            goes_on => Ok(Some(goes_on == Ok(Some(false)))),
-        }
-    }
-
-    /// A call that writes so many bytes to the sink, or as many as there are.
-    /// An error of a connection is noted for the transfer that reads it.
+    /// Makes a call that writes `bytes` to the sink, or as many as are available. An
+    /// error of a connection is recorded for the transfer that reads it.
     pub(crate) fn write_by(
         &self,
         bytes: Option<usize>,
@@ -450,25 +356,25 @@ impl<'fd> Flow<'fd> {
         }
     }
 
-    /// The sink is a pipe that a write would wait for, and may not.
+    /// Whether the sink is a pipe on which a write would block, and must not.
     pub(crate) fn sink_is_a_pipe_that_waits(&self) -> bool {
         let facts = self.sink.facts();
         facts.kind.is_pipe() && !facts.nonblocking && !self.mode.may_sleep()
     }
 
-    /// The thread is wanted back, and splicing to the sink could keep it: a
-    /// blocking socket that polls writable makes its caller wait all the same
-    /// where memory is short, more is unsent than `TCP_NOTSENT_LOWAT`, or pages
-    /// hold little each (`tcp_sendmsg_locked`, net/ipv4/tcp.c), and no flag of
-    /// `splice(2)` or `sendfile(2)` is against it. `MSG_DONTWAIT` is.
+    /// Whether splicing to the sink could block a thread that must not block: a
+    /// blocking socket that polls writable still blocks if memory is short, more is
+    /// unsent than `TCP_NOTSENT_LOWAT`, or pages hold little each
+    /// (`tcp_sendmsg_locked`, net/ipv4/tcp.c), and no flag of `splice(2)` or
+    /// `sendfile(2)` prevents it. `MSG_DONTWAIT` does.
     pub(crate) fn sink_could_wait(&self) -> bool {
         let facts = self.sink.facts();
         !self.mode.may_sleep() && !facts.nonblocking && facts.kind.is_socket()
     }
 
-    /// The same of splicing from the source: what a blocking connection has
-    /// polled readable for, somebody else may read first, another transfer of
-    /// the same thread too. UNIX sockets go by `SPLICE_F_NONBLOCK`
+    /// Whether splicing from the source could block such a thread: what a blocking
+    /// connection has polled readable for, another process or transfer may read
+    /// first, also one of the same thread. UNIX sockets respect `SPLICE_F_NONBLOCK`
     /// (`unix_stream_splice_read`, net/unix/af_unix.c).
     pub(crate) fn source_could_wait(&self) -> bool {
         let facts = self.source.facts();
@@ -477,10 +383,11 @@ impl<'fd> Flow<'fd> {
     }
 }
 
-/// Whether `poll(2)` shows that a sink will never be read any more. It shows that of
-/// no datagram socket but one with a connection. A master of a pseudoterminal shows a
-/// hang-up while no slave is open, and the next one reads what is written meanwhile.
-fn shows_its_end(sink: &Endpoint<'_>) -> bool {
+/// Whether `poll(2)` reports that a sink will never be read again. Of datagram
+/// sockets, it does so only for those with a connection. A pseudoterminal master
+/// shows a hang-up while no slave is open, and the next one reads what is written
+/// meanwhile.
+fn poll_shows_end(sink: &Endpoint<'_>) -> bool {
     match sink.kind() {
         Kind::UnixSeqpacket => true,
         Kind::Tty => !is_pty_master(sink.fd()),

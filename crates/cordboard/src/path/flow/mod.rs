@@ -1,4 +1,4 @@
-//! What a step works on: both ends, what may still be taken, the account.
+//! The state that a step works on: both ends, the allowance, the counts.
 
 mod account;
 mod allowance;
@@ -7,6 +7,7 @@ mod end;
 mod flow;
 mod mode;
 mod ready;
+mod source_end;
 
 pub(crate) use allowance::Allowance;
 pub(crate) use end::End;

@@ -1,6 +1,6 @@
-//! How a transfer is run.
+//! How a transfer runs.
 
-/// What a step may do to the thread it runs on.
+/// What a step may do to its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mode {
     may_sleep: bool,
@@ -9,7 +9,7 @@ pub(crate) struct Mode {
 }
 
 impl Mode {
-    /// On the caller's thread, which sleeps in `poll(2)` only.
+    /// Runs on the caller's thread, which blocks only in `poll(2)`.
     pub(crate) fn new() -> Mode {
         Mode {
             may_sleep: false,
@@ -18,23 +18,23 @@ impl Mode {
         }
     }
 
-    /// A step may sleep inside a system call.
+    /// Whether a step may block in a system call.
     pub(crate) fn may_sleep(self) -> bool {
         self.may_sleep
     }
 
-    /// Other transfers use the thread too, and wait for each call.
+    /// Whether other transfers share the thread and wait for each call.
     pub(crate) fn shares_thread(self) -> bool {
         self.shares_thread
     }
 
-    /// An observer is called, or a cancellation noticed, as soon as any byte has
-    /// moved.
+    /// Whether an observer or a cancellation must be served as soon as any byte
+    /// has moved.
     pub(crate) fn is_watched(self) -> bool {
         self.watched
     }
 
-    /// On an engine's thread.
+    /// Runs on an engine's thread.
     pub(crate) fn share_thread(&mut self) {
         self.shares_thread = true;
     }

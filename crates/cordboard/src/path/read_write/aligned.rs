@@ -1,6 +1,6 @@
-//! Reading and writing past the page cache: aligned where it can be, and
-//! through a second, cached descriptor for the head and the tail that cannot
-//! (`open(2)`, NOTES, `O_DIRECT`).
+//! Direct I/O with read and write: aligned where possible, and through a
+//! second, buffered descriptor for the unaligned head and tail (`open(2)`,
+//! NOTES, `O_DIRECT`).
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -12,7 +12,8 @@ use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::sys;
 
-/// Bytes that a write must be a multiple of; 1 for anything but direct I/O.
+/// The number of bytes that a write must be a multiple of; 1 without direct
+/// I/O.
 pub(super) fn unit(facts: &Facts) -> usize {
     if !facts.is_direct() {
         return 1;
@@ -24,10 +25,10 @@ fn memory(facts: &Facts) -> usize {
     facts.alignment.map_or(4096, |a| a.memory.max(1) as usize)
 }
 
-/// A read that may begin and end anywhere.
+/// Reads from any offset, any length.
 pub(super) fn read(
     flow: &mut Flow<'_>,
-    twin: &mut Option<OwnedFd>,
+    buffered_fd: &mut Option<OwnedFd>,
     into: &mut [u8],
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.source.fd(), *flow.source.facts());
@@ -38,28 +39,27 @@ pub(super) fn read(
         && offset % unit as u64 == 0
         && (into.as_ptr() as usize).is_multiple_of(memory(&facts))
     {
-        match stream::plain(flow, &mut into[..whole]) {
-            // Stricter than it says: read through the cache.
+        match stream::read_at_cursor(flow, &mut into[..whole]) {
+            // Alignment is stricter than reported: read through the cache.
             Err(Errno::EINVAL) => {}
             done => return done,
         }
     }
-    // By an offset, for a call that does not lock the position.
+    // By offset, for a call that does not lock the file position.
     let length = flow.claim_source(into.len());
     let offset = flow.source.place()?;
-    let n = cached(fd, OFlags::RDONLY, twin, |fd| {
+    let n = buffered(fd, OFlags::RDONLY, buffered_fd, |fd| {
         Ok(sys::pread(fd, &mut into[..length], offset)?)
     })?;
     flow.was_read(Some(offset), n as u64);
     Ok(n)
 }
 
-/// A write that may begin and end anywhere: the aligned part directly, where
-/// it begins aligned; otherwise up to the next boundary, or the tail, through
-/// the cache.
+/// Writes at any offset, any length: the aligned part directly, if it begins
+/// aligned; otherwise up to the next boundary, or the tail, through the cache.
 pub(super) fn write(
     flow: &mut Flow<'_>,
-    twin: &mut Option<OwnedFd>,
+    buffered_fd: &mut Option<OwnedFd>,
     bytes: &[u8],
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.sink.fd(), *flow.sink.facts());
@@ -91,7 +91,7 @@ pub(super) fn write(
         true => offset,
         false => flow.sink.place()?,
     };
-    let n = cached(fd, flags, twin, |fd| match flow.in_place {
+    let n = buffered(fd, flags, buffered_fd, |fd| match flow.in_place {
         true => Ok(in_place::write_by(flow, fd, part, Some(offset))?),
         false => Ok(sys::pwrite(fd, part, offset)?),
     })?;
@@ -103,27 +103,27 @@ pub(super) fn write(
     Ok(n)
 }
 
-/// Does one call without `O_DIRECT`: on a second open description of the same
-/// file, or, where that cannot be had (no procfs, no permission, a lease), by
-/// taking the flag off for the length of the call, as dd(1) does for its last
-/// block.
-fn cached(
+/// Makes one call without `O_DIRECT`: on a second open file description of the
+/// same file, or, if that is unavailable (no procfs, no permission, a lease),
+/// by clearing the flag for the duration of the call, as dd(1) does for its
+/// last block.
+fn buffered(
     fd: BorrowedFd<'_>,
     flags: OFlags,
-    twin: &mut Option<OwnedFd>,
+    buffered_fd: &mut Option<OwnedFd>,
     call: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     use std::os::fd::AsFd;
-    if twin.is_none() {
-        *twin = reopen(fd, flags).ok();
+    if buffered_fd.is_none() {
+        *buffered_fd = reopen(fd, flags).ok();
     }
-    if let Some(twin) = twin {
-        return call(twin.as_fd());
+    if let Some(buffered_fd) = buffered_fd {
+        return call(buffered_fd.as_fd());
     }
     let before = rustix::fs::fcntl_getfl(fd)?;
     rustix::fs::fcntl_setfl(fd, before - OFlags::DIRECT)?;
     let done = call(fd);
-    // Whatever comes of this: what the call has done is done, and counts.
+    // The result is ignored: the call's bytes are done and count.
     let _ = rustix::fs::fcntl_setfl(fd, before);
     done
 }

@@ -1,23 +1,23 @@
-//! How much an event counter (`eventfd(2)`) takes at once, which its being
-//! ready does not tell.
+//! How large a number an event counter (`eventfd(2)`) accepts, which its
+//! readiness does not show.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::numbers::NUMBER;
 use crate::sys;
 
-/// Whether a counter that polled writable takes the first of these numbers
-/// without waiting.
+/// Whether a counter that polled writable accepts the first of these numbers
+/// without blocking.
 ///
-/// `poll(2)` says that it is writable when it takes a 1. For more, its value
-/// must be known, and there is no call that tells it and leaves it as it is:
-/// procfs does. A write has no flag of its own against waiting either:
-/// `RWF_NOWAIT` is `EOPNOTSUPP` (fs/eventfd.c has no `write_iter`), and
-/// `O_NONBLOCK` would reach all who share the counter.
+/// `poll(2)` reports it writable if it accepts a 1. For more, its value must be
+/// known, and no call returns it without changing it; procfs shows it. A write
+/// has no flag of its own against blocking either: `RWF_NOWAIT` is `EOPNOTSUPP`
+/// (fs/eventfd.c has no `write_iter`), and `O_NONBLOCK` would affect every
+/// process that shares the counter.
 ///
-/// So what cannot be ended is a write that somebody else's, between our look
-/// and ours, has left no room for; and any where there is no procfs to look
-/// at. Both wait until the counter is next read.
+/// So two kinds of write can block until the counter is next read: one for
+/// which another process's write, between the check and the call, has left no
+/// room, and any write without procfs.
 pub(super) fn takes(sink: BorrowedFd<'_>, numbers: &[u8]) -> bool {
     let Some(number) = numbers.first_chunk::<NUMBER>() else {
         // Less than a number: EINVAL at once.
@@ -31,7 +31,7 @@ pub(super) fn takes(sink: BorrowedFd<'_>, numbers: &[u8]) -> bool {
     value(sink).is_none_or(|value| number < u64::MAX - value)
 }
 
-/// The value of a counter: `proc_pid_fdinfo(5)`, `eventfd-count`, since
+/// Reads the value of a counter: `proc_pid_fdinfo(5)`, `eventfd-count`, since
 /// Linux 3.8.
 fn value(fd: BorrowedFd<'_>) -> Option<u64> {
     let file = format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd());
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// The kernel is asked by writing what is said to fit.
+    /// Writes what `takes` says fits, and compares.
     #[test]
     fn what_it_takes_is_what_the_kernel_says() {
         let test = "what_it_takes_is_what_the_kernel_says";
@@ -61,7 +61,7 @@ mod tests {
                 let said = takes(counter.as_fd(), &number.to_ne_bytes());
                 let done = rustix::io::write(&counter, &number.to_ne_bytes());
                 let waits = done == Err(rustix::io::Errno::AGAIN);
-                // A 1 is only written after poll has found room for it.
+                // A 1 is only written after poll has reported room for it.
                 assert!(said != waits || number == 1, "{value} + {number}: {done:?}");
             }
         }

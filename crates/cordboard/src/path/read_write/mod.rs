@@ -1,16 +1,16 @@
-//! `read(2)` and `write(2)`: a buffer of our own, for every pair there is.
-//! What everything falls back to, and the fastest for very small files and
-//! for devices that make or take bytes and not pages.
+//! `read(2)` and `write(2)` with a buffer in user space, for every pair. The
+//! fallback of all other paths, and the fastest for very small files and for
+//! devices that produce or take bytes rather than pages.
 
 mod aligned;
 mod counter;
-mod intake;
 mod numbers;
-mod outlet;
+mod sink_writer;
+mod source_reader;
 mod zeros;
 
-pub(super) use intake::Intake;
-pub(super) use outlet::Outlet;
+pub(super) use sink_writer::SinkWriter;
+pub(super) use source_reader::SourceReader;
 
 use super::datagram::{self, Credentials, One};
 use crate::endpoint::{Facts, Kind, Side};
@@ -23,39 +23,39 @@ use crate::report::Stranded;
 use crate::request::Why;
 use crate::sys::{self, Buffer};
 
-/// The buffer to begin with, and what it grows to where reads keep filling it
-/// and a file takes it whole; a socket has to be woken for the rest.
+/// The initial buffer, and the size to which it grows if reads keep filling it
+/// and the sink is a file; a socket's peer should be woken sooner.
 const FIRST: usize = 128 << 10;
 const LARGEST: usize = 256 << 10;
 /// Direct I/O waits for the device on each call, so larger ones pay.
 const DIRECT: usize = 1 << 20;
-/// Rounds of reading and writing in one step, as long as they are short: the
-/// records of a timer are 8 bytes.
+/// Rounds of read and write per step, as long as they are short: a timer's
+/// records are 8 bytes.
 const ROUNDS: usize = 16;
-/// The most that a caller's block makes the buffer.
+/// The largest buffer for a block size given by the caller.
 const LARGEST_BLOCK: usize = 64 << 20;
-/// Bytes after which a step has done enough.
+/// Bytes after which a step ends.
 const ENOUGH: u64 = 64 << 10;
 /// Reads that filled the buffer before it grows.
 const FULL_READS: u32 = 8;
 
-/// Every pair.
+/// Accepts every pair.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
     Ok(if source.kind.is_record() {
         "records are read whole into a buffer"
     } else if source.is_direct() || sink.is_direct() {
-        "an aligned buffer for direct I/O"
+        "direct I/O needs an aligned buffer"
     } else if sink.appends() {
-        "appending takes a buffer"
+        "appending needs a buffer"
     } else {
         "works everywhere"
     })
 }
 
-/// Every errno but `EAGAIN` (blocked; so is a datagram sink's `ENOBUFS`) and
-/// `EINTR` (nothing moved) is a failure of the side whose call it was: there is
-/// no path after this one.
+/// Every errno except `EAGAIN` (blocked; so is a datagram sink's `ENOBUFS`) and
+/// `EINTR` (nothing moved) is a failure of the side of the call: no path follows
+/// this one.
 pub(crate) struct ReadWrite {
     buffer: Option<Buffer>,
     /// Length of the next buffer, and its least length.
@@ -63,37 +63,37 @@ pub(crate) struct ReadWrite {
     least: usize,
     start: usize,
     end: usize,
-    /// A read has returned 0: no further read, a terminal's end of file must
-    /// not need to be typed twice.
+    /// A read has returned 0: no further read, so that a terminal's end of file
+    /// need not be typed twice.
     ended: bool,
     full_reads: u32,
-    /// A message of zero length is to be passed on.
+    /// A message of zero length is to be sent on.
     empty_message: bool,
-    /// What is held is messages of this many bytes each, the last perhaps
-    /// shorter; one message, where there is none.
+    /// The held bytes are messages of this many bytes each, the last perhaps
+    /// shorter; `None`: one message.
     segment: Option<usize>,
-    /// What is held has lost its end, and is not passed on.
+    /// The held message was truncated, and is not sent on.
     cut: bool,
-    /// Messages come with something that matters here: how long each of those
-    /// is that the kernel has joined, or whose they are.
+    /// Ancillary data of messages matters here: the length of each message that
+    /// the kernel has joined, or its credentials.
     annotated: bool,
-    /// They tell an empty message from the end.
+    /// Distinguish an empty message from the end.
     credentials: Credentials,
-    /// The source gives messages.
+    /// The source is message-oriented.
     messages: bool,
-    /// The length of the messages that a stream is cut into.
+    /// The length of the messages into which a stream is cut.
     message: usize,
-    /// The sink takes bytes in units, of what several reads may have given.
+    /// The sink takes bytes in units, which several reads may fill.
     joins: bool,
-    intake: Intake,
-    outlet: Outlet,
+    reader: SourceReader,
+    writer: SinkWriter,
 }
 
 impl ReadWrite {
-    /// With a buffer no larger than what there is to move.
+    /// With a buffer no larger than the bytes to move.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<ReadWrite, Why> {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
-        // Nobody at the other end waits to be woken.
+        // No process at the other end has to be woken.
         let at_once = |facts: &Facts| facts.kind.is_cached() || facts.memory;
         let largest = if source.is_direct() || sink.is_direct() {
             DIRECT
@@ -103,8 +103,8 @@ impl ReadWrite {
             FIRST
         };
         let known = match (source.size, source.kind.is_cached()) {
-            // One more than there is, so that the end is seen in one read less
-            // where the size is true.
+            // One byte more than the size, so that the end takes one read less
+            // if the size is right.
             (Some(size), true) => size.min(flow.allowance.remaining()).saturating_add(1),
             _ => flow.allowance.remaining(),
         };
@@ -112,13 +112,13 @@ impl ReadWrite {
         if let Some(block) = flow.options.block {
             length = length.max(block.min(LARGEST_BLOCK));
         }
-        let joins = Outlet::unit(sink);
+        let joins = SinkWriter::unit(sink);
         let message = if sink.kind.is_datagram() {
             datagram::size_for(flow)
         } else {
             usize::MAX
         };
-        // Behind what the sink does not take yet there is always room to read.
+        // There is always room to read behind what the sink does not take yet.
         let mut least = aligned::unit(source).max(joins);
         if source.kind.is_datagram() {
             least = least.max(datagram::largest(source.kind) + joins - 1);
@@ -151,8 +151,8 @@ impl ReadWrite {
             messages: source.kind.is_datagram(),
             message,
             joins: joins > 1,
-            intake: Intake::default(),
-            outlet: Outlet::new(),
+            reader: SourceReader::default(),
+            writer: SinkWriter::new(),
         })
     }
 
@@ -160,35 +160,35 @@ impl ReadWrite {
         self.end - self.start
     }
 
-    /// Less is held than the sink takes in one go.
-    fn short(&self, flow: &Flow<'_>) -> bool {
-        // Pieces of a stream are put together to whole blocks, or numbers.
-        let unit = Outlet::unit(flow.sink.facts());
+    /// Whether less is held than the sink takes at once.
+    fn is_short(&self, flow: &Flow<'_>) -> bool {
+        // Pieces of a stream are joined to whole blocks or numbers.
+        let unit = SinkWriter::unit(flow.sink.facts());
         if unit > 1 {
             return self.pending() < unit;
         }
-        // A message that came whole goes on whole.
+        // A message received whole is sent whole.
         let exact =
             flow.options.block.is_some() && flow.sink.kind().is_datagram() && !self.messages;
         let least = if exact { self.message } else { 1 };
         self.pending() < least
     }
 
-    /// One read, if there is room for more, and one write.
+    /// One read, if there is room, and one write.
     fn round(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        // At the end, at the size or before a hole, what is held goes out as
-        // it is; otherwise it is filled up to what the sink wants at once.
-        let dry = |this: &ReadWrite, flow: &Flow<'_>| {
+        // At the end, at the size or before a hole, what is held is written as
+        // it is; otherwise it is filled up to what the sink takes at once.
+        let no_refill = |this: &ReadWrite, flow: &Flow<'_>| {
             this.ended || this.empty_message || this.cut || flow.allowance.is_spent()
         };
-        if self.short(flow) && !dry(self, flow) {
+        if self.is_short(flow) && !no_refill(self, flow) {
             if flow.allowance.now() == 0 {
                 return Verdict::Moved(0);
             }
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
             }
-            if self.short(flow) && !dry(self, flow) {
+            if self.is_short(flow) && !no_refill(self, flow) {
                 return Verdict::Moved(0);
             }
         }
@@ -206,7 +206,7 @@ impl ReadWrite {
         self.flush(flow)
     }
 
-    /// One read, behind what is held.
+    /// One read, appended to what is held.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
         let polled = flow.source.ready.marked;
@@ -215,7 +215,7 @@ impl ReadWrite {
         }
         let mut buffer = match self.buffer.take() {
             Some(buffer) => buffer,
-            // It was given up while there was nothing to do.
+            // It was released while idle.
             None => match self.messages {
                 true => Buffer::sparse(self.length, self.least),
                 false => Buffer::with_capacity(self.length),
@@ -253,7 +253,7 @@ impl ReadWrite {
     }
 
     fn read(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
-        let got = self.intake.read(flow, room)?;
+        let got = self.reader.read(flow, room)?;
         if got.bytes > 0 {
             self.full_reads = if got.full { self.full_reads + 1 } else { 0 };
         }
@@ -262,7 +262,7 @@ impl ReadWrite {
         Ok(())
     }
 
-    /// One message: a short read would lose the rest of it.
+    /// Receives one message: a short read would lose the rest of it.
     fn receive(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
         let wait = flow.source.ready.may_sleep;
         let received = match datagram::receive_one(flow, room, wait, self.annotated) {
@@ -290,16 +290,16 @@ impl ReadWrite {
         if self.cut {
             return Verdict::Failed(Side::Source, Errno::EMSGSIZE);
         }
-        if !self.outlet.is_open(flow) {
+        if !self.writer.is_open(flow) {
             return Verdict::Blocked(Side::Sink);
         }
         let Some(buffer) = &self.buffer else {
             return Verdict::Ended;
         };
         let mut bytes = &buffer[self.start..self.end];
-        if flow.keeps_apart() {
+        if flow.writes_messages() {
             let most = if self.messages || flow.source.facts().may_be_messages() {
-                // A pipe may have taken a part of one.
+                // A pipe may have taken part of one.
                 let rest = |each: usize| each - self.start % each;
                 self.segment.map_or(usize::MAX, rest)
             } else {
@@ -307,13 +307,13 @@ impl ReadWrite {
             };
             bytes = &bytes[..bytes.len().min(most)];
         }
-        let n = match self.outlet.write(flow, bytes) {
+        let n = match self.writer.write(flow, bytes) {
             Ok(n) => n,
             Err(verdict) => return verdict,
         };
         self.empty_message = false;
         self.start += n;
-        // Last: a stage may panic, and the account is to be true then too.
+        // Last: a stage may panic, and the counts must be right then too.
         flow.stages.inspect(&bytes[..n]);
         Verdict::Moved(n as u64)
     }
@@ -322,11 +322,11 @@ impl ReadWrite {
 impl Step for ReadWrite {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let source = flow.source.facts();
-        // Another read could sleep, with something moved that nobody is told of.
+        // Another read could block before the bytes just moved are reported.
         let may_sleep = flow.mode.is_watched() && flow.source.ready.may_sleep;
         let sleeps = may_sleep && source.reading_waits() && !source.nonblocking;
         let mut moved = 0;
-        // Where nobody waits to hear of it, going round here is what costs least.
+        // Without an observer, looping here costs least.
         let (rounds, enough) = if flow.mode.is_watched() {
             (ROUNDS, ENOUGH)
         } else {
@@ -334,11 +334,11 @@ impl Step for ReadWrite {
         };
         for _ in 0..rounds {
             match self.round(flow) {
-                // A signal came, or there is more to wait for.
+                // A signal came, or more is to be waited for.
                 Verdict::Moved(0) => break,
                 Verdict::Moved(n) => moved += n,
                 verdict if moved == 0 => return verdict,
-                // It will say so again.
+                // The next call returns it again.
                 Verdict::Blocked(_) => break,
                 Verdict::Ended => break,
                 verdict => return verdict,
@@ -363,8 +363,8 @@ impl Step for ReadWrite {
             self.length = buffer.len();
             buffer.recycle();
         }
-        self.intake.rest();
-        self.outlet.rest();
+        self.reader.rest();
+        self.writer.rest();
     }
 
     fn knows_the_end(&self) -> bool {

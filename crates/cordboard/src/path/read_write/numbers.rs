@@ -1,4 +1,4 @@
-//! Event counters: numbers of eight bytes, one a call.
+//! Event counters: numbers of eight bytes, one per call.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,30 +6,30 @@ use rustix::io::ReadWriteFlags;
 
 use crate::errno::Errno;
 
-/// What an event counter gives and takes at a time: one number, more is cut
-/// before Linux 6.9 and EINVAL since.
+/// Bytes that an event counter returns and accepts per call: one number. More
+/// is truncated before Linux 6.9 and EINVAL since.
 pub(super) const NUMBER: usize = 8;
-/// Numbers a step.
+/// Numbers per step.
 pub(super) const NUMBERS: usize = 64;
-/// Reads that find one number alone, after which it is looked for a second
-/// one that seldom.
+/// The largest number of reads that may pass before the next try, if tries find
+/// no second number.
 const SELDOM: u32 = 64;
 
-/// Reading what a counter has beyond the first number, without waiting.
+/// Reads what a counter has after the first number, without blocking.
 ///
-/// Only one in semaphore mode has more (`eventfd(2)`, `EFD_SEMAPHORE`), and no
-/// call tells the mode. So it is tried, and tried less where it is in vain.
+/// Only a counter in semaphore mode has more (`eventfd(2)`, `EFD_SEMAPHORE`),
+/// and no call reports the mode. So it is tried, and less often after failures.
 #[derive(Debug, Default)]
-pub(super) struct More {
+pub(super) struct CounterReader {
     /// Reads to let pass before the next try, and how many it was last time.
     pass: u32,
     last: u32,
 }
 
-impl More {
-    /// Fills `into` with whole numbers, as far as they are there at once.
-    /// `RWF_NOWAIT` is taken by eventfd since Linux 5.8; where it is not, there
-    /// is nothing more to be had this way. An errno is told by the next read.
+impl CounterReader {
+    /// Fills `into` with the whole numbers available at once. eventfd supports
+    /// `RWF_NOWAIT` since Linux 5.8; without it, nothing more is read this way.
+    /// The next read returns any error.
     pub(super) fn read(&mut self, fd: BorrowedFd<'_>, into: &mut [u8]) -> usize {
         if self.pass > 0 {
             self.pass -= 1;
@@ -54,13 +54,13 @@ impl More {
     }
 }
 
-/// Numbers into an event counter, one a call.
+/// Writes numbers to an event counter, one per call.
 pub(super) fn write(sink: BorrowedFd<'_>, bytes: &[u8], at_most: usize) -> Result<usize, Errno> {
     let mut done = 0;
     for number in bytes.chunks(NUMBER).take(at_most) {
         match rustix::io::write(sink, number) {
             Ok(n) => done += n,
-            // It will say so again.
+            // The next call returns it again.
             Err(_) if done > 0 => break,
             Err(errno) => return Err(errno.into()),
         }
@@ -84,7 +84,7 @@ mod tests {
         }
         let semaphore = eventfd(5, EventfdFlags::SEMAPHORE).unwrap();
         let mut into = [0u8; 64];
-        let mut more = More::default();
+        let mut more = CounterReader::default();
         assert_eq!(more.read(semaphore.as_fd(), &mut into), 40);
         assert_eq!(into[32..40], 1u64.to_ne_bytes());
         // Empty, and blocking: it does not wait.

@@ -1,4 +1,4 @@
-//! Making holes where the source has zeros (`--sparse always`).
+//! Makes holes where the source has zeros (`--sparse always`).
 
 use std::os::fd::OwnedFd;
 
@@ -8,15 +8,15 @@ use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::holes;
 
-/// The smallest run of zeros that is worth a hole: a page, which is the block
-/// of nearly every file system.
+/// The smallest run of zeros that becomes a hole: a page, which is the block of
+/// nearly every file system.
 const BLOCK: usize = 4096;
 
-/// Writes up to the next block of zeros, or makes a hole of the blocks of
-/// zeros that come first. Returns how many bytes of either it was.
+/// Writes up to the next block of zeros, or makes a hole of the blocks of zeros
+/// at the start. Returns how many bytes that was.
 pub(super) fn write(
     flow: &mut Flow<'_>,
-    twin: &mut Option<OwnedFd>,
+    buffered_fd: &mut Option<OwnedFd>,
     bytes: &[u8],
 ) -> Result<usize, Errno> {
     let offset = flow.sink.place()?;
@@ -40,7 +40,7 @@ pub(super) fn write(
     // At least one block, so that zeros that cannot become a hole are written.
     let length = (head + data.max(BLOCK)).min(bytes.len());
     if aligned::unit(flow.sink.facts()) > 1 {
-        return aligned::write(flow, twin, &bytes[..length]);
+        return aligned::write(flow, buffered_fd, &bytes[..length]);
     }
     Ok(in_place::write(flow, &bytes[..length])?)
 }

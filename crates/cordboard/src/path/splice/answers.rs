@@ -1,4 +1,4 @@
-//! What an answer of the kernel means to a splice, if it does not tell by itself.
+//! Interprets results of splice that are ambiguous by themselves.
 
 use super::Splice;
 use crate::endpoint::{Kind, Side};
@@ -9,12 +9,13 @@ use crate::path::stream;
 use crate::path::verdict::Verdict;
 use crate::pipe;
 
-/// A pipe whose slots are used up by less than this part of its capacity is written to.
+/// A sink pipe without free slots that holds less than this part of its capacity is
+/// written to instead.
 const FILLED: usize = 8;
 
 impl Splice {
-    /// Whether a source need not be polled before it is spliced from: the call does
-    /// not wait, or may.
+    /// Whether a source need not be polled before it is spliced from: the call does not
+    /// block, or may.
     pub(super) fn needs_no_poll(&self, flow: &Flow<'_>) -> bool {
         match flow.source.kind() {
             kind if kind.is_pipe() => true,
@@ -24,17 +25,17 @@ impl Splice {
         }
     }
 
-    /// A source that was not polled. `Ok`: it can be spliced from all the same.
+    /// Handles a source that was not polled. `Ok`: it can be spliced from all the same.
     ///
-    /// `poll(2)` shows nothing for ever of some sockets that fail each call, such as
+    /// `poll(2)` never reports anything for some sockets that fail each call, such as
     /// one without a connection (`vsock_poll`, net/vmw_vsock/af_vsock.c). TCP and UNIX
-    /// sockets show a hang-up. So of others the first call is a look, which takes
-    /// nothing and does not wait.
+    /// sockets report a hang-up. So for other sockets the first call peeks, which
+    /// consumes nothing and does not block.
     ///
     /// # Errors
     ///
-    /// [`Verdict::Blocked`]: it is to be polled. The socket's own error, which is told
-    /// once.
+    /// [`Verdict::Blocked`]: it has to be polled. The socket's pending error, which is
+    /// returned once.
     pub(super) fn waits_for_poll(&mut self, flow: &Flow<'_>) -> Result<(), Verdict> {
         let first = !std::mem::replace(&mut self.looked, true);
         if !first || flow.source.kind() != Kind::StreamSocket {
@@ -42,7 +43,7 @@ impl Splice {
         }
         match flow.peek() {
             Ok(_) => Ok(()),
-            // Nothing is there, or it cannot be looked at.
+            // It has nothing, or cannot be peeked at.
             Err(Errno::EAGAIN | Errno::EINTR | Errno::EINVAL | Errno::EOPNOTSUPP) => {
                 Err(Verdict::Blocked(Side::Source))
             }
@@ -51,8 +52,8 @@ impl Splice {
         }
     }
 
-    /// The sink takes nothing. If it is a pipe whose slots are used up by little, it
-    /// gets more of them.
+    /// The sink accepts nothing. If it is a pipe whose slots are used up by few bytes,
+    /// it gets more slots.
     pub(super) fn widen(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let blocked = Verdict::Blocked(Side::Sink);
         if !flow.sink.kind().is_pipe() {
@@ -61,31 +62,32 @@ impl Splice {
         let Some((there, capacity)) = sparsely_filled(flow) else {
             return blocked;
         };
-        self.crowded |= there < capacity / FILLED;
+        self.slots_underfilled |= there < capacity / FILLED;
         match flow.widen_sink() {
             true => Verdict::Moved(0),
             false => blocked,
         }
     }
 
-    /// The end, where the source is a terminal and was not recognised as one.
-    pub(super) fn source_says_eio(&self, flow: &mut Flow<'_>) -> Verdict {
+    /// Returns the end, if the source is a terminal that was not recognised as one.
+    pub(super) fn source_eio(&self, flow: &mut Flow<'_>) -> Verdict {
         match stream::end_of_pty(flow) {
             Ok(_) => Verdict::Ended,
             Err(errno) => self.source_failed(flow, errno),
         }
     }
 
-    /// The rest of the private pipe goes by copying.
-    pub(super) fn copies_the_rest(&mut self, errno: Errno) -> Verdict {
+    /// Copies the rest of the private pipe through memory.
+    pub(super) fn copy_rest(&mut self, errno: Errno) -> Verdict {
         self.refused = Some(errno);
         Verdict::Moved(0)
     }
 
-    /// From now on nothing is claimed of the sink but for what is in hand.
-    pub(super) fn take_first(&mut self) {
-        // EMFILE: it goes on as before.
+    /// Fills a private pipe first from now on, so that the sink is claimed only for
+    /// bytes already held.
+    pub(super) fn use_private_pipe(&mut self) {
+        // EMFILE: it continues as before.
         self.private = pipe::acquire(self.step).ok();
-        self.through = self.private.is_some();
+        self.via_private_pipe = self.private.is_some();
     }
 }

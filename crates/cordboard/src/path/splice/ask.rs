@@ -1,4 +1,4 @@
-//! Queries of the ends, for what the result of a call does not tell.
+//! Queries of the ends, for what the result of a call does not show.
 
 use rustix::pipe::SpliceFlags;
 
@@ -10,12 +10,12 @@ use crate::pipe::{self, Channel, OwnedPipe};
 use crate::request::Why;
 use crate::sys;
 
-/// Tests whether the sink takes pages at all, before anything is taken from a
-/// source that cannot be rewound: splicing from the empty private pipe gives
-/// `EAGAIN` if it would work, and the refusal if it would not.
+/// Tests whether the sink accepts pages at all, before anything is taken from a
+/// source that cannot be rewound: splicing from the empty private pipe gives `EAGAIN`
+/// if it would work, and the refusal if it would not.
 pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
-    // Without an offset the call sets the position that it began with (`do_splice`,
-    // fs/splice.c), and others may have moved it.
+    // Without an offset the call writes back the position that it began with
+    // (`do_splice`, fs/splice.c), and another process may have moved it.
     let mut to = match flow.claims_sink() {
         true => flow.sink.offset(),
         false => flow.sink.cursor.place(),
@@ -36,16 +36,16 @@ pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
     }
 }
 
-/// Nothing is spliced if that could block a thread that must not block, and
-/// there is another way.
+/// Whether splicing could block a thread that must not block. Another path is used
+/// then, if there is one.
 pub(super) fn could_wait(flow: &Flow<'_>) -> bool {
     flow.sink_could_wait() || flow.source_could_wait()
 }
 
-/// Whether what a private pipe holds may go by copying, after this errno of a splice
-/// to the sink: the sink takes no pages, or memory is short for them, or one of them
-/// is not valid any more (`EIO`, `page_cache_pipe_buf_confirm` in fs/splice.c), which
-/// is no fault of the sink's.
+/// Whether the contents of a private pipe may be copied through memory after this
+/// errno of a splice to the sink: the sink accepts no pages, or memory is short for
+/// them, or one of them is no longer valid (`EIO`, `page_cache_pipe_buf_confirm` in
+/// fs/splice.c), which is not the sink's failure.
 pub(super) fn refuses_pages(errno: Errno) -> bool {
     matches!(
         errno,
@@ -58,18 +58,19 @@ pub(super) fn refuses_pages(errno: Errno) -> bool {
     )
 }
 
-/// How many bytes the next step takes from a pipe. Into a place that is claimed
-/// for them, no more than there are.
-pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, Verdict> {
+/// Returns how many bytes the next step takes from a pipe. Into a claimed range, no
+/// more than the pipe holds.
+pub(super) fn available_step(flow: &mut Flow<'_>, step: usize) -> Result<usize, Verdict> {
     let step = flow.want(step);
     if !flow.claims_sink() {
         return Ok(step);
     }
     match sys::unsent(flow.source.fd()) {
-        // Its end need not show to `poll(2)` (`fifo_open`, fs/pipe.c).
+        // `poll(2)` need not show its end (`fifo_open`, fs/pipe.c).
         Ok(0) if flow.source.kind() == Kind::Fifo => match sys::is_over(flow.source.fd()) {
             Some(true) => Err(Verdict::Ended),
-            // What is claimed for nothing stays a hole, if others write meanwhile.
+            // A claim without bytes stays a hole, if another process writes
+            // meanwhile.
             Some(false) => Err(Verdict::Blocked(Side::Source)),
             None => Ok(flow.claim_sink(step.min(1))),
         },
@@ -82,12 +83,13 @@ pub(super) fn what_is_there(flow: &mut Flow<'_>, step: usize) -> Result<usize, V
             let there = usize::try_from(there).unwrap_or(usize::MAX);
             Ok(flow.claim_sink(step.min(there)))
         }
-        // Others may move the position during a splice that nothing is claimed for.
+        // Another process may move the position during a splice without a claim.
         Err(errno) => Err(Verdict::Declined(errno.into())),
     }
 }
 
-/// Whether others have taken from the pipe what a range of the sink was claimed for.
+/// Whether another process has taken from the pipe what a range of the sink was
+/// claimed for.
 pub(super) fn others_take(flow: &Flow<'_>, length: usize, done: Result<usize, Errno>) -> bool {
     let rest = match done {
         Ok(n @ 1..) => length.saturating_sub(n),
@@ -100,13 +102,13 @@ pub(super) fn others_take(flow: &Flow<'_>, length: usize, done: Result<usize, Er
         && there().is_ok_and(|there| there < rest as u64)
 }
 
-/// After `EAGAIN` of one call on two descriptors: which one is not ready.
+/// Finds which descriptor is not ready after `EAGAIN` of one call on two.
 pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
     let source = flow.source.fd();
     let from_pipe = flow.source.kind().is_pipe();
     if from_pipe && flow.sink.kind().is_cached() {
-        // A file is always writable. Another reader has taken the bytes, and the
-        // pipe may hold new ones.
+        // A file is always writable. Another reader has taken the bytes, and the pipe
+        // may hold new ones.
         return Side::Source;
     }
     if from_pipe {

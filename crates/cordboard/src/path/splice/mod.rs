@@ -1,38 +1,39 @@
-//! `splice(2)`: pages move through a pipe. Since Linux 2.6.17; both offsets
-//! and all kinds as they are today since 2.6.31.
+//! `splice(2)`: pages move through a pipe. Since Linux 2.6.17; with both
+//! offsets and all kinds of today since 2.6.31.
 //!
-//! One end must be a pipe. Where neither is, a private pipe stands between,
-//! and tells which side failed. Where the source is a file and the sink is
-//! somebody's pipe, a private pipe is the faster way too: filling it holds no
-//! lock that the reader needs, and moving whole pages holds it briefly. Where
-//! the other end may keep a call waiting, it is the only way (`apart`).
+//! One end must be a pipe. If neither is, a private pipe is used in between,
+//! and shows which side failed. If the source is a file and the sink is the
+//! caller's pipe, a private pipe is the faster way too: filling it holds no
+//! lock that the reader needs, and moving whole pages holds the lock briefly.
+//! If a call on the other end may block, it is the only way (`pipe_lock`).
 //!
-//! `SPLICE_F_NONBLOCK` is always given: without it the call hangs before Linux
-//! 5.1 where data and end come together (go#63795), and a pipe's own
-//! `O_NONBLOCK` means nothing to splice. It covers the pipe only: a socket
-//! without `O_NONBLOCK` still blocks, so it is polled before it is read. If the
-//! thread must not block, it is not spliced to: another path sends, or this one
-//! copies out of the private pipe.
+//! `SPLICE_F_NONBLOCK` is always set: without it the call hangs before Linux
+//! 5.1 if data and end come together (go#63795), and splice ignores a pipe's
+//! own `O_NONBLOCK`. It covers the pipe only: a socket without `O_NONBLOCK`
+//! still blocks, so it is polled before it is read. If the thread must not
+//! block, the socket is not spliced to: another path sends, or this one copies
+//! out of the private pipe.
 //!
-//! From pipe to pipe a buffer keeps its flags, also that of a packet (`between`).
-//! A sink in packet mode is left to read/write.
+//! From pipe to pipe a buffer keeps its flags, including that of a packet
+//! (`pipe_to_pipe`). A sink in packet mode is left to read/write.
 
 mod answers;
-mod apart;
 mod ask;
-mod between;
+mod one_call;
 mod pair;
+mod pipe_lock;
+mod pipe_to_pipe;
 mod takes;
 
-use self::apart::apart;
-use self::ask::{could_wait, others_take, probe, refuses_pages, what_is_there, which_is_not_ready};
-use self::between::{Between, end_of};
+use self::ask::{could_wait, probe, refuses_pages};
+use self::pipe_lock::waits_with_pipe_locked;
+use self::pipe_to_pipe::PipeToPipe;
 pub(crate) use self::takes::takes;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::common::{COULD_WAIT, needs_room};
+use crate::path::copy_out::CopyOut;
 use crate::path::flow::Flow;
-use crate::path::spill::Spill;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
 use crate::pipe::{self, Channel, OwnedPipe};
@@ -41,56 +42,56 @@ use crate::request::Why;
 use crate::sys::page_size;
 use rustix::pipe::SpliceFlags;
 
-/// A step from a file, at least.
+/// The smallest step from a file.
 const FILE_STEP: usize = 512 << 10;
-/// Times that a source with bytes gives none before it is taken to stand before
-/// urgent data.
-const DOUBTS: u32 = 8;
-const LITTLE: &str = "pieces of less than a page would use up the sink's slots";
-/// Below this much, a private pipe costs more than it saves.
+/// Consecutive empty splices from a source that has bytes, after which urgent
+/// data is assumed to come next.
+const EMPTY_READS: u32 = 8;
+const SMALL_PIECES: &str = "pieces smaller than a page would fill the sink pipe's slots";
+/// Below this many bytes, a private pipe costs more than it saves.
 const WORTH_A_PIPE: u64 = 128 << 10;
 
 /// | errno | verdict | evidence |
 /// |---|---|---|
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` on the source's side | declined: nothing was taken | /dev/zero from Linux 5.10 to 6.6 |
 /// | `EINVAL` on the sink's side | declined; what the private pipe holds is copied out first | `O_APPEND` set after open; drivers without splice_write |
-/// | `EIO`, `ENOMEM`, `ENOBUFS`, 0 on the sink's side | the same: a read of the private pipe, or a write, tells the side | `page_cache_pipe_buf_confirm`, fs/splice.c |
-/// | `EPIPE`, `EAGAIN`, `EINTR` aside, any from pipe to pipe | declined, or by copying out of the socket pair: neither side has others | `splice_pipe_to_pipe`, fs/splice.c |
-/// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | not to be had without `CONFIG_TLS` |
+/// | `EIO`, `ENOMEM`, `ENOBUFS`, 0 on the sink's side | the same: a read of the private pipe, or a write, shows the side | `page_cache_pipe_buf_confirm`, fs/splice.c |
+/// | any but `EPIPE`, `EAGAIN`, `EINTR`, from pipe to pipe | declined, or copied out of the socket pair: no other errno is of either side | `splice_pipe_to_pipe`, fs/splice.c |
+/// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | needs `CONFIG_TLS` |
 /// | `EPERM`, `EACCES`, `EIO`, `ENOENT` on the source's side | declined if nothing has moved | seccomp; FUSE |
-/// | `EIO` of the master of a pseudoterminal | ended, where its last slave is closed | `n_tty_read`, drivers/tty/n_tty.c |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` on the source's side | declined: a buffer needs no room in it | `needs_room` in `path/mod.rs` |
+/// | `EIO` of the master of a pseudoterminal | ended, if its last slave is closed | `n_tty_read`, drivers/tty/n_tty.c |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` on the source's side | declined: a read into a buffer needs no space in it | `needs_room` in `path/common.rs` |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
 /// | packets in the source, for a pipe, without a socket pair | declined | `splice_pipe_to_pipe`, fs/splice.c |
-/// | 0 | ended, once a look at the source has found it so | urgent data stops it in the midst of TCP |
+/// | 0 | ended, once a peek at the source confirms it | urgent data stops it within a TCP stream |
 pub(crate) struct Splice {
     private: Option<OwnedPipe>,
-    /// A private pipe stands between, or would if there were something in it.
-    through: bool,
+    /// Bytes go through a private pipe, which may be released while empty.
+    via_private_pipe: bool,
     step: usize,
     moved: bool,
-    /// Times in a row that the source gave nothing though it had something.
-    doubts: u32,
-    /// A source that is polled before each call was looked at before the first.
+    /// Consecutive times that the source gave nothing though it had bytes.
+    empty_reads: u32,
+    /// The first peek at a source that is polled before each call is done.
     looked: bool,
-    /// The source has just given a full step, and has more, as a rule.
+    /// The last splice from the source was a full step: more is likely.
     busy: bool,
-    /// The sink refused pages: the rest of the private pipe goes by copying.
+    /// The sink refused pages: the rest of the private pipe is copied.
     refused: Option<Errno>,
-    spill: Spill,
-    /// The sink has been told that more comes.
+    copy_out: CopyOut,
+    /// The last splice to the sink had `SPLICE_F_MORE`.
     announced: bool,
-    /// The sink's slots were used up by very little: a write fills its pages.
-    crowded: bool,
+    /// The sink's slots were filled by very few bytes: a write fills its pages.
+    slots_underfilled: bool,
     /// Both ends are pipes.
-    between: Between,
+    pipe_to_pipe: PipeToPipe,
     /// The private pipe is filled from the caller's.
     may_be_packets: bool,
 }
 
 impl Splice {
-    /// Takes a private pipe where one is needed or worth it.
+    /// Acquires a private pipe if one is needed or worth it.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Splice, Why> {
         if could_wait(flow) && flow.has_next() {
             return Err(COULD_WAIT.into());
@@ -101,45 +102,45 @@ impl Splice {
             None => flow.allowance.remaining(),
         };
         if known < page_size() as u64 && sink.kind.is_pipe() && flow.has_next() {
-            return Err(LITTLE.into());
+            return Err(SMALL_PIECES.into());
         }
         let mut splice = Splice {
             private: None,
-            through: false,
+            via_private_pipe: false,
             step: pipe::LARGEST,
             moved: false,
-            doubts: 0,
+            empty_reads: 0,
             looked: false,
             busy: false,
             refused: None,
-            spill: Spill::default(),
+            copy_out: CopyOut::default(),
             announced: false,
-            crowded: false,
-            between: Between::default(),
+            slots_underfilled: false,
+            pipe_to_pipe: PipeToPipe::default(),
             may_be_packets: source.kind.is_pipe(),
         };
-        let apart = apart(source, sink);
+        let separate = waits_with_pipe_locked(source, sink);
         let (source, sink) = (*source, *sink);
         if known > WORTH_A_PIPE {
-            // The process at the other end of a pipe gains by a larger one.
-            flow.lend_pipes(source.size.is_some());
+            // The process at the other end of a pipe gains from a larger one.
+            flow.enlarge_pipes(source.size.is_some());
         }
-        if source.kind.is_pipe() && !apart {
+        if source.kind.is_pipe() && !separate {
             return Ok(splice);
         }
         let from_file = source.kind.is_cached();
         if sink.kind.is_pipe() {
             if from_file && known > WORTH_A_PIPE {
-                // As much as the reader's pipe takes at once, so that filling
-                // the one and emptying the other take turns evenly.
+                // As much as the reader's pipe holds, so that filling one and
+                // draining the other alternate evenly.
                 splice.step = pipe::capacity(flow.sink.fd()).max(FILE_STEP);
-                // EMFILE here only means to do without.
+                // EMFILE: done without one.
                 splice.private = pipe::acquire(splice.step).ok();
-                splice.through = splice.private.is_some();
+                splice.via_private_pipe = splice.private.is_some();
             }
-            if apart && !splice.through {
+            if separate && !splice.via_private_pipe {
                 splice.private = Some(pipe::acquire(splice.step)?);
-                splice.through = true;
+                splice.via_private_pipe = true;
             }
             return Ok(splice);
         }
@@ -150,18 +151,18 @@ impl Splice {
             splice.step = FILE_STEP;
         }
         let pipe = pipe::acquire(splice.step)?;
-        // Every socket takes a pipe's pages.
+        // Every socket accepts a pipe's pages.
         let takes_pages = source.kind.is_pipe() && sink.kind.is_stream_socket();
         if !from_file && !takes_pages {
             probe(flow, &pipe)?;
         }
         splice.private = Some(pipe);
-        splice.through = true;
+        splice.via_private_pipe = true;
         Ok(splice)
     }
 
-    /// Source to private pipe. Only into an empty one, so that `EAGAIN` can
-    /// only mean the source.
+    /// Splices from the source to the private pipe. Only into an empty one, so
+    /// that `EAGAIN` can only mean the source.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let polled = flow.source.ready.marked;
         if !flow.source.may_use(self.needs_no_poll(flow)) {
@@ -177,7 +178,7 @@ impl Splice {
         };
         pipe.fit();
         let length = flow.want(match flow.sink_could_wait() {
-            true => self.step.min(Spill::ENOUGH),
+            true => self.step.min(CopyOut::ENOUGH),
             false => self.step,
         });
         let length = flow.claim_source(length);
@@ -198,15 +199,15 @@ impl Splice {
                 self.busy = n >= self.step;
                 flow.was_read(offset, n as u64);
                 flow.took(n as u64);
-                flow.lent_moved(Side::Source, n);
+                flow.pipe_moved(Side::Source, n);
                 Ok(())
             }
             Err(Errno::EAGAIN) if polled => Err(match flow.is_at_a_mark() {
-                Ok(true) => Verdict::Declined("urgent data in the stream".into()),
+                Ok(true) => Verdict::Declined("urgent data is next in the stream".into()),
                 Ok(false) => Verdict::Blocked(Side::Source),
                 Err(errno) => Verdict::Failed(Side::Source, errno),
             }),
-            Err(Errno::EIO) => Err(self.source_says_eio(flow)),
+            Err(Errno::EIO) => Err(self.source_eio(flow)),
             Err(errno) => Err(self.source_failed(flow, errno)),
         }
     }
@@ -220,8 +221,8 @@ impl Splice {
         }
     }
 
-    /// What any call says that is refused as a whole; otherwise this side has
-    /// failed.
+    /// Declines if the errno refuses the call as a whole; otherwise this side
+    /// has failed.
     fn refused_or_failed(&self, side: Side, errno: Errno) -> Verdict {
         match errno {
             Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => Verdict::Declined(errno.into()),
@@ -232,24 +233,24 @@ impl Splice {
         }
     }
 
-    /// Private pipe to sink.
+    /// Splices from the private pipe to the sink.
     fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let Some(pipe) = &mut self.private else {
             return Verdict::Moved(0);
         };
         let copies = flow.sink_could_wait();
-        // What goes by copying has no flag against waiting, but to a socket.
+        // A copying write has no flag against blocking, except to a socket.
         let covered = copies || flow.sink.kind().is_pipe() && self.refused.is_none();
         if !flow.sink.may_use(covered) {
             return Verdict::Blocked(Side::Sink);
         }
-        if self.refused.is_some() || copies || !self.spill.rest().is_empty() {
-            return match self.spill.take(pipe) {
-                // What stands before it goes first.
-                Err(_) if !self.spill.rest().is_empty() => self.spill.write(flow),
+        if self.refused.is_some() || copies || !self.copy_out.pending().is_empty() {
+            return match self.copy_out.take(pipe) {
+                // What precedes it is written first.
+                Err(_) if !self.copy_out.pending().is_empty() => self.copy_out.write(flow),
                 Err(Errno::ENOMEM) => Verdict::Failed(Side::Sink, Errno::ENOMEM),
                 Err(errno) => Verdict::Failed(Side::Source, errno),
-                Ok(()) => self.spill.write(flow),
+                Ok(()) => self.copy_out.write(flow),
             };
         }
         let length = usize::try_from(pipe.held()).unwrap_or(usize::MAX);
@@ -269,23 +270,24 @@ impl Splice {
                 pipe.drained(n);
                 self.announced = flags.contains(SpliceFlags::MORE);
             }
-            Ok(0) => return self.copies_the_rest(Errno::EIO),
-            Err(errno) if refuses_pages(errno) => return self.copies_the_rest(errno),
+            Ok(0) => return self.copy_rest(Errno::EIO),
+            Err(errno) if refuses_pages(errno) => return self.copy_rest(errno),
             _ => {}
         }
-        self.sink_says(flow, done)
+        self.sink_result(flow, done)
     }
 
-    /// What came of a call that gives the sink what was taken before.
-    fn sink_says(&mut self, flow: &mut Flow<'_>, done: Result<usize, Errno>) -> Verdict {
+    /// Interprets the result of a call that gives the sink what was taken
+    /// before.
+    fn sink_result(&mut self, flow: &mut Flow<'_>, done: Result<usize, Errno>) -> Verdict {
         match done {
-            // A sink that takes none of what is there will not take it later.
+            // A sink that accepts nothing now will not accept it later.
             Ok(0) => Verdict::Failed(Side::Sink, Errno::EIO),
             Ok(n) => {
                 self.moved = true;
                 flow.sink.cursor.advance(n as u64);
                 flow.gave(n as u64);
-                flow.lent_moved(Side::Sink, n);
+                flow.pipe_moved(Side::Sink, n);
                 Verdict::Moved(n as u64)
             }
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
@@ -294,108 +296,16 @@ impl Splice {
         }
     }
 
-    /// One end is a pipe: one call does both.
-    fn direct(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let (from_pipe, to_pipe) = (flow.source.kind().is_pipe(), flow.sink.kind().is_pipe());
-        if self.between.held() > 0 || !self.spill.rest().is_empty() {
-            return self.leave_pair(flow);
-        }
-        let polled = flow.source.ready.marked;
-        // A socket that makes us wait would do so with the sink's pipe locked.
-        let readable = if to_pipe && !from_pipe {
-            flow.source.ready.take_polled()
-        } else {
-            flow.source.may_use(from_pipe)
-        };
-        if !readable && let Err(verdict) = self.waits_for_poll(flow) {
-            return verdict;
-        }
-        if !flow.sink.may_use(to_pipe) {
-            return Verdict::Blocked(Side::Sink);
-        }
-        if from_pipe && to_pipe {
-            if !polled && self.between.finds_nothing(flow) {
-                return Verdict::Blocked(Side::Source);
-            }
-            match self.enter_pair(flow) {
-                Some(Ok(())) => return self.leave_pair(flow),
-                Some(Err(verdict)) => return verdict,
-                None => {}
-            }
-        }
-        let length = match (from_pipe, to_pipe) {
-            (true, true) => self.step_of_a_stream(flow),
-            (true, false) => what_is_there(flow, self.step),
-            (false, _) => Ok(flow.claim_source(flow.want(self.step))),
-        };
-        let length = match length {
-            Ok(length) => length,
-            Err(verdict) => return verdict,
-        };
-        let (source, sink) = (flow.source.fd(), flow.sink.fd());
-        // Not through the private-pipe type: neither pipe is ours.
-        let offset = flow.offset_to_read();
-        let (mut from, mut to) = (offset, flow.sink.cursor.place());
-        let done = flow.write_by(None, || {
-            let (from, to, flags) = (from.as_mut(), to.as_mut(), SpliceFlags::NONBLOCK);
-            Ok(rustix::pipe::splice(source, from, sink, to, length, flags)?)
-        });
-        if from_pipe && !to_pipe && others_take(flow, length, done) {
-            self.take_first();
-        }
-        match done {
-            Ok(0) => end_of(flow),
-            Ok(n) => {
-                flow.was_read(offset, n as u64);
-                flow.sink.cursor.advance(n as u64);
-                self.moved = true;
-                self.doubts = 0;
-                self.between.moved(n);
-                flow.lent_moved(Side::Source, n);
-                flow.lent_moved(Side::Sink, n);
-                flow.carried(n as u64)
-            }
-            Err(Errno::EAGAIN) => match which_is_not_ready(flow) {
-                // Or the sink's reader has made room since the call.
-                Side::Source if polled => match flow.is_at_a_mark() {
-                    Ok(true) if self.doubts + 1 == DOUBTS => {
-                        Verdict::Declined("urgent data in the stream".into())
-                    }
-                    Ok(at_a_mark) => {
-                        self.doubts += u32::from(at_a_mark);
-                        Verdict::Blocked(Side::Source)
-                    }
-                    Err(errno) => Verdict::Failed(Side::Source, errno),
-                },
-                side => Verdict::Blocked(side),
-            },
-            // A pipe gives no errors but the end: the other side failed.
-            Err(errno @ Errno::EPIPE) => Verdict::Failed(Side::Sink, errno),
-            Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
-            // Of the sink, or of a page in the pipe that is not valid any more
-            // (`page_cache_pipe_buf_confirm`, fs/splice.c): a buffer tells.
-            // From pipe to pipe it is neither's (`splice_pipe_to_pipe`).
-            Err(errno) if from_pipe && flow.has_next() && (to_pipe || errno == Errno::EIO) => {
-                Verdict::Declined(errno.into())
-            }
-            Err(errno) if from_pipe => self.refused_or_failed(Side::Sink, errno),
-            Err(Errno::EIO) => self.source_says_eio(flow),
-            Err(errno) => self.source_failed(flow, errno),
-        }
-    }
-}
-
-impl Splice {
-    fn turn(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        self.through |= flow.sink_could_wait();
-        if !self.through {
-            return self.direct(flow);
+    fn advance(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        self.via_private_pipe |= flow.sink_could_wait();
+        if !self.via_private_pipe {
+            return self.one_call(flow);
         }
         if self.held() == 0 {
             if let Some(errno) = self.refused {
                 return Verdict::Declined(errno.into());
             }
-            // Nothing left to read is not the end while bytes are held; here
+            // An exhausted source is not the end while bytes are held; here
             // none are.
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
@@ -411,10 +321,10 @@ impl Step for Splice {
         if could_wait(flow) && flow.has_next() && !holds {
             return Verdict::Declined(COULD_WAIT.into());
         }
-        if self.crowded && flow.has_next() && !holds {
-            return Verdict::Declined(LITTLE.into());
+        if self.slots_underfilled && flow.has_next() && !holds {
+            return Verdict::Declined(SMALL_PIECES.into());
         }
-        match self.turn(flow) {
+        match self.advance(flow) {
             Verdict::Blocked(Side::Sink) => self.widen(flow),
             verdict => verdict,
         }
@@ -422,22 +332,22 @@ impl Step for Splice {
 
     fn held(&self) -> u64 {
         let private = self.private.as_ref().map_or(0, Channel::held);
-        private + self.between.held() + self.spill.rest().len() as u64
+        private + self.pipe_to_pipe.held() + self.copy_out.pending().len() as u64
     }
 
     fn rest(&mut self) {
         if let Some(pipe) = self.private.take() {
             pipe.release();
         }
-        self.between.rest();
-        self.spill = Spill::default();
+        self.pipe_to_pipe.rest();
+        self.copy_out = CopyOut::default();
     }
 
     fn strand(&mut self) -> Option<Stranded> {
-        if !self.spill.rest().is_empty() {
-            let rest = Stranded::copied(self.spill.rest());
-            self.spill = Spill::default();
-            // It was emptied for that, but for what could not be read.
+        if !self.copy_out.pending().is_empty() {
+            let rest = Stranded::copied(self.copy_out.pending());
+            self.copy_out = CopyOut::default();
+            // The pipe was emptied for that, except for what could not be read.
             return Some(match self.private.take() {
                 Some(pipe) if pipe.held() > 0 => Stranded::before(Some(rest), pipe),
                 private => {
@@ -446,8 +356,8 @@ impl Step for Splice {
                 }
             });
         }
-        if let Some(mut pair) = self.between.take_held() {
-            if self.spill.take(&mut pair).is_err() {
+        if let Some(mut pair) = self.pipe_to_pipe.take_held() {
+            if self.copy_out.take(&mut pair).is_err() {
                 return Some(Stranded::Pipe(pair.into_reader()));
             }
             pipe::release_pair(pair);
@@ -458,10 +368,10 @@ impl Step for Splice {
             pipe.release();
             return None;
         }
-        // Whoever gets them expects a stream.
+        // The caller expects a stream.
         if self.may_be_packets {
-            let done = self.spill.take(&mut pipe);
-            if done.is_ok() || !self.spill.rest().is_empty() {
+            let done = self.copy_out.take(&mut pipe);
+            if done.is_ok() || !self.copy_out.pending().is_empty() {
                 self.private = Some(pipe);
                 return self.strand();
             }
@@ -479,13 +389,13 @@ impl Step for Splice {
         if let Some(pipe) = self.private.take() {
             pipe.forget();
         }
-        self.between.let_go();
+        self.pipe_to_pipe.let_go();
     }
 
     fn forget(&mut self) {
         // Dropped, not released: it is not empty.
         self.private = None;
-        self.spill = Spill::default();
+        self.copy_out = CopyOut::default();
     }
 }
 

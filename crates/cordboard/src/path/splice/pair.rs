@@ -1,7 +1,7 @@
-//! From pipe to pipe through a socket pair: see `between.rs`.
+//! From pipe to pipe through a socket pair: see `pipe_to_pipe.rs`.
 
-use super::between::{holds_bytes, room};
-use super::{DOUBTS, Splice};
+use super::pipe_to_pipe::{holds_bytes, room};
+use super::{EMPTY_READS, Splice};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
@@ -10,77 +10,78 @@ use crate::pipe::packets::{self, Front};
 use crate::pipe::{self, Channel};
 
 impl Splice {
-    /// From the source into the pair. `None`: not this way.
-    pub(super) fn enter_pair(&mut self, flow: &mut Flow<'_>) -> Option<Result<(), Verdict>> {
-        if self.between.without {
+    /// Fills the pair from the source. `None`: the pair is not used.
+    pub(super) fn fill_pair(&mut self, flow: &mut Flow<'_>) -> Option<Result<(), Verdict>> {
+        if self.pipe_to_pipe.unavailable {
             return None;
         }
         let room = match room(flow) {
             Ok(0) => return Some(Err(Verdict::Blocked(Side::Sink))),
             Ok(room) => room,
-            // Without a reader too, which the call says that takes nothing.
+            // This includes a sink without a reader: the splice that follows reports
+            // it without taking bytes.
             Err(_) => return None,
         };
-        let between = &mut self.between;
-        if between.pair.is_none() {
-            between.pair = pipe::acquire_pair().ok();
+        let state = &mut self.pipe_to_pipe;
+        if state.pair.is_none() {
+            state.pair = pipe::acquire_pair().ok();
         }
-        let Some(pair) = &mut between.pair else {
-            between.without = true;
+        let Some(pair) = &mut state.pair else {
+            state.unavailable = true;
             return None;
         };
         let length = flow.want(self.step.min(room));
         match pair.fill(flow.source.fd(), length) {
             Ok(0) if !holds_bytes(flow) => Some(Err(Verdict::Ended)),
             Ok(n @ 1..) => {
-                self.doubts = 0;
+                self.empty_reads = 0;
                 flow.took(n as u64);
-                flow.lent_moved(Side::Source, n);
+                flow.pipe_moved(Side::Source, n);
                 Some(Ok(()))
             }
             Err(Errno::EINTR) => Some(Err(flow.was_interrupted(Side::Source))),
             Err(Errno::EAGAIN) if self.was_empty(flow) => Some(Err(Verdict::Blocked(Side::Source))),
-            // A filter refuses it, no memory is available, or the next page cannot be
-            // read, which a buffer tells.
+            // A seccomp filter refuses it, memory is short, or the next page cannot
+            // be read, which a read reports.
             Ok(_) | Err(_) => {
-                self.between.do_without();
+                self.pipe_to_pipe.close_pair();
                 None
             }
         }
     }
 
-    /// The source has said that it is empty, and is, or is believed: what it holds
-    /// now may have come since the call.
+    /// Whether the source was empty at the call, which returned `EAGAIN`: what it
+    /// holds now may have arrived since.
     fn was_empty(&mut self, flow: &Flow<'_>) -> bool {
         let holds = holds_bytes(flow);
-        let believed = !holds || self.doubts < DOUBTS;
-        self.doubts += u32::from(holds && believed);
+        let believed = !holds || self.empty_reads < EMPTY_READS;
+        self.empty_reads += u32::from(holds && believed);
         believed
     }
 
-    /// From the pair into the sink.
-    pub(super) fn leave_pair(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let copies = !self.spill.rest().is_empty();
+    /// Drains the pair into the sink.
+    pub(super) fn drain_pair(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let copies = !self.copy_out.pending().is_empty();
         if !flow.sink.may_use(!copies) {
             return Verdict::Blocked(Side::Sink);
         }
         if copies {
-            return self.spill.write(flow);
+            return self.copy_out.write(flow);
         }
-        let Some(pair) = &mut self.between.pair else {
+        let Some(pair) = &mut self.pipe_to_pipe.pair else {
             return Verdict::Moved(0);
         };
         let (sink, held) = (flow.sink.fd(), usize::try_from(pair.held()).ok());
         let done = flow.write_by(held, || pair.drain(sink));
         match done {
             Ok(1..) | Err(Errno::EAGAIN | Errno::EINTR | Errno::EPIPE) => {
-                self.sink_says(flow, done)
+                self.sink_result(flow, done)
             }
-            // A pipe as the sink gives no other error (`splice_file_to_pipe`,
-            // fs/splice.c): it is the pair's, whose bytes go by copying.
-            Ok(_) | Err(_) => match self.spill.take(pair) {
+            // A sink pipe returns no other error (`splice_file_to_pipe`,
+            // fs/splice.c): it is the pair's, whose bytes are copied.
+            Ok(_) | Err(_) => match self.copy_out.take(pair) {
                 Ok(()) => {
-                    self.between.do_without();
+                    self.pipe_to_pipe.close_pair();
                     Verdict::Moved(0)
                 }
                 Err(errno) => Verdict::Failed(Side::Source, errno),
@@ -88,23 +89,23 @@ impl Splice {
         }
     }
 
-    /// How many bytes the next step may move from pipe to pipe, or why none.
+    /// Returns how many bytes the next step may move from pipe to pipe, or why none.
     pub(super) fn step_of_a_stream(&mut self, flow: &Flow<'_>) -> Result<usize, Verdict> {
         let step = flow.want(self.step);
-        if self.between.inspected > 0 {
-            return Ok(step.min(self.between.inspected));
+        if self.pipe_to_pipe.inspected > 0 {
+            return Ok(step.min(self.pipe_to_pipe.inspected));
         }
         Err(match packets::front(flow.source.fd(), step) {
             Ok(Front::Stream(bytes)) => {
-                self.between.inspected = bytes;
+                self.pipe_to_pipe.inspected = bytes;
                 return Ok(bytes);
             }
             Ok(Front::Packets) => {
-                Verdict::Declined("a reader of the sink would lose parts of packets".into())
+                Verdict::Declined("the sink's reader would lose parts of packets".into())
             }
             Ok(Front::Nothing) => Verdict::Blocked(Side::Source),
             Ok(Front::End) => Verdict::Ended,
-            // A buffer carries either.
+            // A read into a buffer works for both.
             Err(errno) => Verdict::Declined(errno.into()),
         })
     }

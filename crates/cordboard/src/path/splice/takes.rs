@@ -1,6 +1,6 @@
-//! Which pairs are spliced.
+//! The pairs that splice accepts.
 
-use super::apart::apart;
+use super::pipe_lock::waits_with_pipe_locked;
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::pair::{Capabilities, Pair};
@@ -9,26 +9,26 @@ use crate::path::verdict::Takes;
 use crate::request::Sparse;
 use crate::request::Why;
 
-/// Anything with pages to give to anything that takes pages.
+/// Accepts any source that provides pages with any sink that accepts them.
 pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
     readable(source)?;
     writable(sink)?;
     if pair.request.stable && !sink.kind.is_cached() {
         if source.kind.is_cached() {
-            return Err("the sink would get the page cache's own pages".into());
+            return Err("the sink would get page cache pages, which may still change".into());
         }
         // Its writer may have filled it by `splice(2)` or `sendfile(2)`.
         if source.kind.is_pipe() || source.kind.is_stream_socket() {
-            return Err("what the source holds may be the page cache's own pages".into());
+            return Err("the source may hold page cache pages, which may still change".into());
         }
     }
     if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
-        return Err("blocks of zeros are to become holes".into());
+        return Err("the request turns blocks of zeros into holes".into());
     }
     let pipe = source.kind.is_pipe() || sink.kind.is_pipe();
-    if pipe && !apart(source, sink) {
-        Ok("one end is a pipe: pages move, bytes are not copied")
+    if pipe && !waits_with_pipe_locked(source, sink) {
+        Ok("one end is a pipe: pages move without a copy")
     } else if can.private_pipe {
         Ok("through a private pipe")
     } else {
@@ -38,37 +38,37 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
 
 fn readable(source: &Facts) -> Result<(), Why> {
     match source.kind {
-        // A tty is read with the pipe's lock held, which stops everybody else
-        // who uses the pipe until the next line is typed.
+        // A tty is read with the pipe's lock held, which blocks every other user
+        // of the pipe until the next line is typed.
         Kind::Tty => Err("a terminal would be read with the pipe locked".into()),
         // EINVAL: they have no splice_read.
         Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Err(Errno::EINVAL.into()),
-        // Some of /proc refuses, some of /sys takes it; none gains by it.
-        Kind::Pseudo => Err("made up on the fly: nothing to gain".into()),
+        // Some files of /proc refuse it, some of /sys accept it; none gains.
+        Kind::Pseudo => Err("a pseudo-file gains nothing from splice".into()),
         Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
-            Err("a pipe keeps no boundaries between datagrams".into())
+            Err("a pipe does not keep datagram boundaries".into())
         }
         _ if source.unpaged => Err(UNPAGED.into()),
-        _ if source.is_direct() => Err("direct I/O wants aligned buffers".into()),
+        _ if source.is_direct() => Err("direct I/O needs aligned buffers".into()),
         _ => Ok(()),
     }
 }
 
 fn writable(sink: &Facts) -> Result<(), Why> {
     match sink.kind {
-        // EINVAL, do_splice in fs/splice.c; pipes go another way there.
+        // EINVAL, do_splice in fs/splice.c; pipes take another branch there.
         kind if sink.append && !kind.is_pipe() => Err(Errno::EINVAL.into()),
         Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Err(Errno::EINVAL.into()),
-        Kind::Pseudo => Err("its writes are commands, to be kept whole".into()),
-        Kind::Tty => Err("a terminal takes bytes, not pages".into()),
-        // What is spliced keeps the flags that it has, and only a write makes a
-        // packet (`splice_pipe_to_pipe`, fs/splice.c): a short read would take a
-        // part of the packet behind.
-        _ if sink.is_packet_pipe() => Err("its reader expects packets".into()),
+        Kind::Pseudo => Err("writes to a pseudo-file are commands, to be kept whole".into()),
+        Kind::Tty => Err("a terminal does not accept pages".into()),
+        // Spliced buffers keep their flags, and only a write makes a packet
+        // (`splice_pipe_to_pipe`, fs/splice.c): a short read would take part of
+        // the packet behind.
+        _ if sink.is_packet_pipe() => Err("the sink's reader expects packets".into()),
         Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
             Err("pages would be sent as datagrams of any size".into())
         }
-        _ if sink.is_direct() => Err("direct I/O wants aligned buffers".into()),
+        _ if sink.is_direct() => Err("direct I/O needs aligned buffers".into()),
         _ => Ok(()),
     }
 }

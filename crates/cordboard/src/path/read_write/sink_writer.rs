@@ -12,24 +12,24 @@ use crate::path::verdict::Verdict;
 use crate::path::{in_place, socket};
 use crate::pipe::NoWait;
 
-/// Writes to a sink, by the call that it takes.
-pub(in crate::path) struct Outlet {
+/// Writes to a sink by the call that suits its kind.
+pub(in crate::path) struct SinkWriter {
     /// For a blocking pipe.
     nowait: NoWait,
-    twin: Option<OwnedFd>,
+    buffered_fd: Option<OwnedFd>,
     terminal: Terminal,
 }
 
-impl Outlet {
-    pub(in crate::path) fn new() -> Outlet {
-        Outlet {
+impl SinkWriter {
+    pub(in crate::path) fn new() -> SinkWriter {
+        SinkWriter {
             nowait: NoWait::default(),
-            twin: None,
+            buffered_fd: None,
             terminal: Terminal::default(),
         }
     }
 
-    /// Bytes that a write should be a multiple of.
+    /// The number of bytes that a write should be a multiple of.
     pub(in crate::path) fn unit(sink: &Facts) -> usize {
         match aligned::unit(sink) {
             1 if sink.kind == Kind::Eventfd => NUMBER,
@@ -44,8 +44,8 @@ impl Outlet {
         self.terminal.is_open(flow, covered)
     }
 
-    /// Writes some of these bytes, and counts them; to show them to those who
-    /// look is the caller's. To be asked [`Outlet::is_open`] before.
+    /// Writes some of these bytes, and counts them; the caller passes them to
+    /// the stages. The caller checks [`SinkWriter::is_open`] first.
     pub(in crate::path) fn write(
         &mut self,
         flow: &mut Flow<'_>,
@@ -53,7 +53,7 @@ impl Outlet {
     ) -> Result<usize, Verdict> {
         let bytes = flow.claimed(bytes);
         let done = if flow.options.seek_zeros {
-            zeros::write(flow, &mut self.twin, bytes)
+            zeros::write(flow, &mut self.buffered_fd, bytes)
         } else {
             self.call(flow, bytes)
         };
@@ -65,7 +65,7 @@ impl Outlet {
             }
             Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Sink)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Sink)),
-            // A device's queue is full for the moment: `send(2)`.
+            // The device's queue is temporarily full: `send(2)`.
             Err(Errno::ENOBUFS) if flow.sink.kind().is_datagram() => {
                 Err(Verdict::Blocked(Side::Sink))
             }
@@ -82,7 +82,7 @@ impl Outlet {
             });
         }
         if aligned::unit(facts) > 1 {
-            return aligned::write(flow, &mut self.twin, bytes);
+            return aligned::write(flow, &mut self.buffered_fd, bytes);
         }
         if flow.sink_is_a_pipe_that_waits() {
             let parts = [std::io::IoSlice::new(bytes)];
@@ -102,7 +102,7 @@ impl Outlet {
         Ok(in_place::write(flow, bytes)?)
     }
 
-    /// Gives up what it can do without until it writes again.
+    /// Releases what can be acquired again for the next write.
     pub(super) fn rest(&mut self) {
         self.nowait.rest();
     }

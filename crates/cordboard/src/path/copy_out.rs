@@ -1,6 +1,6 @@
-//! The contents of a private pipe, or of a socket pair, for a sink that refuses pages,
-//! or could block on them: they are read out and written from memory. That needs no
-//! further descriptor, so it also works at the limit of open files.
+//! Copies the contents of a private pipe, or of a socket pair, to memory and writes
+//! them from there, for a sink that refuses pages or could block on them. That needs
+//! no further descriptor, so it also works at `RLIMIT_NOFILE`.
 
 use rustix::buffer::spare_capacity;
 
@@ -11,29 +11,30 @@ use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::pipe::Channel;
 
-/// What a blocking pipe or terminal that polls writable takes without blocking.
+/// Bytes that a blocking pipe or terminal that polls writable accepts without
+/// blocking.
 const PIECE: usize = 4096;
 
-/// Bytes that go by copying.
+/// Bytes copied out of a pipe.
 #[derive(Default)]
-pub(super) struct Spill {
+pub(super) struct CopyOut {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Spill {
-    /// Bytes of a step, if all of them go this way.
+impl CopyOut {
+    /// Bytes per step, if all of them are copied.
     pub(super) const ENOUGH: usize = 128 << 10;
 
-    pub(super) fn rest(&self) -> &[u8] {
+    pub(super) fn pending(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
     /// Reads everything out of the pipe, or nothing if memory is unavailable
-    /// (`ENOMEM`). If something in the pipe cannot be read, what stands before it is
-    /// read: `EIO`, or what a file system says, of a page that is not valid any more.
+    /// (`ENOMEM`). If something in the pipe cannot be read, what precedes it is read:
+    /// `EIO`, or a file system's error, for a page that is no longer valid.
     pub(super) fn take(&mut self, pipe: &mut impl Channel) -> Result<(), Errno> {
-        if self.rest().is_empty() {
+        if self.pending().is_empty() {
             self.bytes.clear();
             self.start = 0;
         }
@@ -51,7 +52,7 @@ impl Spill {
     }
 
     pub(super) fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let rest = self.rest();
+        let rest = self.pending();
         let done = match flow.sink.kind().is_socket() {
             true => flow.write_by(Some(rest.len()), || {
                 socket::send(flow, rest, flow.mode.may_sleep())

@@ -1,9 +1,9 @@
-//! One read of what is no datagram.
+//! One read of a source that is not a datagram socket.
 
 use std::os::fd::OwnedFd;
 
 use super::aligned;
-use super::numbers::More;
+use super::numbers::CounterReader;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
@@ -11,45 +11,45 @@ use crate::path::stream;
 use crate::path::verdict::Verdict;
 use crate::pipe::PacketReader;
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::path) struct Got {
-    /// So many bytes; of none, it was the end.
+pub(in crate::path) struct ReadOutcome {
+    /// Bytes read; 0 at the end.
     pub(in crate::path) bytes: usize,
-    /// All that was asked for.
+    /// The buffer was filled.
     pub(in crate::path) full: bool,
-    /// There is no more: no further read, a terminal's end of file must not
-    /// need to be typed twice.
+    /// The end: no further read, so that a terminal's end of file need not be
+    /// typed twice.
     pub(in crate::path) last: bool,
 }
 
-/// Reads a source, by the call that it takes.
+/// Reads a source by the call that suits its kind.
 #[derive(Default)]
-pub(in crate::path) struct Intake {
-    /// What else an event counter has.
-    more: More,
+pub(in crate::path) struct SourceReader {
+    /// Further numbers of an event counter.
+    more: CounterReader,
     /// For reading from a pipe.
     aside: PacketReader,
-    twin: Option<OwnedFd>,
+    buffered_fd: Option<OwnedFd>,
 }
 
-impl Intake {
-    /// Reads what the request still wants into this room, and counts it.
+impl SourceReader {
+    /// Reads what the request still wants into `room`, and counts it.
     pub(in crate::path) fn read(
         &mut self,
         flow: &mut Flow<'_>,
         room: &mut [u8],
-    ) -> Result<Got, Verdict> {
+    ) -> Result<ReadOutcome, Verdict> {
         let record = flow.source.kind().is_record();
         let length = if record {
-            // There is no half a record, whatever the block.
+            // A record is read whole, whatever the block size.
             usize::try_from(flow.allowance.remaining())
                 .map_or(room.len(), |left| left.min(room.len()))
         } else {
             flow.want(room.len())
         };
         let done = match length {
-            // There is no file past 2^63-1.
+            // No file extends past 2^63-1.
             0 => Ok(0),
             length => self.call(flow, &mut room[..length]),
         };
@@ -59,24 +59,24 @@ impl Intake {
                 let (more, end) = self.more(flow, first, &mut room[first..]);
                 let bytes = first + more;
                 let full = first == length;
-                Ok(Got {
+                Ok(ReadOutcome {
                     bytes,
                     full,
-                    // Less than asked for, and just where a local file's size
-                    // says that it ends: no need to hear it a second time.
+                    // A short read that ends exactly at a local file's size: no
+                    // need to read the end again.
                     last: end || bytes == 0 || !full && flow.is_at_size(),
                 })
             }
             Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Source)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
-            // The next record is longer than what is left of the size: it
-            // stays, as a datagram would. Where no record fits at all, nothing
-            // is done, and that is no success.
+            // The next record is longer than the rest of the size: it stays, as
+            // a datagram would. If no record fits at all, nothing is done, and
+            // that is not a success.
             Err(Errno::EINVAL) if record && length < room.len() && flow.read() > 0 => {
                 flow.allowance.close();
                 Err(Verdict::Moved(0))
             }
-            // So does a packet of a pipe, where it cannot be taken in part
+            // So does a packet of a pipe, if it cannot be read in part
             // (`PacketReader`).
             Err(Errno::EMSGSIZE)
                 if length as u64 == flow.allowance.remaining() && flow.read() > 0 =>
@@ -88,8 +88,9 @@ impl Intake {
         }
     }
 
-    /// What else is there at once, and comes in one read each: the numbers of
-    /// an event counter, the pages of a made-up file. And whether that was all.
+    /// Reads what else is available at once and comes one piece per read: the
+    /// numbers of an event counter, the pages of a pseudo-file. Also returns
+    /// whether that was all.
     fn more(&mut self, flow: &mut Flow<'_>, first: usize, room: &mut [u8]) -> (usize, bool) {
         if first == 0 || flow.sink.kind().is_datagram() {
             return (0, false);
@@ -107,18 +108,18 @@ impl Intake {
     fn call(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
         let facts = flow.source.facts();
         if facts.is_direct() {
-            return aligned::read(flow, &mut self.twin, into);
+            return aligned::read(flow, &mut self.buffered_fd, into);
         }
         stream::read(flow, into, &mut self.aside)
     }
 
-    /// Gives up what it can do without until it reads again.
+    /// Releases what can be acquired again for the next read.
     pub(super) fn rest(&mut self) {
         self.aside.rest();
     }
 }
 
-impl Drop for Intake {
+impl Drop for SourceReader {
     fn drop(&mut self) {
         self.rest();
     }

@@ -1,28 +1,28 @@
-//! Pairs of which one call of `splice(2)` would wait for somebody while it holds
-//! the lock of the caller's pipe.
+//! Pairs for which one call of `splice(2)` would block while it holds the lock
+//! of the caller's pipe.
 //!
 //! `splice(2)` calls the sink with the source pipe locked (`splice_to_socket`
-//! and `iter_file_splice_write`, fs/splice.c), and a source that is no pipe with
-//! the sink pipe locked (`splice_file_to_pipe`). For as long as the sink or the
-//! source waits, every other call on the pipe waits too, of any process, and no
-//! signal ends that. So a private pipe stands between: from pipe to pipe
-//! nothing waits with a lock held (`ipipe_prep`, `opipe_prep`).
+//! and `iter_file_splice_write`, fs/splice.c), and a source that is not a pipe
+//! with the sink pipe locked (`splice_file_to_pipe`). As long as the sink or the
+//! source blocks, every other call on the pipe blocks too, in any process, and
+//! no signal interrupts it. So a private pipe is used in between: from pipe to
+//! pipe nothing blocks with a lock held (`ipipe_prep`, `opipe_prep`).
 
 use crate::endpoint::{Facts, Filesystem};
 
-/// One end is the caller's pipe, and the other may keep a call waiting.
-pub(super) fn apart(source: &Facts, sink: &Facts) -> bool {
+/// Whether one end is the caller's pipe, and a call on the other may block.
+pub(super) fn waits_with_pipe_locked(source: &Facts, sink: &Facts) -> bool {
     match (source.kind.is_pipe(), sink.kind.is_pipe()) {
         (true, false) => waits(sink),
-        // A stream socket is polled first, and a call takes what there is.
+        // A stream socket is polled first, and a call takes what is available.
         (false, true) => waits(source) && !source.kind.is_stream_socket(),
         _ => false,
     }
 }
 
-/// The flag against it is `O_NONBLOCK` of a socket or a device; there is none
-/// for a file whose server does not answer. A local one waits for its device at
-/// most.
+/// Whether a call on this end may block. `O_NONBLOCK` prevents it for a socket
+/// or a device; nothing does for a file whose server does not answer. A local
+/// file waits for its device at most.
 fn waits(end: &Facts) -> bool {
     match end.kind.is_cached() {
         true => end.may_be_on(Filesystem::is_foreign),
@@ -62,17 +62,23 @@ mod tests {
         ];
         for pipe in [Kind::Pipe, Kind::Fifo].map(Facts::plain) {
             for (end, expected) in ends {
-                let found = [apart(&pipe, &end), apart(&end, &pipe)];
+                let found = [
+                    waits_with_pipe_locked(&pipe, &end),
+                    waits_with_pipe_locked(&end, &pipe),
+                ];
                 assert_eq!(found, expected, "{end:?}");
                 let nonblocking = Facts {
                     nonblocking: true,
                     ..end
                 };
                 let file = end.kind == Kind::File;
-                assert_eq!(apart(&pipe, &nonblocking), file && expected[0]);
-                assert!(!apart(&end, &end));
+                assert_eq!(
+                    waits_with_pipe_locked(&pipe, &nonblocking),
+                    file && expected[0]
+                );
+                assert!(!waits_with_pipe_locked(&end, &end));
             }
-            assert!(!apart(&pipe, &pipe));
+            assert!(!waits_with_pipe_locked(&pipe, &pipe));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Both ends are pipes. `splice(2)` would pass on the flag of a packet, and a
-//! reader of the sink that expects a stream would lose a part of it.
+//! Both ends are pipes. `splice(2)` would pass on a packet's flag, and a reader of
+//! the sink that expects a stream would lose part of it.
 //!
-//! Pages that go through a socket pair lose the flag, so it does not matter what
-//! is in the source, and when its writers turn packet mode on and off. The pair is
+//! Pages that go through a socket pair lose the flag, so it does not matter what is
+//! in the source, or when its writers turn packet mode on and off. The pair is
 //! filled with what the sink has room for: what it does not pass on at once is out
 //! of reach of other readers of the source. If no pair is available, everything is
 //! inspected before it is moved.
@@ -16,22 +16,22 @@ use crate::path::verdict::Verdict;
 use crate::pipe::{self, Channel, SocketPair};
 use crate::sys;
 
-/// What is between two pipes.
+/// The state of a transfer between two pipes.
 #[derive(Default)]
-pub(super) struct Between {
+pub(super) struct PipeToPipe {
     pub(super) pair: Option<SocketPair>,
-    /// None can be made, or it refuses pages.
-    pub(super) without: bool,
+    /// No pair can be made, or it refuses pages.
+    pub(super) unavailable: bool,
     /// Bytes in the source that are known to be a stream.
     pub(super) inspected: usize,
 }
 
-impl Between {
+impl PipeToPipe {
     pub(super) fn held(&self) -> u64 {
         self.pair.as_ref().map_or(0, Channel::held)
     }
 
-    /// So many bytes went from pipe to pipe by one call.
+    /// Records that `bytes` went from pipe to pipe in one call.
     pub(super) fn moved(&mut self, bytes: usize) {
         self.inspected = self.inspected.saturating_sub(bytes);
     }
@@ -42,12 +42,12 @@ impl Between {
         }
     }
 
-    /// Closes the pair, which holds nothing, and has refused something.
-    pub(super) fn do_without(&mut self) {
+    /// Closes the pair, which is empty and has refused something.
+    pub(super) fn close_pair(&mut self) {
         if let Some(pair) = self.pair.take() {
             pair.close();
         }
-        self.without = true;
+        self.unavailable = true;
     }
 
     pub(super) fn let_go(&mut self) {
@@ -61,18 +61,18 @@ impl Between {
         self.pair.take_if(|pair| pair.held() > 0)
     }
 
-    /// Nothing is in the source that was not polled before. An idle transfer needs
-    /// no pipe or pair; poll(2) tells of an end, but that of a FIFO that was opened
-    /// before it had a writer.
-    pub(super) fn finds_nothing(&self, flow: &Flow<'_>) -> bool {
+    /// Whether an unpolled source is empty. An idle transfer needs no pipe or pair.
+    /// `poll(2)` reports the end, except that of a FIFO that was opened before it
+    /// had a writer.
+    pub(super) fn source_is_empty(&self, flow: &Flow<'_>) -> bool {
         let named = || flow.source.kind() == Kind::Fifo;
         self.inspected == 0 && sys::unsent(flow.source.fd()) == Ok(0) && !named()
     }
 }
 
-/// What 0 of a splice from the source says: its end; but from a pipe that holds
-/// bytes it is a page that is gone (`ENODATA` in `splice_from_pipe_feed`,
-/// fs/splice.c), of which a buffer tells.
+/// Interprets 0 of a splice from the source: its end, except that from a pipe that
+/// holds bytes it means a page that is gone (`ENODATA` in `splice_from_pipe_feed`,
+/// fs/splice.c), which a read reports.
 pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
     match flow.source.kind().is_pipe() && flow.has_next() && holds_bytes(flow) {
         true => Verdict::Declined(Errno::ENODATA.into()),
@@ -80,7 +80,8 @@ pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
     }
 }
 
-/// Where a filter refuses to count them, `poll(2)` shows that there are some.
+/// Whether the source holds bytes. If a seccomp filter refuses `FIONREAD`, `poll(2)`
+/// tells.
 pub(super) fn holds_bytes(flow: &Flow<'_>) -> bool {
     let shown = || sys::poll_now(flow.source.fd(), PollFlags::IN);
     match sys::unsent(flow.source.fd()) {
@@ -89,12 +90,12 @@ pub(super) fn holds_bytes(flow: &Flow<'_>) -> bool {
     }
 }
 
-/// How many bytes the sink takes now, if their pages are full.
+/// Returns how many bytes the sink accepts now, if their pages are full.
 ///
 /// # Errors
 ///
-/// `EPIPE`: it has no reader, or may have none. Any other errno: a filter refuses to
-/// tell.
+/// `EPIPE`: it has no reader, or may have none. Any other errno: a seccomp filter
+/// refuses the query.
 pub(super) fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
     let sink = flow.sink.fd();
     let shown = sys::poll_now(sink, PollFlags::OUT)?;

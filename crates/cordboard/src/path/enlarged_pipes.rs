@@ -1,0 +1,34 @@
+//! The caller's pipes, which may be enlarged for the duration of the transfer.
+
+use crate::endpoint::{Endpoint, Side};
+use crate::pipe::CallerPipe;
+
+/// The pipes of the source and the sink. An idle transfer has none.
+#[derive(Default)]
+pub(crate) struct EnlargedPipes {
+    pub(super) ends: [Option<Box<CallerPipe>>; 2],
+    /// Enough may go through them to be worth enlarging.
+    pub(super) worth_it: bool,
+}
+
+impl EnlargedPipes {
+    /// Shrinks them while they are idle.
+    pub(crate) fn rest(&mut self) {
+        for pipe in self.ends.iter_mut().flatten() {
+            pipe.rest();
+        }
+    }
+
+    /// The sink's capacity, if known without a call.
+    pub(super) fn sink_capacity(&self) -> Option<usize> {
+        self.ends[1].as_deref().map(CallerPipe::capacity)
+    }
+
+    pub(super) fn of(&mut self, side: Side, endpoint: &Endpoint<'_>) -> Option<&mut CallerPipe> {
+        let pipe = &mut self.ends[usize::from(side == Side::Sink)];
+        if pipe.is_none() && endpoint.kind().is_pipe() {
+            *pipe = CallerPipe::new(side, endpoint).map(Box::new);
+        }
+        pipe.as_deref_mut()
+    }
+}

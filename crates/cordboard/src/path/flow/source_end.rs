@@ -1,0 +1,99 @@
+//! Whether the source has ended, and what is left of it.
+
+use super::flow::Flow;
+use crate::errno::Errno;
+use crate::pipe;
+use crate::pipe::packets::{self, Front};
+use crate::sys::{self, again};
+
+impl Flow<'_> {
+    /// Whether the source reports a larger size than what was read of it; the size
+    /// may be wrong.
+    pub(crate) fn is_before_its_size(&self) -> bool {
+        self.before_its_size().is_some_and(|bytes| bytes > 0)
+    }
+
+    /// The number of bytes left up to the source's size; `None` without a size.
+    pub(crate) fn before_its_size(&self) -> Option<u64> {
+        let here = self.counted_place()?;
+        let size = self.source.facts().size;
+        size.map(|size| size.saturating_sub(here))
+    }
+
+    /// Whether as many bytes were read as the file had when the transfer began, on a
+    /// file system with reliable sizes. Only if the sink is a file too, which takes
+    /// what was read at once: a slow sink gives the source time to grow, and what it
+    /// has grown by is moved too.
+    pub(crate) fn is_at_size(&self) -> bool {
+        let facts = self.source.facts();
+        let at_size = || {
+            self.counted_place()
+                .is_some_and(|here| facts.size == Some(here))
+        };
+        self.sink.kind().is_file() && facts.has_true_size() && at_size()
+    }
+
+    /// Whether the source has another byte at its current offset, tested without
+    /// consuming it. `Ok(None)` for a source that cannot be read twice.
+    pub(crate) fn source_goes_on(&mut self) -> Result<Option<bool>, Errno> {
+        let kind = self.source.kind();
+        if kind.is_stream_socket() {
+            return self.socket_goes_on();
+        }
+        if !kind.is_cached() {
+            return Ok(None);
+        }
+        let offset = match self.source.place() {
+            Ok(offset) if offset < i64::MAX as u64 => offset,
+            Ok(_) => return Ok(Some(false)),
+            Err(Errno::EIO) => return Err(Errno::EIO), // An xfs that has shut down.
+            Err(_) => return Ok(None),
+        };
+        let mut byte = [0u8; 1];
+        let source = self.source.fd();
+        match again(|| sys::pread(source, &mut byte, offset)) {
+            Ok(n) => Ok(Some(n > 0)),
+            // Direct I/O does not read single bytes; its reads detect the end.
+            Err(rustix::io::Errno::INVAL) if self.source.facts().direct => Ok(None),
+            Err(rustix::io::Errno::SPIPE) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether [`Flow::source_goes_on`] cannot confirm an end that a path has found:
+    /// of a file that is not seekable, as a FUSE server may provide
+    /// (`FOPEN_NONSEEKABLE`), or of a socket that may not be peeked at. The next
+    /// path reads; without one, a file's size decides, if known: files that do not
+    /// know their size report 0.
+    pub(crate) fn ends_unseen(&self) -> bool {
+        let facts = self.source.facts();
+        let size_is_known = |size| size > 0 || facts.has_true_size();
+        let short = || (facts.size).is_some_and(|size| self.read() < size || !size_is_known(size));
+        if facts.kind.is_stream_socket() {
+            return self.has_next();
+        }
+        facts.kind.is_file() && facts.position.is_none() && (self.has_next() || short())
+    }
+
+    /// Whether the source has ended, as far as can be tested without consuming
+    /// anything. `None`: only a consuming call can tell.
+    ///
+    /// # Errors
+    ///
+    /// A socket's pending error, which is returned once: it is the source's failure.
+    pub(crate) fn source_has_ended(&mut self) -> Result<Option<bool>, Errno> {
+        let source = self.source.fd();
+        if self.source.kind().is_pipe() {
+            return Ok(
+                pipe::has_ended(source).or_else(|| match packets::front(source, 1) {
+                    Ok(front) => Some(front == Front::End),
+                    Err(_) => None,
+                }),
+            );
+        }
+        match self.source_goes_on() {
+            Err(errno) if self.source.kind().is_socket() => Err(errno),
+            goes_on => Ok(Some(goes_on == Ok(Some(false)))),
+        }
+    }
+}
