@@ -123,7 +123,7 @@ fn flags(facts: &Facts, given: bool) -> impl Iterator<Item = &'static str> {
             facts.nonblocking && given && facts.can_block(),
             "non-blocking",
         ),
-        (facts.direct, "direct"),
+        (facts.o_direct, "direct"),
     ]
     .into_iter()
     .filter_map(|(set, name)| set.then_some(name))

@@ -41,7 +41,7 @@ pub struct Facts {
     /// `O_NONBLOCK`.
     pub nonblocking: bool,
     /// `O_DIRECT`: bypasses the page cache; on a pipe, packet mode.
-    pub direct: bool,
+    pub o_direct: bool,
     /// A file of a FUSE server that has it read past the page cache
     /// (`FOPEN_DIRECT_IO`). `read(2)` does that, and calls that take pages do
     /// not: `splice(2)`, `sendfile(2)`, `copy_file_range(2)`. Set too if that
@@ -67,7 +67,7 @@ pub struct Facts {
     /// The file system it is on. `None` of a file: `fstatfs(2)` fails, and it
     /// may be any file system.
     pub filesystem: Option<Filesystem>,
-    /// What direct I/O requires; set if [`Facts::direct`] is, and if direct I/O
+    /// What direct I/O requires; set if [`Facts::o_direct`] is, and if direct I/O
     /// may be chosen.
     pub alignment: Option<Alignment>,
     /// Percent of the bytes to read that are in the page cache; queried only if
@@ -89,7 +89,7 @@ impl Facts {
             writable: true,
             append: false,
             nonblocking: false,
-            direct: false,
+            o_direct: false,
             unpaged: false,
             memory: kind == Kind::CharDevice,
             polls_for_others: false,
@@ -160,12 +160,12 @@ impl Facts {
     /// Whether it is open for direct I/O: what `O_DIRECT` means if it has a
     /// page cache.
     pub fn is_direct(&self) -> bool {
-        self.kind.is_cached() && self.direct
+        self.kind.is_cached() && self.o_direct
     }
 
     /// Whether it is a pipe in packet mode (`pipe2(2)`, `O_DIRECT`): what a
     /// short read leaves of a packet is lost. Only the write end shows it.
     pub fn is_packet_pipe(&self) -> bool {
-        self.kind.is_pipe() && self.direct
+        self.kind.is_pipe() && self.o_direct
     }
 }

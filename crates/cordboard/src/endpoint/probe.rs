@@ -36,7 +36,7 @@ pub(super) fn facts(
         writable: writable(flags),
         append: flags.contains(OFlags::APPEND),
         nonblocking: flags.contains(OFlags::NONBLOCK),
-        direct: flags.contains(OFlags::DIRECT),
+        o_direct: flags.contains(OFlags::DIRECT),
         unpaged: false,
         memory: false,
         polls_for_others: false,
@@ -327,7 +327,7 @@ mod tests {
         let pipe = facts(writer.as_fd(), None, None).unwrap();
         assert!(pipe.is_packet_pipe() && !pipe.is_direct());
         let file = Facts {
-            direct: true,
+            o_direct: true,
             ..Facts::plain(Kind::File)
         };
         assert!(file.is_direct() && !file.is_packet_pipe());

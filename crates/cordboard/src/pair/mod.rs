@@ -28,7 +28,7 @@ pub struct Pair<'a> {
     /// The request.
     pub request: &'a Request,
     /// Whether to bypass the page cache, after all conditions are considered.
-    pub(crate) direct: Direct,
+    pub(crate) direct_io: Direct,
 }
 
 impl<'a> Pair<'a> {
@@ -40,7 +40,7 @@ impl<'a> Pair<'a> {
             relation: Relation::Strangers,
             overlapping: false,
             request,
-            direct: request.direct,
+            direct_io: request.direct,
         }
     }
 

@@ -40,7 +40,7 @@ impl Preallocation {
         let gains = sink.filesystem.is_some_and(|fs| fs.reserves_by_page());
         let here = flow.sink.offset()?;
         let new = sink.size.is_some_and(|size| size <= here);
-        let plain = gains && new && !sink.append && !sink.direct && known >= WORTH_IT;
+        let plain = gains && new && !sink.append && !sink.o_direct && known >= WORTH_IT;
         plain.then(|| Preallocation {
             start: here,
             until: here,

@@ -105,7 +105,7 @@ fn look_closer(
 ) {
     let pair = Pair {
         relation,
-        direct: route::direct_mode(request, switches),
+        direct_io: route::direct_mode(request, switches),
         ..Pair::new(source.facts(), sink.facts(), request)
     };
     if !switches.allows(DataPath::Direct) || path::direct::worth_asking(&pair).is_err() {

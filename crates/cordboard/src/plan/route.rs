@@ -67,7 +67,7 @@ pub(super) fn direct_mode(request: &Request, switches: Switches) -> Direct {
 /// Returns the route for a pair.
 pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
     let pair = &Pair {
-        direct: direct_mode(pair.request, switches),
+        direct_io: direct_mode(pair.request, switches),
         ..*pair
     };
     let mut route = Route {
@@ -122,7 +122,7 @@ fn preference(pair: &Pair<'_>) -> [DataPath; 7] {
         let fs = sink.filesystem;
         let helps = fs.is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
         let up_to = |n| pair.known().is_some_and(|known| known <= n);
-        return if pair.direct == crate::request::Direct::Always {
+        return if pair.direct_io == crate::request::Direct::Always {
             order(&[Direct, Clone, ReadWrite, CopyFileRange, Sendfile])
         } else if fs.is_some_and(|fs| fs.writes_small_files_faster()) && up_to(VERY_TINY) {
             order(&[ReadWrite, Clone, Direct, CopyFileRange, Sendfile])
@@ -181,7 +181,7 @@ mod tests {
             for size in sizes {
                 all.push(Facts {
                     append: bits & 1 != 0,
-                    direct: bits & 2 != 0,
+                    o_direct: bits & 2 != 0,
                     size: *size,
                     ..Facts::plain(kind)
                 });

@@ -95,7 +95,7 @@ impl Direct {
     /// Opens both files again and allocates memory; nothing is moved yet.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Direct, Why> {
         let places = offsets(flow)?;
-        let files = reopened::direct(flow)?;
+        let files = reopened::for_direct_io(flow)?;
         let none = "the file system does not support direct I/O";
         let alignment = |side: &crate::Endpoint<'_>| side.direct_alignment().ok_or(none);
         let unit = reopened::unit(

@@ -11,7 +11,7 @@ use crate::path::flow::Flow;
 use crate::request::Why;
 
 /// Opens both files for direct I/O.
-pub(super) fn direct(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
+pub(super) fn for_direct_io(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
     Ok([
         reopen(flow.source.fd(), OFlags::RDONLY | OFlags::DIRECT)?,
         reopen(flow.sink.fd(), OFlags::WRONLY | OFlags::DIRECT)?,
@@ -31,7 +31,7 @@ pub(super) struct Cached(Option<OwnedFd>);
 
 impl Cached {
     pub(super) fn new(side: &Endpoint<'_>, access: OFlags) -> Result<Cached, Errno> {
-        let second = side.facts().direct.then(|| reopen(side.fd(), access));
+        let second = side.facts().o_direct.then(|| reopen(side.fd(), access));
         Ok(Cached(second.transpose()?))
     }
 

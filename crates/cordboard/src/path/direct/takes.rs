@@ -24,7 +24,7 @@ pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
     if !on_a_device(source) || !on_a_device(sink) {
         return Err(Why::Kinds("source and sink are not both files on devices"));
     }
-    if pair.direct == Direct::Never {
+    if pair.direct_io == Direct::Never {
         return Err("the request excludes direct I/O".into());
     }
     if sink.append {
@@ -39,7 +39,7 @@ pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
     if pair.from().is_none() || pair.to().is_none() {
         return Err(Errno::ESPIPE.into());
     }
-    if pair.direct == Direct::Always {
+    if pair.direct_io == Direct::Always {
         return Ok(());
     }
     if pair.known().is_none_or(|known| known < LEAST) {
@@ -68,7 +68,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     if pair.from().unwrap_or(0) % unit != pair.to().unwrap_or(0) % unit {
         return Err(INCONGRUENT.into());
     }
-    if pair.direct == Direct::Always {
+    if pair.direct_io == Direct::Always {
         return Ok("direct I/O is requested");
     }
     match source.cached {

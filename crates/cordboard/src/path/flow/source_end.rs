@@ -54,7 +54,7 @@ impl Flow<'_> {
         match again(|| sys::pread(source, &mut byte, offset)) {
             Ok(n) => Ok(Some(n > 0)),
             // Direct I/O does not read single bytes; its reads detect the end.
-            Err(rustix::io::Errno::INVAL) if self.source.facts().direct => Ok(None),
+            Err(rustix::io::Errno::INVAL) if self.source.facts().o_direct => Ok(None),
             Err(rustix::io::Errno::SPIPE) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
