@@ -25,7 +25,7 @@ pub fn here(reason: impl AsRef<str>) {
 
 /// A test's thread has its name; the first thread runs only the test that is
 /// asked for by its exact name.
-fn this_test() -> String {
+pub fn this_test() -> String {
     let thread = std::thread::current();
     let named = thread.name().filter(|name| *name != "main");
     let mut arguments = std::env::args().skip_while(|argument| argument != "--exact");

@@ -54,7 +54,7 @@ fn round(rng: &mut Rng) {
 
 #[test]
 fn transfers_end_whatever_runs_beside_them() {
-    if common::alone("transfers_end_whatever_runs_beside_them") {
+    if common::alone!() {
         // Made before there are children that could find it half made.
         testkit::pattern::base();
         testkit::rounds::run(include_str!("seeds.txt"), FRESH, round);
