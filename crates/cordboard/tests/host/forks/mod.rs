@@ -19,7 +19,7 @@ use testkit::child::in_a_child;
 use testkit::needs::Need;
 
 #[global_allocator]
-static ALLOCATOR: testkit::starting::Allocator = testkit::starting::Allocator;
+static ALLOCATOR: testkit::thread_start::Allocator = testkit::thread_start::Allocator;
 
 /// Everything but standard input, output and error.
 fn close_all() {
@@ -330,10 +330,10 @@ fn a_fork_while_the_host_starts_threads() {
     let mut fine = true;
     // A node of the list behind that lock has room for eleven: some allocations
     // are for others.
-    let moments = testkit::starting::at_each(24, || {
+    let moments = testkit::thread_start::at_each(24, || {
         fine = fine
             && in_a_child(|| {
-                testkit::starting::disarm();
+                testkit::thread_start::disarm();
                 // One that hangs ends, and its status says so.
                 // SAFETY: takes an integer; nobody handles the signal.
                 unsafe { libc::alarm(patience as libc::c_uint) };

@@ -318,15 +318,16 @@ fn pipes_that_stay_full_stay_within_the_budget() {
     }
     let (left, full) = (above(&pipes), budget - (1 << 20));
     assert!((full..=budget).contains(&left), "{left} of {budget}");
-    // Read to the end, they are small again once others want what they had.
+    // Read to the end, they shrink once other pipes need their share. The others are
+    // as many: fewer would be content with what the first few give back.
     for (reader, _) in &mut pipes {
         let there = rustix::io::ioctl_fionread(&*reader).unwrap();
         std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
     }
-    let more: Vec<_> = (0..10).map(|_| std::io::pipe().unwrap()).collect();
+    let more: Vec<_> = (0..count).map(|_| std::io::pipe().unwrap()).collect();
     for n in 0.. {
-        fill(&more[n % 10].1, n % 2 == 1);
-        let (reader, _) = &more[n % 10];
+        let (reader, sink) = &more[n % count];
+        fill(sink, n % 2 == 1);
         let there = rustix::io::ioctl_fionread(reader).unwrap();
         std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
         let now = above(&pipes);

@@ -1,24 +1,24 @@
-//! The moments at which a thread of the standard library's is being started:
-//! each allocation that it makes before its body begins is held while another
-//! thread does what it likes. Locks of the library's own are held at some.
+//! Threads that the standard library is starting: each allocation that a new thread
+//! makes before its body begins is held, while another thread runs a function. The
+//! standard library holds locks at some of these moments.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-/// To be the test's `#[global_allocator]`.
+/// The allocator of a test program, as its `#[global_allocator]`.
 pub struct Allocator;
 
-/// New threads are being held.
+/// Whether new threads are held.
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// One waits in an allocation.
+/// Whether one waits in an allocation.
 static HELD: AtomicBool = AtomicBool::new(false);
-/// The body of the newest has begun.
+/// Whether the body of the newest has begun.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// It is not one of the new ones, or its body has begun.
+    /// True in a thread that is not new, or whose body has begun.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -41,8 +41,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Starts so many threads, which stay until all have begun, and runs
-/// `meanwhile` at each allocation on their way. How many there were.
+/// Starts `threads` threads, which live until all have begun, and runs `meanwhile`
+/// at each allocation before their bodies. Returns the number of allocations.
 pub fn at_each(threads: usize, mut meanwhile: impl FnMut()) -> usize {
     KNOWN.set(true);
     let mut count = 0;
@@ -63,12 +63,12 @@ pub fn at_each(threads: usize, mut meanwhile: impl FnMut()) -> usize {
     }
     for (end, thread) in all {
         drop(end);
-        thread.join().expect("it only waits");
+        thread.join().expect("the thread only waits");
     }
     count
 }
 
-/// Nobody is held any more: for a child of `fork(2)`.
+/// Holds no thread from now on. For a child of `fork(2)`.
 pub fn disarm() {
     ARMED.store(false, Ordering::Release);
     HELD.store(false, Ordering::Release);
