@@ -11,7 +11,7 @@ mod bytes;
 pub mod datagrams;
 pub mod mount;
 mod paths;
-mod process;
+pub mod process;
 mod requests;
 mod runs;
 mod same;

@@ -28,7 +28,7 @@ pub fn watchdog(name: &'static str) -> Watchdog {
 macro_rules! this_test {
     () => {{
         fn here() {}
-        $crate::common::test_of(std::any::type_name_of_val(&here))
+        $crate::common::process::test_of(std::any::type_name_of_val(&here))
     }};
 }
 pub(crate) use this_test;
@@ -40,7 +40,7 @@ pub(crate) use this_test;
 /// one, after the second has succeeded.
 macro_rules! alone {
     () => {
-        $crate::common::is_alone($crate::common::this_test!())
+        $crate::common::process::is_alone($crate::common::this_test!())
     };
 }
 pub(crate) use alone;

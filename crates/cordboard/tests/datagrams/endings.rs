@@ -28,7 +28,7 @@ fn an_empty_message_is_told_from_the_end() {
     );
     assert_eq!(sockopt::socket_passcred(&source), Ok(false), "as it was");
     assert_eq!(all(&b), [&b"one"[..], b"", b"two"]);
-    // Set before: it stays set.
+    // Set beforehand, it stays set.
     let (a, source) = pair(Sort::Seqpacket);
     sockopt::set_socket_passcred(&source, true).unwrap();
     put(&a, b"x");
@@ -37,8 +37,8 @@ fn an_empty_message_is_told_from_the_end() {
     assert_eq!(sockopt::socket_passcred(&source), Ok(true));
 }
 
-/// How an empty record is met: the paths that are allowed, whether a stage
-/// looks on, and the path that is then taken.
+/// How an empty record is read: the allowed paths, whether a stage inspects, and the
+/// path that is taken.
 const MET: [(Option<DataPath>, bool, DataPath); 3] = [
     (Some(Datagram), false, Datagram),
     (Some(ReadWrite), false, ReadWrite),
@@ -58,7 +58,7 @@ fn moved(source: &OwnedFd, sink: &OwnedFd, request: Request, stage: bool, engine
     }
 }
 
-/// What was written, in the pieces that a reader of this sink gets.
+/// The written bytes, in the pieces that a reader of this sink gets.
 fn pieces(reader: &OwnedFd) -> Vec<Vec<u8>> {
     let (mut all, mut some) = (Vec::new(), [0; 100]);
     loop {
@@ -105,7 +105,7 @@ fn an_empty_record_ends_nothing_by_any_path() {
             check(&filled(), &sink, request(), taken);
             drop(sink);
             assert_eq!(pieces(&b.into()).concat(), b"onetwo", "{case}");
-            // Its reader gets packets, of which none is empty.
+            // Its reader gets packets, none of them empty.
             if allowed != Some(Datagram) {
                 let flags = PipeFlags::CLOEXEC | PipeFlags::DIRECT;
                 let (b, sink) = pipe_with(flags).unwrap();
@@ -117,7 +117,7 @@ fn an_empty_record_ends_nothing_by_any_path() {
     }
 }
 
-/// Somebody else who shares the socket has taken `SO_PASSCRED` off.
+/// Another process that shares the socket has cleared `SO_PASSCRED`.
 #[test]
 fn an_empty_record_without_credentials_ends_nothing() {
     let _dog = watchdog("an_empty_record_without_credentials_ends_nothing");
@@ -153,7 +153,7 @@ fn a_socket_whose_reading_was_shut_down_has_ended() {
     use testkit::refuse::{POLL, PPOLL, apart, refuse};
     for sort in SORTS {
         for path in BOTH {
-            // What tells of it may be refused.
+            // The call that shows it may be refused.
             let looks = [PPOLL, POLL];
             for (engine, refused) in [(false, 0), (true, 0), (false, 1), (false, 2)] {
                 let ((a, source), (sink, b)) = (pair(sort), pair(Sort::Unix));
@@ -173,8 +173,8 @@ fn a_socket_whose_reading_was_shut_down_has_ended() {
     }
 }
 
-/// An empty message that comes first, where reading was shut down meanwhile and
-/// nothing tells it from the end, takes none of those behind it along; nor do two.
+/// Reading is shut down, and no call tells an empty first message from the end: the
+/// messages behind it are not lost, also behind two.
 #[test]
 fn what_is_behind_an_empty_message_is_not_lost_at_the_end() {
     use testkit::refuse::{apart, refuse};
@@ -196,7 +196,7 @@ fn what_is_behind_an_empty_message_is_not_lost_at_the_end() {
                     false => pair(Sort::Unix),
                 };
                 let report = apart(|| {
-                    // No credentials.
+                    // Without credentials.
                     refuse(&[libc::SYS_setsockopt], libc::EPERM);
                     moved(&source, &sink, only(&[path]), false, false).report
                 });
@@ -294,7 +294,7 @@ fn too_long_for_the_sink_is_handed_back_in_order() {
     assert_eq!(all(&b), [pattern(10)]);
 }
 
-/// A stream's beginning of a datagram is in hand when it is cancelled.
+/// The start of a datagram has been read from a stream at the cancel.
 #[test]
 fn part_of_a_datagram_is_handed_back_or_rewound() {
     let _dog = watchdog("part_of_a_datagram_is_handed_back_or_rewound");
@@ -335,7 +335,7 @@ fn a_sink_file_that_is_full_gets_nothing_twice() {
             [back, all(&source).concat()].concat() == sent.concat(),
             "{path}"
         );
-        // And what goes through arrives once.
+        // What is moved arrives once.
         put(&a, b"again");
         let sink = tempfile::tempfile().unwrap();
         let request = Request {

@@ -65,7 +65,7 @@ fn a_terminals_end_is_typed_once() {
     let _dog = watchdog("a_terminals_end_is_typed_once");
     for polled in [false, true] {
         let (master, tty) = pty();
-        // A line, the end, and a line that is nobody's business here.
+        // A line, the end of file, and a line that must not be read.
         rustix::io::write(&master, b"one\n\x04two\n").unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let control = Control::new().unwrap();
@@ -87,7 +87,7 @@ fn a_terminals_end_is_typed_once() {
             "the next line is still there"
         );
         assert_eq!(&line[..4], b"two\n");
-        // With the pipe unlocked while nothing is typed, others may use it.
+        // While nothing is typed the pipe is not locked, and others may use it.
         assert!(!is_silent(reader.as_fd()));
     }
 }
@@ -112,14 +112,14 @@ fn by(way: &str, source: &OwnedFd, sink: &OwnedFd, request: Request, staged: boo
     }
 }
 
-/// A program writes to a terminal and closes it; whoever holds the other end
-/// reads all of it, and then `EIO`, which is the end and no error.
+/// A program writes to a terminal and closes it. The reader of the other end gets all
+/// bytes, and then `EIO`, which is the end and no error.
 #[test]
 fn the_end_of_a_pseudoterminal() {
     let _dog = watchdog("the_end_of_a_pseudoterminal");
     for way in WAYS {
         for nonblocking in [false, true] {
-            // The last is more than the kernel keeps: it is written meanwhile.
+            // The last is longer than the kernel's buffer: a thread writes it.
             for length in [0, 5, 3000, 300_000] {
                 for staged in [false, true] {
                     let (master, tty) = pty();
@@ -156,7 +156,7 @@ fn the_end_of_a_pseudoterminal() {
     }
 }
 
-/// The same where what is read becomes messages.
+/// The same into a sink of messages.
 #[test]
 fn the_end_of_a_pseudoterminal_that_is_cut_into_messages() {
     use std::os::unix::net::UnixDatagram;
@@ -182,8 +182,8 @@ fn the_end_of_a_pseudoterminal_that_is_cut_into_messages() {
     }
 }
 
-/// A terminal that is still open somewhere has not ended, and one that nobody
-/// has opened yet has not begun.
+/// A terminal whose slave is still open elsewhere has not ended, and one whose slave
+/// was never opened has not begun.
 #[test]
 fn a_pseudoterminal_that_is_open_has_not_ended() {
     let _dog = watchdog("a_pseudoterminal_that_is_open_has_not_ended");
@@ -203,7 +203,7 @@ fn a_pseudoterminal_that_is_open_has_not_ended() {
         (Ended::Idle, 3),
         "{report:?}"
     );
-    // Closed and opened again, it goes on.
+    // Closed and opened again, the transfer goes on.
     let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
     drop(second);
     let third = rustix::fs::open(
@@ -219,7 +219,7 @@ fn a_pseudoterminal_that_is_open_has_not_ended() {
         "{report:?}"
     );
     drop(third);
-    // However long a child of another test's has a copy of it.
+    // A child of another test may hold a copy of it for a while.
     let report = run(&master, &sink, any()).report;
     assert_eq!(
         (report.ended, report.written),
@@ -229,7 +229,7 @@ fn a_pseudoterminal_that_is_open_has_not_ended() {
     assert_eq!(content(&sink), b"onetwo");
 }
 
-/// `EIO` of the other end is no end: that of a program in the background,
+/// `EIO` of a slave is an error, not the end: that of a program in the background,
 /// which may not read its terminal.
 #[test]
 fn a_terminal_that_may_not_be_read_is_an_error() {
@@ -257,8 +257,8 @@ fn a_terminal_that_may_not_be_read_is_an_error() {
     }));
 }
 
-/// Each write to `/dev/net/tun` is a packet: none is joined with another, or
-/// cut, however it is asked for.
+/// Each write to `/dev/net/tun` is a packet: none is joined with another, or cut, by
+/// any request.
 #[test]
 fn packets_stay_packets() {
     use std::os::unix::net::UnixDatagram;
@@ -297,8 +297,8 @@ fn packets_stay_packets() {
     assert_eq!(after.bytes - before.bytes, 2 * 2928);
 }
 
-/// `O_APPEND` finds no end of a block device: what is written goes to its
-/// position, also the part that direct I/O does not take.
+/// `O_APPEND` has no effect on a block device: bytes are written at its position,
+/// also those that direct I/O does not carry.
 #[test]
 fn a_block_device_is_written_at_its_position() {
     use rustix::fs::{OFlags, SeekFrom};
@@ -326,8 +326,8 @@ fn a_block_device_is_written_at_its_position() {
     }
 }
 
-/// What is typed to a program that reads nothing: a write of more than there is
-/// room for would wait, and the master can't be opened again without blocking.
+/// A terminal whose program reads nothing: a write of more than the room would block,
+/// and the master cannot be opened again without blocking.
 #[test]
 fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
     let _dog = watchdog("an_idle_limit_holds_for_the_master_of_a_pseudoterminal");
@@ -337,7 +337,7 @@ fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
     for ((on_an_engine, is_open), messages) in ways {
         let (master, slave) = pty();
         raw(&slave);
-        // Closed, it may be opened again at any time: that is no end.
+        // A closed slave may be opened again at any time: that is no end.
         let slave = is_open.then_some(slave);
         let (source, _feed) = match messages {
             true => packets(&data),
@@ -371,8 +371,8 @@ fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
     }
 }
 
-/// A sequenced-packet socket that holds as many pages of this as there is room
-/// for, and the end that could send more.
+/// Makes a sequenced-packet socket that is full of pages of this, and the end that
+/// could send more.
 fn packets(data: &[u8]) -> (OwnedFd, Option<OwnedFd>) {
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);

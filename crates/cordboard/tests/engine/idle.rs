@@ -1,5 +1,5 @@
-//! What an idle transfer costs: little memory, and no wake-ups. A test binary
-//! of its own, for it counts every allocation.
+//! What an idle transfer costs: little memory, and no wake-ups. These tests run
+//! alone, since the allocator counts for the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
@@ -13,7 +13,7 @@ use cordboard::DataPath::{Datagram, ReadWrite, Splice};
 use cordboard::engine::Options;
 use cordboard::{DataPath, Ended, Engine, Request, Running, Transfer};
 
-/// Counts the bytes that are in use.
+/// Counts the allocated bytes.
 struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
@@ -36,8 +36,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Pairs that the limit of open files has room for, 10,000 at most: each takes
-/// four descriptors here, and two more of its transfer's.
+/// The number of pairs that the limit of open files allows, at most 10,000. Each
+/// needs four descriptors here, and two for its transfer.
 fn pairs() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let want = 10_000 * 6 + 1000;
@@ -58,8 +58,8 @@ fn pairs() -> usize {
         .min(10_000)
 }
 
-/// Until every transfer has gone to sleep: each has asked its source once, and
-/// the engine's threads sleep.
+/// Waits until every transfer sleeps: each has polled its source once, and the
+/// engine's threads sleep.
 fn asleep() {
     let mut before = u64::MAX;
     loop {
@@ -73,10 +73,10 @@ fn asleep() {
 }
 
 const REACTOR: &[&str] = &["cordboard"];
-/// And the one that watches over it.
+/// And the watching thread.
 const BOTH: &[&str] = &["cordboard", "cordboard-watch"];
 
-/// This file of procfs, of the threads of these names.
+/// Reads this file of procfs for the threads of these names.
 fn files(threads: &[&str], name: &str) -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let ours = tasks
@@ -89,7 +89,7 @@ fn files(threads: &[&str], name: &str) -> Vec<String> {
     ours.collect()
 }
 
-/// How often they have gone to sleep.
+/// Returns their count of voluntary switches.
 fn switches(threads: &[&str]) -> u64 {
     let of = |status: &String| -> u64 {
         let line = status
@@ -134,8 +134,8 @@ fn ten_thousand_idle_pipe_pairs() {
     assert!(each <= 2048, "{each}");
     assert_eq!(descriptors(), open + 2 * pairs);
     assert_eq!(files(BOTH, "stat").len(), 2, "the reactor and its watch");
-    // Time passes, as a transfer without an engine tells. The watch looks twice
-    // more at most, and not every 20 ms from then on.
+    // Time passes, as measured by a transfer without an engine. The watching thread
+    // looks at most twice more, and not every 20 ms.
     let (before, reactor) = (switches(BOTH), switches(REACTOR));
     let spent = passes(Duration::from_millis(200));
     assert!(spent >= Duration::from_millis(200));
@@ -144,7 +144,7 @@ fn ten_thousand_idle_pipe_pairs() {
     let before = switches(BOTH);
     passes(Duration::from_millis(100));
     assert_eq!(switches(BOTH), before, "somebody was woken");
-    // They have not gone numb.
+    // The transfers still work.
     let ((_, feed), _) = &all[pairs / 2];
     let mut feed = feed;
     feed.write_all(b"x").unwrap();
@@ -160,11 +160,11 @@ fn ten_thousand_idle_pipe_pairs() {
             "{ended}"
         );
     }
-    // The pool keeps the socket pair, or the pipe, that bytes went through.
+    // The pool keeps the socket pair or the pipe that was used.
     assert!(descriptors() <= open - 4 * pairs + 4);
 }
 
-/// The alarm of an idle limit goes with its transfer, and not at its moment.
+/// The timer of an idle limit is removed with its transfer, not when it expires.
 #[test]
 fn what_has_ended_leaves_no_alarm() {
     let name = "what_has_ended_leaves_no_alarm";
@@ -195,7 +195,7 @@ fn what_has_ended_leaves_no_alarm() {
         through(sink.into());
         through(std::fs::File::create("/dev/null").unwrap().into());
     };
-    // What the engine keeps for good is there by then.
+    // The engine has allocated by then what it keeps.
     (0..100).for_each(|_| both());
     let before = IN_USE.load(Ordering::Relaxed);
     (0..MANY).for_each(|_| both());
@@ -203,7 +203,7 @@ fn what_has_ended_leaves_no_alarm() {
     assert!(kept < MANY * 4, "{kept} bytes of {MANY} transfers");
 }
 
-/// A synchronous transfer that is idle for so long.
+/// Runs a synchronous transfer that is idle for this long.
 fn passes(time: Duration) -> Duration {
     let (source, _feed) = std::io::pipe().unwrap();
     let (_end, sink) = std::io::pipe().unwrap();
@@ -215,7 +215,7 @@ fn passes(time: Duration) -> Duration {
     transfer.run().report.elapsed
 }
 
-/// Whatever path waits, it gives up its buffers and private pipes meanwhile.
+/// A waiting transfer releases its buffers and private pipes, on every path.
 #[test]
 fn no_path_keeps_what_it_does_not_need() {
     let _dog = watchdog("no_path_keeps_what_it_does_not_need");
@@ -237,7 +237,7 @@ fn no_path_keeps_what_it_does_not_need() {
             engine.start(transfer.unwrap()).unwrap()
         };
         let running: Vec<Running> = all.iter().map(start).collect();
-        // Each carries something, and sleeps again.
+        // Each moves a few bytes, and sleeps again.
         for (source, sink) in &all {
             rustix::io::write(&source.0, b"hello").unwrap();
             rustix::io::read(&sink.1, &mut [0; 16]).unwrap();

@@ -13,7 +13,7 @@ use cordboard::engine::Options;
 use cordboard::{Ended, Engine, Errno, Refusal, Request, Running, Side, Size, Transfer, start};
 use testkit::child;
 
-/// Pipe to pipe, through this process's own engine.
+/// Moves bytes from pipe to pipe by the engine of this process.
 fn carries(bytes: &[u8]) -> bool {
     let (source, mut feed) = std::io::pipe().unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
@@ -26,8 +26,8 @@ fn carries(bytes: &[u8]) -> bool {
     out == bytes && running.wait().report.written == bytes.len() as u64
 }
 
-/// What must be true in a child. It takes no lock that another thread can have held: the
-/// engine's own it does not touch, which is what is tested.
+/// Asserts in a child. It takes no lock that another thread may hold: the child must
+/// not touch the engine's, which is what is tested.
 fn in_a_child(what: impl FnOnce() -> bool) {
     assert!(child::in_a_child(what), "what the child saw");
 }
@@ -42,7 +42,7 @@ fn a_child_gets_an_engine_of_its_own() {
     let (mut end, sink) = std::io::pipe().unwrap();
     let own = Engine::new(Options::default()).unwrap();
     let running = start(&source, &sink, any()).unwrap();
-    // One for the child to wait for, which takes it along.
+    // A transfer that the child inherits and waits for.
     let (silent, _feed) = std::io::pipe().unwrap();
     let other = start(&silent, &sink, any()).unwrap();
     feed.write_all(b"before ").unwrap();
@@ -51,7 +51,7 @@ fn a_child_gets_an_engine_of_its_own() {
         std::thread::yield_now();
     }
     in_a_child(|| {
-        // The parent's transfer is not the child's to wait for.
+        // The child cannot wait for the parent's transfer.
         let status = running.status();
         assert!(status.ended && status.written == 7);
         assert_eq!(running.fd().err(), Some(Errno::ECHILD));
@@ -82,7 +82,7 @@ fn a_child_gets_an_engine_of_its_own() {
     assert_eq!(running.wait().report.written, 12);
 }
 
-/// Parent and child have one and the same number, each in its own namespace.
+/// Parent and child have the same process ID, each in its own namespace.
 #[test]
 fn a_child_of_its_parents_number_gets_an_engine_of_its_own() {
     let _dog = watchdog("a_child_of_its_parents_number_gets_an_engine_of_its_own");
@@ -98,7 +98,7 @@ fn a_child_of_its_parents_number_gets_an_engine_of_its_own() {
         let (silent, _feed) = std::io::pipe().unwrap();
         let (_end, sink) = std::io::pipe().unwrap();
         let running = start(&silent, &sink, any()).unwrap();
-        // Threads are not to be had behind this.
+        // No thread can be started after this.
         assert!(carries(b"in the parent") && child::next_is_first());
         in_a_child(|| {
             assert_eq!(std::process::id(), 1);
@@ -113,7 +113,7 @@ fn a_child_of_its_parents_number_gets_an_engine_of_its_own() {
     });
 }
 
-/// The parent's transfer goes on as if nothing had been.
+/// The parent's transfer continues.
 fn unharmed(mut feed: std::io::PipeWriter, mut end: std::io::PipeReader) {
     feed.write_all(b"after").unwrap();
     let mut out = [0; 5];
@@ -258,8 +258,8 @@ fn ten_thousand_starts_and_cancels() {
     assert!(carries(b"and the rest of the process is well"));
 }
 
-/// Until what was let go has ended: the reactor works in order, and so do the
-/// workers, of which each has one piece at a time.
+/// Waits until dropped transfers have ended: the reactor and the workers work in
+/// order, each on one piece at a time.
 fn settled(engine: &Engine) {
     for _ in 0..8 {
         let (source, sink) = (file_with(b"x"), tempfile::tempfile().unwrap());
@@ -312,7 +312,7 @@ fn peers_that_are_killed() {
         let mut children = Vec::new();
         let running: Vec<Running> = (0..20)
             .map(|_| {
-                // A reader that never reads, and a writer that writes for ever.
+                // A reader that never reads, and a writer that never ends.
                 let reader = child("exec sleep 1000");
                 let writer = child("exec yes");
                 let sink = reader.stdin.as_ref().unwrap();
@@ -327,7 +327,7 @@ fn peers_that_are_killed() {
             while running.status().written == 0 {
                 std::thread::yield_now();
             }
-            // By turns the reader goes first, and the writer.
+            // The reader and the writer end first in turn.
             let ends = if n % 2 == 0 { &mut reader } else { &mut writer };
             ends.kill().unwrap();
             ends.wait().unwrap();
@@ -364,8 +364,8 @@ fn child(script: &str) -> std::process::Child {
     command.spawn().unwrap()
 }
 
-/// One huge copy and many small ones, by as many workers as there are: the
-/// small ones have all ended when the huge one has not.
+/// One huge copy and many small ones, by all workers: the small ones end before the
+/// huge one.
 #[test]
 fn a_huge_copy_holds_up_no_small_one() {
     let _dog = watchdog("a_huge_copy_holds_up_no_small_one");
@@ -412,7 +412,7 @@ fn a_huge_copy_holds_up_no_small_one() {
     assert!(order[..39].iter().map(|(n, _)| *n).eq(1..40), "{order:?}");
 }
 
-/// Engine threads take no signal: the host's handlers run on its own.
+/// Engine threads block signals: the host's handlers run on its own threads.
 #[test]
 fn no_signal_reaches_an_engines_thread() {
     let _dog = watchdog("no_signal_reaches_an_engines_thread");
@@ -421,7 +421,7 @@ fn no_signal_reaches_an_engines_thread() {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let mut seen = 0;
     for task in tasks.map(|task| task.unwrap().path()) {
-        // One may have left meanwhile.
+        // A thread may have ended meanwhile.
         let Ok(name) = std::fs::read_to_string(task.join("comm")) else {
             continue;
         };
@@ -438,8 +438,9 @@ fn no_signal_reaches_an_engines_thread() {
     assert!(seen >= 2, "{seen}");
 }
 
-/// A thread with descriptors of its own is told so, and the engine neither uses
-/// nor closes what has the same numbers elsewhere. One made there carries.
+/// A start from a thread with its own descriptor table is refused, and the engine
+/// neither uses nor closes the same numbers in its table. An engine made in that
+/// thread works.
 #[test]
 fn a_thread_with_descriptors_of_its_own_is_refused() {
     let _dog = watchdog("a_thread_with_descriptors_of_its_own_is_refused");
@@ -448,7 +449,7 @@ fn a_thread_with_descriptors_of_its_own_is_refused() {
     }
     assert!(carries(b"the engine is there"));
     let gate = std::sync::Barrier::new(2);
-    // Numbers that are free in the other thread's table are taken in this one.
+    // Numbers that are free in the other thread's table are used in this one.
     let ours = std::thread::scope(|scope| {
         scope.spawn(|| {
             child::own_descriptors();

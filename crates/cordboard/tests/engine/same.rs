@@ -1,5 +1,5 @@
-//! The same operations on every engine, and without one, give equal files and
-//! equal counts: those of a model that reads and writes in its head.
+//! The same operations on every engine, and without one, give equal files and equal
+//! counts: those of a model that computes them.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -27,15 +27,15 @@ enum Kind {
     Socket,
 }
 
-/// What goes wrong.
+/// A fault of the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
     /// The sink's file may not grow past this (`RLIMIT_FSIZE`).
     Full(u64),
-    /// Whoever reads the sink leaves after so many bytes.
+    /// The sink's reader closes after this many bytes.
     Dies(usize),
-    /// It is cancelled once so many bytes are written, or a little later.
+    /// The transfer is cancelled after this many bytes, or a little later.
     Cancelled(u64),
 }
 
@@ -50,7 +50,7 @@ struct Case {
     block: Option<usize>,
     sparse: Sparse,
     direct: Direct,
-    /// What the sink's file had before.
+    /// The length of the sink's file beforehand.
     before: usize,
     fault: Fault,
 }
@@ -58,7 +58,7 @@ struct Case {
 fn cases() -> impl Strategy<Value = Case> {
     let kind =
         || prop_oneof![3 => Just(Kind::File), 2 => Just(Kind::Pipe), 2 => Just(Kind::Socket)];
-    // Around what pages, pipes and buffers hold.
+    // Around the sizes of pages, pipes and buffers.
     let edge = |most: usize| {
         let near = (0..=most / 4096, 0usize..3).prop_map(|(n, d)| (n * 4096 + d).saturating_sub(1));
         prop_oneof![near, 0..=most]
@@ -84,7 +84,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
         .prop_map(
             |((source, sink, length, size), mut offsets, (sparse, before, fault, direct))| {
-                // It takes files whose blocks lie alike.
+                // It needs files with equal block alignment.
                 let (source, sink) = match direct {
                     Direct::Always => (Kind::File, Kind::File),
                     _ => (source, sink),
@@ -129,7 +129,7 @@ impl Case {
         }
     }
 
-    /// What there is to move.
+    /// The bytes to move.
     fn wanted<'d>(&self, data: &'d [u8]) -> &'d [u8] {
         let start = self.source_offset.unwrap_or(0).min(data.len() as u64) as usize;
         let size = self
@@ -140,7 +140,7 @@ impl Case {
     }
 }
 
-/// What reading and writing would come to, as far as that is certain.
+/// The result of a read/write loop, as far as it is certain.
 struct Model {
     file: Vec<u8>,
     written: u64,
@@ -173,7 +173,7 @@ fn data(length: usize) -> &'static [u8] {
     &DATA.get_or_init(|| pattern(3_000_000))[..length]
 }
 
-/// A source that gives `data` and ends; what is left of it afterwards.
+/// A source that gives `data` and ends, and what is left of it afterwards.
 fn source(kind: Kind, data: &'static [u8]) -> (OwnedFd, Option<JoinHandle<()>>) {
     let (fd, feed): (OwnedFd, OwnedFd) = match kind {
         Kind::File => return (common::file_with(data).into(), None),
@@ -187,7 +187,7 @@ fn source(kind: Kind, data: &'static [u8]) -> (OwnedFd, Option<JoinHandle<()>>) 
         }
     };
     let feeder = std::thread::spawn(move || {
-        // An error only means that nobody wants the rest.
+        // Fails once the reader is closed.
         let _ = File::from(feed).write_all(data);
     });
     (fd, Some(feeder))
@@ -236,14 +236,14 @@ fn run(case: &Case, transfer: Transfer<'static>, engine: Option<&Engine>) -> Out
     running.wait()
 }
 
-/// Transfers that went by direct I/O.
+/// The number of transfers that used direct I/O.
 static DIRECT: AtomicU32 = AtomicU32::new(0);
 
 fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCaseError> {
     if engine.is_none() && matches!(case.fault, Fault::Cancelled(_)) {
         return Ok(());
     }
-    // Each case, not all of them, which takes a busy machine minutes.
+    // For each case: all of them take minutes on a busy machine.
     let _watched = watchdog::watch(format!("{how}: {case:?}"));
     let data = data(case.length);
     let (from, feeder) = source(case.source, data);
@@ -273,7 +273,7 @@ fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCase
     let stranded = handed_back(outcome.stranded);
     prop_assert_eq!(stranded.len() as u64, report.stranded, "{}", &said);
     prop_assert!(wanted[written..].starts_with(&stranded), "{}", &said);
-    // Nothing is lost: the rest is where it was.
+    // Nothing is lost: the rest is in the source.
     match case.source {
         Kind::File => {
             let here = rustix::fs::tell(&from).unwrap();
@@ -290,7 +290,7 @@ fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCase
             prop_assert!(left == data[report.read as usize..], "{}", &said);
         }
     }
-    // What came out is what was written, where nobody left before the end.
+    // The reader receives what was written, unless it closes early.
     match reader {
         None => {
             let file = content(&File::from(to));

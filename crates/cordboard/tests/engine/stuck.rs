@@ -1,5 +1,5 @@
-//! What waits in the kernel for ever, or for as long as somebody else likes:
-//! the others of the same engine go on, and what can be ended is ended.
+//! Calls that wait in the kernel without a limit: the other transfers of the same
+//! engine go on, and a wait that can be ended is ended.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ fn engine_of(workers: usize) -> Engine {
     Engine::new(options).unwrap()
 }
 
-/// A terminal that passes bytes on as they are, and its master.
+/// Opens a terminal in raw mode: (slave, master).
 fn pty() -> (OwnedFd, OwnedFd) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
@@ -42,13 +42,14 @@ fn pty() -> (OwnedFd, OwnedFd) {
     (terminal, master)
 }
 
-/// One that nobody reads: it polls writable, and takes less than a page.
+/// Opens a terminal without a reader: it polls writable, and accepts less than a
+/// page.
 fn nearly_full() -> (OwnedFd, OwnedFd) {
     let (terminal, master) = pty();
     let name = format!("/proc/self/fd/{}", terminal.as_raw_fd());
     let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK;
     let fill = rustix::fs::open(name, flags, Mode::empty()).unwrap();
-    // It passes some on by itself, and is full some time after that.
+    // The kernel moves some bytes on, and the terminal is full a while after that.
     let mut full = 0;
     while full < 100 {
         full = match rustix::io::write(&fill, &[0; 100]) {
@@ -57,7 +58,7 @@ fn nearly_full() -> (OwnedFd, OwnedFd) {
         };
         std::thread::yield_now();
     }
-    // Until there is room for the first byte.
+    // Waits until there is room for one byte.
     let mut fds = [PollFd::new(&terminal, PollFlags::OUT)];
     let moment = Timespec {
         tv_sec: 0,
@@ -76,8 +77,8 @@ fn transfer(source: &impl AsFd, sink: &impl AsFd, request: Request) -> Transfer<
     Transfer::owning(from, to, request).unwrap()
 }
 
-/// All workers wait for a lock that nobody else can end, and then some more:
-/// others come in their place, and leave when they are too many.
+/// All workers wait for a lock, and then their replacements do. New workers replace
+/// them, and end when they are too many.
 #[test]
 fn workers_that_are_held_up_leave_room_for_files() {
     let name = "workers_that_are_held_up_leave_room_for_files";
@@ -118,7 +119,7 @@ fn workers_that_are_held_up_leave_room_for_files() {
         reader.read_to_end(&mut all).unwrap();
         assert!(all[0] == b'x' && all[1..] == data);
     }
-    // Those that were replaced do not stay beside those that came instead.
+    // Workers that were replaced end.
     while threads("cordboard-work").len() > WORKERS {
         std::thread::yield_now();
     }
@@ -127,8 +128,8 @@ fn workers_that_are_held_up_leave_room_for_files() {
     until_gone("cordboard-watch");
 }
 
-/// Until no thread has this name. One that was joined is listed for a moment yet:
-/// the kernel wakes who joins it before it is taken off the list (`mm_release`,
+/// Waits until no thread has this name. A thread that was joined is still listed for
+/// a moment: the kernel wakes the joining thread before it removes it (`mm_release`,
 /// kernel/fork.c).
 fn until_gone(name: &str) {
     while !threads(name).is_empty() {
@@ -136,8 +137,8 @@ fn until_gone(name: &str) {
     }
 }
 
-/// Nobody waits for the lock of a pipe that is empty, of which `poll(2)` tells
-/// without one: neither who starts a transfer nor who is wanted back.
+/// No thread waits for the lock of an empty pipe, which `poll(2)` reports without the
+/// lock: neither at a start nor at a cancel.
 #[test]
 fn an_empty_pipe_that_is_locked_is_not_waited_for() {
     let name = "an_empty_pipe_that_is_locked_is_not_waited_for";
@@ -164,7 +165,7 @@ fn an_empty_pipe_that_is_locked_is_not_waited_for() {
         common::with_control(&locked.reader, &sink, any(), &control).report
     });
     assert_eq!((report.ended, report.read), (Ended::Cancelled, 0));
-    // What is in it is asked for where it goes onto itself.
+    // The content is counted only if the pipe is both sides.
     let onto_itself =
         |request| Transfer::new(locked.reader.as_fd(), locked.writer.as_fd(), request);
     let refusal = onto_itself(any()).err().unwrap().refusal;
@@ -207,7 +208,7 @@ fn an_empty_pipe_that_is_locked_is_not_waited_for() {
     assert_eq!((report.ended, report.written), (Ended::Size, 1));
 }
 
-/// A report of a transfer into a terminal that took a part and no more.
+/// Asserts that a transfer into a terminal has written a part and ended so.
 fn stopped(report: &Report, ended: Ended, source: &File) {
     assert_eq!(report.ended, ended, "{report:?}");
     assert!(report.written > 0 && report.written < 1 << 16, "{report:?}");
@@ -237,7 +238,7 @@ fn idle_and_cancel_hold_for_a_terminal_that_nobody_reads() {
     let (source, (terminal, _master)) = (file_with(&data), nearly_full());
     let running = engine.start(transfer(&source, &terminal, any())).unwrap();
     let mut before = (0, 0);
-    // It has filled the terminal; a moment's rest is no matter.
+    // It has filled the terminal, and may rest for a moment.
     while before.0 == 0 || before.1 < 1000 {
         let written = running.status().written;
         before = (written, if written == before.0 { before.1 + 1 } else { 0 });
@@ -256,7 +257,7 @@ fn idle_and_cancel_hold_for_a_terminal_that_nobody_reads() {
     let control = Control::new().unwrap();
     let report = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The reads run ahead of the terminal by one buffer.
+            // The transfer reads one buffer ahead of the terminal.
             while position(&source) == 0 {
                 std::thread::yield_now();
             }
@@ -269,7 +270,7 @@ fn idle_and_cancel_hold_for_a_terminal_that_nobody_reads() {
     drop(master);
 }
 
-/// Passes these bytes on, and ends.
+/// Moves these bytes, and ends.
 fn carries_on(engine: &Engine, bytes: &[u8]) {
     let (source, mut feed) = std::io::pipe().unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
@@ -288,8 +289,7 @@ fn carries_on(engine: &Engine, bytes: &[u8]) {
     assert_eq!(report.path, [DataPath::Splice]);
 }
 
-/// The thread that waits for all of them is held up, and then the one that has
-/// taken over from it, again and again.
+/// The reactor is held up, and then each reactor that replaces it.
 #[test]
 fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
     let name = "a_reactor_that_is_held_up_leaves_the_others_to_another_one";
@@ -302,7 +302,7 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
     }
     const STUCK: usize = 3;
     let engine = engine_of(2);
-    // It waits there from before, with an alarm, and hears of what comes.
+    // It has waited there before, with a timer, and is woken by new bytes.
     let (silent, mut feed) = std::io::pipe().unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
     let hour = Request {
@@ -322,7 +322,7 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
         carries_on(&engine, b"meanwhile");
         stuck.push((locked, feed, running.unwrap()));
     }
-    // As a source, too, where there is something in it.
+    // As a source, too, with bytes in it.
     let (reader, writer) = Locked::new().release();
     let locked = Locked::of(reader, writer);
     let (_nobody, nowhere) = std::io::pipe().unwrap();
@@ -333,7 +333,7 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
     }
     cancelled.cancel();
     carries_on(&engine, b"meanwhile");
-    // So does one that ends by the clock, and one that is cancelled.
+    // So does a transfer that ends by its idle limit, and one that is cancelled.
     let (quiet, _feed) = std::io::pipe().unwrap();
     let idle = Request {
         idle: Some(Duration::from_millis(5)),
@@ -364,7 +364,7 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
         reader.read_to_end(&mut all).unwrap();
         assert_eq!(all, b"xhello");
     }
-    // Those that were held up have gone.
+    // The threads that were held up have ended.
     while threads("cordboard").len() > 1 {
         std::thread::yield_now();
     }
@@ -374,7 +374,7 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
     until_gone("cordboard-watch");
 }
 
-/// It waits for all outcomes, and for all threads.
+/// `shutdown` waits for all outcomes and all threads.
 #[test]
 fn an_engine_shuts_down_once_nothing_is_held_up_any_more() {
     let name = "an_engine_shuts_down_once_nothing_is_held_up_any_more";
@@ -396,7 +396,7 @@ fn an_engine_shuts_down_once_nothing_is_held_up_any_more() {
     carries_on(&engine, b"meanwhile");
     std::thread::scope(|scope| {
         let down = scope.spawn(|| engine.shutdown());
-        // Later starts are refused from the moment on.
+        // Starts are refused from here on.
         let refused = || {
             let late = engine.start(transfer(&source, &std::io::stderr(), any()));
             late.is_err()
@@ -414,7 +414,7 @@ fn an_engine_shuts_down_once_nothing_is_held_up_any_more() {
     until_gone("cordboard");
 }
 
-/// Has the pipe locked by somebody else once bytes have gone into it.
+/// Locks the pipe after the first bytes are written to it.
 struct Locks(Option<(OwnedFd, OwnedFd)>, std::sync::mpsc::Sender<Locked>);
 
 impl Observer for Locks {
@@ -428,8 +428,8 @@ impl Observer for Locks {
     }
 }
 
-/// Closing an end of a pipe waits for its lock too: so does whoever goes to
-/// sleep, and gives up its own description of a FIFO.
+/// Closing an end of a pipe waits for its lock too. A transfer that goes to sleep
+/// closes its own description of a FIFO.
 #[test]
 fn a_transfer_that_goes_to_sleep_holds_nobody_up() {
     let name = "a_transfer_that_goes_to_sleep_holds_nobody_up";

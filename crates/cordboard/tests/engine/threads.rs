@@ -1,5 +1,5 @@
-//! Which of an engine's threads does what, and what a panic of somebody's code
-//! on one of them leaves standing.
+//! What each thread of an engine does, and what continues after the caller's code
+//! panics on one of them.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -18,10 +18,10 @@ use cordboard::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use testkit::child;
 
-/// More than an engine of one worker has threads.
+/// More than the threads of an engine with one worker.
 const MANY: usize = 6;
 
-/// Looks at so many bytes and panics, or when it is asked what it has seen.
+/// Panics after this many bytes, or in `finish`.
 struct Panics {
     after: usize,
 }
@@ -43,7 +43,7 @@ impl Inspect for Panics {
     }
 }
 
-/// Quietly.
+/// Without the panic hook.
 fn panic() -> ! {
     std::panic::resume_unwind(Box::new(()))
 }
@@ -78,7 +78,7 @@ fn a_stage_that_panics_at_the_end_takes_no_thread_along() {
         assert_eq!((report.read, report.written), (5, 5));
         assert_eq!(content(&sink), b"hello");
     }
-    // Between pipes: on the thread that waits for everybody.
+    // Between pipes: on the reactor.
     let (source, feed) = std::io::pipe().unwrap();
     let (_end, sink) = std::io::pipe().unwrap();
     drop(feed);
@@ -93,13 +93,13 @@ fn a_stage_that_panics_at_the_end_takes_no_thread_along() {
     engine.shutdown();
 }
 
-/// What the sink has taken is counted before anybody looks at it.
+/// What the sink has accepted is counted before the stage sees it.
 #[test]
 fn a_stage_that_panics_at_a_byte_leaves_a_true_account() {
     let _dog = watchdog("a_stage_that_panics_at_a_byte_leaves_a_true_account");
     let (data, engine) = (pattern(1 << 20), one_worker());
     for after in [0, 300_000] {
-        // Asked at the end, it would panic again.
+        // `finish` would panic again.
         struct Once(Panics);
         impl Inspect for Once {
             fn name(&self) -> &'static str {
@@ -156,8 +156,7 @@ fn a_waker_that_panics_takes_no_thread_along() {
     assert_eq!(running.wait().report.written, 7);
 }
 
-/// A direct copy waits for its disk now and then, and the thread that waits
-/// for everybody never does.
+/// A direct copy waits for its disk now and then. The reactor never does.
 #[test]
 fn direct_copies_have_a_thread_of_their_own() {
     let name = "direct_copies_have_a_thread_of_their_own";
@@ -196,17 +195,17 @@ fn direct_copies_have_a_thread_of_their_own() {
     );
 }
 
-/// Its alarm rings while a worker has the transfer, and is set again when it
-/// waits once more.
+/// The timer expires while a worker has the transfer, and is set again at its next
+/// wait.
 #[test]
 fn idle_after_it_was_busy_for_longer_than_that() {
     let _dog = watchdog("idle_after_it_was_busy_for_longer_than_that");
-    // Who reads may have been kept from it for longer than that.
+    // The reader may have been delayed for longer than that.
     let told = [30, 300, 3000].map(Duration::from_millis);
     assert!(told.into_iter().any(idle_after_it_was_busy));
 }
 
-/// False if it was idle sooner.
+/// Returns false if the transfer was idle too early.
 fn idle_after_it_was_busy(idle: Duration) -> bool {
     let source = std::fs::File::open("/dev/zero").unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
@@ -226,7 +225,7 @@ fn idle_after_it_was_busy(idle: Duration) -> bool {
     busy
 }
 
-/// Whoever comes second waits too.
+/// A second call waits too.
 #[test]
 fn two_that_shut_it_down_at_once_both_see_the_end() {
     let _dog = watchdog("two_that_shut_it_down_at_once_both_see_the_end");
@@ -248,9 +247,9 @@ fn two_that_shut_it_down_at_once_both_see_the_end() {
     }
 }
 
-/// What is to tell of the end is not made where the engine cannot reach it. Made
-/// by a thread that has the engine's descriptors, it tells there, and in a table
-/// that is copied from there.
+/// The descriptor that reports the end is not made in a table that the engine cannot
+/// reach. If a thread with the engine's table makes it, it works there and in a copy
+/// of that table.
 #[test]
 fn what_tells_of_the_end_is_made_where_the_engine_has_it() {
     let _dog = watchdog("what_tells_of_the_end_is_made_where_the_engine_has_it");
@@ -292,7 +291,7 @@ fn until_asleep(task: &Path) {
     }
 }
 
-/// Its numbers are other files where the transfer runs.
+/// Its numbers are other files in the transfer's table.
 #[test]
 fn a_control_of_another_table_ends_a_transfer() {
     let _dog = watchdog("a_control_of_another_table_ends_a_transfer");
@@ -304,7 +303,7 @@ fn a_control_of_another_table_ends_a_transfer() {
             child::own_descriptors();
             Control::new().unwrap()
         });
-        // Its numbers are this one's here.
+        // Its numbers are the control's here.
         (made.join().unwrap(), std::io::pipe().unwrap())
     };
     let (source, mut feed) = std::io::pipe().unwrap();

@@ -1,4 +1,4 @@
-//! The ways to run a transfer on an engine, and to know that it has ended.
+//! The ways to run a transfer on an engine, and to find out that it has ended.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use cordboard::engine::{Backend, Options};
 use cordboard::{Control, Ended, Engine, Errno, Request, Running, Size, Stranded, Transfer, start};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A pipe's two ends as the test has them, and a transfer between two pipes.
+/// The test's ends of two pipes, and a transfer between them.
 struct Pipes {
     feed: std::io::PipeWriter,
     end: std::io::PipeReader,
@@ -30,7 +30,7 @@ fn pipes(request: Request) -> Pipes {
 }
 
 impl Pipes {
-    /// Feeds it and ends it; what came out.
+    /// Feeds and ends it. Returns what came out.
     fn through(mut self, bytes: &[u8]) -> (Vec<u8>, Running) {
         self.feed.write_all(bytes).unwrap();
         drop(self.feed);
@@ -47,7 +47,7 @@ fn is_readable(fd: BorrowedFd<'_>, timeout: Option<&Timespec>) -> bool {
     fds[0].revents().contains(PollFlags::IN)
 }
 
-/// The least there is of an executor.
+/// A minimal executor.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -89,8 +89,7 @@ fn a_future_under_a_bare_executor() {
     assert_eq!(out, "number, please");
 }
 
-/// A waker's `clone` is the executor's code, which may wait for the very
-/// transfer that it is to be told of.
+/// A waker's `clone` is code of the executor, which may wait for the same transfer.
 #[test]
 fn a_waker_may_wait_for_the_end_while_it_is_cloned() {
     use std::task::{RawWaker, RawWakerVTable};
@@ -121,7 +120,7 @@ fn a_waker_may_wait_for_the_end_while_it_is_cloned() {
     // SAFETY: the table's functions take a pointer to a leaked `Executor`.
     let waker = unsafe { Waker::from_raw(RawWaker::new(data, &TABLE)) };
     let polled = Pin::new(&mut running).poll(&mut Context::from_waker(&waker));
-    // It ended before the waker was kept, and no one else has taken the end.
+    // It ended before the waker was stored, and its end is still there.
     let Poll::Ready(outcome) = polled else {
         panic!("the end was missed");
     };
@@ -164,7 +163,7 @@ fn futures_under_smol() {
     two_on(block_on);
 }
 
-/// One that is given up, as by a timeout, cancels its transfer.
+/// Dropping the future, as a timeout does, cancels the transfer.
 #[test]
 fn a_future_that_is_dropped_cancels() {
     let _dog = watchdog("a_future_that_is_dropped_cancels");
@@ -188,7 +187,7 @@ fn a_descriptor_to_poll() {
     assert!(!is_readable(fd.as_fd(), Some(&Timespec::default())));
     let (_, running) = pipes.through(b"x");
     assert!(is_readable(fd.as_fd(), None));
-    // It stays so, and is so from the start where it is asked for late.
+    // It stays readable, and is so at once if it is made after the end.
     assert!(running.try_wait().is_some());
     assert!(is_readable(
         running.fd().unwrap(),
@@ -212,7 +211,7 @@ fn callbacks_before_and_after_the_end() {
         let sender = sender.clone();
         (pipes.running).on_end(move |report| sender.send((n, report.written)).unwrap());
     }
-    // One that panics stops neither the others nor the engine.
+    // A callback that panics stops neither the others nor the engine.
     pipes
         .running
         .on_end(|_| std::panic::resume_unwind(Box::new(())));
@@ -227,7 +226,8 @@ fn callbacks_before_and_after_the_end() {
     }
     running.on_end(move |report| sender.send((9, report.written)).unwrap());
     assert_eq!(told.recv().unwrap(), (9, 4));
-    // Given away already: the account comes again, without what was stranded.
+    // The outcome is already taken: the report is returned again, without the
+    // stranded bytes.
     assert_eq!(running.wait().report.written, 4);
 }
 
@@ -240,7 +240,7 @@ fn files_on_the_workers() {
     let report = running.wait().report;
     assert_eq!((report.ended, report.written), (Ended::Eof, 3_000_000));
     assert!(content(&sink) == data);
-    // By size, at offsets: neither position is used.
+    // With offsets: no position is used.
     let request = Request {
         size: Size::Bytes(1000),
         source_offset: Some(5),
@@ -262,7 +262,7 @@ fn cancelled_with_bytes_in_hand() {
     let paths = common::forcible(&[Splice, ReadWrite]);
     for (path, how) in paths.into_iter().flat_map(|path| [(path, 0), (path, 1)]) {
         let (source, feed) = std::os::unix::net::UnixStream::pair().unwrap();
-        // Nobody reads: it fills up, and the transfer holds the rest.
+        // The sink has no reader: it fills up, and the transfer holds the rest.
         let (_end, sink) = std::os::unix::net::UnixStream::pair().unwrap();
         let control = Control::new().unwrap();
         let (from, to): (OwnedFd, OwnedFd) = (source.try_clone().unwrap().into(), sink.into());
@@ -270,7 +270,7 @@ fn cancelled_with_bytes_in_hand() {
         let running = transfer.control(&control).start().unwrap();
         feed.set_nonblocking(true).unwrap();
         let mut fed = 0;
-        // Not what is in hand for a moment only.
+        // More than what is in flight for a moment.
         let mut held = 0;
         while held < 1000 {
             let more = (&feed).write(&data[fed..]).unwrap_or(0);
@@ -304,7 +304,7 @@ fn dropped_it_ends_and_detached_it_does_not() {
     } = pipes(any());
     drop(running);
     let mut out = Vec::new();
-    // The feed is open still: only cancelling closes the sink.
+    // The feed is still open: only a cancel closes the sink.
     assert_eq!(end.read_to_end(&mut out).unwrap(), 0);
     let Pipes {
         mut feed,
@@ -362,7 +362,7 @@ fn stranded_bytes_go_to_whoever_takes_the_outcome_first() {
     let (dead, peer) = std::os::unix::net::UnixStream::pair().unwrap();
     drop(peer);
     let running = start(&source, &dead, only(&[ReadWrite])).unwrap();
-    // The dead sink may be noticed before there is a byte, or after.
+    // The closed sink may be found before there is a byte, or after.
     let _ = (&feed).write_all(b"lost?");
     drop(feed);
     let outcome = loop {
@@ -380,7 +380,7 @@ fn stranded_bytes_go_to_whoever_takes_the_outcome_first() {
     assert!(again.stranded.is_none() && again.report == outcome.report);
 }
 
-/// Cancels once it has been called so often.
+/// Cancels at this call.
 struct Calls(u32, Control);
 
 impl cordboard::Observer for Calls {

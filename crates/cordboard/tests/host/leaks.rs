@@ -1,5 +1,5 @@
-//! No descriptor is left behind, whatever became of the transfer, and a child
-//! shares no pipe with its parent.
+//! No transfer leaves a descriptor open, however it ends, and a child shares no pipe
+//! with its parent.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use cordboard::{Control, DataPath, Ended, Request, Stranded, Switches, Transfer}
 use testkit::child::{in_a_child, next_is_first};
 use testkit::needs::Need;
 
-/// One transfer of each way to end, by each path.
+/// Runs one transfer for each way to end, by each path.
 fn one_of_each(control: &Control) {
     let data = pattern(40_000);
     let cancelled = Control::new().unwrap();
@@ -36,7 +36,7 @@ fn one_of_each(control: &Control) {
         if path == CopyFileRange {
             continue;
         }
-        // A sink that is dead, with bytes in hand.
+        // A sink whose reader is gone, with bytes read.
         let (dead, peer) = UnixStream::pair().unwrap();
         drop(peer);
         assert_eq!(
@@ -139,7 +139,7 @@ fn relay() -> bool {
     report.written == 20_000 && got == data
 }
 
-/// The private pipe that a transfer uses now, by its inode.
+/// Returns the inode of the private pipe that a transfer uses now.
 fn pipe_in_use() -> u64 {
     let (source, mut feed) = UnixStream::pair().unwrap();
     let (sink, peer) = UnixStream::pair().unwrap();
@@ -152,7 +152,7 @@ fn pipe_in_use() -> u64 {
     rustix::fs::fstat(&pipe).unwrap().st_ino
 }
 
-/// The pipes that are open.
+/// Returns the open pipes.
 fn pipes() -> Vec<u64> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let stats = open.filter_map(|entry| std::fs::metadata(entry.unwrap().path()).ok());
@@ -171,10 +171,10 @@ fn a_child_shares_no_pipe_with_its_parent() {
     if !common::alone!() {
         return;
     }
-    // One pipe is in the pool when the process divides.
+    // One pipe is in the pool at the fork.
     assert!(relay());
     let before = pipes();
-    // No lock that the child needs is held: nobody else uses the pool here.
+    // No other thread uses the pool, so no lock that the child needs is held.
     let apart = in_a_child(|| !before.contains(&pipe_in_use()) && relay());
     assert!(apart, "the child took a pipe of its parent's");
     assert!(
@@ -183,7 +183,7 @@ fn a_child_shares_no_pipe_with_its_parent() {
     );
 }
 
-/// Parent and child have one and the same number, each in its own namespace.
+/// Parent and child have the same process ID, each in its own namespace.
 #[test]
 fn a_child_of_its_parents_number_shares_no_pipe_with_it() {
     let _dog = watchdog("a_child_of_its_parents_number_shares_no_pipe_with_it");

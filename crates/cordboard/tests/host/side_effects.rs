@@ -1,5 +1,5 @@
-//! What a library must not do to the program it is in, and the limits that
-//! the program is under: signals, flags, open files, pipe budgets.
+//! What a transfer must not change in its host: signals, descriptor flags,
+//! descriptors that arrive with a message.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Write};
@@ -70,7 +70,7 @@ fn no_signal_comes(file: &std::fs::File) {
             let (source, feed) = UnixStream::pair().unwrap();
             rustix::io::write(&feed, b"into the void").unwrap();
             drop(feed);
-            // The first to touch a connection that was reset is told so.
+            // The first call on a connection that was reset returns the error.
             let first = if path == Sendfile {
                 run(file, sink, only(&[path])).report
             } else {
@@ -132,8 +132,8 @@ extern "C" fn catch(_: libc::c_int) {
     CAUGHT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// How a signal comes: to the process, to the thread, to both; from a process
-/// that need not be this one.
+/// How a signal is sent: to the process, to the thread, or to both; by this process
+/// or another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Came {
     Not,
@@ -178,7 +178,7 @@ impl Came {
     }
 }
 
-/// Has a signal come to the host in the midst of a transfer, and its sink die.
+/// Sends the host a signal during a transfer, and closes the sink's reader.
 struct Midst {
     came: Came,
     signal: libc::c_int,
@@ -194,8 +194,9 @@ impl cordboard::Observer for Midst {
     }
 }
 
-/// What is pending when a transfer starts, or comes meanwhile, is the host's:
-/// it is there afterwards as it came, and nothing is that the transfer raised.
+/// A signal of the host's that is pending at the start of a transfer, or sent
+/// meanwhile, stays pending as it was sent. No signal that the transfer has raised
+/// does.
 #[test]
 fn the_hosts_own_signals_stay_what_they_are() {
     let _dog = watchdog("the_hosts_own_signals_stay_what_they_are");
@@ -207,7 +208,8 @@ fn the_hosts_own_signals_stay_what_they_are() {
         for came in CAME {
             for fails in [false, true] {
                 for meanwhile in [false, true] {
-                    // Alone: nobody else is there to take what is for the process.
+                    // With a single thread, so that no other one takes a signal of
+                    // the process.
                     let fine = testkit::child::in_a_child(|| {
                         stays(signal, came, fails, meanwhile);
                         true

@@ -1,5 +1,5 @@
-//! A connection that dies while both of its directions are under way: the
-//! kernel tells its error once, and both transfers tell of it.
+//! A connection that is reset while both of its directions are in use: the kernel
+//! reports the error once, and both transfers report it.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use cordboard::{Control, Ended, Engine, Errno, Report, Request, Side, Transfer};
 
 const ROUNDS: usize = 10;
 
-/// Who takes the steps of both.
+/// What runs both transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Runner {
     Engine,
@@ -22,14 +22,14 @@ enum Runner {
     Polled,
 }
 
-/// What the transfer that writes to the connection is at when it dies.
+/// The state of the transfer that writes to the connection at the reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     /// Its source is silent.
     Rest,
-    /// The peer takes nothing more.
+    /// The peer has stopped reading.
     Stalled,
-    /// The peer takes what comes.
+    /// The peer reads everything.
     Work,
 }
 
@@ -44,7 +44,7 @@ struct Case {
 fn connection(tcp: bool) -> (OwnedFd, OwnedFd) {
     if tcp {
         let (a, b) = common::tcp_pair();
-        // It is soon full.
+        // Its buffer is soon full.
         for socket in [&a, &b] {
             rustix::net::sockopt::set_socket_recv_buffer_size(socket, 64 << 10).unwrap();
             rustix::net::sockopt::set_socket_send_buffer_size(socket, 64 << 10).unwrap();
@@ -55,17 +55,17 @@ fn connection(tcp: bool) -> (OwnedFd, OwnedFd) {
     (a.into(), b.into())
 }
 
-/// Closes it so that the other end is reset.
+/// Closes a socket so that the other end is reset.
 fn reset(peer: OwnedFd, tcp: bool) {
     if tcp {
         let at_once = Some(Duration::ZERO);
         rustix::net::sockopt::set_socket_linger(&peer, at_once).unwrap();
     }
-    // A UNIX socket does so where something in it has not been read.
+    // A UNIX socket is reset if it holds unread bytes.
 }
 
-/// The accounts of both directions between a client and a server that dies:
-/// of what goes to the server, and of what comes from it.
+/// Returns the reports of both directions between a client and a server that is
+/// closed: to the server, and from it.
 fn both(case: &Case, engine: &Engine) -> [Report; 2] {
     let (near, client) = connection(case.tcp);
     let (far, server) = connection(case.tcp);
@@ -79,7 +79,7 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
     };
     let (there, back) = (make(&near, &far), make(&far, &near));
     drop((near, far));
-    // Whoever was silent says something now.
+    // The silent side sends now.
     let say = |mut client: &std::fs::File| {
         if case.at == At::Rest {
             let _ = client.write(b"hello");
@@ -95,7 +95,7 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
             scope.spawn(move || (&feeder).write_all(data));
         }
         let dies = scope.spawn(move || {
-            // Both directions are under way.
+            // Both directions are in use.
             (&std::fs::File::from(server.try_clone().unwrap()))
                 .write_all(b"hello")
                 .unwrap();
@@ -112,7 +112,7 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
                 }
             }
             if !case.tcp {
-                // Something that nobody reads.
+                // Bytes that are not read.
                 while rustix::io::ioctl_fionread(&server).unwrap() == 0 {
                     std::thread::yield_now();
                 }
@@ -153,11 +153,11 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
     })
 }
 
-/// Until its peer takes nothing more.
+/// Writes until the peer accepts no more.
 fn full(client: impl AsFd) {
     let mut before = None;
     let mut same = 0;
-    // Bytes that have not gone on, as often the same.
+    // The count of untransmitted bytes, this often unchanged.
     while same < 300 {
         let unsent = testkit::stalled::untaken(client.as_fd());
         same = if before == Some(unsent) && unsent > 0 {
@@ -239,8 +239,8 @@ fn an_unread_unix_socket_on_two_threads() {
     both_tell(false, Runner::Polled, &[false, true]);
 }
 
-/// Between a connection and two pipes, where one call takes bytes from a pipe
-/// and sends them until there are no more.
+/// Between a connection and two pipes, with a single call that moves bytes from a
+/// pipe until it is empty.
 #[test]
 fn a_reset_between_pipes() {
     let _dog = watchdog("a_reset_between_pipes");
@@ -268,7 +268,7 @@ fn a_reset_between_pipes() {
                         let back = scope.spawn(|| run(back, &controls[1]));
                         // Fails when the transfer ends.
                         scope.spawn(move || feed.write_all(&vec![7; 4 << 20]));
-                        // The pipe itself may be locked.
+                        // The pipe may be locked.
                         full(&far);
                         drop(source);
                         reset(server, true);
@@ -283,7 +283,7 @@ fn a_reset_between_pipes() {
     }
 }
 
-/// The error is left for whoever reads the sink, if nothing was written to it.
+/// If nothing was written to the sink, its error is left to its reader.
 #[test]
 fn a_sink_that_dies_keeps_its_error_for_its_reader() {
     let _dog = watchdog("a_sink_that_dies_keeps_its_error_for_its_reader");
@@ -299,8 +299,8 @@ fn a_sink_that_dies_keeps_its_error_for_its_reader() {
     assert_eq!(told, Err(rustix::io::Errno::CONNRESET));
 }
 
-/// Both ends close one after the other, in either order, and the socket is
-/// connected again after a reset: these are ends and no deaths.
+/// Both ends close one after the other, in either order, and the socket is connected
+/// again after a reset: these are ends, not resets.
 #[test]
 fn a_clean_end_stays_one() {
     use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,6 +1,6 @@
-//! Pipes that others read from and write to as well. What was ready a moment ago
-//! is somebody else's by now, and the engine's thread must not wait for it; and
-//! nobody must wait for a transfer that sleeps.
+//! Pipes that others read and write too. Bytes that poll(2) reported may be taken by
+//! another reader, and the engine's thread must not block on them. A transfer that
+//! sleeps must block no other user of the pipe.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ fn pipe(named: bool) -> (OwnedFd, OwnedFd) {
     testkit::obstacle::fifo().unwrap()
 }
 
-/// What an old kernel, a sandbox, or both, do not have.
+/// The calls that an old kernel, a sandbox, or both, lack.
 fn refused(calls: &[libc::c_long]) -> Vec<Vec<libc::c_long>> {
     vec![Vec::new(), calls.to_vec(), [calls, OPEN].concat()]
 }
@@ -44,7 +44,7 @@ fn start(engine: &Engine, source: &OwnedFd, sink: impl Into<OwnedFd>, request: R
     engine.start(transfer).unwrap()
 }
 
-/// Holds up the thread that tells it of bytes until the test lets it go on.
+/// An observer that blocks its thread until the test releases it.
 struct HoldUp {
     written: u64,
     held: mpsc::Sender<()>,
@@ -61,14 +61,14 @@ impl Observer for HoldUp {
     }
 }
 
-/// Two transfers have one source, and a byte comes: both hear of it, and one
-/// has it.
+/// Two transfers have one source, and a byte arrives: both are woken, and one takes
+/// it.
 #[test]
 fn two_that_read_one_pipe_wait_for_neither() {
     let _dog = watchdog("two_that_read_one_pipe_wait_for_neither");
     let calls = [libc::SYS_splice, libc::SYS_tee, libc::SYS_preadv2];
     for named in [false, true] {
-        // Of a large buffer and of a small one.
+        // With a large buffer and a small one.
         for block in [None, std::num::NonZeroUsize::new(16)] {
             for refused in refused(&calls) {
                 let what = format!("named {named}, block {block:?}, without {refused:?}");
@@ -95,7 +95,7 @@ fn two_that_read_one_pipe_wait_for_neither() {
                     (both, engine.start(third).unwrap(), engine)
                 });
                 for _ in 0..10 {
-                    // Both wait by now; when the thread looks again, both hear.
+                    // Both wait by now. The next poll wakes both.
                     feed_aside.write_all(b"?").unwrap();
                     is_held.recv().unwrap();
                     rustix::io::write(&feed, b"x").unwrap();
@@ -124,7 +124,7 @@ fn two_that_read_one_pipe_wait_for_neither() {
     }
 }
 
-/// A full pipe that two transfers write to, and another transfer meanwhile.
+/// Two transfers write to a full pipe, with another transfer beside them.
 fn two_that_write(what: &str, paths: [cordboard::DataPath; 2], refused: &[libc::c_long]) {
     for named in [false, true] {
         let what = format!("{what}, named {named}, without {refused:?}");
@@ -168,7 +168,7 @@ fn two_that_write(what: &str, paths: [cordboard::DataPath; 2], refused: &[libc::
             (all, third, engine)
         });
         for _ in 0..16 {
-            // It passes once both have been told of the room there is.
+            // It runs after both are woken for the room.
             for _ in 0..4 {
                 feed.write_all(b"?").unwrap();
                 aside_end.read_exact(&mut [0]).unwrap();
@@ -212,8 +212,7 @@ fn datagrams_to_a_pipe_of_others_wait_for_nobody() {
     }
 }
 
-/// Uses a pipe as others do who have it too, and puts in as many bytes as there
-/// is room for; so many.
+/// Uses a pipe as its other users do: fills it. Returns the number of bytes.
 fn fill(source: &OwnedFd, feed: &OwnedFd) -> usize {
     fcntl_setfl(feed, OFlags::NONBLOCK).unwrap();
     rustix::pipe::fcntl_getpipe_size(source).unwrap();
@@ -230,9 +229,9 @@ fn fill(source: &OwnedFd, feed: &OwnedFd) -> usize {
     }
 }
 
-/// Runs this transfer until it sleeps in a call that splices from or to this
-/// descriptor, then fills the pipe that it was lent by another thread, and has
-/// `wake` end that sleep, also where something is wrong.
+/// Runs this transfer until it sleeps in a `splice(2)` from or to this descriptor,
+/// fills its pipe from another thread, and calls `wake` to end the sleep, also after
+/// a failure.
 fn asleep(
     transfer: impl FnOnce() -> Outcome + Send,
     (side, fd): (Side, &OwnedFd),
@@ -265,8 +264,8 @@ fn asleep(
     })
 }
 
-/// Sockets that take next to nothing, the other end of each, and how much is in
-/// it.
+/// Sockets that accept next to nothing, the other end of each, and the number of
+/// bytes in it.
 fn full_sockets() -> Vec<(OwnedFd, File, usize)> {
     let (sink, peer) = UnixStream::pair().unwrap();
     let filled = testkit::obstacle::fill_stream(&sink).unwrap();
@@ -310,7 +309,7 @@ fn a_socket_that_nobody_reads_keeps_no_pipe_locked() {
     }
 }
 
-/// What the socket did not take is handed back, as a stream.
+/// What the socket did not accept is handed back, as a stream.
 #[test]
 fn a_socket_that_dies_hands_back_what_it_did_not_take() {
     let name = "a_socket_that_dies_hands_back_what_it_did_not_take";
@@ -341,13 +340,13 @@ fn a_socket_that_dies_hands_back_what_it_did_not_take() {
             let stranded = shortly(outcome.stranded.unwrap());
             assert_eq!(stranded.len() as u64, report.stranded);
             assert!(stranded == data[report.written as usize..], "{report:?}");
-            // What came later has stayed where it was.
+            // Later bytes are still in the source.
             assert_eq!(rustix::io::ioctl_fionread(&pipe.0), Ok(more as u64));
         }
     }
 }
 
-/// By reads of a part of a packet each.
+/// Reads a part of a packet at a time.
 fn shortly(stranded: Stranded) -> Vec<u8> {
     let Stranded::Pipe(pipe) = stranded else {
         return handed_back(Some(stranded));
@@ -359,7 +358,7 @@ fn shortly(stranded: Stranded) -> Vec<u8> {
     all
 }
 
-/// Answers again, in any case.
+/// Answers again, also after a panic.
 struct Silent<'a>(&'a AtomicBool);
 
 impl Drop for Silent<'_> {
@@ -430,8 +429,8 @@ fn pipe_ends(pipe: &(OwnedFd, OwnedFd)) -> (OwnedFd, OwnedFd) {
     (pipe.0.try_clone().unwrap(), feed.into())
 }
 
-/// Readers that share one pipe with others: none of them ends before the writer
-/// does, none fails, and together they have every byte once.
+/// Transfers that share one source pipe: none ends before the writer does, none
+/// fails, and together they have every byte once.
 #[test]
 fn several_readers_of_one_pipe_go_on_to_its_end() {
     let _dog = watchdog("several_readers_of_one_pipe_go_on_to_its_end");

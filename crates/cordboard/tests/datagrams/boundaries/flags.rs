@@ -1,5 +1,5 @@
-//! Sockets that refuse flags which others take, and filters that refuse the calls
-//! that have flags.
+//! Sockets that refuse flags which others accept, and filters that refuse the calls
+//! with flags.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -10,8 +10,8 @@ use testkit::refuse::{apart, refuse, refuse_where};
 use crate::common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use crate::common::{content_of, only, pattern, run, watchdog};
 
-/// Two sockets for frames of a protocol of their own on the loopback device;
-/// `None` if the kernel has no such sockets, or refuses them.
+/// Makes two packet sockets for a private protocol on the loopback device. `None` if
+/// the kernel lacks or refuses them.
 fn frames(protocol: u16) -> Option<(OwnedFd, OwnedFd)> {
     let one = || {
         let protocol = protocol.to_be();
@@ -39,12 +39,11 @@ fn frames(protocol: u16) -> Option<(OwnedFd, OwnedFd)> {
         let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const at).cast(), length) };
         (bound == 0).then_some(fd)
     };
-    // What one sends it receives as well: only the other end is read.
+    // A socket receives what it sends too: only the other end is read.
     Some((one()?, one()?))
 }
 
-/// A packet socket as the source refuses the flag for descriptors that come
-/// along.
+/// A packet socket as the source refuses the flag for descriptors in messages.
 #[test]
 fn frames_are_received() {
     let _dog = watchdog("frames_are_received");
@@ -122,8 +121,8 @@ fn frames_are_sent_without_the_flag_that_is_refused() {
     }
 }
 
-/// The end of a source shows in what is told beside an empty message; where a
-/// filter refuses `recvmsg(2)`, in what `poll(2)` tells.
+/// The end of a source shows in the credentials of an empty message, or, if a filter
+/// refuses `recvmsg(2)`, in `poll(2)`.
 #[test]
 fn an_end_is_found_where_nothing_is_told_beside_it() {
     let _dog = watchdog("an_end_is_found_where_nothing_is_told_beside_it");

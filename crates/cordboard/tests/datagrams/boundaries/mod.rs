@@ -1,5 +1,5 @@
-//! Datagrams: every boundary is kept, the empty ones too; none is cut, and
-//! none is lost in silence.
+//! Boundaries of datagrams: each is kept, those of empty datagrams too; none is cut,
+//! and none is lost without an error.
 
 mod flags;
 
@@ -20,7 +20,8 @@ fn boundaries_are_kept_and_empty_ones_are_passed_on() {
         for to in SORTS {
             for path in BOTH {
                 if path == ReadWrite && from == Sort::Seqpacket {
-                    // Read singly, an empty message is the end: see the next.
+                    // Read one by one, an empty message is the end: see the next
+                    // test.
                     continue;
                 }
                 let ((a, source), (sink, b)) = (pair(from), pair(to));
@@ -151,7 +152,7 @@ fn into_a_stream_in_order() {
 }
 
 /// `ENOBUFS` of a packet socket, or of one that asked for it (`IP_RECVERR`): the
-/// device's queue has no room for the moment, and nothing was sent.
+/// device's queue is full for the moment, and nothing was sent.
 #[test]
 fn a_full_queue_of_a_device_is_waited_for() {
     let _dog = watchdog("a_full_queue_of_a_device_is_waited_for");
@@ -179,16 +180,16 @@ fn a_full_queue_of_a_device_is_waited_for() {
 const RECEIVE: &[libc::c_long] = &[libc::SYS_recvfrom, libc::SYS_recvmmsg];
 const SEND: &[libc::c_long] = &[libc::SYS_sendto, libc::SYS_sendmmsg];
 
-/// Of messages that are there, as few calls as their lengths allow: where a size
-/// has room for several of any length, they are received together; where it may
-/// not have room for one, each length is asked for, unless their sum is told.
-/// They are sent in batches.
+/// Queued messages are received with as few calls as their lengths allow. If a size
+/// has room for several of any length, they are received together. If it may lack
+/// room for one, each length is read first, unless their sum is known. They are sent
+/// in batches.
 #[test]
 fn a_size_takes_few_calls() {
     let name = "a_size_takes_few_calls";
     let _dog = watchdog(name);
-    // The longest message has more than 4 MiB, and a batch 16 messages. Of
-    // sequenced packets the sum is told.
+    // The longest message has more than 4 MiB, and a batch 16 messages. For sequenced
+    // packets the sum is known.
     for (sort, count, size, received) in [
         (Sort::Unix, 8_usize, 800, 16),
         (Sort::Unix, 8, 5 << 20, 8),
@@ -227,9 +228,9 @@ fn a_size_takes_few_calls() {
     }
 }
 
-/// A sender that waits for an answer to each: that no other is there is asked
-/// for seldom. A call that does not wait, so that the sink is watched, may find that
-/// the next is not there yet.
+/// A sender that waits for an answer to each: calls that find no further message are
+/// rare. A call that does not block, so that the sink is polled, may find that the
+/// next message is not there yet.
 #[test]
 fn a_size_of_messages_one_by_one_takes_few_calls() {
     let name = "a_size_of_messages_one_by_one_takes_few_calls";
@@ -270,9 +271,9 @@ fn a_size_of_messages_one_by_one_takes_few_calls() {
     }
 }
 
-/// Another reader takes a message after the transfer has asked for its length:
-/// the next one is longer than what is left of the size, and is neither cut nor
-/// lost. No call takes a message only if it is short enough.
+/// Another reader takes a message after the transfer has read its length: the next
+/// one is longer than the rest of the size, and is neither cut nor lost. No call
+/// receives a message only if it is short enough.
 #[test]
 fn a_size_is_exceeded_by_one_if_another_reads_too() {
     let name = "a_size_is_exceeded_by_one_if_another_reads_too";
@@ -292,7 +293,7 @@ fn a_size_is_exceeded_by_one_if_another_reads_too() {
         let body = || report = Some(run(&source, &sink, request).report);
         let mut calls = 0;
         let take_first = || {
-            // The first one asks for the length.
+            // The first call reads the length.
             if calls == 1 {
                 let mut first = [0; 100];
                 let flags = rustix::net::RecvFlags::empty();

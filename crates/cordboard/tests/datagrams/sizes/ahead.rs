@@ -1,4 +1,4 @@
-//! A host that looks ahead by `SO_PEEK_OFF` (`socket(7)`).
+//! A host that has set `SO_PEEK_OFF` (`socket(7)`).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -8,8 +8,8 @@ use super::option;
 use crate::common::datagrams::{BOTH, SORTS, Sort, all, pair, put};
 use crate::common::{only, pattern, run, watchdog};
 
-/// A look at the next datagram is from its beginning, whatever the host has looked
-/// at by `SO_PEEK_OFF`, which stays as receiving leaves it.
+/// The transfer peeks at the next datagram from its beginning, whatever the host's
+/// `SO_PEEK_OFF` is. The option stays as receiving leaves it.
 #[test]
 fn a_size_holds_where_the_host_looks_ahead() {
     let _dog = watchdog("a_size_holds_where_the_host_looks_ahead");

@@ -1,5 +1,5 @@
-//! Datagrams that the kernel has joined (`UDP_GRO`), where nothing tells where one
-//! ends.
+//! Datagrams that the kernel has joined (`UDP_GRO`), without a call that tells where
+//! one ends.
 
 use cordboard::{Ended, Errno, Request, Side};
 
@@ -7,8 +7,8 @@ use super::option;
 use crate::common::datagrams::{BOTH, Sort, all, idle, pair, put};
 use crate::common::{content, only, pattern, run, watchdog};
 
-/// A filter refuses what tells their length: they go to a stream, and are not sent on
-/// as one. Nor are they where no call tells whether the option is set.
+/// A filter refuses the call that tells their length: they are moved to a stream, and
+/// not sent as one datagram. The same if no call tells whether the option is set.
 #[test]
 fn what_cannot_come_apart_is_not_sent_as_one() {
     use testkit::refuse::{apart, refuse};
@@ -63,7 +63,7 @@ fn what_cannot_come_apart_is_not_sent_as_one() {
     }
 }
 
-/// A pipe in packet mode keeps them apart as a socket of messages does.
+/// A pipe in packet mode keeps them apart, as a datagram socket does.
 #[test]
 fn what_was_joined_is_as_many_packets() {
     use rustix::pipe::{PipeFlags, pipe_with};

@@ -1,5 +1,5 @@
-//! Datagrams of unusual sizes: blocks that writes do not fit, blocks larger
-//! than any memory, messages that the kernel joins or cuts.
+//! Datagrams of unusual sizes: blocks that do not match the writes, blocks larger
+//! than memory, messages that the kernel joins or cuts.
 
 mod ahead;
 mod joined;
@@ -103,7 +103,7 @@ fn only_the_last_one_is_short_whatever_the_writes() {
                     for length in writes {
                         feed.write_all(&data[at..at + length]).unwrap();
                         at += length;
-                        // The next one finds the first taken.
+                        // The second transfer finds the first datagram taken.
                         std::thread::sleep(std::time::Duration::from_millis(10));
                     }
                 });
@@ -118,7 +118,7 @@ fn only_the_last_one_is_short_whatever_the_writes() {
     }
 }
 
-/// A file's reads end where the file did when they began.
+/// Reads of a file end at its size when they began.
 #[test]
 fn a_file_that_grows_is_cut_the_same_way() {
     let _dog = watchdog("a_file_that_grows_is_cut_the_same_way");
@@ -160,7 +160,7 @@ fn a_block_larger_than_any_memory() {
                 assert_eq!(report.ended, Ended::Eof, "{sort:?} by {path}: {report:?}");
                 assert!(all(&b) == [data], "{sort:?} by {path}");
             }
-            // More than any datagram may have: the kernel says so.
+            // More than any datagram may have: the kernel refuses it.
             let (sink, b) = pair(Sort::Udp);
             let source = file_with(&pattern(70_000));
             let report = run(&source, &sink, request()).report;
@@ -183,7 +183,7 @@ fn a_block_larger_than_any_memory() {
     }
 }
 
-/// `UDP_GRO`, set by whoever owns the socket, joins datagrams of one sender.
+/// `UDP_GRO`, set by the owner of the socket, joins datagrams of one sender.
 #[test]
 fn what_the_kernel_has_joined_comes_apart_again() {
     let name = "what_the_kernel_has_joined_comes_apart_again";
@@ -192,7 +192,7 @@ fn what_the_kernel_has_joined_comes_apart_again() {
         return;
     }
     BOTH.into_iter().for_each(joined);
-    // Before Linux 5.13 the option cannot be asked for.
+    // Before Linux 5.13 the option cannot be read.
     testkit::refuse::apart(|| {
         let (call, option) = (libc::SYS_getsockopt, libc::UDP_GRO as u32);
         testkit::refuse::refuse_where(call, 2, option, libc::ENOPROTOOPT);
@@ -225,7 +225,7 @@ fn joined(path: DataPath) {
         b"last",
     ];
     assert!(all(&b) == expected, "{path}: {report:?}");
-    // And in order into a stream; handed back, they are apart too.
+    // In order into a stream. Handed back, they are apart too.
     option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).unwrap();
     put(&a, &data);
     let sink = tempfile::tempfile().unwrap();
@@ -242,7 +242,7 @@ fn joined(path: DataPath) {
     assert!(back == expected[1..4], "{path}");
 }
 
-/// Timestamps of the host's choosing do not hide that an empty message is one.
+/// Timestamps that the host has enabled do not hide that a message is empty.
 #[test]
 fn timestamps_beside_the_credentials() {
     let _dog = watchdog("timestamps_beside_the_credentials");
@@ -269,8 +269,8 @@ fn timestamps_beside_the_credentials() {
     assert_eq!(all(&b), [&b"one"[..], b"", b"two"]);
 }
 
-/// More than a sender without privilege can make; `false` where that is not to
-/// be had.
+/// Sends a datagram longer than an unprivileged sender can. Returns `false` if that
+/// is not possible.
 fn put_long(a: &OwnedFd, data: &[u8]) -> bool {
     if option(a, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 32 << 20).is_err()
         || rustix::net::send(a, data, rustix::net::SendFlags::DONTWAIT).is_err()
@@ -281,8 +281,8 @@ fn put_long(a: &OwnedFd, data: &[u8]) -> bool {
     true
 }
 
-/// Into another such socket, several of a batch; into a stream; up to a size; by
-/// a transfer that has rested.
+/// Into another such socket, several in a batch; into a stream; up to a size; after a
+/// wait.
 #[test]
 fn long_ones_arrive_whole() {
     let _dog = watchdog("long_ones_arrive_whole");
@@ -312,7 +312,7 @@ fn long_ones_arrive_whole() {
                             .unwrap();
                     assert!(got[..n] == *part, "{n} of {}, {what}", part.len());
                 }
-                // Into a stream, and of a size that has room for some of them.
+                // Into a stream, with a size for some of them.
                 for size in [whole, whole - 1] {
                     if !parts.iter().all(|part| put_long(&a, part)) {
                         return;
@@ -339,8 +339,8 @@ fn long_ones_arrive_whole() {
     }
 }
 
-/// Into another such socket or a file: what fits into the size goes whole, also
-/// where it is the only one that does, and the next one stays whole.
+/// Into another such socket or a file: datagrams that fit into the size are moved
+/// whole, also a single one, and the next one stays whole.
 #[test]
 fn a_size_cuts_no_long_one() {
     let _dog = watchdog("a_size_cuts_no_long_one");
@@ -395,8 +395,8 @@ fn a_size_cuts_no_long_one() {
     }
 }
 
-/// A host that keeps what it maps in memory (`mlockall(2)`): only what datagrams
-/// fill is taken from it, and that stays in memory too.
+/// A host that locks its mappings in memory (`mlockall(2)`): only the pages that
+/// datagrams fill are used, and they are locked too.
 #[test]
 fn a_host_that_locks_its_memory() {
     let _dog = watchdog("a_host_that_locks_its_memory");
@@ -446,8 +446,8 @@ fn a_host_that_locks_its_memory() {
     }
 }
 
-/// The pages of addresses that the process has, once it asks for no more: a thread
-/// that has just begun reserves twice what it keeps (`new_heap`, malloc/arena.c).
+/// Returns the pages of address space of the process once they are constant: a new
+/// thread reserves twice what it keeps (`new_heap`, malloc/arena.c).
 fn settled_pages() -> u64 {
     let pages = || -> u64 {
         let all = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -463,8 +463,8 @@ fn settled_pages() -> u64 {
     found
 }
 
-/// With fewer addresses than it takes: the rest of it is lost, which is counted
-/// and said, and what is there of it is handed back.
+/// With too little address space for a datagram: its rest is lost, which is reported,
+/// and its start is handed back.
 #[test]
 fn one_that_was_cut_is_handed_back() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -482,7 +482,7 @@ fn one_that_was_cut_is_handed_back() {
         let pages = settled_pages();
         let before = getrlimit(Resource::As);
         let mut less = before;
-        // Enough for what ordinary senders make.
+        // Enough for ordinary datagrams.
         let more = if path == DataPath::Datagram {
             32 << 20
         } else {

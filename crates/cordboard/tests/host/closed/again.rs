@@ -1,5 +1,5 @@
-//! A host that closes all descriptors and has the transfer's own files again,
-//! under the same numbers: as duplicates of what it has kept, or opened again.
+//! A host that closes all descriptors, and then has the transfer's files open under
+//! the same numbers again: duplicated from copies that it has kept, or opened again.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,8 +12,8 @@ use testkit::child;
 use super::{asleep, numbers};
 use crate::common::{self, any, watchdog};
 
-/// A transfer that waits, what of it the host opens again by name, and what keeps
-/// it waiting.
+/// A waiting transfer, the file that the host opens again by name, and what keeps the
+/// transfer waiting.
 type Silent = ([OwnedFd; 2], Option<tempfile::NamedTempFile>, Vec<OwnedFd>);
 
 fn pipes() -> Silent {
@@ -50,7 +50,7 @@ fn out_of_a_file() -> Silent {
     (ends, Some(file), vec![end.into()])
 }
 
-/// Which of the two files the host has again.
+/// Which of the two files the host opens again.
 #[derive(Debug, Clone, Copy)]
 enum Again {
     Source,
@@ -58,14 +58,14 @@ enum Again {
     Both,
 }
 
-/// True if all that the host opened is open still.
+/// Returns whether everything that the host has opened is still open.
 fn stays_open(silent: fn() -> Silent, again: Again) -> bool {
     let (ends, file, rest) = silent();
     let inodes = ends.each_ref().map(|fd| child::inode(fd.as_raw_fd()));
     let before = numbers();
     let running = cordboard::start(&ends[0], &ends[1], any()).unwrap();
     asleep();
-    // The transfer's number of each.
+    // The transfer's descriptor number of each.
     let own = [0, 1].map(|side: usize| {
         let is_own =
             |number: &RawFd| child::inode(*number) == inodes[side] && !before.contains(number);
@@ -73,7 +73,7 @@ fn stays_open(silent: fn() -> Silent, again: Again) -> bool {
         assert_eq!(all.len(), 1, "{all:?}");
         all[0]
     });
-    // Where the close does not reach.
+    // Below the numbers that are closed.
     for (end, low) in ends.iter().zip(0..) {
         child::copy_to(end.as_raw_fd(), low, false);
     }
@@ -90,7 +90,7 @@ fn stays_open(silent: fn() -> Silent, again: Again) -> bool {
             .map(|name| File::open(name).unwrap())
             .filter(|file| child::inode(file.as_raw_fd()) == inodes[side]);
         match opened {
-            // It has the number already.
+            // It already has the number.
             Some(file) if file.as_raw_fd() == own[side] => std::mem::forget(file),
             Some(file) => child::copy_to(file.as_raw_fd(), own[side], true),
             None => child::copy_to(side as RawFd, own[side], true),
@@ -101,8 +101,7 @@ fn stays_open(silent: fn() -> Silent, again: Again) -> bool {
     (sides.iter()).all(|side| child::inode(own[*side]) == inodes[*side])
 }
 
-/// Nothing tells these numbers from the transfer's own but that its engine's
-/// descriptors are gone.
+/// Only the engine's missing descriptors tell these numbers from the transfer's own.
 #[test]
 fn what_is_the_transfers_file_again_stays_open() {
     let name = "what_is_the_transfers_file_again_stays_open";
@@ -122,8 +121,8 @@ fn what_is_the_transfers_file_again_stays_open() {
     assert!(closed.is_empty(), "{closed:?}");
 }
 
-/// The host has closed, of a running engine's descriptors, a transfer's two alone,
-/// and has one of them again.
+/// The host closes only a transfer's two descriptors, of a running engine, and opens
+/// one of them again.
 #[test]
 fn what_is_one_of_the_transfers_files_again_stays_open() {
     let name = "what_is_one_of_the_transfers_files_again_stays_open";
@@ -143,7 +142,7 @@ fn what_is_one_of_the_transfers_files_again_stays_open() {
             child::copy_to(own[side], 0, false);
             let null = File::open("/dev/null").unwrap();
             child::copy_to(null.as_raw_fd(), own[1 - side], true);
-            // The duplicate is the host's from now on.
+            // The host owns the duplicate from here on.
             child::copy_to(0, own[side], true);
             running.cancel();
             assert_eq!(running.wait().report.errno, Some(Errno::EBADF));

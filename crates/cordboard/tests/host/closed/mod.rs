@@ -1,5 +1,5 @@
-//! A host that closes the descriptors of an engine (`close_range(2)`) at the
-//! worst moments: while a transfer is being started, and while all sleep.
+//! A host that closes the descriptors of an engine (`close_range(2)`) at the worst
+//! moments: during a start, and while all threads sleep.
 
 mod again;
 
@@ -11,7 +11,7 @@ use crate::common::{self, any, watchdog};
 use cordboard::{Control, DataPath, Ended, Engine, Errno, Observer, Progress, Refusal, Transfer};
 use testkit::child;
 
-/// Pipe to pipe, with nothing in the first, of descriptors that stay open.
+/// A transfer from an empty pipe to a pipe, whose descriptors stay open.
 fn silent() -> Transfer<'static> {
     let (source, feed) = std::io::pipe().unwrap();
     let (end, sink) = std::io::pipe().unwrap();
@@ -19,7 +19,7 @@ fn silent() -> Transfer<'static> {
     Transfer::owning(source.into(), sink.into(), any()).unwrap()
 }
 
-/// The threads of this name.
+/// Returns the threads of this name.
 fn threads(name: &str) -> Vec<libc::pid_t> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let tasks = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
@@ -31,7 +31,8 @@ fn threads(name: &str) -> Vec<libc::pid_t> {
     tasks.collect()
 }
 
-/// A thread's state, and how often it has gone to sleep; `None` if it has ended.
+/// Returns a thread's state and its count of voluntary switches; `None` if it has
+/// ended.
 fn sleeps(thread: libc::pid_t) -> Option<(char, u64)> {
     let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
     let of = |name| {
@@ -42,19 +43,19 @@ fn sleeps(thread: libc::pid_t) -> Option<(char, u64)> {
     Some((state, of("voluntary_ctxt_switches:").parse().unwrap()))
 }
 
-/// An engine's thread, once it has its name.
+/// Waits for an engine's thread to have its name.
 fn reactor() -> libc::pid_t {
     loop {
         match threads("cordboard")[..] {
             [one] => return one,
-            // A thread has the name of the one that started it at first.
+            // A new thread has the name of its creator at first.
             _ => std::thread::yield_now(),
         }
     }
 }
 
-/// Until no other thread of this process has anything to do. A worker tells the
-/// engine's thread what it has moved, so to look at the latter alone is not enough.
+/// Waits until every other thread of this process sleeps. A worker wakes the engine's
+/// thread, so the state of the latter alone is not enough.
 fn asleep() {
     let this = rustix::thread::gettid().as_raw_nonzero().get();
     let mut before = Vec::new();
@@ -73,8 +74,8 @@ fn asleep() {
     }
 }
 
-/// At each call that a start makes the host closes the engine's descriptors.
-/// The start is refused, or the transfer ends.
+/// The host closes the engine's descriptors at each system call of a start. The start
+/// is refused, or the transfer ends.
 #[test]
 fn an_engine_that_is_closed_during_a_start() {
     let _dog = watchdog("an_engine_that_is_closed_during_a_start");
@@ -134,8 +135,7 @@ fn an_engine_that_is_closed_during_a_start() {
     assert!(moments >= 2, "{moments}");
 }
 
-/// The host closes everything when the engine's thread has been woken, and
-/// before it has run.
+/// The host closes everything after the engine's thread was woken and before it runs.
 #[test]
 fn an_engine_that_is_closed_right_after_a_start() {
     let _dog = watchdog("an_engine_that_is_closed_right_after_a_start");
@@ -149,7 +149,7 @@ fn an_engine_that_is_closed_right_after_a_start() {
         // SAFETY: reads the parameters.
         let done = unsafe { libc::sched_setscheduler(thread, policy, &raw const none) };
         let error = std::io::Error::last_os_error();
-        // On a busy machine it has run by then, and ended.
+        // On a busy machine the thread may have run and ended.
         let ended = error.raw_os_error() == Some(libc::ESRCH) && policy == libc::SCHED_OTHER;
         assert!(done == 0 || ended, "{error}");
     };
@@ -163,7 +163,7 @@ fn an_engine_that_is_closed_right_after_a_start() {
             assert_eq!(first.wait().report.ended, Ended::Cancelled);
             let ours = [reactor()];
             asleep();
-            // It runs when nobody else wants to.
+            // It runs when no other thread is runnable.
             ours.iter()
                 .for_each(|thread| schedule(*thread, libc::SCHED_IDLE));
             let running = silent().start().unwrap();
@@ -175,15 +175,15 @@ fn an_engine_that_is_closed_right_after_a_start() {
     }
 }
 
-/// How somebody finds out.
+/// A call that finds out.
 enum Way {
     Wait,
     Cancel,
     Look,
 }
 
-/// A wait, a cancel and a look each find out that the host has closed everything.
-/// The engine's sleeping thread is not woken for it.
+/// A wait, a cancel and a status call each find out that the host has closed
+/// everything. The engine's sleeping thread is not woken.
 #[test]
 fn who_waits_finds_out_that_the_engine_is_closed() {
     let _dog = watchdog("who_waits_finds_out_that_the_engine_is_closed");
@@ -191,7 +191,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
         return;
     }
     for way in [Way::Wait, Way::Cancel, Way::Look] {
-        // This process keeps the other ends: they do not hang up.
+        // This process holds the other ends, so they do not hang up.
         let (source, mut feed) = std::io::pipe().unwrap();
         let (mut end, sink) = std::io::pipe().unwrap();
         assert!(testkit::child::in_a_child(|| {
@@ -211,11 +211,11 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
                 }
             }
             running.wait_for_end();
-            // The first one sleeps on.
+            // The first engine's thread still sleeps.
             assert!(threads("cordboard").contains(&ours[0]));
             let report = running.try_wait().unwrap().report;
             assert_eq!((report.errno, report.written), (Some(Errno::EBADF), 3));
-            // And the next one has an engine again.
+            // The next transfer has a new engine.
             let next = silent().start().unwrap();
             next.cancel();
             next.wait().report.ended == Ended::Cancelled
@@ -223,7 +223,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
     }
 }
 
-/// An engine that is shut down then ends what it has, without its thread.
+/// A shutdown afterwards ends the engine's transfers without its thread.
 #[test]
 fn an_engine_that_is_closed_is_shut_down() {
     let _dog = watchdog("an_engine_that_is_closed_is_shut_down");
@@ -249,8 +249,8 @@ fn an_engine_that_is_closed_is_shut_down() {
     }));
 }
 
-/// The program's own event counters, under the numbers of what an engine, a
-/// handle and a control had: neither read, nor written, nor closed.
+/// The host's event counters, under the former numbers of an engine, a handle and a
+/// control, are neither read, nor written, nor closed.
 #[test]
 fn what_was_opened_since_is_left_alone() {
     let _dog = watchdog("what_was_opened_since_is_left_alone");
@@ -262,7 +262,7 @@ fn what_was_opened_since_is_left_alone() {
         return;
     }
     use rustix::event::{EventfdFlags, eventfd};
-    /// What a transfer reads from.
+    /// The source of a transfer.
     fn source(counter: bool) -> (OwnedFd, Option<UnixStream>) {
         if counter {
             return (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), None);
@@ -308,8 +308,8 @@ fn what_was_opened_since_is_left_alone() {
     }
 }
 
-/// A terminal is opened a second time, so as not to block on it: the number that
-/// this had is the program's by now too.
+/// A transfer opens a terminal a second time, so as not to block. The host uses that
+/// number too by now.
 #[test]
 fn what_was_opened_in_the_place_of_a_terminal_is_left_alone() {
     let _dog = watchdog("what_was_opened_in_the_place_of_a_terminal_is_left_alone");
@@ -339,8 +339,8 @@ fn what_was_opened_in_the_place_of_a_terminal_is_left_alone() {
     }));
 }
 
-/// The host closes a descriptor, and opens its own file under that number, while
-/// the transfer's account is being closed: that file is not closed with it.
+/// The host closes a descriptor and opens its own file under that number while the
+/// transfer's descriptors are being closed. That file stays open.
 #[test]
 fn what_was_opened_while_the_account_is_closed_stays_open() {
     let name = "what_was_opened_while_the_account_is_closed_stays_open";
@@ -356,7 +356,7 @@ fn what_was_opened_while_the_account_is_closed_stays_open() {
     let held = testkit::midst::at_each(
         &[libc::SYS_fsync],
         || {
-            // Its threads are held too.
+            // The calls of its threads are held too.
             let engine = Engine::new(Default::default()).unwrap();
             let request = cordboard::Request {
                 sync: true,
@@ -384,8 +384,8 @@ fn what_was_opened_while_the_account_is_closed_stays_open() {
     }
 }
 
-/// The same as any descriptor is closed. The close of the number itself cannot be
-/// called back; no other one may be followed by it.
+/// The same at the close of any descriptor. A close of that number that has begun
+/// cannot be undone; no close of another number may be followed by it.
 #[test]
 fn what_was_opened_while_others_are_closed_stays_open() {
     let name = "what_was_opened_while_others_are_closed_stays_open";
@@ -401,7 +401,7 @@ fn what_was_opened_while_others_are_closed_stays_open() {
         let (source, sink) = (make(), make());
         rustix::io::pwrite(&source, b"number, please", 0).unwrap();
         let (number, mut calls) = (sink.as_raw_fd(), 0);
-        // From then on it is known which file that is.
+        // From here on the number is known.
         let known = std::sync::atomic::AtomicBool::new(false);
         let held = testkit::midst::at_each(
             &[libc::SYS_close],
@@ -434,7 +434,7 @@ fn what_was_opened_while_others_are_closed_stays_open() {
     assert_eq!(lost, 1, "its own close");
 }
 
-/// The numbers of the open descriptors.
+/// Returns the numbers of the open descriptors.
 fn numbers() -> Vec<i32> {
     let open = |number: &i32| {
         // SAFETY: takes any number, and changes nothing.
@@ -443,7 +443,7 @@ fn numbers() -> Vec<i32> {
     (0..200).filter(open).collect()
 }
 
-/// Puts another file in the place of a transfer's source, once.
+/// Replaces a transfer's source with another file, once.
 struct Replaces {
     number: i32,
     by: Option<std::fs::File>,
@@ -467,8 +467,8 @@ impl Observer for Replaces {
     }
 }
 
-/// The end of a file that has a source's number by now is not the source's, and
-/// the file stays open.
+/// The end of a file that has taken the source's number is not the end of the source.
+/// The file stays open.
 #[test]
 fn the_end_of_a_file_in_the_sources_place_is_no_end() {
     let _dog = watchdog("the_end_of_a_file_in_the_sources_place_is_no_end");
@@ -494,7 +494,8 @@ fn the_end_of_a_file_in_the_sources_place_is_no_end() {
             let running = transfer.observe(replaces).start().unwrap();
             let report = running.wait().report;
             let found = (report.errno, report.written);
-            // A path that is refused has the source replaced before the next one reads.
+            // The source is replaced after one path is refused, before the next one
+            // reads.
             let moved = if common::is_open(DataPath::Splice) {
                 3
             } else {

@@ -1,4 +1,4 @@
-//! What a child of `fork(2)` has of its parent's transfers.
+//! Descriptors of the parent's transfers in a child of `fork(2)`.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,8 +13,8 @@ use testkit::needs::Need;
 use super::{carries, carries_by, close_all};
 use crate::common::{self, only, pattern, watchdog};
 
-/// A child has the write end of the private pipe with the bytes that are handed
-/// back: their end comes all the same.
+/// A child has inherited the write end of the private pipe that is handed back with
+/// bytes. Its reader finds the end nevertheless.
 #[test]
 fn what_is_handed_back_ends_beside_a_child() {
     let _dog = watchdog("what_is_handed_back_ends_beside_a_child");
@@ -49,14 +49,14 @@ fn what_is_handed_back_ends_beside_a_child() {
     drop(heir);
 }
 
-/// Numbers that are this file now: a pipe's, or a socket's.
+/// Returns the descriptors that refer to this file, a pipe or a socket.
 fn numbers_of(inode: u64) -> Vec<RawFd> {
     let is_it = |number: &RawFd| testkit::child::inode(*number) == Some(inode);
     (0..100).filter(is_it).collect()
 }
 
-/// The first use of the library closes what a child has of its parent's
-/// transfers, without which no reader would see their end while it lives.
+/// The first use of the library in a child closes the descriptors of its parent's
+/// transfers. Otherwise no reader would see their end while the child lives.
 #[test]
 fn a_child_keeps_no_end_of_its_parents_transfers() {
     let _dog = watchdog("a_child_keeps_no_end_of_its_parents_transfers");
@@ -100,13 +100,13 @@ fn a_child_keeps_no_end_of_its_parents_transfers() {
             rustix::io::write(&feed, b"one").unwrap();
             let mut three = [0; 3];
             assert_eq!(rustix::io::read(&end, &mut three), Ok(3));
-            // The transfer's, and of a pipe the other end.
+            // The transfer's descriptor, and for a pipe its other end.
             let has = |all: usize| inodes.map(|inode| numbers_of(inode).len()) == [all; 2];
             let all = if sockets { 1 } else { 2 };
             assert!(in_a_child(|| {
                 has(all) && first(&running, engine) && has(all - 1)
             }));
-            // What a child has under these numbers by now is its own.
+            // The child has reused these numbers for its own files.
             assert!(in_a_child(|| {
                 for inode in inodes {
                     for number in numbers_of(inode) {
@@ -145,8 +145,7 @@ fn a_child_keeps_no_end_of_its_parents_transfers() {
     }
 }
 
-/// A child that is forked while the sink is synced at the end, which may take
-/// long.
+/// A child that is forked during the sync at the end, which may take long.
 #[test]
 fn a_child_keeps_no_end_of_a_transfer_that_is_being_synced() {
     let _dog = watchdog("a_child_keeps_no_end_of_a_transfer_that_is_being_synced");
@@ -194,7 +193,7 @@ extern "C" fn fork_here(_: libc::c_int) {
     FORKED.store(child, Ordering::Release);
 }
 
-/// For SIGUSR1; a call that it interrupts is made again.
+/// Installs a handler for SIGUSR1, with interrupted calls restarted.
 fn install(handler: extern "C" fn(libc::c_int)) {
     // SAFETY: all zeros are no flags, and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -205,7 +204,7 @@ fn install(handler: extern "C" fn(libc::c_int)) {
     assert_eq!(done, 0);
 }
 
-/// Has this thread fork, in the midst of what it does.
+/// Has this thread fork, whatever call it is in.
 fn forks_in(thread: i32) {
     let process = std::process::id();
     // SAFETY: takes integers; the thread is there, and has a handler.
@@ -216,7 +215,7 @@ fn forks_in(thread: i32) {
     }
 }
 
-/// The child's status; to be asked for once.
+/// Waits for the child and returns its status.
 fn status_of(child: i32) -> i32 {
     let mut status = -1;
     // SAFETY: no other thread waits for this child.
@@ -225,9 +224,9 @@ fn status_of(child: i32) -> i32 {
     status
 }
 
-/// A thread that waits for an end has looked whose transfer it is and makes the
-/// call that it sleeps in, when a signal comes whose handler forks. The child
-/// makes the same call, from which no thread would wake it.
+/// A thread that waits for an end has checked which process the transfer belongs to,
+/// and is about to sleep, when a signal handler forks. The child makes the same call,
+/// from which no thread would wake it.
 #[test]
 fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
     let name = "a_child_that_is_forked_before_the_sleep_does_not_sleep";
@@ -235,7 +234,7 @@ fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
     if !common::alone!() {
         return;
     }
-    // So many sleeps that fail at once make the next one last a minute.
+    // After this many sleeps that fail at once, the next one lasts a minute.
     const BEFORE: usize = 14;
     install(fork_here);
     let (source, _feed) = std::io::pipe().unwrap();
@@ -274,7 +273,7 @@ fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
             FORKED.store(child, Ordering::Release);
             testkit::skip::report("a child", "calls of another thread cannot be held");
         } else {
-            // The parent's, which is made again, and the child's.
+            // The parent's call, which is restarted, and the child's.
             assert!(calls >= Some(BEFORE + 2), "{calls:?}");
         }
         ends.join().unwrap()
@@ -286,9 +285,9 @@ fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
     assert_eq!(running.try_wait().unwrap().report.ended, Ended::Cancelled);
 }
 
-/// Threads wait for an engine to shut down, which takes long, and a signal's
-/// handler forks in one of them: the child has none of the engine's threads, and
-/// waits for none.
+/// Threads wait for an engine to shut down, which takes long, and a signal handler
+/// forks in one of them. The child has none of the engine's threads, and waits for
+/// none.
 #[test]
 fn a_child_that_is_forked_in_a_shutdown_does_not_wait() {
     let name = "a_child_that_is_forked_in_a_shutdown_does_not_wait";
@@ -340,7 +339,7 @@ fn a_child_that_is_forked_in_a_shutdown_does_not_wait() {
     assert_eq!(running.wait().report.ended, Ended::Cancelled);
 }
 
-/// In a call that waits: `shutdown` has no other.
+/// Waits until the thread sleeps: `shutdown` makes a single call that waits.
 fn until_it_sleeps(thread: i32) {
     let stat = format!("/proc/self/task/{thread}/stat");
     while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
@@ -348,9 +347,9 @@ fn until_it_sleeps(thread: i32) {
     }
 }
 
-/// A transfer is being started, and a signal's handler forks in the midst of it. The
-/// child, which goes on with the call, has no thread that would run the transfer: it
-/// is refused, the parent's, or ended by an engine of the child's own.
+/// A signal handler forks during a start. The child continues the start, but has no
+/// thread that would run the transfer: the transfer is refused, the parent's, or run
+/// by an engine of the child.
 #[test]
 fn a_child_that_is_forked_in_a_start_does_not_wait() {
     let name = "a_child_that_is_forked_in_a_start_does_not_wait";
@@ -366,7 +365,7 @@ fn a_child_that_is_forked_in_a_start_does_not_wait() {
         libc::SYS_newfstatat,
     ];
     let own = Engine::new(Default::default()).unwrap();
-    // Its threads' calls are not to be held.
+    // The calls of the engine's threads must not be held.
     assert!(carries());
     for engine in [None, Some(&own)] {
         for moment in 0.. {
@@ -386,7 +385,7 @@ fn a_child_that_is_forked_in_a_start_does_not_wait() {
                     running.wait().report
                 });
                 if FORKED.load(Ordering::Acquire) == 0 {
-                    // What the parent does not run, and what is refused.
+                    // Ended without an errno, or refused with `ECHILD`.
                     let errno = ended.map_or_else(|f| f.report.errno, |report| report.errno);
                     let known = [None, Some(cordboard::Errno::ECHILD)];
                     testkit::child::end(known.contains(&errno));

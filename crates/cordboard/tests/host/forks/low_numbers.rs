@@ -1,4 +1,4 @@
-//! A host that has closed standard input, output and error, and may not know.
+//! A host that has closed standard input, output and error.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::common::{self, content, only, pattern, watchdog};
 
 const FIRST: [RawFd; 3] = [0, 1, 2];
 
-/// Which of the first three numbers something has, with what it is.
+/// Returns which of the first three numbers are open, and their files.
 fn taken() -> Vec<(RawFd, String)> {
     let what = |number: RawFd| std::fs::read_link(format!("/proc/self/fd/{number}"));
     let open = FIRST.iter().filter_map(|n| Some((*n, what(*n).ok()?)));
@@ -22,7 +22,7 @@ fn taken() -> Vec<(RawFd, String)> {
     all.filter(|(_, what)| !own(what)).collect()
 }
 
-/// Runs without the three, which come back for what is to be said then.
+/// Runs without the three, and restores them for the test's own output.
 fn without_the_first(work: impl FnOnce()) {
     let kept = FIRST.map(|n| {
         // SAFETY: takes integers, and makes a number of its own.
@@ -58,7 +58,8 @@ impl Observer for Sees {
     }
 }
 
-/// A transfer on this thread, and what had one of the numbers by then.
+/// Runs a transfer on this thread, and returns which of the numbers were open by
+/// then.
 fn seen(source: &OwnedFd, sink: &OwnedFd, request: Request) -> (Vec<DataPath>, Sees) {
     let mut sees = Sees(Vec::new());
     let report = Transfer::new(source.as_fd(), sink.as_fd(), request)
@@ -98,7 +99,7 @@ fn nothing_of_the_librarys_has_the_first_three_numbers() {
     let mut found: Vec<(&str, Vec<(RawFd, String)>)> = Vec::new();
     let mut paths = Vec::new();
     without_the_first(|| {
-        // A private pipe, of this thread's.
+        // A private pipe of this thread.
         let (path, sees) = seen(&local, &plain, only(&[Splice]));
         paths.push(path);
         found.push(("a private pipe", sees.0));
@@ -124,7 +125,7 @@ fn nothing_of_the_librarys_has_the_first_three_numbers() {
         found.push(("a transfer", taken()));
         let told = running.fd().map(drop);
         found.push(("its descriptor", taken()));
-        // The host finds out, and opens something there.
+        // The host opens other files under these numbers.
         let null = [0; 3].map(|_| File::options().read(true).write(true).open("/dev/null"));
         feed.write_all(b"after").unwrap();
         drop(feed);

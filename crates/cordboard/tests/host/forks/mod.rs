@@ -1,6 +1,6 @@
-//! Descriptors that are kept between transfers, where their numbers come to be
-//! somebody else's: in a child of `fork(2)`, and in a host that closes what it
-//! has not opened, as `closefrom(3)` and `close_range(2)` do.
+//! Descriptors that the library keeps between transfers, after their numbers are
+//! reused: in a child of `fork(2)`, and in a host that closes what it has not opened,
+//! by `closefrom(3)` or `close_range(2)`.
 
 mod inherited;
 mod low_numbers;
@@ -29,7 +29,7 @@ fn close_all() {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Files of the caller's own, under the lowest numbers, each with a word in it.
+/// Opens files of the caller under the lowest numbers, each with a word in it.
 struct Own(Vec<(File, u64)>);
 
 impl Own {
@@ -44,7 +44,7 @@ impl Own {
         Own((0..64).map(one).collect())
     }
 
-    /// All are open, themselves, and as they were.
+    /// Whether all are still open, the same files, and unchanged.
     fn are_untouched(&self) -> bool {
         (0u64..).zip(&self.0).all(|(n, (file, inode))| {
             let here = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_ino == *inode);
@@ -53,7 +53,7 @@ impl Own {
     }
 }
 
-/// Socket to file through a private pipe.
+/// Moves bytes from a socket to a file through a private pipe.
 fn splices() -> bool {
     let data = pattern(10_000);
     let (source, mut feed) = UnixStream::pair().unwrap();
@@ -65,7 +65,7 @@ fn splices() -> bool {
     report.ended == Ended::Eof && content(&sink) == data
 }
 
-/// The same, where it can be had.
+/// The same, if `splice(2)` is available.
 fn splices_if(open: bool) -> bool {
     !open || splices()
 }
@@ -73,7 +73,7 @@ fn splices_if(open: bool) -> bool {
 /// Leaves several idle pipes behind.
 fn fill_the_pool() {
     let before = descriptors();
-    // Where two come at once, one closes its pipe.
+    // If two threads return pipes at once, one closes its pipe.
     while descriptors() < before + 4 {
         eight_at_once();
     }
@@ -118,14 +118,14 @@ fn a_child_that_closes_everything_keeps_its_own_files() {
         let own = Own::open();
         let fine = (0..20).all(|_| splices());
         assert!(own.are_untouched(), "closed, or written to");
-        // From one transfer to the next a pipe is kept here too.
+        // The child keeps a pipe between transfers too.
         let before = descriptors();
         fine && splices() && descriptors() == before
     }));
     assert!(splices(), "the parent has its pipes yet");
 }
 
-/// What is inherited and still there is closed in the child, and not leaked.
+/// The pipes that a child inherits are closed in it, not leaked.
 #[test]
 fn a_child_keeps_none_of_its_parents_pipes() {
     let _dog = watchdog("a_child_keeps_none_of_its_parents_pipes");
@@ -161,12 +161,12 @@ fn a_host_that_closes_everything_keeps_its_own_files() {
         let before = descriptors();
         let fine = (0..20).all(|_| splices());
         assert!(own.are_untouched(), "closed, or written to");
-        // The pool is not full of pipes that are gone.
+        // The pool is not full of closed pipes.
         fine && descriptors() == before + 2
     }));
 }
 
-/// As many pipes as a child needs are as large as its parent's were.
+/// A child's pipes are as large as its parent's were.
 #[test]
 fn a_child_has_a_pipe_budget_of_its_own() {
     let _dog = watchdog("a_child_has_a_pipe_budget_of_its_own");
@@ -176,7 +176,7 @@ fn a_child_has_a_pipe_budget_of_its_own() {
     if !common::alone!() {
         return;
     }
-    // A file to somebody's pipe: it is made as large as the budget has it.
+    // A file to the caller's pipe, which grows as far as the budget allows.
     let grown = || {
         let source = common::file_with(&pattern(1 << 20));
         let (mut reader, sink) = std::io::pipe().unwrap();
@@ -199,7 +199,7 @@ fn a_child_has_a_pipe_budget_of_its_own() {
     };
     let alone = grown();
     assert!(alone > 64 << 10, "{alone}");
-    // Hundreds that are under way have it all, and fork.
+    // Hundreds of transfers use the whole budget at the fork.
     let all: Vec<_> = (0..400)
         .map(|_| {
             let (source, feed) = std::io::pipe().unwrap();
@@ -218,7 +218,7 @@ fn a_child_has_a_pipe_budget_of_its_own() {
     assert!(in_a_child(|| grown() == alone));
 }
 
-/// A transfer of each kind that has something to find out first, once a process.
+/// Transfers of each kind that reads a property of the system, once per process.
 fn each_kind(open: bool) {
     assert!(splices_if(open));
     let data = pattern(300_000);
@@ -243,8 +243,8 @@ fn each_kind(open: bool) {
     assert_eq!(run(&source, &sink, request).report.written, 7);
 }
 
-/// A child never waits for a thread that it does not have, which was finding
-/// something out for the whole process when it was made.
+/// A child never waits for a thread that it lacks, which was reading such a property
+/// at the fork.
 #[test]
 fn a_fork_while_another_thread_finds_something_out() {
     let _dog = watchdog("a_fork_while_another_thread_finds_something_out");
@@ -268,18 +268,18 @@ fn a_fork_while_another_thread_finds_something_out() {
         },
     );
     match forked {
-        // Three files of /proc, the release, the processors.
+        // Three files of /proc, the kernel release, the number of processors.
         Some(moments) => assert!(moments >= 5, "{moments}"),
         None => testkit::skip::here("no seccomp_unotify(2) here"),
     }
 }
 
-/// Pipe to pipe by the process's own engine.
+/// Moves bytes from pipe to pipe by the engine of the process.
 fn carries() -> bool {
     carries_by(None)
 }
 
-/// Pipe to pipe by this engine, or the process's own.
+/// Moves bytes from pipe to pipe by this engine, or that of the process.
 fn carries_by(engine: Option<&Engine>) -> bool {
     let (source, mut feed) = std::io::pipe().unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
@@ -301,7 +301,7 @@ fn carries_by(engine: Option<&Engine>) -> bool {
     out == b"number, please" && running.wait().report.written == 14
 }
 
-/// Pipe to pipe, which has moved three bytes and waits for more.
+/// Starts a transfer from pipe to pipe, which has moved three bytes and waits.
 fn waiting(engine: Option<&Engine>, request: Request) -> Running {
     let (source, mut feed) = std::io::pipe().unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
@@ -312,14 +312,13 @@ fn waiting(engine: Option<&Engine>, request: Request) -> Running {
     };
     feed.write_all(b"one").unwrap();
     end.read_exact(&mut [0; 3]).unwrap();
-    // Whose numbers they are is for somebody else to say.
+    // The numbers may be reused: dropping would close them.
     std::mem::forget((feed, end));
     running.unwrap()
 }
 
-/// The standard library has a lock of the process's that each of its threads
-/// takes as it begins. Whoever holds it at the moment of a fork does not give
-/// it back in the child.
+/// Each new thread of the standard library takes a lock of the process. If one holds
+/// it at a fork, it is never released in the child.
 #[test]
 fn a_fork_while_the_host_starts_threads() {
     let _dog = watchdog("a_fork_while_the_host_starts_threads");
@@ -328,14 +327,14 @@ fn a_fork_while_the_host_starts_threads() {
     }
     let patience = testkit::watchdog::patience().as_secs() / 2;
     let mut fine = true;
-    // A node of the list behind that lock has room for eleven: some allocations
-    // are for others.
+    // A node of the list behind that lock has room for eleven threads: only some of
+    // the allocations are made with the lock held.
     let moments = testkit::thread_start::at_each(24, || {
         fine = fine
             && in_a_child(|| {
                 testkit::thread_start::disarm();
-                // One that hangs ends, and its status says so.
-                // SAFETY: takes an integer; nobody handles the signal.
+                // A child that hangs ends with a status that shows it. SAFETY: takes
+                // an integer; nobody handles the signal.
                 unsafe { libc::alarm(patience as libc::c_uint) };
                 let engine = Engine::new(Default::default()).unwrap();
                 let both = carries_by(Some(&engine)) && carries();
@@ -354,8 +353,8 @@ fn some_idle() -> Request {
     }
 }
 
-/// The next start makes a new engine. What ran ends, once its thread has had a
-/// reason to wake up, and what has the old numbers is left alone.
+/// The next start makes a new engine. The transfers of the old one end once its
+/// thread wakes up, and files that have taken the old numbers stay open.
 #[test]
 fn a_host_that_closes_everything_gets_another_engine() {
     let _dog = watchdog("a_host_that_closes_everything_gets_another_engine");
@@ -385,7 +384,7 @@ fn a_host_that_closes_everything_gets_another_engine() {
     }
 }
 
-/// A host's own engine says so, and is gone without a trace.
+/// An engine of the host's own returns an error, and its drop leaves nothing.
 #[test]
 fn an_engine_whose_host_closes_everything() {
     let _dog = watchdog("an_engine_whose_host_closes_everything");
@@ -424,7 +423,7 @@ fn an_engine_whose_host_closes_everything() {
     }
 }
 
-/// What a parent had made is only forgotten.
+/// A child drops the engine of its parent without closing anything.
 #[test]
 fn a_child_that_closes_everything_drops_what_it_inherits() {
     let _dog = watchdog("a_child_that_closes_everything_drops_what_it_inherits");

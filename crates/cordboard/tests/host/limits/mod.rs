@@ -31,7 +31,7 @@ fn no_descriptor_left_for_a_pipe() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let before = rustix::process::getrlimit(Resource::Nofile);
     let limit = Rlimit {
-        // Every number from here on is refused, those that are open stay.
+        // Every new descriptor is refused, open ones stay.
         current: Some(3),
         ..before
     };
@@ -69,8 +69,8 @@ fn no_descriptor_left_for_a_pipe() {
     assert!(drain.join().unwrap() == data);
 }
 
-/// `RLIMIT_NOFILE` of 0, as sandboxes have it: what is open goes on, though
-/// `poll(2)` waits for none of it.
+/// `RLIMIT_NOFILE` of 0, as in sandboxes: open descriptors can be used, though
+/// `poll(2)` accepts none.
 #[test]
 fn no_descriptor_may_be_waited_for() {
     let _dog = watchdog("no_descriptor_may_be_waited_for");
@@ -91,7 +91,7 @@ fn no_descriptor_may_be_waited_for() {
         setrlimit(Resource::Nofile, limit).unwrap();
         let report = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Both sides keep the transfer waiting, each in its turn.
+                // The transfer waits for both sides, one after the other.
                 for piece in data.chunks(100_000) {
                     feed.as_ref().unwrap().write_all(piece).unwrap();
                     let mut got = vec![0; piece.len()];
@@ -113,9 +113,9 @@ fn no_descriptor_may_be_waited_for() {
     }
 }
 
-/// Allows this process no more addresses than it has and so many bytes, and
-/// takes all in pieces of this size that its allocator still has to give. A
-/// few of 4 KiB, apart from each other, are left for what is needed anyway.
+/// Limits the address space of this process to its present size and this many bytes,
+/// and allocates what the allocator has left in pieces of this size. A few pieces of
+/// 4 KiB, apart from each other, are freed for other allocations.
 fn no_more_memory(bytes: u64, piece: usize) -> (Rlimit, Vec<Vec<u8>>) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
@@ -140,7 +140,7 @@ fn no_more_memory(bytes: u64, piece: usize) -> (Rlimit, Vec<Vec<u8>>) {
     (before, hoard)
 }
 
-/// Where there is no room for a large buffer, a small one does.
+/// Without memory for a large buffer a small one is used.
 #[test]
 fn hardly_any_memory_for_a_buffer() {
     let _dog = watchdog("hardly_any_memory_for_a_buffer");
@@ -160,7 +160,8 @@ fn hardly_any_memory_for_a_buffer() {
     assert!(content(&sink) == data);
 }
 
-/// What was read and cannot be written is handed back all the same.
+/// Bytes that were read and cannot be written are handed back without memory for
+/// them.
 #[test]
 fn no_memory_for_what_is_handed_back() {
     let _dog = watchdog("no_memory_for_what_is_handed_back");
@@ -196,8 +197,8 @@ fn no_memory_for_what_is_handed_back() {
     assert!(common::handed_back(outcome.stranded) == data[65_536..131_072]);
 }
 
-/// Past the user's share every new pipe has a page or two, and growing one is
-/// refused: slower, and right all the same.
+/// Beyond the user's limit every new pipe has a page or two, and growing one is
+/// refused. Transfers are slower then, and correct.
 #[test]
 fn a_users_share_of_pipes_is_used_up() {
     let _dog = watchdog("a_users_share_of_pipes_is_used_up");
@@ -245,7 +246,7 @@ fn a_users_share_of_pipes_is_used_up() {
         assert_eq!(report.ended, Ended::Eof, "{report:?}");
         assert!(got.join().unwrap() == data);
     }
-    // A pipe that holds more than it shall be shrunk to: EBUSY, and it stays.
+    // A pipe that holds more than its old capacity cannot shrink (`EBUSY`) and stays.
     let (reader, writer) = &all[1];
     let report = std::thread::scope(|scope| {
         let got = scope.spawn(|| {
@@ -260,15 +261,15 @@ fn a_users_share_of_pipes_is_used_up() {
     assert_eq!(report.written, 1 << 20);
 }
 
-/// What pipes take above what every pipe has.
+/// Returns the capacity of these pipes above the default.
 fn above(pipes: &[(std::io::PipeReader, std::io::PipeWriter)]) -> usize {
     let size = |pipe| rustix::pipe::fcntl_getpipe_size(pipe).unwrap();
     let above = pipes.iter().map(|(_, sink)| size(sink) - (64 << 10));
     above.sum()
 }
 
-/// A file into a pipe that nobody reads, until it is full: by the caller's
-/// thread, and on an engine.
+/// Fills a pipe without a reader from a file: on the caller's thread, or on an
+/// engine.
 fn fill(sink: &std::io::PipeWriter, by_engine: bool) {
     let source = file_with(&pattern(900 << 10));
     let request = Request {
@@ -292,8 +293,8 @@ fn fill(sink: &std::io::PipeWriter, by_engine: bool) {
     assert_eq!(report.path, [Splice], "{report:?}");
 }
 
-/// Somebody's pipe that is full cannot be made small again (`EBUSY`). All such
-/// pipes together stay within the budget, and it comes back once they are read.
+/// A caller's pipe that is full cannot shrink (`EBUSY`). All such pipes stay within
+/// the budget together, and give it back once they are read.
 #[test]
 fn pipes_that_stay_full_stay_within_the_budget() {
     let _dog = watchdog("pipes_that_stay_full_stay_within_the_budget");
@@ -339,8 +340,7 @@ fn pipes_that_stay_full_stay_within_the_budget() {
     }
 }
 
-/// A pipe that is read and filled again and again counts once, and is small in
-/// the end.
+/// A pipe that is read and filled repeatedly counts once, and is small in the end.
 #[test]
 fn a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer() {
     let _dog = watchdog("a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer");
@@ -362,7 +362,7 @@ fn a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer() {
         assert_eq!(there, 900 << 10, "the {n}th");
         std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
     }
-    // As small as what it holds allows.
+    // As small as its content allows.
     let source = file_with(&pattern(129 << 10));
     run(&source, &pipe[0].1, only(&[Splice]));
     assert_eq!(above(&pipe), 192 << 10);

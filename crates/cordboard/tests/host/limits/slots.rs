@@ -37,7 +37,7 @@ fn limit_private_pipes(size: usize) -> bool {
     own
 }
 
-/// A pipe of the caller's of this size; (read end, write end).
+/// Makes a pipe of the caller of this size: (read end, write end).
 fn pipe_of(size: usize, flags: PipeFlags) -> (OwnedFd, OwnedFd) {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | flags).unwrap();
     assert_eq!(fcntl_setpipe_size(&writer, size), Ok(size));
@@ -87,7 +87,7 @@ fn read_all(fd: &OwnedFd) -> Vec<u8> {
     common::content_of(fd.try_clone().unwrap())
 }
 
-/// By the caller's thread, or by an engine.
+/// Runs a transfer on the caller's thread or on an engine.
 fn by(engine: bool, source: OwnedFd, sink: OwnedFd) -> Report {
     match engine {
         true => cordboard::start(source, sink, any()).unwrap().wait().report,
@@ -95,7 +95,7 @@ fn by(engine: bool, source: OwnedFd, sink: OwnedFd) -> Report {
     }
 }
 
-/// Every pair, with pipes of the caller's that are as small and that are not.
+/// Tests every pair, with pipes of the caller of the same size and larger.
 fn every_pair(private: usize) {
     for (from, to) in SOURCES.into_iter().flat_map(|a| SOURCES.map(|b| (a, b))) {
         for (length, theirs) in [(1, 4096), (5000, 4096), (300_000, 4096), (300_000, 65_536)] {
@@ -130,7 +130,7 @@ fn every_pair(private: usize) {
     }
 }
 
-/// Packets do not pass for a stream, whatever their length.
+/// Packets are not taken for a stream, whatever their length.
 fn packets_are_seen() {
     for (lengths, engine) in [1, 2, 3000, 4096]
         .into_iter()
@@ -163,7 +163,7 @@ fn packets_are_seen() {
     }
 }
 
-/// A stream of which each byte is in a buffer of its own.
+/// A stream with each byte in a buffer of its own.
 fn single_bytes_go_on() {
     let (inner, feed) = pipe_of(4096, PipeFlags::empty());
     let (source, own) = pipe_of(65_536, PipeFlags::empty());

@@ -1,4 +1,4 @@
-//! Calls that a signal comes between: whoever made them makes them again.
+//! Calls that a signal interrupts: they are made again.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,8 +8,8 @@ use crate::common::{From, Source, content, only, pattern, piped, run, watchdog};
 use cordboard::{DataPath, Direct, Ended, Request};
 use testkit::midst::refusing;
 
-/// What moves, measures, makes room or ends; not what waits, which a signal is
-/// to end.
+/// The calls that move, measure, make room or end; not those that wait, which a
+/// signal may end.
 const CALLS: &[libc::c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -35,8 +35,8 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_lseek,
 ];
 
-/// One transfer to a file or through a pipe, in which of `nth[0]` of these calls
-/// that of index `nth[1]` fails so.
+/// Runs a transfer to a file or through a pipe, in which of every `nth[0]` of these
+/// calls that of index `nth[1]` fails.
 fn moved(
     from: From,
     to_a_file: bool,
@@ -65,7 +65,7 @@ fn moved(
             report = Some(run(&source.fd, &sink, request.clone()).report);
             drop(sink);
         };
-        // Out of step now and then: a loop may make as many calls a turn.
+        // Shifted now and then: a loop may make the same number of calls each time.
         let fails = |count| (count + count / 30) % of == first;
         let counted = refusing(calls, body, |count| fails(count).then_some(errno));
         let drained = drained.join().unwrap();
@@ -109,8 +109,7 @@ fn a_signal_between_two_calls_ends_no_transfer() {
     }
 }
 
-/// A shared position that is told and then not moved, or the other way round, is
-/// done without.
+/// A shared position that can be read and not moved, or the reverse, is not used.
 #[test]
 fn a_position_that_is_refused_now_and_then_loses_nothing() {
     let _dog = watchdog("a_position_that_is_refused_now_and_then_loses_nothing");
@@ -131,7 +130,7 @@ fn a_position_that_is_refused_now_and_then_loses_nothing() {
     }
 }
 
-/// Neither looking for holes nor making them is given up.
+/// The transfer continues to look for holes and to make them.
 #[test]
 fn a_signal_while_holes_are_made() {
     use std::os::unix::fs::{FileExt, MetadataExt};
@@ -168,8 +167,7 @@ fn a_signal_while_holes_are_made() {
     assert!(kept <= HOLE, "{kept} bytes of it are not holes");
 }
 
-/// Every other look at a descriptor is interrupted, of those that wait and those
-/// that do not.
+/// Every other `poll(2)` is interrupted, with and without a timeout.
 #[test]
 fn a_signal_at_every_other_look_ends_no_transfer() {
     let _dog = watchdog("a_signal_at_every_other_look_ends_no_transfer");

@@ -1,10 +1,10 @@
-//! Every call refused with every errno that a kernel, a file system or a
-//! filter is known to refuse it with: the bytes arrive all the same, and in
-//! order. The refusals are made with seccomp, which is also how many
-//! containers make them.
+//! Every call refused with every errno that a kernel, a file system or a filter is
+//! known to refuse it with: the bytes arrive nevertheless, in order. Seccomp filters
+//! refuse the calls, as in many containers.
 //!
-//! A filter binds the thread that installs it, so each case has a thread of
-//! its own; `ENOSYS` is remembered for the process, so it has one of its own.
+//! A filter binds the thread that installs it, so each case runs in a thread of its
+//! own. The library remembers `ENOSYS` for the process, so such a case runs in a
+//! process of its own.
 
 mod interrupted;
 mod pair;
@@ -29,12 +29,12 @@ use cordboard::{
 use testkit::needs::Need;
 use testkit::refuse::apart;
 
-/// From now on this thread's calls with these numbers fail with this errno.
+/// Fails this thread's calls with these numbers.
 fn refuse(calls: &[libc::c_long], errno: Errno) {
     testkit::refuse::refuse(calls, errno.raw());
 }
 
-/// And those of all other threads.
+/// Fails those of all threads.
 fn refuse_all(calls: &[libc::c_long], errno: Errno) {
     testkit::refuse::refuse_all(calls, errno.raw());
 }
@@ -54,8 +54,8 @@ fn into_a_file(from: From, request: Request, calls: &[libc::c_long], errno: Errn
     report
 }
 
-/// A filter refuses to tell which file system a file is on. Anonymous inodes are regular
-/// files since Linux 6.16, and procfs can neither be spliced nor mapped.
+/// A filter refuses the call that tells a file's file system. Anonymous inodes are
+/// regular files since Linux 6.16, and procfs can neither be spliced nor mapped.
 #[test]
 fn file_systems_that_nobody_tells() {
     let _dog = watchdog("file_systems_that_nobody_tells");
@@ -78,7 +78,7 @@ fn file_systems_that_nobody_tells() {
             assert!(all.ends_with(b"\n"), "{errno}: {report:?}");
             assert_eq!(report.written, all.len() as u64, "{errno}: {report:?}");
         });
-        // Nor whether it can be mapped.
+        // With `mmap(2)` refused too.
         apart(|| {
             let file = common::file_with(b"bytes");
             refuse(&[libc::SYS_fstatfs, libc::SYS_mmap], errno);
@@ -94,8 +94,8 @@ fn declined(report: &Report, path: DataPath, errno: Errno) -> bool {
     all.any(|d| d.path == path && d.why.to_string() == why)
 }
 
-/// The first of these paths is refused with each of these errnos, and the
-/// second carries everything; one refusal says nothing about the next pair.
+/// The first of these paths is refused with each of these errnos, and the second
+/// carries everything. The next pair tries the first path again.
 fn hands_over(from: From, paths: [DataPath; 2], call: libc::c_long, errnos: &[Errno]) {
     for errno in errnos {
         let report = into_a_file(from, only(&paths), &[call], *errno);
@@ -111,8 +111,8 @@ fn hands_over(from: From, paths: [DataPath; 2], call: libc::c_long, errnos: &[Er
 #[test]
 fn copy_file_range_refused_in_every_known_way() {
     let _dog = watchdog("copy_file_range_refused_in_every_known_way");
-    // Old kernels and unlike file systems; NFS; filters and immutable files;
-    // CIFS (three of them); old CephFS; swap files; overlaps; huge offsets.
+    // Old kernels and different file systems; NFS; filters and immutable files; CIFS
+    // (three of them); old CephFS; swap files; overlaps; huge offsets.
     let errnos = [
         Errno::EXDEV,
         Errno::EOPNOTSUPP,
@@ -130,7 +130,7 @@ fn copy_file_range_refused_in_every_known_way() {
     hands_over(From::File, paths, libc::SYS_copy_file_range, &errnos);
 }
 
-/// Starting the device on what has been written can be refused, and it can fail.
+/// Starting writeback can be refused, and it can fail.
 #[test]
 fn writeback_that_cannot_be_started_and_writeback_that_fails() {
     let _dog = watchdog("writeback_that_cannot_be_started_and_writeback_that_fails");
@@ -224,7 +224,7 @@ fn everything_refused_but_reading_and_writing() {
     }
 }
 
-/// Without `ioctl(2)` nobody knows it for a terminal, and it is spliced.
+/// Without `ioctl(2)` it is not recognised as a terminal, and it is spliced.
 #[test]
 fn the_end_of_a_pseudoterminal_that_nobody_knows_for_one() {
     let _dog = watchdog("the_end_of_a_pseudoterminal_that_nobody_knows_for_one");
@@ -324,7 +324,7 @@ fn datagrams_without_batches() {
     }
 }
 
-/// Sets `O_APPEND` on the sink once something has moved.
+/// Sets `O_APPEND` on the sink after the first bytes.
 struct Append<'a>(&'a File);
 
 impl Observer for Append<'_> {
@@ -336,8 +336,8 @@ impl Observer for Append<'_> {
     }
 }
 
-/// The sink refuses pages when the source has given them already: what the
-/// private pipe holds is written, also where no second pipe is to be had.
+/// The sink refuses pages after they were taken from the source: the content of the
+/// private pipe is written, even if no second pipe is available.
 #[test]
 fn a_sink_that_refuses_pages_once_they_are_in_hand() {
     let _dog = watchdog("a_sink_that_refuses_pages_once_they_are_in_hand");
@@ -370,7 +370,7 @@ fn a_sink_that_refuses_pages_once_they_are_in_hand() {
     }
 }
 
-/// A write that says 0, in place of an error, is one.
+/// A write that returns 0 counts as an error.
 #[test]
 fn a_sink_that_takes_nothing_without_a_word() {
     let _dog = watchdog("a_sink_that_takes_nothing_without_a_word");
@@ -406,7 +406,7 @@ fn a_limit_that_nobody_tells() {
 
 const EPOLL: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
 
-/// Whoever wants an engine hears that none can wait.
+/// Making an engine fails if it could not wait.
 #[test]
 fn an_engine_that_may_not_wait() {
     let _dog = watchdog("an_engine_that_may_not_wait");
@@ -419,8 +419,7 @@ fn an_engine_that_may_not_wait() {
     }
 }
 
-/// A filter that comes when transfers are under way: they fail, and no thread
-/// turns in a circle.
+/// A filter that is installed during transfers: they fail, and no thread spins.
 #[test]
 fn an_engine_that_may_not_wait_any_more() {
     let _dog = watchdog("an_engine_that_may_not_wait_any_more");
@@ -441,7 +440,7 @@ fn an_engine_that_may_not_wait_any_more() {
     feed.write_all(b"a").unwrap();
     end.read_exact(&mut [0]).unwrap();
     refuse_all(&EPOLL, Errno::EPERM);
-    // Out of the wait that it is in, if it is in one.
+    // Ends the wait of the thread, if it is in one.
     feed.write_all(b"b").unwrap();
     for (running, written) in both.into_iter().zip([0..=0, 1..=2]) {
         let report = running.wait().report;
@@ -457,8 +456,8 @@ fn an_engine_that_may_not_wait_any_more() {
     assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
 }
 
-/// No map of the library needs random bytes, which a filter may refuse: the
-/// standard library panics then.
+/// No map of the library needs random bytes. If a filter refuses them, the standard
+/// library panics.
 #[test]
 fn no_random_bytes_are_needed() {
     let _dog = watchdog("no_random_bytes_are_needed");

@@ -1,5 +1,5 @@
-//! A splice that fails for want of a private pipe or socket pair, or within it: no
-//! errno of these is told of the sink, and no byte is lost.
+//! A splice that fails for lack of a private pipe or socket pair, or within it: its
+//! errno is not reported as the sink's, and no byte is lost.
 
 use std::io::Read;
 
@@ -19,8 +19,8 @@ const ERRNOS: [Errno; 6] = [
     Errno::ENODATA,
 ];
 
-/// From pipe to pipe, where each splice from the first, the second or the third on
-/// fails, or one of them alone.
+/// From pipe to pipe: every splice from the first, second or third on fails, or only
+/// that one.
 #[test]
 fn a_socket_pair_that_fails_is_nobodys_fault() {
     let name = "a_socket_pair_that_fails_is_nobodys_fault";
@@ -52,8 +52,8 @@ fn a_socket_pair_that_fails_is_nobodys_fault() {
     }
 }
 
-/// A file into a pipe, through a private pipe of which a splice fails: `None` where
-/// calls cannot be held.
+/// Moves a file into a pipe through a private pipe, of which a splice fails. `None`
+/// if calls cannot be held.
 fn from_a_file(data: &[u8], calls: &[libc::c_long], errno: Errno) -> Option<(Report, Vec<u8>)> {
     let source = common::file_with(data);
     let (mut out, sink) = std::io::pipe().unwrap();
@@ -98,7 +98,7 @@ fn a_private_pipe_that_fails_is_not_the_sinks_fault() {
         );
         assert!(got == data, "{report:?}");
     }
-    // A page that is not valid any more, which a read tells too.
+    // A page that is no longer valid, which a read reports too.
     let calls = [libc::SYS_splice, libc::SYS_read];
     let (report, got) = from_a_file(&data, &calls, Errno::EIO).unwrap();
     let failed = (report.ended, report.failed, report.errno);
@@ -108,7 +108,7 @@ fn a_private_pipe_that_fails_is_not_the_sinks_fault() {
     assert!(got.is_empty());
 }
 
-/// The same of the pair.
+/// The same with the socket pair.
 #[test]
 fn what_a_socket_pair_does_not_give_is_the_sources_failure() {
     let name = "what_a_socket_pair_does_not_give_is_the_sources_failure";
@@ -137,8 +137,8 @@ fn what_a_socket_pair_does_not_give_is_the_sources_failure() {
     assert!(handed_back(outcome.stranded) == data);
 }
 
-/// A splice from a pipe says 0 where a page in it is gone, and a filter refuses to
-/// count what the pipe holds (`FIONREAD`): that is not its end.
+/// A splice from a pipe returns 0 at a page that is gone, and a filter refuses
+/// `FIONREAD`: that is not the pipe's end.
 #[test]
 fn a_page_that_is_gone_is_no_end_of_a_pipe_that_nobody_counts() {
     use std::os::fd::AsRawFd;
@@ -163,7 +163,7 @@ fn a_page_that_is_gone_is_no_end_of_a_pipe_that_nobody_counts() {
             let report = testkit::refuse::apart(|| {
                 refuse(&[libc::SYS_ioctl], errno);
                 refuse_where(libc::SYS_splice, 2, sink.as_raw_fd() as u32, 0);
-                // No other process uses the position, so nothing is claimed.
+                // The position is not shared, so nothing is claimed.
                 let request = cordboard::Request {
                     sink_unshared: true,
                     ..any()
@@ -173,7 +173,8 @@ fn a_page_that_is_gone_is_no_end_of_a_pipe_that_nobody_counts() {
             drop(sink);
             let case = format!("{errno} {to_file}: {report:?}");
             assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{case}");
-            // To a socket it goes through a private pipe, and is copied from there.
+            // To a socket the bytes go through a private pipe, and are copied from
+            // there.
             let path = if to_file { ReadWrite } else { Splice };
             assert_eq!(report.path, [path], "{case}");
             let got = match to_file {
@@ -185,8 +186,8 @@ fn a_page_that_is_gone_is_no_end_of_a_pipe_that_nobody_counts() {
     }
 }
 
-/// Nothing tells how much of the sink is to be claimed: the bytes are copied, since
-/// others may use the position of the sink.
+/// The length to claim of the sink is not known: the bytes are copied, since the
+/// position of the sink may be shared.
 #[test]
 fn nothing_is_spliced_to_a_shared_position_where_nobody_counts() {
     use testkit::refuse::refuse;

@@ -1,5 +1,5 @@
-//! Any two of the calls that move messages, or tell of them, are refused: nothing is
-//! lost, cut or doubled, whether the transfer succeeds or not.
+//! Any two of the calls that move or inspect messages are refused: nothing is lost,
+//! cut or duplicated, whether the transfer succeeds or not.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use testkit::refuse::{FCNTL, POLL, PPOLL, apart, refuse};
 use crate::common::datagrams::{Sort, all, pair, put};
 use crate::common::{content, handed_back, only, pattern, read_packets, watchdog};
 
-/// The calls by which a socket may be looked at.
+/// The calls that can inspect a socket.
 const RECEIVE: [&[libc::c_long]; 2] = [
     &[libc::SYS_recvmsg, libc::SYS_recvmmsg],
     &[libc::SYS_recvfrom],
@@ -55,7 +55,8 @@ enum To {
 const LENGTHS: [usize; 6] = [1000, 4000, 1, 0, 2500, 700];
 const TOTAL: usize = 8201;
 
-/// A source with all of them in it, and what keeps it open: datagrams have no end.
+/// Makes a source with all of them in it, and what keeps it open: datagrams have no
+/// end.
 fn source(from: From, data: &[u8]) -> (OwnedFd, Option<OwnedFd>) {
     let (far, near) = match from {
         From::Packets => {
@@ -85,7 +86,7 @@ fn left(from: From, source: OwnedFd) -> Vec<u8> {
     }
 }
 
-/// Of a socket that tells how many bytes wait in it, whatever they are cut into.
+/// For a socket whose `FIONREAD` counts all bytes that wait, whatever their messages.
 fn drain(socket: &OwnedFd) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while rustix::io::ioctl_fionread(socket).unwrap() > 0 {
@@ -96,7 +97,7 @@ fn drain(socket: &OwnedFd) -> Vec<Vec<u8>> {
     all
 }
 
-/// (the transfer's sink, what shows the bytes).
+/// (the transfer's sink, the end that shows the bytes).
 fn sink(to: To) -> (OwnedFd, OwnedFd) {
     let sockets = |kind| {
         let flags = SocketFlags::CLOEXEC;
@@ -115,7 +116,7 @@ fn sink(to: To) -> (OwnedFd, OwnedFd) {
     (writer, reader)
 }
 
-/// The pieces in which the bytes are there.
+/// Returns the messages that are there.
 fn arrived(to: To, reader: OwnedFd) -> Vec<Vec<u8>> {
     match to {
         To::Pipe => vec![read_packets(reader)],
@@ -133,7 +134,7 @@ fn arrived(to: To, reader: OwnedFd) -> Vec<Vec<u8>> {
     }
 }
 
-/// The sum of the first messages that fit into so many bytes.
+/// Returns the sum of the first messages that fit into this many bytes.
 fn whole(size: usize) -> usize {
     let mut sum = 0;
     for length in LENGTHS {
@@ -160,7 +161,7 @@ struct Case {
 }
 
 impl Case {
-    /// `timed`: it does not wait inside a call.
+    /// `timed`: the transfer does not wait inside a call.
     fn run(&self, timed: bool) -> (Report, Vec<u8>) {
         let request = Request {
             size: match self.size {
@@ -180,8 +181,8 @@ impl Case {
         }
     }
 
-    /// Whether each byte is in one place.
-    /// `blind`: nothing may look at a socket's next message.
+    /// Checks that each byte is in exactly one place. `blind`: no call can inspect a
+    /// socket's next message.
     fn check(self, (report, rest): (Report, Vec<u8>), data: &[u8], blind: bool, refused: &str) {
         drop((self.sink, self.open));
         let (from, to, size) = (self.from, self.to, self.size);
@@ -206,7 +207,7 @@ impl Case {
         }
         // A part of a pipe's packet may be taken.
         let part = from == From::Packets && got.len() == size;
-        // Of sequenced packets the sum of all that wait is told.
+        // For sequenced packets `FIONREAD` returns the sum of all that wait.
         let few = blind && from == From::Seqpacket && size < TOTAL;
         let all = got.len() == whole(size) || part || few;
         let ended = report.ended == Ended::Size || report.ended == Ended::Eof && size == TOTAL;
@@ -252,7 +253,8 @@ fn no_two_calls_that_are_refused_lose_a_message() {
     for (n, one) in calls.iter().enumerate() {
         for (m, other) in calls.iter().enumerate().skip(n) {
             for (k, from) in FROM.into_iter().enumerate() {
-                // Each call, and each pair, is refused with both; one of them for a source.
+                // Each call, and each pair of calls, is refused with both errnos, or
+                // with one for some sources.
                 let errno = [libc::EPERM, libc::ENOSYS][(n + m + k) % 2];
                 let cases = cases(from, &data);
                 let done: Vec<_> = apart(|| {

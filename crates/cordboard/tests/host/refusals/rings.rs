@@ -4,7 +4,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::*;
 
-/// Past the page cache, and by no other path.
+/// Returns a request for direct I/O only.
 fn direct() -> Request {
     Request {
         direct: cordboard::Direct::Always,
@@ -12,9 +12,9 @@ fn direct() -> Request {
     }
 }
 
-/// `io_uring_enter(2)` takes nothing on, for want of memory (`EAGAIN`), for
-/// want of room (`EBUSY`), or without a word: the transfer neither waits for
-/// ever nor turns in a circle, on its caller's thread and on an engine.
+/// `io_uring_enter(2)` submits nothing: without memory (`EAGAIN`), without room
+/// (`EBUSY`), or by returning 0. The transfer neither hangs nor spins, on its
+/// caller's thread and on an engine.
 #[test]
 fn a_ring_that_takes_nothing_on() {
     let _dog = watchdog("a_ring_that_takes_nothing_on");
@@ -23,7 +23,7 @@ fn a_ring_that_takes_nothing_on() {
         direct: cordboard::Direct::Always,
         ..only(&paths)
     };
-    // Threads, where there are no rings, hear nothing of it.
+    // Without rings, threads do the I/O and are not affected.
     let taken = match common::has_rings() {
         true => &paths[..],
         false => &paths[..1],
@@ -48,7 +48,7 @@ fn a_ring_that_takes_nothing_on() {
     }
 }
 
-/// Rings may be made, and not used: threads do it.
+/// Rings can be made and not entered: threads do the I/O.
 #[test]
 fn a_ring_that_may_not_be_entered() {
     let _dog = watchdog("a_ring_that_may_not_be_entered");
@@ -57,7 +57,7 @@ fn a_ring_that_may_not_be_entered() {
     }
     let request = direct();
     for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS] {
-        // What is remembered dies with the child.
+        // The library's memory of it ends with the child.
         assert!(testkit::child::in_a_child(|| {
             let calls = [libc::SYS_io_uring_enter];
             let report = into_a_file(From::File, request.clone(), &calls, errno);
@@ -66,9 +66,8 @@ fn a_ring_that_may_not_be_entered() {
     }
 }
 
-/// Threads that carry blocks out are the process's, and have the filter of the
-/// thread that started them: a transfer does not wait for ever for one that cannot
-/// ring.
+/// The threads that do direct I/O belong to the process, and have the filter of the
+/// thread that started them: a transfer does not hang on one that cannot wake it.
 #[test]
 fn threads_that_another_transfer_has_started() {
     let _dog = watchdog("threads_that_another_transfer_has_started");
@@ -80,13 +79,13 @@ fn threads_that_another_transfer_has_started() {
     let fifo = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RWXU).unwrap();
     for errno in [Errno::EPERM, Errno::ENOSYS] {
-        // Its threads die with the child.
+        // Its threads end with the child.
         assert!(testkit::child::in_a_child(|| {
             apart(|| {
                 refuse(&[libc::SYS_write, libc::SYS_writev], errno);
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK;
                 let silent = rustix::fs::open(&fifo, flags, Mode::empty()).unwrap();
-                // A thread asks whether it has a writer.
+                // A thread polls whether it has a writer.
                 let idle = Some(std::time::Duration::from_secs(3600));
                 let request = Request { idle, ..any() };
                 run(&silent, tempfile::tempfile().unwrap(), request);
@@ -106,7 +105,7 @@ fn threads_that_another_transfer_has_started() {
     }
 }
 
-/// A filter of one thread's says nothing about the others: they have rings.
+/// A filter of one thread does not bind the others: they use rings.
 #[test]
 fn rings_that_one_thread_is_refused() {
     let _dog = watchdog("rings_that_one_thread_is_refused");
@@ -134,7 +133,7 @@ fn rings_that_one_thread_is_refused() {
             let [from, to] = fds;
             let transfer = Transfer::owning(from, to, request.clone()).unwrap();
             let report = engine.start(transfer).unwrap().wait().report;
-            // By a ring, or not at all.
+            // Only a ring is allowed here.
             assert_eq!(report.path, [DataPath::Direct], "{errno}: {report:?}");
             assert!(content(&sink) == pattern(SIZE), "{errno}: {report:?}");
         }

@@ -1,4 +1,4 @@
-//! Calls that want room, refused: of a source, of a sink, and for holes.
+//! Calls that fail without space: on a source, on a sink, and for holes.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,9 +9,9 @@ use crate::common::{self, From, Source, content, only, pattern, run, watchdog};
 use cordboard::{DataPath, Ended, Errno, Report, Request, Side, Transfer};
 use testkit::refuse::apart;
 
-/// Where reading a hole by pages takes room or memory (tmpfs before Linux 5.18),
-/// reading it into a buffer takes none: no such errno is the sink's, before a
-/// write has said so.
+/// Reading a hole by pages may need space or memory (tmpfs before Linux 5.18), which
+/// reading into a buffer does not: such an errno is not the sink's until a write
+/// returns it.
 const ROOM: [Errno; 4] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG, Errno::ENOMEM];
 
 #[test]
@@ -39,7 +39,7 @@ fn a_source_that_finds_no_room() {
             assert!(content(&sink) == pattern(SIZE), "{report:?}");
         }
     }
-    // By a private pipe, and without one.
+    // With a private pipe, and without one.
     for size in [SIZE, 60_000] {
         if common::forcible(&[Splice]).is_empty() {
             break;
@@ -62,7 +62,7 @@ fn a_source_that_finds_no_room() {
     }
 }
 
-/// Each of them, from the beginning or once something has moved.
+/// Each errno, from the start or after the first bytes.
 fn errnos() -> impl Iterator<Item = (Errno, bool)> {
     ROOM.into_iter()
         .flat_map(|errno| [(errno, false), (errno, true)])
@@ -93,7 +93,7 @@ fn in_blocks(
     })
 }
 
-/// The second path carries what the first did not, up to the end.
+/// The second path carries the rest, up to the end.
 fn passed_on(report: &Report, paths: [DataPath; 2], errno: Errno, late: bool) {
     assert_eq!(
         (report.ended, report.failed),
@@ -105,7 +105,7 @@ fn passed_on(report: &Report, paths: [DataPath; 2], errno: Errno, late: bool) {
     assert_eq!(report.path, paths[usize::from(!late)..], "{report:?}");
 }
 
-/// The same from a pipe is the sink's: nothing is taken out of the pipe for a
+/// From a pipe such an errno is the sink's: nothing is read from the pipe into a
 /// buffer that could not be written.
 #[test]
 fn a_sink_that_finds_no_room_for_a_pipes_pages() {
@@ -126,8 +126,8 @@ fn a_sink_that_finds_no_room_for_a_pipes_pages() {
     }
 }
 
-/// Holes are made without the newest call for it, and never by one that could
-/// make the sink shorter.
+/// Holes are made without the newest call for it, and never by a call that could
+/// shorten the sink.
 #[test]
 fn holes_where_calls_are_refused() {
     use std::os::unix::fs::{FileExt, MetadataExt};
@@ -151,7 +151,7 @@ fn holes_where_calls_are_refused() {
             let expected = (Ended::Eof, (9 << 20) + 17, vec![DataPath::ReadWrite]);
             assert_eq!(found, expected, "{calls:?} {errno}");
             assert!(content(&sink) == content(&source), "{calls:?} {errno}");
-            // Where nothing can be punched out, the last block of each hole stays.
+            // If holes cannot be punched, the last block of each hole stays.
             let more = if calls.contains(&reserve) { 3 } else { 1 };
             let most = blocks(&source) + more * 8;
             assert!(

@@ -1,5 +1,5 @@
 //! Filters that refuse the calls on sockets that have flags: `read(2)` and `write(2)`
-//! are left.
+//! remain.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -25,14 +25,14 @@ const ERRNOS: [Errno; 3] = [Errno::ENOSYS, Errno::EPERM, Errno::EACCES];
 #[derive(Debug, Clone, Copy)]
 enum How {
     Plain,
-    /// It does not wait inside a call.
+    /// The transfer does not wait inside a call.
     Timed,
     ByEngine,
 }
 
 const WAYS: [How; 3] = [How::Plain, How::Timed, How::ByEngine];
 
-/// Moves all of it where these calls are refused.
+/// Moves everything with these calls refused.
 fn moved(
     calls: &[libc::c_long],
     errno: Errno,
@@ -60,8 +60,8 @@ fn moved(
 
 const ROUTES: [&[DataPath]; 2] = [DataPath::ALL, &[DataPath::ReadWrite]];
 
-/// All of a stream arrives, and its end is found, where the first one, two or three of
-/// these calls are refused.
+/// All of a stream arrives, and its end is found, with the first one, two or three of
+/// these calls refused.
 fn streams_arrive_without(refused: &[&[libc::c_long]], sources: &[From], sinks: &[From]) {
     let data = pattern(SIZE);
     let pairs = || {
@@ -100,8 +100,8 @@ fn a_stream_is_written_without_sending() {
     streams_arrive_without(&SEND, &sources, &[From::Unix, From::Tcp]);
 }
 
-/// Datagrams are received one at a time by `read(2)`, and are whole; empty ones too,
-/// where they can be told from the end.
+/// `read(2)` receives datagrams whole, one at a time; empty ones too, if they can be
+/// told from the end.
 #[test]
 fn datagrams_are_read_and_written_without_flags() {
     let _dog = watchdog("datagrams_are_read_and_written_without_flags");
@@ -173,8 +173,8 @@ fn datagrams_are_read_and_written_without_flags() {
     }
 }
 
-/// What is left of a size is less than the next message: it stays, though nothing may
-/// look at it.
+/// The rest of a size is shorter than the next message, which stays, though no call
+/// can inspect it.
 #[test]
 fn a_message_that_exceeds_a_size_stays_without_a_look() {
     let _dog = watchdog("a_message_that_exceeds_a_size_stays_without_a_look");
@@ -192,7 +192,7 @@ fn a_message_that_exceeds_a_size_stays_without_a_look() {
             };
             let report = moved(&calls, Errno::EPERM, how, [&source, &sink], request);
             let what = format!("{calls:?}, {sort:?}, {how:?}: {report:?}");
-            // Of sequenced packets that wait, the sum is told alone.
+            // For sequenced packets only the sum of all that wait is known.
             let few = sort == Sort::Seqpacket && calls.len() > 1;
             let moved = if few { 0 } else { 1 };
             assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
@@ -202,8 +202,8 @@ fn a_message_that_exceeds_a_size_stays_without_a_look() {
     }
 }
 
-/// The type of a socket is told by procfs where `getsockopt(2)` is refused; a type
-/// that nothing tells is an error before anything moves.
+/// With `getsockopt(2)` refused, procfs tells the type of a socket. If that fails
+/// too, the transfer fails before anything moves.
 #[test]
 fn messages_are_whole_where_no_socket_tells_its_type() {
     let _dog = watchdog("messages_are_whole_where_no_socket_tells_its_type");
@@ -256,7 +256,8 @@ fn messages_are_whole_where_no_socket_tells_its_type() {
                 }
             }
         }
-        // Of a stream: no message is longer than the block, and none shorter but the last.
+        // For a stream: each message has the length of the block, the last one at
+        // most that.
         for sort in [Sort::Unix, Sort::Seqpacket] {
             let (far, near) = std::os::unix::net::UnixStream::pair().unwrap();
             let (sink, out) = pair(sort);

@@ -1,6 +1,6 @@
 //! A pipe with bytes in it that cannot be read: a page of a file, spliced there, that
-//! is not valid any more (`page_cache_pipe_buf_confirm`, fs/splice.c). What stands
-//! before them is moved, and nothing is lost.
+//! is no longer valid (`page_cache_pipe_buf_confirm`, fs/splice.c). The bytes before
+//! it are moved, and nothing is lost.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,12 +11,12 @@ use testkit::midst::refusing;
 
 use crate::common::{content, handed_back, only, pattern, read_packets, watchdog};
 
-/// Where the bytes go.
+/// The sink of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum To {
     File,
     Stage,
-    /// It refuses pages, so that a private pipe is read.
+    /// It refuses pages, so the private pipe is read.
     Appending,
 }
 
@@ -83,7 +83,7 @@ fn what_cannot_be_read_is_handed_back() {
     }
 }
 
-/// From now on it appends.
+/// It appends from here on.
 fn refuse_pages(sink: &OwnedFd) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     fcntl_setfl(sink, fcntl_getfl(sink).unwrap() | OFlags::APPEND).unwrap();

@@ -1,4 +1,4 @@
-//! Filters that refuse to tell what is ready, or to read and write at an offset.
+//! Filters that refuse the calls that poll, or that read and write at an offset.
 
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use super::*;
 use crate::common::SOURCES;
 
-/// The calls that tell what is ready, in the order in which they are tried.
+/// The calls that poll, in the order in which they are tried.
 const LOOKS: [&[libc::c_long]; 3] = [
     testkit::refuse::PPOLL,
     testkit::refuse::POLL,
     testkit::refuse::SELECT,
 ];
-/// What tells the rest, where `select(2)` leaves something open.
+/// The calls that tell what `select(2)` does not.
 const EPOLL: &[libc::c_long] = &[libc::SYS_epoll_create1];
 
-/// A sink that is full again and again, and what comes out of it.
+/// Makes a sink that is full repeatedly, and a thread that reads it.
 pub fn slow_sink(kind: From) -> (OwnedFd, JoinHandle<Vec<u8>>) {
     let (sink, end): (OwnedFd, OwnedFd) = match kind {
         From::Pipe | From::File => {
@@ -48,9 +48,9 @@ fn nonblocking(fd: &OwnedFd) {
     rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
 }
 
-/// With `poll(2)` refused, `select(2)` is asked; with all refused, calls wait by
-/// themselves, and those that do not wait are made again. Only where a limit
-/// wants the thread back, and the call would keep it, is that a failure.
+/// With `poll(2)` refused, `select(2)` is called. With all refused, calls that can
+/// wait do so, and others are repeated. It is a failure only if a time limit needs
+/// the thread back and a call would block it.
 #[test]
 fn what_is_ready_cannot_be_asked() {
     let _dog = watchdog("what_is_ready_cannot_be_asked");
@@ -83,7 +83,7 @@ fn what_is_ready_cannot_be_asked() {
                             run(&source.fd, &sink, request).report
                         });
                         drop(sink);
-                        // Its feeder may not get rid of the rest.
+                        // The feeder may be unable to write the rest.
                         drop(source);
                         let got = reader.join().unwrap();
                         let what = format!("{errno}: {from:?} to {to:?}, {refused} {idle} {waits}");
@@ -105,8 +105,8 @@ fn what_is_ready_cannot_be_asked() {
     }
 }
 
-/// Runs it where so many of the calls that tell what is ready are refused. Without an
-/// engine, `epoll(7)` is refused too.
+/// Runs a transfer with this many of the calls that poll refused. Without an engine,
+/// `epoll(7)` is refused too.
 fn without_looks(
     refused: usize,
     errno: Errno,
@@ -124,8 +124,8 @@ fn without_looks(
     })
 }
 
-/// Where nothing tells a pipe's end from bytes, the call that moves them does: also
-/// into a file whose position others may use, where nothing is claimed beforehand.
+/// If no call tells a pipe's end from bytes, the call that moves bytes finds it: also
+/// into a file with a shared position, without a claim.
 #[test]
 fn a_pipe_ends_in_a_file_whatever_tells_what_is_ready() {
     let _dog = watchdog("a_pipe_ends_in_a_file_whatever_tells_what_is_ready");
@@ -158,7 +158,8 @@ fn a_pipe_ends_in_a_file_whatever_tells_what_is_ready() {
     }
 }
 
-/// Of a source that has ended nobody misses the reader, and nothing else says so.
+/// A source that has ended needs no reader of the sink, and no other call reports the
+/// end.
 #[test]
 fn a_pipe_that_has_ended_needs_no_reader_whatever_tells() {
     let _dog = watchdog("a_pipe_that_has_ended_needs_no_reader_whatever_tells");
@@ -207,7 +208,7 @@ fn a_pseudoterminal_ends_whatever_tells() {
     }
 }
 
-/// At an offset of the request's, past which position and count are as ever.
+/// At an offset of the request: position and count are as with the refused calls.
 #[test]
 fn no_call_takes_an_offset() {
     let _dog = watchdog("no_call_takes_an_offset");
@@ -240,7 +241,7 @@ fn no_call_takes_an_offset() {
                 assert!(got[5000..] == data[1000..], "{what}");
             }
         }
-        // A path that sees the end has a byte read there.
+        // A path that reaches the end reads one byte there.
         if !common::is_open(DataPath::Splice) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What threads wake each other by, refused.
+//! Calls by which threads wake each other, refused.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use cordboard::{DataPath, Ended, Errno, Request, Transfer};
 use testkit::needs::{self, Need};
 use testkit::refuse::apart;
 
-/// What a control wakes by is not to be had: whoever waits looks at it.
+/// A control has no descriptor to wake by: the waiting thread checks it periodically.
 #[test]
 fn a_control_without_a_descriptor() {
     let _dog = watchdog("a_control_without_a_descriptor");
@@ -43,8 +43,8 @@ fn a_control_without_a_descriptor() {
     }
 }
 
-/// It stays rung: a transfer that went on waiting for it would be awake for ever,
-/// and never idle.
+/// Its descriptor stays readable: a transfer that kept polling it would never sleep
+/// and never be idle.
 #[test]
 fn a_wake_up_that_cannot_be_read() {
     let _dog = watchdog("a_wake_up_that_cannot_be_read");
@@ -72,9 +72,9 @@ fn a_wake_up_that_cannot_be_read() {
     }
 }
 
-/// An engine's threads wake each other by a descriptor: without eventfds by a
-/// pipe, without `write(2)` by `writev(2)`, and otherwise there is none. Nor is
-/// there one if the descriptor cannot be read.
+/// An engine's threads wake each other by a descriptor: a pipe without eventfds,
+/// `writev(2)` without `write(2)`. Otherwise, or if the descriptor cannot be read, no
+/// engine can be made.
 #[test]
 fn an_engine_that_cannot_be_woken() {
     let _dog = watchdog("an_engine_that_cannot_be_woken");
@@ -112,8 +112,9 @@ fn an_engine_that_cannot_be_woken() {
     }
 }
 
-/// The kernel rings eventfds only: without them an engine that is to use rings
-/// says so at once, and any other has its direct I/O done by threads.
+/// The kernel signals completions of rings by eventfds only. Without eventfds an
+/// engine that must use rings fails at once, and any other has threads do its direct
+/// I/O.
 #[test]
 fn a_ring_that_can_wake_nobody() {
     use cordboard::engine::{Backend, Options};

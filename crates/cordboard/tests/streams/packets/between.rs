@@ -40,8 +40,8 @@ fn packets(pair: bool) {
     }
 }
 
-/// A stream is spliced, as long as it is one; the mode can change at any time
-/// (`fcntl(2)`, `F_SETFL`).
+/// A stream is spliced while it is one. The mode can change at any time (`fcntl(2)`,
+/// `F_SETFL`).
 fn packets_turned_on(pair: bool) {
     let data = pattern(6000);
     let (source, feed) = pipe().unwrap();
@@ -79,8 +79,7 @@ fn packets_turned_on(pair: bool) {
     assert!(read_shortly(out) == data[3000..]);
 }
 
-/// Packets that stand behind a stream in the same pipe, and before more of it,
-/// are as whole as others.
+/// Packets between bytes of a stream in the same pipe stay whole.
 fn packets_behind_a_stream(pair: bool) {
     let data = pattern(200_000);
     let parts = |lengths: &[usize], packets| (lengths.to_vec(), packets);
@@ -128,8 +127,8 @@ fn packets_behind_a_stream(pair: bool) {
     }
 }
 
-/// An inspection fails, each time from the first or the second on: a buffer
-/// carries what is there, and nothing waits.
+/// The inspection fails, from the first or the second time on: a buffer carries the
+/// bytes, and no call blocks.
 fn an_inspection_that_is_refused() {
     if testkit::needs::missing("an inspection", &[Need::Splice]) {
         return;
@@ -148,7 +147,7 @@ fn an_inspection_that_is_refused() {
             return testkit::skip::report("an inspection", "no seccomp_unotify(2) here");
         };
         assert_eq!((report.ended, report.written), (Ended::Eof, 3 << 20));
-        // It is not asked again.
+        // The call is not tried again.
         assert_eq!(looks, allowed + 1, "{name}: {report:?}");
         let path = &[Splice, ReadWrite][usize::from(allowed == 0)..];
         assert_eq!(report.path, path, "{report:?}");
@@ -158,7 +157,7 @@ fn an_inspection_that_is_refused() {
     }
 }
 
-/// What carries packets to a stream.
+/// The path that carries packets to a stream.
 fn carried(pair: bool) -> Vec<cordboard::DataPath> {
     match pair {
         true => common::carried_by(&[Splice, ReadWrite]).to_vec(),
@@ -197,8 +196,8 @@ fn without_a_socket_pair_packets_are_inspected() {
     an_inspection_that_is_refused();
 }
 
-/// Others read the source too, and its writer turns packet mode on and off: what a
-/// reader of the sink gets is a stream at any moment.
+/// Others read the source too, and its writer turns packet mode on and off: the
+/// reader of the sink always gets a stream.
 #[test]
 fn packets_are_a_stream_beside_other_readers() {
     let name = "packets_are_a_stream_beside_other_readers";
@@ -223,7 +222,7 @@ fn packets_are_a_stream_beside_other_readers() {
                 }
             });
             let theirs = scope.spawn(move || {
-                // No more than some, so that there is something to move.
+                // A limited number, so that bytes are left to move.
                 let (mut all, mut packet) = (Vec::new(), [0; 65_536]);
                 while all.len() < WRITES * LENGTH / 4 {
                     match rustix::io::read(&other, &mut packet).unwrap() {
@@ -257,8 +256,8 @@ fn packets_are_a_stream_beside_other_readers() {
     }
 }
 
-/// The sink has room for less than was taken: the rest waits for it, and is handed
-/// back if the transfer ends before.
+/// The sink has room for less than was read: the rest waits for room, and is handed
+/// back if the transfer ends first.
 #[test]
 fn what_the_sink_does_not_take_is_handed_back() {
     let name = "what_the_sink_does_not_take_is_handed_back";
@@ -267,8 +266,8 @@ fn what_the_sink_does_not_take_is_handed_back() {
         return;
     }
     let data = pattern(40 * 100);
-    // Of little buffers a page that is free takes fewer bytes than of a full one, and a
-    // pipe that is full but for a page gets no more of them.
+    // A free page takes fewer bytes of small buffers than of a full page, and a pipe
+    // with one free page accepts no more of them.
     let (source, feed) = packet_pipe();
     rustix::pipe::fcntl_setpipe_size(&feed, 1 << 18).unwrap();
     write(&feed, &[100; 40], &data);

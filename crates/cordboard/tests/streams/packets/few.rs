@@ -1,5 +1,5 @@
-//! Packets that do not fit into what is left of a size, or into a block, with few
-//! descriptors or calls to take a part of one by.
+//! Packets that do not fit into the rest of a size, or into a block, with few
+//! descriptors or calls for splitting one.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,11 +14,11 @@ use testkit::refuse::{apart, refuse};
 use super::{packet_pipe, write};
 use crate::common::{self, any, pattern, read_packets, watchdog};
 
-/// Ways to have the bytes read into a buffer, and where they go.
+/// Sinks and stages with which the bytes are read into a buffer.
 const WAYS: [&str; 6] = ["call", "thread", "stage", "engine", "append", "datagrams"];
 const PACKET: usize = 4000;
 
-/// (what shows the bytes, the transfer's sink).
+/// (the end that shows the bytes, the transfer's sink).
 fn sink_of(way: &str) -> (OwnedFd, OwnedFd) {
     match way {
         "append" => {
@@ -39,7 +39,7 @@ fn content(way: &str, whole: bool, out: OwnedFd) -> Vec<u8> {
         "append" => common::content(&out.into()),
         "datagrams" => {
             let all = common::datagrams::all(&out);
-            // None has a part of two packets, unless that is expected.
+            // None has parts of two packets, unless that is expected.
             let lengths: Vec<usize> = all.iter().map(Vec::len).collect();
             assert!(
                 !whole || lengths.iter().all(|n| *n <= PACKET),
@@ -51,10 +51,10 @@ fn content(way: &str, whole: bool, out: OwnedFd) -> Vec<u8> {
     }
 }
 
-/// Three packets, read as far as this size and by no more than a block, while so
-/// many descriptors may be opened. The source's bytes are where they should be.
+/// Moves three packets up to this size, at most a block at a time, with this many
+/// descriptors left. Checks what is left in the source.
 fn check(way: &str, size: usize, block: Option<usize>, spare: Option<u64>) -> Report {
-    // A block may ask for parts of two in one datagram.
+    // With a block, one datagram may have parts of two.
     check_as(block.is_none(), way, size, block, spare)
 }
 
@@ -122,7 +122,7 @@ fn few_descriptors_cut_no_packet() {
     if !common::alone!() || testkit::needs::missing(name, &[Need::Vmsplice]) {
         return;
     }
-    // Fewest first: pipes that were made once are kept.
+    // The fewest first: the pool keeps pipes.
     for spare in 0..=6 {
         for way in WAYS {
             for size in [1000, 5000, 9000, 12_000] {
@@ -136,8 +136,8 @@ fn few_descriptors_cut_no_packet() {
     }
 }
 
-/// Without descriptors, and without `vmsplice(2)`: what a read has ended with is
-/// known to be a packet, and one that does not fit stays.
+/// Without descriptors and `vmsplice(2)`: a short read shows that the rest is a
+/// packet, and one that does not fit stays.
 #[test]
 fn no_packet_is_cut_behind_another() {
     let name = "no_packet_is_cut_behind_another";
@@ -157,8 +157,8 @@ fn no_packet_is_cut_behind_another() {
     }
 }
 
-/// Where a filter refuses `splice(2)`, `vmsplice(2)` takes a part of a packet; where
-/// it refuses that too, a packet that does not fit stays.
+/// With `splice(2)` refused, `vmsplice(2)` takes a part of a packet. With both
+/// refused, a packet that does not fit stays.
 #[test]
 fn refused_calls_cut_no_packet() {
     let name = "refused_calls_cut_no_packet";
@@ -171,7 +171,7 @@ fn refused_calls_cut_no_packet() {
             for (size, fitting) in [(1000, 0), (5000, 4000), (9000, 8000), (12_000, 12_000)] {
                 let mut calls = vec![libc::SYS_splice];
                 for (call, expected) in [(libc::SYS_vmsplice, size), (libc::SYS_tee, fitting)] {
-                    // The engine's threads begin where the filter is in force.
+                    // The engine's threads inherit the filter.
                     let report = apart(|| {
                         refuse(&calls, errno);
                         check(way, size, None, None)
@@ -187,8 +187,7 @@ fn refused_calls_cut_no_packet() {
     }
 }
 
-/// The same where a filter refuses to count what a pipe holds (`FIONREAD`) as well:
-/// of the calls below, any two may be refused with it.
+/// The same with `FIONREAD` refused as well, and with any two of the calls below.
 #[test]
 fn packets_that_nobody_counts_are_not_cut() {
     let name = "packets_that_nobody_counts_are_not_cut";
@@ -223,8 +222,8 @@ fn packets_that_nobody_counts_are_not_cut() {
                         None => assert_eq!(report.ended, Ended::Size, "{case}"),
                         Some(errno) => assert_eq!(errno, Errno::EMSGSIZE, "{case}"),
                     }
-                    // One of them takes a part of a packet, unless its reader is to have
-                    // whole ones.
+                    // One of them takes a part of a packet, unless the sink's reader
+                    // expects whole ones.
                     let part = calls != [libc::SYS_splice, libc::SYS_vmsplice];
                     if part && way != "datagrams" {
                         assert_eq!(report.written, size as u64, "{case}");

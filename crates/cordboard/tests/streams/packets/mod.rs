@@ -1,6 +1,5 @@
-//! Pipes in packet mode (`pipe2(2)`, `O_DIRECT`): a short read of a packet
-//! loses the rest of it, so a sink whose reader expects a stream must not get
-//! packets.
+//! Pipes in packet mode (`pipe2(2)`, `O_DIRECT`): a short read of a packet loses the
+//! rest of it, so a sink whose reader expects a stream must not get packets.
 
 mod between;
 mod few;
@@ -20,7 +19,7 @@ fn packet_pipe() -> (OwnedFd, OwnedFd) {
     pipe_with(PipeFlags::CLOEXEC | PipeFlags::DIRECT).unwrap()
 }
 
-/// One write for each of these lengths.
+/// Writes one packet for each of these lengths.
 fn write(sink: &OwnedFd, lengths: &[usize], data: &[u8]) {
     let mut at = 0;
     for length in lengths {
@@ -30,7 +29,7 @@ fn write(sink: &OwnedFd, lengths: &[usize], data: &[u8]) {
     }
 }
 
-/// Reads a little at a time, as a reader may that expects a stream.
+/// Reads little at a time, as a reader of a stream may.
 fn read_shortly(reader: impl Into<OwnedFd>) -> Vec<u8> {
     let mut reader = std::fs::File::from(reader.into());
     let (mut all, mut some) = (Vec::new(), [0; 300]);
@@ -48,7 +47,7 @@ const WAYS: [&str; 5] = ["call", "call of a size", "thread", "control", "engine"
 fn by(way: &str, source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> Report {
     match way {
         "call" => cordboard::splice(source, sink, Size::Eof).unwrap(),
-        // The first is no more than a packet, the second all the rest.
+        // The first is at most a packet, the second all the rest.
         "call of a size" => {
             let first = cordboard::splice(source, sink, Size::Bytes(700)).unwrap();
             assert_eq!(first.written, 700);
@@ -67,8 +66,8 @@ fn by(way: &str, source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> R
     }
 }
 
-/// A pipe whose own writers have no packet mode, but into which another
-/// program has spliced or teed packets.
+/// A pipe without packet mode, into which another program has spliced or teed
+/// packets.
 #[test]
 fn packets_that_were_passed_on_are_packets() {
     let _dog = watchdog("packets_that_were_passed_on_are_packets");
@@ -100,7 +99,7 @@ fn packets_that_were_passed_on_are_packets() {
     }
 }
 
-/// Through a stage, and with less asked for than a packet has.
+/// Through a stage, and with a size below that of a packet.
 #[test]
 fn packets_that_pass_through_a_buffer_are_whole() {
     let _dog = watchdog("packets_that_pass_through_a_buffer_are_whole");
@@ -118,14 +117,13 @@ fn packets_that_pass_through_a_buffer_are_whole() {
         drop(sink);
         assert_eq!(report.written, expected as u64);
         assert!(read_shortly(out) == data[..expected]);
-        // What was not asked for is where it was.
+        // The rest is still in the source.
         assert!(read_packets(source) == data[expected..]);
     }
 }
 
-/// Where a filter refuses `splice(2)` and `vmsplice(2)`, nothing takes a part of a
-/// packet out of a pipe: one that is longer than what is left of the size stays
-/// there.
+/// With `splice(2)` and `vmsplice(2)` refused, no call takes a part of a packet out
+/// of a pipe: one that is longer than the rest of the size stays there.
 #[test]
 fn a_packet_that_cannot_be_cut_stays() {
     use std::os::unix::net::UnixDatagram;
@@ -176,7 +174,7 @@ fn a_packet_that_cannot_be_cut_stays() {
                 });
                 drop(sink);
                 let case = format!("{way} {size} {packets} {errno}: {report:?}");
-                // Where no packet fits at all, nothing is done.
+                // If not even the first packet fits, nothing is moved.
                 let errno = (expected == 0).then_some(Errno::EMSGSIZE);
                 assert_eq!(report.errno, errno, "{case}");
                 if errno.is_none() {
@@ -196,8 +194,8 @@ fn a_packet_that_cannot_be_cut_stays() {
     }
 }
 
-/// A sink in packet mode has a reader that expects packets, and gets nothing
-/// else: all that is written there becomes packets, each read of a packet one.
+/// A sink in packet mode has a reader that expects packets. Everything that is
+/// written there becomes packets, each read a packet.
 #[test]
 fn a_sink_in_packet_mode_gets_packets() {
     let _dog = watchdog("a_sink_in_packet_mode_gets_packets");
@@ -244,8 +242,8 @@ fn a_sink_in_packet_mode_gets_packets() {
     }
 }
 
-/// The same by a call for so little that it is made before anything else is
-/// asked.
+/// The same with so few bytes that the first call moves them before the kinds are
+/// known.
 #[test]
 fn a_little_for_a_sink_in_packet_mode_is_a_packet() {
     let _dog = watchdog("a_little_for_a_sink_in_packet_mode_is_a_packet");
@@ -275,8 +273,8 @@ fn a_little_for_a_sink_in_packet_mode_is_a_packet() {
     }
 }
 
-/// Packets that stand behind a stream in the same pipe, where a buffer carries them
-/// and is shorter than what there is.
+/// Packets behind bytes of a stream in the same pipe, carried by a buffer that is
+/// shorter than both.
 #[test]
 fn packets_behind_a_stream_are_whole_in_any_buffer() {
     let _dog = watchdog("packets_behind_a_stream_are_whole_in_any_buffer");
@@ -341,7 +339,7 @@ fn packets_behind_a_stream_are_whole_in_any_buffer() {
     }
 }
 
-/// A writer that turns packet mode on while the transfer is under way.
+/// A writer that turns packet mode on during the transfer.
 #[test]
 fn packets_that_follow_at_once_are_whole() {
     let _dog = watchdog("packets_that_follow_at_once_are_whole");
@@ -372,7 +370,7 @@ fn packets_that_follow_at_once_are_whole() {
     }
 }
 
-/// Where packets cannot be told from a stream, a buffer carries either.
+/// If packets cannot be told from a stream, a buffer carries both.
 #[test]
 fn without_a_pipe_to_look_with_a_buffer_is_used() {
     if !common::alone!() {

@@ -1,4 +1,4 @@
-//! A reader that goes while the source is silent.
+//! A reader that closes the sink while the source is silent.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::common::{Same, any, carried_by, pty, raw, tcp_pair, watchdog};
 
-/// As much as one read of an event counter gives.
+/// The length of a read of an event counter.
 const MESSAGE: [u8; 8] = *b"message.";
 
 fn packets() -> (OwnedFd, OwnedFd) {
@@ -37,7 +37,7 @@ const SOURCES: &[&str] = &[
     "counter",
 ];
 
-/// What writes to it, and the source.
+/// The end that feeds the source, and the source.
 fn source(kind: &str) -> (OwnedFd, OwnedFd) {
     match kind {
         "pipe" => {
@@ -75,7 +75,7 @@ fn source(kind: &str) -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// And the errno once its reader has gone.
+/// And the errno after its reader is closed.
 const SINKS: &[(&str, Errno)] = &[
     ("pipe", Errno::EPIPE),
     ("reset", Errno::EPIPE),
@@ -124,7 +124,7 @@ fn by(way: &str, source: OwnedFd, sink: OwnedFd) -> Report {
     }
 }
 
-/// One message goes through, and then the reader goes and the source is silent.
+/// One message is moved, then the reader is closed while the source is silent.
 #[test]
 fn a_reader_that_goes_while_the_source_is_silent() {
     let _dog = watchdog("a_reader_that_goes_while_the_source_is_silent");
@@ -160,14 +160,14 @@ fn a_reader_that_goes_while_the_source_is_silent() {
     }
 }
 
-/// A peer that has ended its own direction reads on; so does who opens the slave of a
-/// pseudoterminal later.
+/// A peer that has shut down its own direction still reads, and so does a process
+/// that opens the slave of a pseudoterminal later.
 #[test]
 fn a_reader_that_only_writes_no_more_has_not_gone() {
     let _dog = watchdog("a_reader_that_only_writes_no_more_has_not_gone");
     for to in ["tcp", "unix", "packets", "master"] {
         for from in SOURCES {
-            // Of a source whose end is told.
+            // With a source whose end is reported.
             if ["datagrams", "udp", "counter", "terminal"].contains(from) {
                 continue;
             }

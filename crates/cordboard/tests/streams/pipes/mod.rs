@@ -1,5 +1,5 @@
-//! Pipes, sockets, terminals and records in awkward states: who waits for
-//! whom, what is left in hand, and what must not be touched.
+//! Pipes, sockets, terminals and records whose other end is slow, silent, full or
+//! closed: no call blocks without need, and no byte is lost.
 
 mod gone;
 mod slots;
@@ -26,8 +26,8 @@ fn nonblocking(fd: impl AsFd) {
     fcntl_setfl(&fd, fcntl_getfl(&fd).unwrap() | OFlags::NONBLOCK).unwrap();
 }
 
-/// Both ends, whichever flags they have, with a reader that is slow because
-/// it reads little at a time: nothing is lost, and nobody waits for ever.
+/// Both ends with any flags, and a reader that reads little at a time: nothing is
+/// lost, and the transfer ends.
 #[test]
 fn blocking_and_not_on_either_side() {
     let _dog = watchdog("blocking_and_not_on_either_side");
@@ -87,9 +87,9 @@ impl Observer for Count {
     }
 }
 
-/// A full sink with a source that stays readable, and an empty source with a
-/// sink that stays writable: one wait until the idle time is over, and not a
-/// loop of steps that find nothing to do.
+/// A full sink with a source that stays readable, and an empty source with a sink
+/// that stays writable: one wait until the idle limit, not a loop of steps that find
+/// nothing to do.
 #[test]
 fn waiting_keeps_no_processor_busy() {
     let _dog = watchdog("waiting_keeps_no_processor_busy");
@@ -158,7 +158,7 @@ fn everything_is_drained_before_the_end_is_passed_on() {
     let got = std::thread::spawn(move || {
         let mut got = Vec::new();
         peer.read_to_end(&mut got).unwrap();
-        // The other direction lives on.
+        // The other direction is still open.
         peer.write_all(b"thanks").unwrap();
         got
     });
@@ -221,7 +221,7 @@ fn a_packet_pipe_loses_nothing() {
             };
             let outcome = run(&reader, &sink, request);
             let report = &outcome.report;
-            // Less than a packet is taken by `splice(2)` or `vmsplice(2)` alone.
+            // Only `splice(2)` and `vmsplice(2)` take less than a packet.
             let whole = [4500, 4200, 110, 100, 0]
                 .into_iter()
                 .find(|end| *end <= size);
@@ -251,8 +251,8 @@ fn a_packet_pipe_loses_nothing() {
     }
 }
 
-/// A sink with a name that others hold open: the reader's end of a FIFO dies
-/// while the source is silent, and that is noticed.
+/// A FIFO as the sink: its reader closes while the source is silent, and the transfer
+/// finds that.
 #[test]
 fn a_sink_that_dies_while_the_source_is_silent() {
     let _dog = watchdog("a_sink_that_dies_while_the_source_is_silent");
@@ -287,8 +287,8 @@ fn held_back(sink: &std::net::TcpStream) -> libc::c_int {
     unsent
 }
 
-/// More is announced to a connection only while more is in hand: announced
-/// for nothing, the last bytes of a message would wait for 200 ms.
+/// More bytes are announced to a connection (`MSG_MORE`) only if more are read
+/// already. Otherwise the last bytes of a message would wait for 200 ms.
 #[test]
 fn a_short_message_is_not_held_back() {
     let _dog = watchdog("a_short_message_is_not_held_back");
@@ -312,8 +312,8 @@ fn a_short_message_is_not_held_back() {
     }
 }
 
-/// `sendfile(2)` announces more where it is asked for more than there is: it
-/// is asked for what the file has, from where it is read on.
+/// `sendfile(2)` announces more if its count is larger than the rest of the file: the
+/// count is what the file has from its position on.
 #[test]
 fn a_file_is_asked_for_what_it_has() {
     const PIECE: u32 = 2 << 20;
@@ -334,8 +334,7 @@ fn a_file_is_asked_for_what_it_has() {
             source.write_all_at(&pattern(grown), 100).unwrap();
             let report = testkit::refuse::apart(|| {
                 if grown == 0 {
-                    // For as much as there may be it is asked at the end alone,
-                    // where it says 0 too.
+                    // Only at the end is the count larger, where it returns 0 too.
                     testkit::refuse::refuse_where(libc::SYS_sendfile, 3, PIECE, 0);
                 }
                 transfer.run().report
@@ -350,8 +349,8 @@ fn a_file_is_asked_for_what_it_has() {
     }
 }
 
-/// What was announced does not come, for the file is shorter by now: nothing is
-/// held back for it, unless the caller wants it so.
+/// Announced bytes do not follow, since the file was truncated: nothing is held back,
+/// unless the caller has asked for that.
 #[test]
 fn nothing_is_held_back_for_what_does_not_come() {
     use rustix::net::sockopt::{set_tcp_cork, tcp_cork};
@@ -374,7 +373,7 @@ fn nothing_is_held_back_for_what_does_not_come() {
     }
 }
 
-/// `splice(2)` ends at a TCP peer's urgent byte, for ever; the stream does not.
+/// `splice(2)` returns 0 at a TCP peer's urgent byte each time. The stream goes on.
 #[test]
 fn urgent_data_is_not_the_end_of_a_tcp_stream() {
     let _dog = watchdog("urgent_data_is_not_the_end_of_a_tcp_stream");
@@ -383,7 +382,7 @@ fn urgent_data_is_not_the_end_of_a_tcp_stream() {
         &[libc::SYS_recvfrom],
         &[libc::SYS_recvfrom, libc::SYS_recvmsg],
     ];
-    // What comes after the urgent byte is there already, or comes later.
+    // The bytes after the urgent byte are there already, or follow later.
     for (later, refused) in looks
         .iter()
         .flat_map(|calls| [(false, calls), (true, calls)])
@@ -410,7 +409,7 @@ fn urgent_data_is_not_the_end_of_a_tcp_stream() {
                 feeder.join().unwrap();
             }
             let report = testkit::refuse::apart(|| {
-                // Nor may anything look at it.
+                // With the calls that inspect it refused too.
                 testkit::refuse::refuse(refused, libc::EPERM);
                 run(&source, &sink, any()).report
             });
@@ -430,7 +429,7 @@ fn urgent_data_is_not_the_end_of_a_tcp_stream() {
     }
 }
 
-/// `SO_PEEK_OFF`, since Linux 6.9 of TCP; a look at the socket then shows nothing.
+/// `SO_PEEK_OFF`, since Linux 6.9 for TCP: `MSG_PEEK` then shows nothing.
 fn look_past_everything(socket: &std::net::TcpStream) {
     let socket = std::os::fd::AsRawFd::as_raw_fd(socket);
     let offset: libc::c_int = 1000;
@@ -439,7 +438,7 @@ fn look_past_everything(socket: &std::net::TcpStream) {
     unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, at, length) };
 }
 
-/// What a pipe holds goes round once; more would go round for ever.
+/// The content of a pipe goes round once; otherwise it would never end.
 #[test]
 fn a_pipe_onto_itself_goes_round_once() {
     let _dog = watchdog("a_pipe_onto_itself_goes_round_once");
@@ -451,7 +450,7 @@ fn a_pipe_onto_itself_goes_round_once() {
         size: (n as u64).into(),
         ..any()
     };
-    // Some bytes; and as many as there is room for, which is whole pages.
+    // Some bytes, and as many as there is room for: whole pages.
     for full in [false, true] {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
         let length = match full {
@@ -487,7 +486,7 @@ fn a_pipe_onto_itself_goes_round_once() {
         reader.read_to_end(&mut got).unwrap();
         assert!(got == turned);
     }
-    // Nothing in it: there is nothing to wait for.
+    // Empty: the transfer does not wait.
     let (reader, writer) = std::io::pipe().unwrap();
     let refused = refusal(&reader, &writer, size(1));
     assert!(matches!(refused, Some(Refusal::SamePipe { holds: 0, .. })));

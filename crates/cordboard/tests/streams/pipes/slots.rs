@@ -1,5 +1,5 @@
-//! Small pieces into a pipe that is not read meanwhile: a write goes on in the last
-//! page, and a splice takes a slot for each of them.
+//! Small pieces into a pipe that is not read meanwhile: a write appends to the last
+//! page, and a splice takes a slot for each piece.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use crate::common::{self, any, pattern, watchdog};
 const PIECE: usize = 10;
 const PIECES: usize = 3000;
 
-/// A source that is fed, and a pipe that is not read.
+/// A source with a feeder, and a pipe without a reader.
 fn ends(by_socket: bool) -> (OwnedFd, File, OwnedFd, OwnedFd) {
     let (source, feed): (OwnedFd, OwnedFd) = match by_socket {
         true => UnixStream::pair()
@@ -29,7 +29,7 @@ fn ends(by_socket: bool) -> (OwnedFd, File, OwnedFd, OwnedFd) {
     (source, feed.into(), out, sink)
 }
 
-/// All that a pipe holds, whose writers are gone.
+/// Reads all of a pipe without writers.
 fn drained(out: OwnedFd) -> Vec<u8> {
     let mut all = Vec::new();
     File::from(out).read_to_end(&mut all).unwrap();
@@ -40,7 +40,7 @@ fn counts(report: &Report) -> (Ended, u64, u64, u64) {
     (report.ended, report.read, report.written, report.stranded)
 }
 
-/// Each piece is taken before the next one comes.
+/// Each piece is moved before the next one is written.
 #[test]
 fn a_pipe_that_is_not_read_takes_as_much_as_by_write() {
     let _dog = watchdog("a_pipe_that_is_not_read_takes_as_much_as_by_write");
@@ -63,7 +63,7 @@ fn a_pipe_that_is_not_read_takes_as_much_as_by_write() {
         if testkit::needs::Need::Splice.is_met() {
             assert_eq!(report.path, [Splice, ReadWrite], "{by_socket}");
         }
-        // No larger than what it holds needs.
+        // As small as its content allows.
         let after = fcntl_getpipe_size(&put).unwrap();
         assert!(after <= 2 * before, "{after}");
         drop(put);
@@ -101,7 +101,7 @@ fn many_small_transfers_fill_a_pipe_as_writes_do() {
     }
 }
 
-/// Small files, whose pages hold little.
+/// Small files, whose pages are not full.
 #[test]
 fn many_small_files_fill_a_pipe_as_writes_do() {
     let _dog = watchdog("many_small_files_fill_a_pipe_as_writes_do");
@@ -118,8 +118,8 @@ fn many_small_files_fill_a_pipe_as_writes_do() {
     assert_eq!(drained(out), [7; 50_000]);
 }
 
-/// Pieces that fill pages in part: the pipe gets more slots for them, as long as it
-/// holds less than it did by pages, and then has its size again.
+/// Pieces that fill pages in part: the pipe gets more slots for them while it holds
+/// less than its size in pages, and shrinks again.
 #[test]
 fn a_pipe_of_pages_in_part_gets_more_of_them() {
     let _dog = watchdog("a_pipe_of_pages_in_part_gets_more_of_them");

@@ -1,5 +1,5 @@
-//! Sockets whose `poll(2)` says more than a call keeps: nobody sleeps in the
-//! kernel for them, and nobody spins.
+//! Sockets that `poll(2)` reports ready although a call would block: no thread sleeps
+//! in such a call, and none spins.
 
 mod shut_down;
 mod unconnected;
@@ -19,11 +19,11 @@ use cordboard::{
 use testkit::stalled::{TROUBLES, Trouble, silent, stalled};
 
 const SENT: usize = 60_000;
-/// Wake-ups and steps of a transfer that has nothing to do; a second's worth of
-/// looking every 5 ms is 200.
+/// The limit of wake-ups and steps of an idle transfer. Polling every 5 ms makes 200
+/// a second.
 const FEW: u32 = 24;
 
-/// A source that has these bytes, and does not end before the second is gone.
+/// Makes a source with these bytes that does not end until the second is dropped.
 fn source(kind: common::From, data: &[u8]) -> (OwnedFd, Option<OwnedFd>) {
     let (source, feed): (OwnedFd, OwnedFd) = match kind {
         common::From::File => return (file_with(data).into(), None),
@@ -61,7 +61,7 @@ fn engine() -> Engine {
     Engine::new(options).unwrap()
 }
 
-/// Something else goes through, on the reactor and on the only worker.
+/// Runs other transfers, on the reactor and on the only worker.
 fn others_go_on(engine: &Engine) {
     let (source, feed) = std::io::pipe().unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
@@ -121,7 +121,7 @@ impl Stalled {
         }
     }
 
-    /// The peer reads, the source ends: all of it arrives.
+    /// The peer reads and the source ends: all bytes arrive.
     fn arrives(self) {
         drop(self.feed);
         let reader = std::thread::spawn(move || content_of(self.peer));
@@ -208,7 +208,7 @@ fn a_stalled_connection_is_idle_and_keeps_no_processor_busy() {
     });
 }
 
-/// On the caller's own thread, where only waking and time end it.
+/// On the caller's thread, where only a wake-up or a timeout ends the wait.
 #[test]
 fn a_stalled_connection_on_the_callers_thread() {
     let _dog = watchdog("a_stalled_connection_on_the_callers_thread");
@@ -249,7 +249,7 @@ fn a_stalled_connection_on_the_callers_thread() {
     });
 }
 
-/// Where the path is another's, it is told; what cannot wait is spliced.
+/// A path that was replaced is in the report; sinks that cannot block are spliced to.
 #[test]
 fn a_blocking_connection_is_sent_to_and_one_that_is_not_is_spliced_to() {
     let _dog = watchdog("a_blocking_connection_is_sent_to_and_one_that_is_not_is_spliced_to");
@@ -266,7 +266,7 @@ fn a_blocking_connection_is_sent_to_and_one_that_is_not_is_spliced_to() {
             let transfer = Transfer::owning(from, sink.into(), any()).unwrap();
             let report = engine.start(transfer).unwrap().wait().report;
             assert!(reader.join().unwrap() == data);
-            // From one socket to the other a buffer comes first in any case.
+            // From socket to socket a buffer comes first in any case.
             let expected = match (nonblocking, kind) {
                 (true, common::From::File) => common::carried_by(&[Splice, Sendfile, ReadWrite]),
                 (true, common::From::Pipe | common::From::Tcp) => {
@@ -315,7 +315,7 @@ fn a_silent_source_with_something_in_its_error_queue() {
                             running.cancel();
                             Ended::Cancelled
                         }
-                        // It hears of what comes at last.
+                        // It is woken by the bytes that follow.
                         _ => {
                             for _ in 0..10 {
                                 peer.write_all(b"hello").unwrap();
@@ -342,8 +342,8 @@ fn a_silent_source_with_something_in_its_error_queue() {
     }
 }
 
-/// While a source is silent its sink is watched; what is in a sink's error
-/// queue is not its death, and its death is noticed beside it.
+/// While a source is silent its sink is polled. An entry in the sink's error queue is
+/// not its end, and its end is found in spite of one.
 #[test]
 fn a_sink_with_something_in_its_error_queue_is_watched() {
     let _dog = watchdog("a_sink_with_something_in_its_error_queue_is_watched");
@@ -428,7 +428,7 @@ fn a_silent_datagram_socket_with_something_in_its_error_queue() {
             false => transfer.run().report,
         });
         out.read_exact(&mut [0; 6]).unwrap();
-        // It may be asleep by now, or not yet.
+        // It may already be asleep, or not.
         peer.send(b"world").unwrap();
         out.read_exact(&mut [0; 5]).unwrap();
         let report = running.join().unwrap();
@@ -438,8 +438,8 @@ fn a_silent_datagram_socket_with_something_in_its_error_queue() {
     }
 }
 
-/// Of two transfers that wait for one connection both are woken, and the first
-/// takes what has come.
+/// Of two transfers that wait for one connection both are woken, and the first takes
+/// the bytes.
 #[test]
 fn two_transfers_that_read_one_connection() {
     let _dog = watchdog("two_transfers_that_read_one_connection");

@@ -1,5 +1,5 @@
-//! A full UNIX socket that is shut down: each write fails from then on, and `poll(2)`
-//! shows it as full still.
+//! A full UNIX socket that is shut down: each write fails afterwards, while `poll(2)`
+//! still shows it as full.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::common::{self, any, only, pattern, watchdog};
 
 const LENGTH: usize = 3000;
 
-/// Who is found asleep in `poll(2)`, or in a call on the socket, before the end.
+/// What sleeps in `poll(2)`, or in a call on the socket, before the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Direct,
@@ -51,7 +51,7 @@ fn cases() -> Vec<Case> {
             for way in WAYS {
                 for nonblocking in [false, true] {
                     for by_peer in [false, true] {
-                        // Nothing tells it of a datagram socket without room.
+                        // No event reports room in a datagram socket.
                         if by_peer && kind == SocketType::DGRAM {
                             continue;
                         }
@@ -70,7 +70,7 @@ fn cases() -> Vec<Case> {
     all
 }
 
-/// Without room, and its peer.
+/// Makes a socket without room: (the socket, its peer).
 fn full(case: &Case) -> (OwnedFd, OwnedFd) {
     let flags = SocketFlags::CLOEXEC;
     let (sink, peer) = socketpair(AddressFamily::UNIX, case.kind, flags, None).unwrap();
@@ -79,7 +79,7 @@ fn full(case: &Case) -> (OwnedFd, OwnedFd) {
     (sink, peer)
 }
 
-/// A transfer on the caller's thread, during whose sleep something happens.
+/// Runs a transfer on a thread, and calls a function while it sleeps.
 fn asleep(transfer: Transfer<'static>, then: impl FnOnce()) -> Report {
     let (sender, number) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -137,7 +137,7 @@ fn run(case: &Case, request: Request) -> Report {
         Way::Engine => {
             let engine: Engine = engine();
             let running = engine.start(transfer).unwrap();
-            // By then it has found no room.
+            // It has found no room by then.
             others_go_on(&engine);
             others_go_on(&engine);
             shut();
@@ -148,12 +148,12 @@ fn run(case: &Case, request: Request) -> Report {
     report
 }
 
-/// Through a buffer, where there is another way.
+/// Through a buffer, if another path is available.
 fn copies(case: &Case) -> Option<Request> {
     (case.kind == SocketType::STREAM).then(|| only(&[ReadWrite]))
 }
 
-/// All at once: each waits for a second at most.
+/// All in parallel: each waits for a second at most.
 #[test]
 fn a_full_socket_that_is_shut_down_fails() {
     let _dog = watchdog("a_full_socket_that_is_shut_down_fails");
@@ -172,7 +172,7 @@ fn a_full_socket_that_is_shut_down_fails() {
                     assert_eq!(end, (Some(Side::Sink), Some(Errno::EPIPE)), "{what}");
                     assert_eq!(report.written, 0, "{what}");
                     assert_eq!(report.read, report.stranded, "{what}");
-                    // None is named where nothing was taken.
+                    // No path is named if nothing was moved.
                     let messages = case.kind != SocketType::STREAM;
                     let is_its = |path: &DataPath| messages == (*path == Datagram);
                     assert!(report.path.iter().all(is_its), "{what}");
@@ -191,7 +191,7 @@ fn a_full_connection_that_is_shut_down_fails_at_once() {
         let (sink, _peer, _) = stalled(Trouble::Small);
         sink.set_nonblocking(nonblocking).unwrap();
         let end = sink.try_clone().unwrap();
-        // More than there is room for if the kernel finds some more.
+        // More than the room, even if the kernel allows some more.
         let (source, _feed) = super::source(common::From::Pipe, &pattern(super::SENT));
         let control = Control::new().unwrap();
         let transfer = Transfer::owning(source, sink.into(), any()).unwrap();

@@ -1,5 +1,5 @@
 //! Sockets without a connection: a call on one fails at once, and `poll(2)` of some
-//! shows nothing for ever.
+//! never shows anything.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::common::{any_and_each, content_of, only, watchdog};
 
-/// One of each family and type that this kernel has and that needs a connection.
+/// Makes a socket of each family and type of this kernel that needs a connection.
 fn sockets() -> Vec<(String, OwnedFd)> {
     const VSOCK: AddressFamily = AddressFamily::from_raw(libc::AF_VSOCK as _);
     const TIPC: AddressFamily = AddressFamily::from_raw(libc::AF_TIPC as _);
@@ -56,7 +56,8 @@ enum How {
     ByEngine,
 }
 
-/// What comes of it; and how it ends if it has more than the socket.
+/// The result with the socket alone, and how the transfer ends with other bytes
+/// before.
 fn moved(how: How, source: &OwnedFd, sink: &OwnedFd, request: &Request) -> Report {
     let mut request = request.clone();
     if let How::Idle = how {
@@ -75,7 +76,7 @@ fn moved(how: How, source: &OwnedFd, sink: &OwnedFd, request: &Request) -> Repor
 
 const WAYS: [How; 4] = [How::Plain, How::Idle, How::Controlled, How::ByEngine];
 
-/// As a source: the error that `recv(2)` gives, and not a wait.
+/// As a source: the error of `recv(2)`, and no wait.
 #[test]
 fn a_source_without_a_connection_fails_at_once() {
     let _dog = watchdog("a_source_without_a_connection_fails_at_once");
@@ -90,7 +91,7 @@ fn a_source_without_a_connection_fails_at_once() {
                 let file = tempfile::tempfile().unwrap();
                 for sink in [OwnedFd::from(pipe), stream.into(), file.into()] {
                     let what = format!("{name}, {how:?}, {waits}, {request:?}");
-                    // A path that takes no datagrams is not begun.
+                    // A path without datagrams is not tried.
                     if Transfer::new(socket.as_fd(), sink.as_fd(), request.clone()).is_err() {
                         continue;
                     }
@@ -103,7 +104,7 @@ fn a_source_without_a_connection_fails_at_once() {
                     );
                     assert_eq!((report.read, report.written), (0, 0), "{what}");
                     let splices_only = !request.switches.unwrap().allows(DataPath::ReadWrite);
-                    // Splicing fails as a whole, and there is no path that tells.
+                    // The splice fails at once, and no path is named.
                     let side = (!splices_only || report.failed.is_some()).then_some(Side::Source);
                     assert_eq!(report.failed, side, "{what}");
                 }
@@ -113,7 +114,7 @@ fn a_source_without_a_connection_fails_at_once() {
     }
 }
 
-/// As a sink: the error that `send(2)` gives, and what was read is handed back.
+/// As a sink: the error of `send(2)`, and what was read is handed back.
 #[test]
 fn a_sink_without_a_connection_fails_at_the_first_byte() {
     let _dog = watchdog("a_sink_without_a_connection_fails_at_the_first_byte");
@@ -128,7 +129,7 @@ fn a_sink_without_a_connection_fails_at_the_first_byte() {
                 let report = moved(how, &source.into(), &socket, &only(paths));
                 let what = format!("{name}, {how:?}, {waits}, {paths:?}: {report:?}");
                 assert_eq!(report.ended, Ended::Error, "{what}");
-                // Before Linux 6.5 pages have a call of their own, which says so
+                // Before Linux 6.5 pages have a call of their own, with another errno
                 // (`smc_sendpage`, net/smc/af_smc.c).
                 let by_pages = name.starts_with("SMC") && report.errno == Some(Errno::EPIPE);
                 assert!(report.errno == Some(says) || by_pages, "{what}");
@@ -143,7 +144,7 @@ fn a_sink_without_a_connection_fails_at_the_first_byte() {
     }
 }
 
-/// The first call of all, before anything is asked, is for pipes only.
+/// The first call, before the kinds are known, is for pipes only.
 #[test]
 fn a_little_from_a_socket_without_a_connection() {
     let _dog = watchdog("a_little_from_a_socket_without_a_connection");
