@@ -45,7 +45,7 @@ fn a_file_that_polls_for_something_else_is_read_at_once() {
                 rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
                 let (end, sink) = std::io::pipe().unwrap();
                 let request = Request {
-                    // The idle limit is zero.
+                    // As short as possible: no wait is needed.
                     idle: (how == 1).then_some(Duration::from_nanos(1)),
                     ..request.clone()
                 };

@@ -259,7 +259,7 @@ fn what_has_no_reads_or_no_writes_is_refused() {
     };
     for (what, thing) in &things {
         let Some(thing) = thing else {
-            testkit::skip::report(&format!("{name}: {what}"), "not to be had here");
+            testkit::skip::report(&format!("{name}: {what}"), "not available here");
             continue;
         };
         let mut byte = 0u8;

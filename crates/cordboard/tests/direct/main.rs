@@ -1,10 +1,10 @@
-//! Past the page cache, by `io_uring(7)` where the kernel has it.
+//! Direct I/O, by `io_uring(7)` if the kernel has it.
 
 mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 
-/// Before anything else of the library's is called.
+/// The engine of this program, to be called before any other function of the library.
 fn engine() -> &'static str {
     "io_uring"
 }

@@ -1,12 +1,13 @@
-//! Past the page cache, by threads: what `CORDBOARD_ENGINE=epoll` forces, and
-//! what is used wherever `io_uring(7)` is refused.
+//! Direct I/O by threads, which the library uses if `io_uring(7)` is refused: the
+//! cases of `direct`. This program is on its own because it sets
+//! `CORDBOARD_ENGINE=epoll`, which the library reads once per process.
 
 #[path = "../direct/cases/mod.rs"]
 mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 
-/// Before anything else of the library's is called.
+/// The engine of this program, to be called before any other function of the library.
 fn engine() -> &'static str {
     static SET: std::sync::Once = std::sync::Once::new();
     // SAFETY: every test begins here, and what else reads the environment

@@ -139,11 +139,11 @@ fn ten_thousand_idle_pipe_pairs() {
     let (before, reactor) = (switches(BOTH), switches(REACTOR));
     let spent = passes(Duration::from_millis(200));
     assert!(spent >= Duration::from_millis(200));
-    assert_eq!(switches(REACTOR), reactor, "somebody was woken");
+    assert_eq!(switches(REACTOR), reactor, "a thread was woken");
     assert!(switches(BOTH) <= before + 2, "the watch looks on");
     let before = switches(BOTH);
     passes(Duration::from_millis(100));
-    assert_eq!(switches(BOTH), before, "somebody was woken");
+    assert_eq!(switches(BOTH), before, "a thread was woken");
     // The transfers still work.
     let ((_, feed), _) = &all[pairs / 2];
     let mut feed = feed;

@@ -90,7 +90,7 @@ fn a_child_of_its_parents_number_gets_an_engine_of_its_own() {
         return;
     }
     if !child::next_is_first() {
-        testkit::skip::here("a PID namespace takes root");
+        testkit::skip::here("a PID namespace needs root");
         return;
     }
     in_a_child(|| {

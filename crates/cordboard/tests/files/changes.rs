@@ -1,5 +1,5 @@
-//! Files and pipes that change while they are moved, and how often that is
-//! looked at.
+//! Files and pipes that change during a transfer, and how often the transfer checks
+//! that.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,8 +19,8 @@ fn append_set_after_open_hands_over_where_it_stopped() {
     let _dog = watchdog("append_set_after_open_hands_over_where_it_stopped");
     let data = pattern(16 * MIB);
     for path in common::forcible(&[CopyFileRange, Sendfile, Splice]) {
-        // Between files of most file systems a buffer comes first, and nothing
-        // is left to hand over to; from a pipe it comes last.
+        // Between files of most file systems a buffer comes first, and no other path
+        // is left; from a pipe it comes last.
         let hands_over = path == Splice;
         let source = match hands_over {
             true => common::Source::new(From::Pipe, &data).fd,
@@ -33,8 +33,8 @@ fn append_set_after_open_hands_over_where_it_stopped() {
         });
         let request = Request {
             block: std::num::NonZeroUsize::new(MIB),
-            // Where others may use the sink's position, a description of its own
-            // is written to.
+            // If the sink's position may be shared, the transfer writes through a
+            // description of its own.
             sink_unshared: path == Sendfile,
             ..match hands_over {
                 true => only(&[path, ReadWrite]),
@@ -134,7 +134,8 @@ fn later_writes_show_in_a_pipe_unless_the_snapshot_is_stable() {
     }
 }
 
-/// A file's pages that another program has handed to the source, a pipe or a socket.
+/// Pages of a file that another program has spliced or sent into the source, a pipe
+/// or a socket.
 #[test]
 fn pages_in_the_source_are_copied_where_the_snapshot_is_stable() {
     use rustix::pipe::SpliceFlags;
@@ -170,7 +171,7 @@ fn pages_in_the_source_are_copied_where_the_snapshot_is_stable() {
                     assert_eq!(report.path, [ReadWrite], "{case}");
                     assert!(got.iter().all(|byte| *byte == b'O'), "{case}");
                 }
-                // What a test of a snapshot tells, this one does.
+                // Without a snapshot the page itself is passed on.
                 if !stable && (from, to) == (From::Pipe, From::Pipe) {
                     assert_eq!(report.path, [Splice], "{case}");
                     assert!(got.iter().all(|byte| *byte == b'N'), "{case}");
@@ -180,7 +181,7 @@ fn pages_in_the_source_are_copied_where_the_snapshot_is_stable() {
     }
 }
 
-/// (the end that is read from, the one that is written to).
+/// (read end, write end).
 fn pair(kind: From) -> (OwnedFd, OwnedFd) {
     match kind {
         From::Unix => {
@@ -195,7 +196,7 @@ fn pair(kind: From) -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// The longest way between two looks.
+/// The most bytes between two checks.
 #[derive(Default)]
 struct Stride {
     last: u64,
@@ -232,8 +233,8 @@ fn one_call_moves_a_bounded_piece() {
     }
 }
 
-/// What was reserved behind a sink's end is given back, however the transfer
-/// ends, and takes with it nothing that others have written there meanwhile.
+/// Space reserved behind a sink's end is released, however the transfer ends, without
+/// what others have written there meanwhile.
 #[test]
 fn room_that_is_not_filled_is_given_back() {
     use std::os::unix::fs::MetadataExt;
@@ -248,7 +249,7 @@ fn room_that_is_not_filled_is_given_back() {
     for path in common::forcible(&COPYING) {
         for (cut, theirs) in [(false, None), (false, Some(40 * m)), (true, None)] {
             let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-            // All of it is to be written, as zeros.
+            // All of it is written, as zeros.
             source.set_len(512 * m).unwrap();
             let request = Request {
                 sparse: Sparse::Never,
@@ -278,7 +279,7 @@ fn room_that_is_not_filled_is_given_back() {
             let stat = sink.metadata().unwrap();
             let end = theirs.map_or(report.written, |at| at + 6);
             assert_eq!(stat.len(), end, "{what}");
-            // And a few for the map of the others.
+            // And a few for the map of the other blocks.
             let most = end.next_multiple_of(4096) + 64 * 1024;
             assert!(stat.blocks() * 512 <= most, "{what}: {}", stat.blocks());
             if let Some(at) = theirs {
@@ -290,9 +291,9 @@ fn room_that_is_not_filled_is_given_back() {
     }
 }
 
-/// A writer writes bytes of a stream, turns packet mode on and writes a packet,
-/// between the transfer's look at the pipe and its next call: that takes no more
-/// than it was made for, and cuts no packet.
+/// Between the transfer's poll of the pipe and its next call, a writer writes bytes
+/// of a stream, turns packet mode on and writes a packet: the call reads no more than
+/// was polled, and cuts no packet.
 #[test]
 fn packets_that_come_behind_a_look_are_whole() {
     use common::datagrams::{Sort, all, pair};
@@ -304,7 +305,7 @@ fn packets_that_come_behind_a_look_are_whole() {
     if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
         return;
     }
-    // What is found out once a process is read before the calls are held.
+    // Properties that are read once per process are read before the calls are held.
     let (source, feed) = std::io::pipe().unwrap();
     drop(feed);
     run(&source, tempfile::tempfile().unwrap(), only(&[ReadWrite]));
@@ -340,7 +341,7 @@ fn packets_that_come_behind_a_look_are_whole() {
                 _ => pipe().unwrap(),
             };
             assert_eq!(rustix::io::write(&feed, &data[..there]), Ok(there));
-            // What a read that was made for less takes, and a part of a packet.
+            // More than was polled, with a part of a packet.
             let stream = block.max(1200) - 1000;
             let total = there + stream + PACKET;
             let (mut feed, mut held) = (Some(feed), 0);

@@ -1,5 +1,5 @@
-//! A process that is killed while it copies: what it has reported as synced is
-//! on the medium, whatever else was on its way.
+//! A process that is killed while it copies: what it has reported as synced is on the
+//! medium.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -15,14 +15,14 @@ const DIRECTORY: &str = "CORDBOARD_TEST_DIRECTORY";
 const SIZES: [usize; 6] = [0, 1, 70_001, 1 << 20, (5 << 20) + 17, 12 << 20];
 const ROUNDS: usize = 12;
 
-/// Each its own content.
+/// Returns the content of each file.
 fn bytes(index: usize) -> Vec<u8> {
     let mut bytes = pattern(SIZES[index] + index);
     bytes.drain(..index);
     bytes
 }
 
-/// Copies all at once, and says of each when it is synced.
+/// Copies all files at once, and prints each that is synced.
 fn copies(directory: &Path) {
     let (sender, receiver) = mpsc::channel();
     let all: Vec<Running> = (0..SIZES.len())
@@ -50,7 +50,7 @@ fn copies(directory: &Path) {
         })
         .collect();
     for index in receiver.iter().take(all.len()) {
-        // One write, and nothing of it stays behind in a buffer.
+        // A single write, with no buffer left to flush.
         let line = format!("synced {index}\n");
         rustix::io::write(rustix::stdio::stdout(), line.as_bytes()).unwrap();
     }
@@ -64,7 +64,8 @@ fn prepare(directory: &Path) {
     rustix::fs::syncfs(File::open(directory).unwrap()).unwrap();
 }
 
-/// Kills it once so many are synced; which of them had been reported.
+/// Runs the copies in a child and kills it after this many are synced. Returns those
+/// that it has reported.
 fn killed_after(test: &str, count: usize, directory: &Path) -> Vec<usize> {
     let mut child = common::command_of(test)
         .env(DIRECTORY, directory)
@@ -105,7 +106,7 @@ fn what_was_reported_as_synced_is_there() {
         prepare(&base);
         let reported = killed_after(common::this_test!(), round % SIZES.len(), &base);
         partly += usize::from(reported.len() < SIZES.len());
-        // Without a mount of our own, only what other processes see.
+        // Without a mount, only what other processes see.
         let snapshot = mount.as_ref().map(Mount::snapshot);
         let there = snapshot.as_ref().map_or(base, Mount::path);
         for index in reported {

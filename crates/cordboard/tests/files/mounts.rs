@@ -1,6 +1,6 @@
-//! What only some file systems show: clones, no room left where it is least
-//! expected, files that may not be written, sizes that are false. The file
-//! systems are made in memory and mounted, which takes root.
+//! Properties of some file systems: clones, lack of space in unexpected calls, files
+//! that cannot be written, false sizes. The file systems are made in memory and
+//! mounted, which needs root.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -35,7 +35,7 @@ fn a_clone_moves_both_positions_and_counts_exactly() {
         let here = data.len() as u64;
         assert_eq!((position(&source), position(&sink)), (here, here), "{kind}");
         assert!(content(&sink) == data, "{kind}");
-        // A part of it, with explicit offsets: no position moves.
+        // A part of the file, with explicit offsets: no position moves.
         let part = mount.file("part");
         let request = Request {
             source_offset: Some(MIB as u64),
@@ -63,7 +63,7 @@ fn a_clone_moves_both_positions_and_counts_exactly() {
         let clone = report.declined.iter().find(|d| d.path == Clone).unwrap();
         assert_eq!(clone.why.to_string(), "EINVAL", "{kind}: {report:?}");
         assert!(content(&odd) == data[1..], "{kind}");
-        // Switched off: copied, though it would work.
+        // Switched off: copied, though a clone would work.
         let off = mount.file("off");
         let request = Request {
             source_offset: Some(0),
@@ -74,7 +74,7 @@ fn a_clone_moves_both_positions_and_counts_exactly() {
             "{kind}"
         );
         assert!(content(&off) == data, "{kind}");
-        // Holes come along.
+        // Holes are cloned too.
         let (holes, copy) = (mount.file("holes"), mount.file("copy"));
         holes.write_all_at(&data[..4096], 8 << 20).unwrap();
         holes.set_len(16 << 20).unwrap();
@@ -89,8 +89,8 @@ fn a_clone_moves_both_positions_and_counts_exactly() {
     }
 }
 
-/// The source has another length by the time that it is cloned: what the sink
-/// has is what is counted, and what it had already is left alone.
+/// The source's length changes before the clone: the count is what the sink received,
+/// and its other bytes are unchanged.
 #[test]
 fn a_source_that_changes_its_length_at_a_clone() {
     let _dog = watchdog("a_source_that_changes_its_length_at_a_clone");
@@ -136,7 +136,7 @@ fn a_source_that_changes_its_length_at_a_clone() {
     }
 }
 
-/// Fills a file system but for about this much.
+/// Fills a file system except for about this many bytes.
 fn fill(mount: &Mount, but: usize) {
     let ballast = mount.file("ballast");
     let (block, mut at) = (vec![1; 64 << 10], 0);
@@ -158,7 +158,7 @@ fn no_room_left_on_the_sink() {
         fill(&mount, MIB);
         for path in common::forcible(&[CopyFileRange, Sendfile, Splice, ReadWrite]) {
             let inside = mount.path().join("source");
-            // copy_file_range wants both on one file system.
+            // copy_file_range(2) requires one file system.
             let source = if path == CopyFileRange {
                 let file = mount.file("source");
                 file.write_all_at(&data[..600 << 10], 0).unwrap();
@@ -191,7 +191,7 @@ fn no_room_left_on_the_sink() {
     }
 }
 
-/// No disk is filled with zeros on the way to a length that cannot be.
+/// A length that is too large does not fill the disk with zeros.
 #[test]
 fn a_hole_past_the_longest_file_is_refused_at_once() {
     let _dog = watchdog("a_hole_past_the_longest_file_is_refused_at_once");
@@ -229,12 +229,12 @@ fn an_empty_file_goes_by_whatever_path_is_forced() {
     }
 }
 
-/// The write went into the cache, and the disk under it is full: only
-/// `fsync(2)` knows.
+/// The page cache accepts the write, and the disk under it is full: only `fsync(2)`
+/// reports that.
 #[test]
 fn sync_tells_what_the_write_could_not() {
     let _dog = watchdog("sync_tells_what_the_write_could_not");
-    // A loop device whose image lives on a tmpfs that cannot hold it.
+    // A loop device whose image is on a tmpfs that is too small for it.
     let Some(small) = Mount::new("tmpfs", 24 << 20) else {
         return;
     };
@@ -305,7 +305,7 @@ fn an_immutable_sink_is_an_error_that_changes_nothing() {
         assert_eq!(report.ended, Ended::Error, "{report:?}");
         assert_eq!(report.errno, Some(Errno::EPERM), "{report:?}");
         assert_eq!((report.read, report.written, report.stranded), (0, 0, 0));
-        // Or a buffer came first.
+        // Or a buffer is tried first.
         let declined = report.declined.iter().find(|d| d.path == CopyFileRange);
         assert!(paths.contains(&ReadWrite) || declined.is_some());
         assert!(

@@ -1,5 +1,4 @@
-//! Files in awkward states: sizes that lie, appending sinks, one file on both
-//! sides, huge offsets.
+//! Files with false sizes, appending sinks, one file on both sides, huge offsets.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -20,7 +19,7 @@ fn files_made_up_on_the_fly_arrive_whole() {
         "/proc/cpuinfo",
         "/sys/kernel/mm/transparent_hugepage/enabled",
         "/proc/version",
-        // Nothing is behind its first read.
+        // Its first read returns all of it.
         "/proc/sys/kernel/pid_max",
     ] {
         let Ok(mut source) = File::open(name) else {
@@ -43,7 +42,7 @@ fn files_made_up_on_the_fly_arrive_whole() {
             continue;
         }
         assert_eq!(content(&sink), expected.as_bytes(), "{name}");
-        // However little is to be read at a time.
+        // Also with a small block.
         let request = Request {
             block: std::num::NonZeroUsize::new(2),
             ..any()
@@ -187,8 +186,8 @@ fn one_file_on_both_sides() {
         matches!(endless, Some(Refusal::EndlessLoop { .. })),
         "{endless:?}"
     );
-    // A size that reaches beyond the end, which writing moves: it does not grow
-    // for ever, and another size helps.
+    // A size beyond the end, which the writes move: the file would grow without end,
+    // and another size avoids that.
     let beyond = refusal(&read(), &write(), at(188_440, 1_237_016, 223_279));
     let said = beyond.as_ref().map(Refusal::to_string).unwrap_or_default();
     assert!(
@@ -198,10 +197,10 @@ fn one_file_on_both_sides() {
     assert!(!said.contains("for ever"), "{said}");
     let left = refusal(&read(), &write(), at(188_440, 1_237_016, 111_560));
     assert_eq!(left, None);
-    // Where no size would help.
+    // No size would avoid that.
     let over = refusal(&read(), &write(), at(0, 1000, 400_000));
     assert_eq!(over, Some(Refusal::Overlap));
-    // Upwards over itself: refused, and the file is as it was.
+    // Upwards over itself: refused, and the file is unchanged.
     assert_eq!(
         refusal(&read(), &write(), at(0, 1000, 200_000)),
         Some(Refusal::Overlap)
@@ -218,7 +217,7 @@ fn one_file_on_both_sides() {
     let mut expected = data.clone();
     expected.copy_within(1000..201_000, 0);
     assert!(std::fs::read(&name).unwrap() == expected);
-    // Apart: any path. A block-aligned copy within the file.
+    // Without overlap: any path. A block-aligned copy within the file.
     let paths = common::carried_by(&[CopyFileRange, ReadWrite]);
     let request = Request {
         switches: only(&paths).switches,
@@ -253,7 +252,7 @@ fn a_switch_turns_a_path_off() {
     }
 }
 
-/// Open descriptors of the file of this name, once bytes have moved.
+/// Counts the open descriptors of the file of this name during a transfer.
 struct Openings<'a>(&'a std::path::Path, usize);
 
 impl cordboard::Observer for &mut Openings<'_> {
@@ -264,8 +263,8 @@ impl cordboard::Observer for &mut Openings<'_> {
     }
 }
 
-/// The tail of a file that is open past the page cache, and on which somebody
-/// has a lease and is in no hurry: nobody waits for a second descriptor.
+/// The tail of a file that is open with `O_DIRECT`, and on which a lease is held: the
+/// transfer does not wait for a second descriptor.
 #[test]
 fn a_lease_holds_up_no_unaligned_tail() {
     use std::os::fd::AsRawFd;
@@ -286,7 +285,7 @@ fn a_lease_holds_up_no_unaligned_tail() {
         // SAFETY: both commands take an integer.
         unsafe { libc::fcntl(source.as_raw_fd(), command, argument) }
     };
-    // In place of SIGIO, which would end the process.
+    // Instead of SIGIO, which would end the process.
     assert_eq!(ask(F_SETSIG, libc::SIGURG), 0);
     if ask(libc::F_SETLEASE, libc::F_WRLCK) != 0 {
         testkit::skip::here("no leases here");
@@ -295,7 +294,7 @@ fn a_lease_holds_up_no_unaligned_tail() {
     let sink = tempfile::tempfile().unwrap();
     let mut openings = Openings(&name, 0);
     let request = Request {
-        // From no boundary on.
+        // From an unaligned offset.
         source_offset: Some(100),
         ..only(&[DataPath::ReadWrite])
     };
@@ -327,7 +326,7 @@ fn the_last_bytes_that_a_file_can_have() {
 }
 
 /// A FIFO that was opened before it had a writer: `read(2)` finds its end, which
-/// `poll(2)` does not show.
+/// `poll(2)` does not report.
 #[test]
 fn a_fifo_that_never_had_a_writer_has_ended() {
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
@@ -350,7 +349,7 @@ fn a_fifo_that_never_had_a_writer_has_ended() {
     }
 }
 
-/// The same into anything, and however the transfer is run; one that has a writer is
+/// The same into any sink, however the transfer is run. A FIFO with a writer is
 /// waited for.
 #[test]
 fn a_fifo_without_a_writer_ends_every_transfer() {
@@ -365,7 +364,8 @@ fn a_fifo_without_a_writer_ends_every_transfer() {
     for to in ["file", "pipe", "packets", "socket", "datagrams"] {
         for run in ["call", "control", "idle", "stage", "engine", "inspected"] {
             for (blocking, writer) in [(true, false), (false, false), (true, true), (false, true)] {
-                // Whoever may be wanted back asks no other FIFO, whose lock may be held.
+                // A transfer that must stay cancellable opens no FIFO again, whose
+                // lock may be held.
                 if blocking && !writer && ["control", "idle", "engine"].contains(&run) {
                     continue;
                 }
@@ -393,7 +393,7 @@ fn a_fifo_without_a_writer_ends_every_transfer() {
                     }
                 };
                 let mut request = common::any();
-                // No test waits for that.
+                // The test does not wait for that.
                 request.idle = (run == "idle").then(|| std::time::Duration::from_secs(3600));
                 let control = Control::new().unwrap();
                 let report = std::thread::scope(|scope| {

@@ -197,7 +197,7 @@ fn a_child_of_its_parents_number_shares_no_pipe_with_it() {
         return;
     }
     if !next_is_first() {
-        testkit::skip::here("a PID namespace takes root");
+        testkit::skip::here("a PID namespace needs root");
         return;
     }
     assert!(in_a_child(|| {

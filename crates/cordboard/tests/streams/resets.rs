@@ -24,7 +24,7 @@ enum Runner {
 
 /// The state of the transfer that writes to the connection at the reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum StateAtReset {
     /// Its source is silent.
     Rest,
     /// The peer has stopped reading.
@@ -36,7 +36,7 @@ enum At {
 struct Case {
     tcp: bool,
     runner: Runner,
-    at: At,
+    at: StateAtReset,
     nonblocking: bool,
     request: Request,
 }
@@ -81,7 +81,7 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
     drop((near, far));
     // The silent side sends now.
     let say = |mut client: &std::fs::File| {
-        if case.at == At::Rest {
+        if case.at == StateAtReset::Rest {
             let _ = client.write(b"hello");
         }
     };
@@ -89,7 +89,7 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
     let controls = [Control::new().unwrap(), Control::new().unwrap()];
     std::thread::scope(|scope| {
         let feeder = client.try_clone().unwrap();
-        if case.at != At::Rest {
+        if case.at != StateAtReset::Rest {
             let data = &data;
             // Ends when the connection does.
             scope.spawn(move || (&feeder).write_all(data));
@@ -101,10 +101,10 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
                 .unwrap();
             (&client).read_exact(&mut [0; 5]).unwrap();
             match case.at {
-                At::Rest if case.tcp => {}
-                At::Rest => (&client).write_all(b"unread").unwrap(),
-                At::Stalled => full(&client),
-                At::Work => {
+                StateAtReset::Rest if case.tcp => {}
+                StateAtReset::Rest => (&client).write_all(b"unread").unwrap(),
+                StateAtReset::Stalled => full(&client),
+                StateAtReset::Work => {
                     let mut some = vec![0; 300_000];
                     (&std::fs::File::from(server.try_clone().unwrap()))
                         .read_exact(&mut some)
@@ -172,7 +172,11 @@ fn full(client: impl AsFd) {
 
 fn both_tell(tcp: bool, runner: Runner, nonblocking: &[bool]) {
     let engine = Engine::new(cordboard::engine::Options::default()).unwrap();
-    for at in [At::Rest, At::Stalled, At::Work] {
+    for at in [
+        StateAtReset::Rest,
+        StateAtReset::Stalled,
+        StateAtReset::Work,
+    ] {
         for nonblocking in nonblocking {
             for request in common::any_and_each(&[Splice, ReadWrite]) {
                 let mut wrong = Vec::new();

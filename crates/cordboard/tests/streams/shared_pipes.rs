@@ -375,7 +375,7 @@ fn a_file_whose_server_is_silent_keeps_no_pipe_locked() {
         return;
     }
     if !common::is_root() {
-        testkit::skip::report(name, "mounting takes root");
+        testkit::skip::report(name, "mounting needs root");
         return;
     }
     let data = pattern(14 * PAGE);

@@ -1,6 +1,6 @@
-//! The report is exact in every ending, and what was read and not written is
-//! rewound or handed back: sinks that die after n bytes, for every path and
-//! for n at every boundary of pages, pipes and buffers.
+//! The report is exact in every ending, and what was read and not written is rewound
+//! or handed back: sinks whose reader closes after n bytes, for every path and for n
+//! at every boundary of pages, pipes and buffers.
 
 use std::fs::File;
 use std::io::Read;
@@ -51,9 +51,9 @@ fn a_file_that_may_not_grow_any_more() {
     }
 }
 
-/// All of it fits, and nothing is left to write: no call may fail for want of
-/// room. `copy_file_range(2)` looks at the limit before it looks for the end
-/// (`generic_copy_file_checks`, fs/read_write.c).
+/// Everything fits, so no call may fail for lack of space. `copy_file_range(2)`
+/// checks the limit before it looks for the end (`generic_copy_file_checks`,
+/// fs/read_write.c).
 #[test]
 fn a_file_that_is_just_as_long_as_it_may_be() {
     let _dog = watchdog("a_file_that_is_just_as_long_as_it_may_be");
@@ -100,7 +100,7 @@ fn a_file_that_is_just_as_long_as_it_may_be() {
     }
 }
 
-/// A hole that the sink may not have is not counted as written.
+/// A hole beyond the sink's limit is not counted as written.
 #[test]
 fn a_hole_that_goes_past_the_limit() {
     let _dog = watchdog("a_hole_that_goes_past_the_limit");
@@ -144,7 +144,7 @@ fn a_hole_that_goes_past_the_limit() {
     }
 }
 
-/// The sink's peer takes exactly `n` bytes and closes.
+/// The sink's peer reads exactly `n` bytes and closes.
 fn dies_after(n: usize, peer: OwnedFd) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut got = vec![0; n];
@@ -154,15 +154,16 @@ fn dies_after(n: usize, peer: OwnedFd) -> std::thread::JoinHandle<Vec<u8>> {
 }
 
 fn sink_that_dies(make: fn() -> (OwnedFd, OwnedFd), to_pipe: bool, errnos: &[Errno]) {
-    // More than any sink here can hold behind its peer's back: a pipe of 256
-    // slots takes up to 32 KiB from a socket in each.
+    // More than any sink here can buffer: a pipe of 256 slots takes up to 32 KiB from
+    // a socket in each.
     let data = pattern(12 * MIB);
     for n in BOUNDARIES {
         for from in SOURCES {
             for path in paths(from, false, to_pipe) {
                 for (polled, nonblocking) in [(false, false), (true, false), (true, true)] {
                     let what = format!("{from:?} by {path}, {n}, {polled}, {nonblocking}");
-                    // A blocking socket may hold it up, which nobody ends then.
+                    // A blocking socket may block the transfer, with nothing to end
+                    // that.
                     let refused = path == DataPath::Sendfile && polled && !nonblocking;
                     if refused && !to_pipe {
                         continue;

@@ -1,5 +1,5 @@
-//! The endings that are no sink's failure: the size reached, cancelled, idle,
-//! a source that fails, and signals, which end nothing.
+//! The endings that no sink causes: the size reached, a cancel, the idle limit, a
+//! source that fails; and signals, which end nothing.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -56,7 +56,7 @@ fn the_size_is_reached_exactly_and_the_rest_stays() {
     }
 }
 
-/// Cancels once nothing has moved between three looks.
+/// Cancels after three checks between which nothing has moved.
 struct WhenStuck<'a> {
     control: &'a Control,
     last: u64,
@@ -150,7 +150,7 @@ fn cancelled_before_it_began_and_while_it_waited() {
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// A handler without `SA_RESTART`, so that calls give `EINTR`.
+/// Installs a handler without `SA_RESTART`, so that calls fail with `EINTR`.
 fn interruptible() {
     // SAFETY: an all-zero sigaction is valid; the handler does nothing.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -172,8 +172,8 @@ fn signals_without_end_change_nothing() {
                 let sink = tempfile::tempfile().unwrap();
                 let control = Control::new().unwrap();
                 let done = AtomicBool::new(false);
-                // A number, or a pointer in musl.
-                // SAFETY: takes nothing and returns this thread's handle.
+                // A number, or a pointer with musl. SAFETY: takes nothing and returns
+                // this thread's handle.
                 let me = unsafe { libc::pthread_self() } as usize;
                 let outcome = std::thread::scope(|scope| {
                     let _ends = testkit::ends::Ends(&done);
@@ -201,7 +201,7 @@ fn signals_without_end_change_nothing() {
     }
 }
 
-/// What the kernel makes up on the fly may be gone once it was read.
+/// What the kernel generates may be gone after it was read.
 #[test]
 fn what_cannot_be_made_up_again_is_handed_back() {
     let _dog = watchdog("what_cannot_be_made_up_again_is_handed_back");
@@ -218,7 +218,7 @@ fn what_cannot_be_made_up_again_is_handed_back() {
     assert_eq!(back, std::fs::read("/proc/version").unwrap());
 }
 
-/// Every step is told of before the thread sleeps in the next.
+/// Every step is reported before the thread sleeps in the next one.
 #[test]
 fn an_observer_hears_of_what_moved_before_the_next_wait() {
     struct Tell(std::sync::mpsc::Sender<u64>);
@@ -248,7 +248,7 @@ fn an_observer_hears_of_what_moved_before_the_next_wait() {
     }
 }
 
-/// A read/write loop would see the end, and never write.
+/// A read/write loop would find the end, and never write.
 #[test]
 fn nobody_misses_a_reader_for_whom_there_is_nothing() {
     let empty_pipe = || -> std::os::fd::OwnedFd { std::io::pipe().unwrap().0.into() };
@@ -266,7 +266,7 @@ fn nobody_misses_a_reader_for_whom_there_is_nothing() {
             .report;
         assert_eq!((report.ended, report.read), (Ended::Eof, 0), "{report:?}");
     }
-    // With something to write it is a failure.
+    // With bytes to write it fails.
     let (source, mut feed) = std::io::pipe().unwrap();
     feed.write_all(b"x").unwrap();
     drop(feed);

@@ -1,4 +1,4 @@
-//! The one call on a few pairs, first thing to try after a change.
+//! The call `splice` on a few pairs: the first test to run after a change.
 
 use crate::common;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -78,7 +78,7 @@ fn procfs_whose_size_lies() {
     assert_eq!(report.path, [DataPath::ReadWrite]);
 }
 
-/// Whatever is reserved ahead of the writing.
+/// Whatever space is reserved before the writes.
 #[test]
 fn the_length_is_right_where_a_transfer_ends_early() {
     let mut source = tempfile::tempfile().unwrap();
@@ -105,7 +105,7 @@ fn the_length_is_right_where_a_transfer_ends_early() {
     assert!(report.written < 16 << 20, "{report:?}");
 }
 
-/// One may be prepared here and run on another thread.
+/// A transfer can be prepared on one thread and run on another.
 #[test]
 fn a_transfer_may_be_sent_to_another_thread() {
     fn sent<T: Send>() {}

@@ -401,7 +401,7 @@ fn a_size_cuts_no_long_one() {
 fn a_host_that_locks_its_memory() {
     let _dog = watchdog("a_host_that_locks_its_memory");
     if !common::is_root() {
-        testkit::skip::here("mlockall(2) of so much takes root");
+        testkit::skip::here("mlockall(2) of so much needs root");
         return;
     }
     if !common::alone!() {

@@ -1,5 +1,5 @@
-//! Sectors that the device cannot read or write, in the midst of a block: all
-//! that is before them arrives.
+//! Sectors that the device cannot read or write, within a block: all bytes before
+//! them arrive.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -14,13 +14,13 @@ use cordboard::DataPath::Direct;
 use cordboard::{Ended, Errno, Observer, Progress, Request, Side, Transfer};
 use rustix::fs::FallocateFlags;
 
-/// Nothing of it in the page cache.
+/// Drops the file's pages from the page cache.
 fn cold(file: &File) {
     rustix::fs::fsync(file).unwrap();
     rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-/// A loop device whose file has been cut off reads as far as that.
+/// A loop device whose file was truncated can be read up to its end.
 #[test]
 fn a_source_is_read_up_to_its_bad_sector() {
     let _dog = watchdog("a_source_is_read_up_to_its_bad_sector");
@@ -57,9 +57,8 @@ fn a_source_is_read_up_to_its_bad_sector() {
     }
 }
 
-/// A loop device whose file has room up to the middle of a block and no
-/// further: what counts is on the device, and the transfer ends with the
-/// device's error, synced or not.
+/// A loop device whose file has space up to the middle of a block: what is counted is
+/// on the device, and the transfer ends with the device's error, synced or not.
 #[test]
 fn a_sink_is_written_up_to_its_bad_sector() {
     let _dog = watchdog("a_sink_is_written_up_to_its_bad_sector");
@@ -78,8 +77,8 @@ fn a_sink_is_written_up_to_its_bad_sector() {
     }) else {
         return;
     };
-    // A request that has room for its beginning succeeds in the loop driver,
-    // so that they must end where the room does.
+    // A request whose start fits succeeds in the loop driver, so requests must end at
+    // the end of the space.
     let name = device.device.trim_start_matches("/dev/");
     let limit = format!("/sys/block/{name}/queue/max_sectors_kb");
     std::fs::write(limit, "512").unwrap();
@@ -108,7 +107,7 @@ fn a_sink_is_written_up_to_its_bad_sector() {
     assert!(found == data[..good]);
 }
 
-/// Makes room on a device after so many calls.
+/// Makes space on a device after this many calls.
 struct MakeRoom<'a> {
     calls: u32,
     after: u32,
@@ -124,12 +123,12 @@ impl Observer for MakeRoom<'_> {
     }
 }
 
-/// A device that is full and is extended while the transfer runs. The head of
-/// the first page goes through the page cache, and its write-back fails; a sync
-/// of a later piece takes that error, which `fsync(2)` at the end does not
-/// report again. No moment of the extension makes a success of lost bytes.
-/// Linux 5.10 tells it to the first sync, before any moment that is tried: there
-/// only an extension beforehand succeeds.
+/// A device that is full and is extended while the transfer runs. The head of the
+/// first page goes through the page cache, and its write-back fails; a sync of a
+/// later piece takes that error, which `fsync(2)` at the end does not report again.
+/// No moment of the extension turns lost bytes into a success. Linux 5.10 reports it
+/// to the first sync, before any moment that is tried: there only an extension
+/// beforehand succeeds.
 #[test]
 fn an_error_of_a_sync_is_for_good() {
     let _dog = watchdog("an_error_of_a_sync_is_for_good");
@@ -164,7 +163,7 @@ fn an_error_of_a_sync_is_for_good() {
             let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
             let report = transfer.observe(&mut room).run().report;
             let calls = room.calls;
-            // What another open description finds, past the page cache.
+            // Read by another description with `O_DIRECT`.
             let synced = sink.sync_all();
             let mut found = vec![0; data.len() - 512];
             (File::open(&backing).unwrap().read_exact_at(&mut found, 512)).unwrap();
@@ -173,7 +172,7 @@ fn an_error_of_a_sync_is_for_good() {
             if report.ended == Ended::Eof {
                 succeeded += usize::from(after.is_some());
                 assert_eq!(report.errno, None, "{what}");
-                // Without a sync the loss is for the caller's own to report.
+                // Without a sync, the caller's own `fsync(2)` reports the loss.
                 assert!(whole || !sync && synced.is_err(), "lost bytes: {what}");
             } else {
                 assert!(after.is_some(), "{what}");
@@ -195,8 +194,7 @@ fn an_error_of_a_sync_is_for_good() {
     assert_eq!(succeeded > 0, moments > 0, "{failed} {succeeded}");
 }
 
-/// Ends the file system of the source: before the first byte, or once some of
-/// it have moved.
+/// Shuts down the source's file system: before the first byte, or after some bytes.
 struct Ends<'a>(&'a Mount, Option<bool>);
 
 impl Ends<'_> {
@@ -215,9 +213,9 @@ impl Observer for &mut Ends<'_> {
     }
 }
 
-/// An xfs that has shut down fails each call on its files with `EIO`, also
-/// `lseek(2)` and the second open that direct I/O takes: it is the source's
-/// failure by each path.
+/// An xfs that has shut down fails each call on its files with `EIO`, also `lseek(2)`
+/// and the second open that direct I/O takes: each path reports it as the source's
+/// failure.
 #[test]
 fn a_source_whose_file_system_has_shut_down_is_named() {
     use cordboard::DataPath::{ReadWrite, Sendfile, Splice};
@@ -238,7 +236,7 @@ fn a_source_whose_file_system_has_shut_down_is_named() {
         cold(&source);
         let sink = tempfile::tempfile().unwrap();
         let request = Request {
-            // Direct I/O then asks for no position.
+            // Direct I/O then reads no position.
             source_offset: (path == Direct).then_some(0),
             sink_offset: (path == Direct).then_some(0),
             switches: Some(cordboard::Switches::only(&[path])),

@@ -1,5 +1,5 @@
-//! A host that closes all descriptors while the kernel, or a thread, is at a
-//! block of a direct copy: what would tell of its end is gone.
+//! A host that closes all descriptors while the kernel, or a thread, carries out a
+//! block of a direct copy: the descriptor that would report its end is closed.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use cordboard::{Errno, Transfer};
 use testkit::fuse::{Served, with_file};
 use testkit::{child, locked};
 
-/// Asleep, with nothing to do but to wait.
+/// Waits until the thread sleeps.
 fn sleeps(name: &str) -> bool {
     let tasks = locked::threads(name);
     !tasks.is_empty() && tasks.iter().all(|task| locked::polls(task))
@@ -25,8 +25,7 @@ fn who_waits_for_a_block_finds_out_that_all_is_closed() {
         return;
     }
     if crate::engine() == "io_uring" {
-        // A read from this file system does not return from the call that submits
-        // it.
+        // A read from this file system blocks the call that submits it.
         return;
     }
     let data = pattern(4 * MIB);
@@ -35,7 +34,7 @@ fn who_waits_for_a_block_finds_out_that_all_is_closed() {
         holds: &data,
         claims: data.len() as u64,
         silent: Some(&silent),
-        // It is not asked about another close after the first.
+        // Another close is not checked after the first one.
         close: libc::ENOSYS,
         ..Served::default()
     };
@@ -44,7 +43,7 @@ fn who_waits_for_a_block_finds_out_that_all_is_closed() {
         silent.store(true, Ordering::Relaxed);
         let (mut done, told) = std::io::pipe().unwrap();
         std::thread::scope(|scope| {
-            // The child cannot end before its read is answered.
+            // The child cannot end until its read is answered.
             scope.spawn(|| {
                 let _ = done.read(&mut [0]);
                 silent.store(false, Ordering::Relaxed);
@@ -67,6 +66,6 @@ fn who_waits_for_a_block_finds_out_that_all_is_closed() {
         });
     });
     if !tried {
-        testkit::skip::here("FUSE takes root");
+        testkit::skip::here("FUSE needs root");
     }
 }

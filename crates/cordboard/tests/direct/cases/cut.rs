@@ -1,5 +1,5 @@
-//! A write that comes short: what the sink has taken of it counts, whatever
-//! ends the transfer before the rest is tried.
+//! A short write: what the sink has accepted counts, whatever ends the transfer
+//! before the rest is written.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -15,8 +15,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const BLOCK: usize = 64 << 10;
 
-/// Cancels as soon as the blocks that were begun are read: their writes are on
-/// their way, or done.
+/// Cancels once the blocks that were begun are read: their writes are in flight or
+/// done.
 struct OnceRead(Control);
 
 impl Observer for OnceRead {
@@ -27,16 +27,16 @@ impl Observer for OnceRead {
     }
 }
 
-/// Who takes the steps.
+/// What runs the transfer.
 #[derive(Debug, Clone, Copy)]
-enum By {
+enum StepsBy {
     Caller,
-    /// Waiting inside the kernel.
+    /// On the caller's thread, which waits in the kernel.
     Sleeper,
     Engine,
 }
 
-/// A sink with old bytes, of which it lets so many be replaced.
+/// A sink with old bytes, of which this many can be overwritten.
 struct Sink {
     file: File,
     old: Vec<u8>,
@@ -46,7 +46,7 @@ struct Sink {
 }
 
 impl Sink {
-    /// For so many blocks, the last of which is cut.
+    /// For this many blocks, the last of them cut.
     fn new(file: File, blocks: usize, room: usize) -> Sink {
         Sink {
             old: vec![0x55; common::content(&file).len()],
@@ -57,10 +57,10 @@ impl Sink {
         }
     }
 
-    /// One transfer. What is counted is in the sink, and nothing else.
+    /// Runs one transfer. What is counted is in the sink, and nothing else.
     fn run<O: Observer + Send + 'static>(
         &self,
-        by: By,
+        by: StepsBy,
         request: Request,
         observer: impl FnOnce(Control) -> O,
     ) -> Report {
@@ -74,7 +74,7 @@ impl Sink {
             ..request
         };
         let mut control = Control::new().unwrap();
-        if let By::Sleeper = by {
+        if let StepsBy::Sleeper = by {
             control = control.interrupting();
         }
         let transfer = Transfer::owning(from, to, request).unwrap();
@@ -86,8 +86,8 @@ impl Sink {
         }
         let transfer = transfer.control(&control);
         let report = match by {
-            By::Engine => transfer.start().unwrap().wait().report,
-            By::Caller | By::Sleeper => transfer.run().report,
+            StepsBy::Engine => transfer.start().unwrap().wait().report,
+            StepsBy::Caller | StepsBy::Sleeper => transfer.run().report,
         };
         setrlimit(Resource::Fsize, before).unwrap();
         let written = report.written as usize;
@@ -104,12 +104,12 @@ impl Sink {
         report
     }
 
-    /// Before the rest of the short write is tried, and after it.
+    /// Before the rest of the short write, and after it.
     fn counts(&self, errno: Errno) {
-        for by in [By::Caller, By::Sleeper, By::Engine] {
+        for by in [StepsBy::Caller, StepsBy::Sleeper, StepsBy::Engine] {
             let cut = self.run(by, direct(), OnceRead);
             assert_eq!(cut.ended, Ended::Cancelled, "{by:?}: {cut:?}");
-            // Not even begun, where a limit leaves less than a sector.
+            // Not begun if a limit leaves less than a sector.
             if self.data.len() == BLOCK && self.room.is_multiple_of(512) {
                 assert_eq!(cut.written, self.room as u64, "{by:?}: {cut:?}");
             }
@@ -136,7 +136,7 @@ impl Sink {
     }
 }
 
-/// In a block, behind some, and at no boundary of direct I/O.
+/// In the first block, in a later one, and at an unaligned offset.
 #[test]
 fn by_the_limit_of_the_size_of_files() {
     let _dog = watchdog("by_the_limit_of_the_size_of_files");
@@ -154,7 +154,7 @@ fn by_the_limit_of_the_size_of_files() {
     }
 }
 
-/// At a sector that is no boundary of a page too.
+/// Also at a sector that is not at the boundary of a page.
 #[test]
 fn by_the_end_of_a_device() {
     let _dog = watchdog("by_the_end_of_a_device");

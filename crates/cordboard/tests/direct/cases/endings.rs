@@ -1,4 +1,4 @@
-//! Every way to end before the end: what is counted is in the sink.
+//! Every way to end early: what is counted is in the sink.
 
 use std::os::fd::AsFd;
 
@@ -20,7 +20,7 @@ fn cancelled_at_any_moment() {
             let sink = tempfile::tempfile().unwrap();
             let mut control = Control::new().unwrap();
             if sleeping {
-                // Then the steps may wait in the kernel.
+                // Then steps may wait in the kernel.
                 control = control.interrupting();
             }
             let observer = CancelAt(at as u64, control.clone());
@@ -33,7 +33,7 @@ fn cancelled_at_any_moment() {
     }
 }
 
-/// On an engine, whose one thread takes all of its steps, and by several
+/// On an engine, whose thread for direct copies takes all steps, and with several
 /// transfers at once.
 #[test]
 fn on_an_engine_to_the_end_and_cancelled() {
@@ -64,7 +64,7 @@ fn on_an_engine_to_the_end_and_cancelled() {
     }
 }
 
-/// Cancelled before it began, and dropped without having run.
+/// Cancelled before the start, and dropped without a run.
 #[test]
 fn never_begun() {
     let (source, sink) = (file_with(&pattern(MIB)), tempfile::tempfile().unwrap());
@@ -90,8 +90,7 @@ fn a_source_that_is_truncated_meanwhile() {
             (Ended::Error, Some(Side::Source), Some(Errno::ENODATA)),
             "{report:?}"
         );
-        // Blocks that were behind the cut when it came are not in the source
-        // any more, but in the sink.
+        // Blocks behind the cut are no longer in the source, but in the sink.
         assert!(report.written >= keep as u64, "{keep}: {report:?}");
         audit(&report, &source, &sink, &data);
     }
@@ -117,7 +116,7 @@ fn a_source_that_grows_meanwhile() {
     audit(&report, &source, &sink, &data);
 }
 
-/// Calls with what is written so far.
+/// Calls a function with the number of bytes written.
 struct Each<F>(F);
 
 impl<F: FnMut(usize)> Observer for Each<F> {
@@ -126,8 +125,8 @@ impl<F: FnMut(usize)> Observer for Each<F> {
     }
 }
 
-/// The source grows, and another process writes at the sink's position while what
-/// has come is copied.
+/// The source grows, and another process writes at the sink's position while the new
+/// bytes are copied.
 #[test]
 fn what_a_source_grows_by_is_not_written_over_what_others_write() {
     use std::io::Write;
@@ -156,8 +155,8 @@ fn what_a_source_grows_by_is_not_written_over_what_others_write() {
     assert_eq!([0, 1, 9].map(count), [0, all, MIB], "{report:?}");
 }
 
-/// The sink was made longer for blocks; another process seeks back in it as soon as
-/// the last one is there, or some. What was counted is not cut off.
+/// The sink was extended for blocks. Another process moves its position back after
+/// some blocks, or the last. What was counted is not cut off.
 #[test]
 fn what_was_written_is_not_cut_off_where_others_seek_back() {
     use std::io::Seek;
@@ -198,8 +197,8 @@ fn what_was_written_is_not_cut_off_where_others_seek_back() {
     }
 }
 
-/// Up to the very byte, as by write(2), and no further, whatever blocks were
-/// in flight behind it.
+/// Bytes are written exactly up to the limit, as by write(2), whatever blocks were in
+/// flight behind it.
 #[test]
 fn a_file_size_limit_is_found_at_its_byte() {
     let _dog = watchdog("a_file_size_limit_is_found_at_its_byte");
@@ -223,8 +222,8 @@ fn a_file_size_limit_is_found_at_its_byte() {
     }
 }
 
-/// No room left, with several blocks in flight: the account is exact, and
-/// once there is room, the rest goes on from there.
+/// No space left, with several blocks in flight: the counts are exact, and once there
+/// is space, another transfer goes on from there.
 #[test]
 fn a_full_file_system() {
     let _dog = watchdog("a_full_file_system");
@@ -261,8 +260,8 @@ fn a_full_file_system() {
     }
 }
 
-/// `O_APPEND`, set on the sink meanwhile: what is left is appended where the
-/// blocks end, without a gap.
+/// `O_APPEND` is set on the sink meanwhile: the rest is appended behind the blocks,
+/// without a gap.
 #[test]
 fn append_set_meanwhile_hands_over_without_a_gap() {
     let data = pattern(12 * MIB + 99);
@@ -283,8 +282,8 @@ fn append_set_meanwhile_hands_over_without_a_gap() {
     audit(&report, &source, &sink, &data);
 }
 
-/// Set just before any call: the tail goes through the page cache, and the sink
-/// is as long as it will be by then.
+/// Set before each of the calls: the tail goes through the page cache, and the sink
+/// has its final length by then.
 #[test]
 fn append_set_at_any_moment_puts_no_byte_elsewhere() {
     let _dog = watchdog("append_set_at_any_moment_puts_no_byte_elsewhere");
@@ -316,7 +315,7 @@ fn append_set_at_any_moment_puts_no_byte_elsewhere() {
         };
         let report = report.unwrap();
         let found = common::content(&sink);
-        // Without RWF_NOAPPEND one of these moments remains.
+        // Without RWF_NOAPPEND one of these moments fails.
         if testkit::needs::Need::NoAppend.is_met() {
             assert!(found == data, "{moment}: {report:?}");
         }
@@ -361,14 +360,12 @@ fn nothing_is_left_open() {
     assert_eq!(common::descriptors(), before);
 }
 
-/// The length of a file cannot be asked for from some moment on, at which the
-/// source is truncated, and the path declines: the sink is no longer than what
-/// is counted, or the transfer has failed.
+/// From some moment on `fstat(2)` fails, the source is truncated, and the path
+/// declines: the sink is no longer than the count, or the transfer has failed.
 #[test]
 fn a_length_that_is_not_told_leaves_no_longer_sink_in_silence() {
     let _dog = watchdog("a_length_that_is_not_told_leaves_no_longer_sink_in_silence");
-    // No thread of the library's has been started, and those that are have the
-    // filter.
+    // No thread of the library is running, and new ones inherit the filter.
     if !common::alone!() {
         return;
     }
@@ -396,7 +393,7 @@ fn a_length_that_is_not_told_leaves_no_longer_sink_in_silence() {
         let found = common::content(&sink);
         let written = report.written as usize;
         assert!(found[..written] == data[..written], "{what}");
-        // It may have moved all there is before.
+        // It may have moved everything before.
         if report
             .declined
             .iter()

@@ -1,4 +1,4 @@
-//! How many blocks are in flight, and who carries them out.
+//! The number of blocks in flight, and what carries them out.
 
 use std::os::fd::AsFd;
 
@@ -6,7 +6,7 @@ use super::{audit, direct};
 use crate::common::{MIB, file_with, has_rings, pattern, run, watchdog};
 use cordboard::{Control, Observer, Progress, Request, Transfer, Watermarks, start};
 
-/// The most that was pending at a time, and what the process had open.
+/// The most bytes pending at a time, and the open descriptors of the process.
 #[derive(Default)]
 struct Seen {
     reads: u32,
@@ -53,8 +53,8 @@ fn the_engine_that_was_asked_for_is_the_one() {
     assert!(seen.reads > 1, "several blocks in flight: {}", seen.reads);
 }
 
-/// A block is counted on both sides once it is in the sink, so the figures agree
-/// at each look, also if two threads look.
+/// A block is counted on both sides once it is in the sink, so the counts always
+/// agree, also for two threads.
 #[test]
 fn the_figures_agree_at_every_look() {
     let _dog = watchdog("the_figures_agree_at_every_look");
@@ -115,7 +115,7 @@ fn watermarks_bound_what_is_pending() {
     }
 }
 
-/// What one transfer has in flight is bounded, whatever it asks for.
+/// The bytes in flight of one transfer are bounded, whatever the request.
 #[test]
 fn memory_is_bounded() {
     let all = Watermarks {
@@ -138,8 +138,8 @@ fn memory_is_bounded() {
         let seen = watched(request);
         let whole = block.min(4 * MIB) / 4096 * 4096;
         let (blocks, bytes) = (seen.pending, seen.pending as usize * whole);
-        // A thread gives the memory of a block back before it tells of it, so
-        // that some count as pending that have none any more.
+        // A thread frees the memory of a block before it reports it, so some blocks
+        // count as pending without memory.
         assert!(blocks <= 32 && bytes <= 16 * MIB, "{blocks} of {whole}");
     }
 }

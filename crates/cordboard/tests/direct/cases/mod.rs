@@ -1,4 +1,5 @@
-//! The same for each of the two that carry blocks out.
+//! The cases of direct I/O, run by `direct` with io_uring and by `direct_threads`
+//! with threads.
 
 mod bad_sectors;
 mod closed;
@@ -19,7 +20,7 @@ use crate::common::{content, only, position, run};
 use cordboard::DataPath::Direct;
 use cordboard::{Control, Observer, Progress, Report, Request};
 
-/// Cancels as soon as so many bytes are written.
+/// Cancels once this many bytes are written.
 struct CancelAt(u64, Control);
 
 impl Observer for CancelAt {
@@ -30,14 +31,14 @@ impl Observer for CancelAt {
     }
 }
 
-/// By this path alone.
+/// Returns a request for this path only.
 fn direct() -> Request {
     crate::engine();
     only(&[Direct])
 }
 
-/// The account holds: what is counted is in the sink, up to the last byte and
-/// no further, and both files stand behind it.
+/// Asserts that exactly the counted bytes are in the sink, and that both positions
+/// are behind them.
 fn audit(report: &Report, source: &File, sink: &File, data: &[u8]) {
     let written = report.written as usize;
     assert_eq!((report.read, report.stranded), (report.written, 0));
@@ -50,7 +51,7 @@ fn audit(report: &Report, source: &File, sink: &File, data: &[u8]) {
     assert!(found == data[..written], "{report:?}");
 }
 
-/// All of it, by this path.
+/// Moves everything by this path.
 fn whole(source: &File, sink: &File, data: &[u8], request: Request) -> Report {
     let report = run(source, sink, request).report;
     assert_eq!(report.path, [Direct], "{report:?}");

@@ -1,5 +1,4 @@
-//! An engine that has no thread for direct copies: the one for all transfers
-//! takes their steps.
+//! An engine without a thread for direct copies: the reactor takes their steps.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +8,7 @@ use cordboard::DataPath::Direct;
 use cordboard::{Engine, Observer, Progress, Transfer};
 use testkit::locked::threads;
 
-/// Blocks in one step until another thread has taken the place of this one, or
-/// does not in a long time.
+/// Blocks in one step until another thread replaces this one, or for a long time.
 #[derive(Default)]
 struct Blocks(bool);
 
@@ -26,8 +24,8 @@ impl Observer for Blocks {
     }
 }
 
-/// A ring belongs to the thread that made it: a step that takes long is waited
-/// for.
+/// A ring belongs to the thread that made it, so a long step does not move to another
+/// thread.
 #[test]
 fn a_ring_stays_with_its_thread() {
     let _dog = watchdog("a_ring_stays_with_its_thread");

@@ -1,5 +1,5 @@
-//! On a thread with a table of descriptors of its own, to which a number is
-//! another file than to everybody else.
+//! A thread with a descriptor table of its own, in which a number is another file
+//! than in the other threads.
 
 use std::os::fd::AsFd;
 
@@ -12,7 +12,7 @@ fn only_the_threads_own_files_are_opened_and_written() {
     let _dog = watchdog("only_the_threads_own_files_are_opened_and_written");
     let (data, others) = (pattern(4 * MIB + 100), vec![b'o'; 8 * MIB]);
     let theirs = [(); 2].map(|()| file_with(&others));
-    // So that the threads that carry blocks are there, and have those.
+    // Starts the threads for blocks, with the other table.
     let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
     whole(&source, &sink, &data, direct());
     let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());

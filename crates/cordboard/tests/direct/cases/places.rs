@@ -1,4 +1,4 @@
-//! Every size, and every place within a block.
+//! Every size, and every offset within a block.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -37,7 +37,7 @@ fn whole_files_of_every_size() {
     }
 }
 
-/// A part of a file into the midst of a longer one: what is around it stays.
+/// A part of a file into the middle of a longer one: the bytes around it stay.
 #[test]
 fn ranges_that_are_alike_within_a_block() {
     let _dog = watchdog("ranges_that_are_alike_within_a_block");
@@ -58,7 +58,7 @@ fn ranges_that_are_alike_within_a_block() {
                 (Ended::Size, size as u64, &[Direct][..]),
                 "{from} {to}: {report:?}"
             );
-            // Offsets were given: both positions are the caller's own.
+            // With offsets, both positions stay.
             assert_eq!((position(&source), position(&sink)), (0, 0));
             let mut right = old.clone();
             right[to..to + size].copy_from_slice(&data[from..from + size]);
@@ -67,8 +67,8 @@ fn ranges_that_are_alike_within_a_block() {
     }
 }
 
-/// Where a request begins is told by its offsets, on block devices too, and not
-/// by positions: both may be in the midst of a block, at the same place of it.
+/// A request begins at its offsets, on block devices too, not at the positions. Both
+/// offsets may be within a block, at the same place.
 #[test]
 fn offsets_of_block_devices_decide() {
     let _dog = watchdog("offsets_of_block_devices_decide");
@@ -115,7 +115,7 @@ fn offsets_of_block_devices_decide() {
     }
 }
 
-/// What is in the page cache is looked for where the bytes are to be read.
+/// The page cache is checked at the range to be read.
 #[test]
 fn what_is_cached_elsewhere_on_a_device_does_not_count() {
     let _dog = watchdog("what_is_cached_elsewhere_on_a_device_does_not_count");
@@ -132,7 +132,7 @@ fn what_is_cached_elsewhere_on_a_device_does_not_count() {
     let mut front = vec![0; half as usize];
     disk.read_exact_at(&mut front, 0).unwrap();
     let ends = [&disk, &sink].map(|end| Endpoint::probe(end.as_fd()).unwrap());
-    // Before Linux 6.5 nobody knows what is cold, and it is not taken.
+    // Before Linux 6.5 no call reports what is cached, and direct I/O is not chosen.
     let told = Need::Cachestat.is_met();
     assert_eq!(ends[0].cached_share().is_some(), told);
     for (from, cold) in [(0, false), (2 * half, true)] {
@@ -187,7 +187,7 @@ fn holes_stay_holes() {
     }
 }
 
-/// Descriptors that are direct themselves: their flags stay as they are.
+/// Descriptors with `O_DIRECT`: their flags stay as they are.
 #[test]
 fn flags_are_not_changed() {
     let data = pattern(5 * MIB + 123);
@@ -222,8 +222,8 @@ fn flags_are_not_changed() {
     }
 }
 
-/// What others have written through the page cache is seen, though it is not
-/// on the device yet; and what the sink has there is replaced.
+/// What others have written through the page cache is read, though it is not on the
+/// device yet, and what the sink has there is replaced.
 #[test]
 fn dirty_pages_on_both_sides() {
     let data = pattern(6 * MIB);
@@ -243,8 +243,8 @@ fn dirty_pages_on_both_sides() {
     }
 }
 
-/// The blocks of a sink are reserved once: xfs asks for the same room again if
-/// it is reserved twice, and refuses it although it has been given.
+/// The blocks of a sink are reserved once: if they are reserved twice, xfs needs the
+/// same space again, and fails although they are allocated.
 #[test]
 fn a_sink_that_takes_more_than_half_of_what_is_free() {
     let _dog = watchdog("a_sink_that_takes_more_than_half_of_what_is_free");
@@ -261,7 +261,7 @@ fn a_sink_that_takes_more_than_half_of_what_is_free() {
         rustix::fs::fallocate(&ballast, plain, 0, taken.max(1)).unwrap();
         let (source, sink) = (file_with(&data), mount.file("sink"));
         let report = run(&source, &sink, direct()).report;
-        // What went through the page cache is still in it.
+        // Pages of buffered I/O are still cached.
         match Endpoint::probe(sink.as_fd()).unwrap().cached_share() {
             Some(share) => assert!(share < 0.1, "{kind}: {share} went through the cache"),
             None => testkit::skip::report(name, "the kernel does not tell (Linux 6.5)"),

@@ -23,7 +23,7 @@ struct Piece {
     sleeping: bool,
 }
 
-/// Near the boundary of a block, or anywhere.
+/// An offset near the boundary of a block, or anywhere.
 fn places() -> impl Strategy<Value = u64> {
     prop_oneof![
         (0..LARGEST / 4096).prop_map(|n| n * 4096),
@@ -105,7 +105,7 @@ fn run(total: usize, pieces: &[Piece]) -> Result<(), TestCaseError> {
         };
         prop_assert_eq!(position(&source), at_source, "{:?}: {:?}", piece, report);
         prop_assert_eq!(position(&sink), at_sink, "{:?}: {:?}", piece, report);
-        // Blocks in flight behind a cancel may have changed old bytes there.
+        // Blocks in flight behind a cancel may have overwritten old bytes there.
         if report.ended == Ended::Cancelled {
             let found = content(&sink);
             prop_assert_eq!(found.len(), model.len(), "{:?}: {:?}", piece, report);

@@ -1,5 +1,5 @@
-//! Where it cannot be had: declined with a reason, nothing moved, and the next
-//! path carries on.
+//! Direct I/O that is not possible: it is declined with a reason, nothing is moved,
+//! and the next path continues.
 
 use super::{direct, whole};
 use crate::common::{self, MIB, any, content, file_with, pattern, position, run, watchdog};
@@ -55,7 +55,7 @@ fn files_that_are_on_no_device() {
     assert_eq!(position(&source), data.len() as u64);
 }
 
-/// No more than one file twice, appending, or zeros to be looked for.
+/// Also for one file on both sides, for appending, and with zeros to look for.
 #[test]
 fn what_the_request_rules_out() {
     let data = pattern(MIB);
@@ -78,8 +78,8 @@ fn what_the_request_rules_out() {
     assert!(content(&sink) == data);
 }
 
-/// Taken by itself where the source is cold and the sink is to be synced; and
-/// not where the source is in the page cache.
+/// Chosen by default if the source is not cached and the sink is synced; not if the
+/// source is in the page cache.
 #[test]
 fn taken_for_what_is_large_cold_and_synced() {
     let data = pattern(17 * MIB);
@@ -97,7 +97,7 @@ fn taken_for_what_is_large_cold_and_synced() {
     let drop = rustix::fs::Advice::DontNeed;
     rustix::fs::fadvise(&source, 0, None, drop).unwrap();
     if !Need::Cachestat.is_met() {
-        // Whatever is in the cache, nobody says so.
+        // No call reports what is cached.
         let report = run(&source, &sink, request).report;
         assert!(!report.path.contains(&Direct), "{report:?}");
         assert!(why(&report).starts_with("whether the source is cached"));
@@ -125,8 +125,8 @@ fn taken_for_what_is_large_cold_and_synced() {
     assert!(!report.path.contains(&Direct), "{report:?}");
 }
 
-/// Newer kernels tell it only to who owns the file or may write to it
-/// (`can_do_cachestat`, mm/filemap.c).
+/// Newer kernels report it only to the owner of a file or a process that may write to
+/// it (`can_do_cachestat`, mm/filemap.c).
 #[test]
 fn who_may_not_ask_whether_the_source_is_cached_is_told_so() {
     let data = pattern(17 * MIB);
@@ -155,14 +155,14 @@ fn who_may_not_ask_whether_the_source_is_cached_is_told_so() {
     }
 }
 
-/// Each call that asks for a position or moves one, refused once: what has moved
-/// one side alone does not count, and nothing goes on from there.
+/// Each call that reads or moves a position, refused once: a move of only one side
+/// does not count, and the transfer does not go on from there.
 #[test]
 fn a_position_that_cannot_be_moved_once() {
     let _dog = watchdog("a_position_that_cannot_be_moved_once");
     let data = pattern(300_001);
     for request in [direct(), wished()] {
-        // The first two find out where both sides stand.
+        // The first two read both positions.
         for refused in 2.. {
             let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
             let mut report = None;
@@ -187,7 +187,7 @@ fn a_position_that_cannot_be_moved_once() {
     }
 }
 
-/// Blocks that are in flight are waited for by another call then.
+/// Another call waits for the blocks in flight then.
 #[test]
 fn poll_is_refused() {
     let _dog = watchdog("poll_is_refused");

@@ -1,5 +1,4 @@
-//! A ring that the kernel, or a filter that was installed since, refuses in the
-//! midst of a transfer.
+//! A ring that the kernel, or a new filter, refuses during a transfer.
 
 use super::{audit, direct};
 use crate::common::{MIB, content, file_with, only, pattern, run, watchdog};
@@ -7,8 +6,8 @@ use cordboard::DataPath::{Direct, ReadWrite};
 use cordboard::{Ended, Report, Request};
 use testkit::midst::refusing;
 
-/// A copy in which these of the calls that enter the ring are refused; `None`
-/// where the kernel cannot have them refused.
+/// Runs a copy in which some of the calls that enter the ring are refused. `None` if
+/// calls cannot be refused.
 fn refused(data: &[u8], errno: i32, which: impl Fn(usize) -> bool) -> Option<Report> {
     let (source, sink) = (file_with(data), tempfile::tempfile().unwrap());
     crate::engine();
@@ -35,7 +34,7 @@ fn refused(data: &[u8], errno: i32, which: impl Fn(usize) -> bool) -> Option<Rep
     Some(report)
 }
 
-/// The first call only tries whether there is a ring.
+/// The first call only tries the ring.
 #[test]
 fn a_call_that_is_refused_for_the_moment_is_made_again() {
     let _dog = watchdog("a_call_that_is_refused_for_the_moment_is_made_again");
@@ -71,7 +70,7 @@ fn a_call_that_is_refused_hands_over_to_another_path() {
     }
 }
 
-/// Nothing more is learned of what the kernel has in hand, and none of it comes
+/// The completions of blocks in flight are not received, and none of them is written
 /// to the sink after the end.
 #[test]
 fn a_ring_that_is_refused_for_good_is_given_up() {
@@ -88,8 +87,8 @@ fn a_ring_that_is_refused_for_good_is_given_up() {
     }
 }
 
-/// What is counted while the kernel is waited for names its path, and so does
-/// what is in flight when the transfer is cancelled.
+/// Bytes that are counted during the wait for the kernel name their path, and so do
+/// blocks in flight at a cancel.
 #[test]
 fn what_ends_after_a_failure_is_counted_by_its_path() {
     use cordboard::{Control, Observer, Progress, Transfer};

@@ -1,5 +1,5 @@
-//! Whoever has been told of the end finds the files free: by nobody written,
-//! on nobody's account, whatever the kernel still has to tidy up.
+//! Files are free once the end is reported: not open for writing and not busy,
+//! whatever the kernel still has to clean up.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -18,8 +18,8 @@ fn program() -> Vec<u8> {
     data
 }
 
-/// Runs a copy of a program the moment that the copy is said to be there.
-/// `ETXTBSY` if anyone has it open for writing, `execve(2)`.
+/// Runs a copied program as soon as the end of the copy is reported. `execve(2)`
+/// fails with `ETXTBSY` while it is open for writing.
 #[test]
 fn a_copied_program_runs_at_once() {
     let _dog = watchdog("a_copied_program_runs_at_once");
@@ -52,8 +52,8 @@ fn a_copied_program_runs_at_once() {
     }
 }
 
-/// A file system is unmounted, and not lazily, the moment that a transfer into
-/// it has ended: at its end, cancelled, after a hand-over.
+/// A file system can be unmounted, not lazily, as soon as a transfer into it has
+/// ended: complete, cancelled, after another path took over.
 #[test]
 fn a_file_system_is_free_at_once() {
     let _dog = watchdog("a_file_system_is_free_at_once");

@@ -1,5 +1,5 @@
-//! A server that answers with `EINTR` each time, as if a signal came with each
-//! call: a cancel and the idle limit end that.
+//! A server that answers each call with `EINTR`, as if for a signal: a cancel and the
+//! idle limit end the transfer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,25 +8,30 @@ use cordboard::{Control, Outcome};
 
 use super::*;
 
-/// So many calls in vain are no coincidence.
+/// The number of failed calls that the test waits for.
 const OFTEN: u32 = 100;
 
-/// How it is ended.
+/// What ends the transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum By {
+enum EndedBy {
     Cancel,
     Idle,
 }
 
-/// Runs it until it has failed often, and ends it.
-fn ended(mut transfer: Transfer<'static>, engine: bool, by: By, failed: &AtomicU32) -> Outcome {
+/// Runs the transfer until many calls have failed, and ends it.
+fn ended(
+    mut transfer: Transfer<'static>,
+    engine: bool,
+    by: EndedBy,
+    failed: &AtomicU32,
+) -> Outcome {
     let before = failed.load(Ordering::Relaxed);
     let often = || {
         while failed.load(Ordering::Relaxed).wrapping_sub(before) < OFTEN {
             std::thread::yield_now();
         }
     };
-    if by == By::Idle {
+    if by == EndedBy::Idle {
         return match engine {
             true => transfer.start().unwrap().wait(),
             false => transfer.run(),
@@ -52,11 +57,11 @@ fn transfer(
     source: OwnedFd,
     sink: OwnedFd,
     request: Request,
-    by: By,
+    by: EndedBy,
     staged: bool,
 ) -> Transfer<'static> {
     let request = Request {
-        idle: (by == By::Idle).then_some(Duration::from_millis(10)),
+        idle: (by == EndedBy::Idle).then_some(Duration::from_millis(10)),
         ..request
     };
     let transfer = Transfer::owning(source, sink, request).unwrap();
@@ -68,11 +73,11 @@ fn transfer(
     }
 }
 
-fn check(report: &Report, by: By, staged: bool, good: u64, what: &str) {
+fn check(report: &Report, by: EndedBy, staged: bool, good: u64, what: &str) {
     let what = format!("{by:?}, good up to {good}, {what}: {report:?}");
     let ended = match by {
-        By::Cancel => Ended::Cancelled,
-        By::Idle => Ended::Idle,
+        EndedBy::Cancel => Ended::Cancelled,
+        EndedBy::Idle => Ended::Idle,
     };
     assert_eq!(report.ended, ended, "{what}");
     assert_eq!(report.errno, None, "{what}");
@@ -86,7 +91,7 @@ fn check(report: &Report, by: By, staged: bool, good: u64, what: &str) {
 fn a_file_that_is_interrupted_each_time_is_given_up() {
     let _dog = watchdog("a_file_that_is_interrupted_each_time_is_given_up");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let data = pattern(1 << 20);
@@ -111,8 +116,8 @@ fn a_file_that_is_interrupted_each_time_is_given_up() {
                 };
                 all.push((direct, engine, false));
             }
-            for by in [By::Cancel, By::Idle] {
-                // The page cache makes another error of that of a read.
+            for by in [EndedBy::Cancel, EndedBy::Idle] {
+                // The page cache turns a read's error into another.
                 for kind in SOURCES.into_iter().filter(|_| direct) {
                     for (request, engine, staged) in all.clone() {
                         let what = format!("to {kind:?}, {request:?}, engine {engine}");
@@ -146,12 +151,12 @@ fn a_file_that_is_interrupted_each_time_is_given_up() {
     }
 }
 
-/// Only the sync at the end is interrupted: all is there, and not on the disk.
+/// Only the sync at the end is interrupted: all bytes are written, not synced.
 #[test]
 fn a_sync_that_is_interrupted_each_time_is_given_up() {
     let _dog = watchdog("a_sync_that_is_interrupted_each_time_is_given_up");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let data = pattern(100_000);
@@ -164,7 +169,7 @@ fn a_sync_that_is_interrupted_each_time_is_given_up() {
     };
     let mounted = with_file(served, |at| {
         for engine in [false, true] {
-            for by in [By::Cancel, By::Idle] {
+            for by in [EndedBy::Cancel, EndedBy::Idle] {
                 let request = Request {
                     sync: true,
                     ..common::any()
@@ -176,9 +181,9 @@ fn a_sync_that_is_interrupted_each_time_is_given_up() {
                 let what = format!("engine {engine}, {by:?}: {report:?}");
                 assert_eq!(report.written, data.len() as u64, "{what}");
                 let right = match by {
-                    By::Cancel => (Ended::Cancelled, None, None),
-                    // It was to be on the disk.
-                    By::Idle => (Ended::Error, Some(Side::Sink), Some(Errno::EINTR)),
+                    EndedBy::Cancel => (Ended::Cancelled, None, None),
+                    // The request asks for a sync.
+                    EndedBy::Idle => (Ended::Error, Some(Side::Sink), Some(Errno::EINTR)),
                 };
                 assert_eq!((report.ended, report.failed, report.errno), right, "{what}");
             }

@@ -1,6 +1,6 @@
-//! What a file system in user space can make of a file: a false size, where
-//! every path reads what a read loop reads; and calls that would have to wait
-//! and do not.
+//! Files of a file system in user space: with a false size, where every path reads
+//! what a read loop reads; and with calls that fail with `EAGAIN` or `EINTR` instead
+//! of waiting.
 
 mod interrupted;
 mod no_positions;
@@ -23,7 +23,7 @@ use testkit::pattern::noise;
 fn a_false_size_ends_nothing_early() {
     let _dog = watchdog("a_false_size_ends_nothing_early");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let data = pattern(100_000);
@@ -39,7 +39,7 @@ fn a_false_size_ends_nothing_early() {
             };
             let mounted = with_file(served, |at| {
                 let mut source = File::open(at).unwrap();
-                // What a read loop finds.
+                // The result of a read loop.
                 let (mut expected, mut block) = (Vec::new(), vec![0; 4096]);
                 while let Ok(n @ 1..) = source.read_at(&mut block, expected.len() as u64) {
                     expected.extend_from_slice(&block[..n]);
@@ -66,7 +66,7 @@ fn a_false_size_ends_nothing_early() {
                         && paths.len() == 2
                         && common::forcible(paths) == paths
                     {
-                        // It ends a byte too early, which a read finds out.
+                        // Its size is a byte too small, which a read finds.
                         source.rewind().unwrap();
                         let (sink, mut peer) = common::tcp_pair();
                         let reader = std::thread::spawn(move || {
@@ -82,7 +82,7 @@ fn a_false_size_ends_nothing_early() {
                         assert!(mapped || !taken, "{choices:?}");
                         let report = transfer.run().report;
                         drop(sink);
-                        // Linux 5.10 sends past the size that the file claims.
+                        // Linux 5.10 sends beyond the size that the server reports.
                         let first = &paths[..1];
                         let past = rustix::fs::sendfile(
                             std::fs::File::options()
@@ -108,7 +108,7 @@ fn a_false_size_ends_nothing_early() {
     }
 }
 
-/// What a reader has taken from a sink, up to its end.
+/// A thread that reads a sink to its end.
 enum Reader {
     File(File),
     Thread(JoinHandle<Vec<u8>>),
@@ -123,7 +123,7 @@ impl Reader {
     }
 }
 
-/// A sink of each kind of stream, and who reads it.
+/// Makes a sink of each kind of stream, with its reader.
 fn sink(kind: From) -> (OwnedFd, Reader) {
     let (sink, peer): (OwnedFd, OwnedFd) = match kind {
         From::File => {
@@ -147,7 +147,7 @@ fn sink(kind: From) -> (OwnedFd, Reader) {
     (sink, Reader::Thread(std::thread::spawn(read)))
 }
 
-/// Runs it on this thread, or on an engine.
+/// Runs a transfer on this thread or on an engine.
 fn moved(source: OwnedFd, sink: OwnedFd, request: Request, engine: bool, staged: bool) -> Report {
     let mut transfer = Transfer::owning(source, sink, request).unwrap();
     if staged {
@@ -159,8 +159,8 @@ fn moved(source: OwnedFd, sink: OwnedFd, request: Request, engine: bool, staged:
     }
 }
 
-/// Every way to move a file's bytes that can be forced here: by one path and
-/// what comes after it, past stages, along holes, on an engine.
+/// Every way to move a file's bytes that can be forced here: by one path and its
+/// fallbacks, through stages, with holes, on an engine.
 fn ways(paths: &[DataPath]) -> Vec<(Request, bool, bool)> {
     let mut all = Vec::new();
     for engine in [false, true] {
@@ -179,13 +179,12 @@ fn ways(paths: &[DataPath]) -> Vec<(Request, bool, bool)> {
     all
 }
 
-/// `EAGAIN` of a call that was free to wait, on what `poll(2)` always finds
-/// ready.
+/// `EAGAIN` of a call that may wait, on a file that always polls ready.
 #[test]
 fn a_file_that_answers_eagain_each_time_fails() {
     let _dog = watchdog("a_file_that_answers_eagain_each_time_fails");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let data = pattern(1 << 20);
@@ -201,7 +200,7 @@ fn a_file_that_answers_eagain_each_time_fails() {
             let what = format!("{side} good up to {good}, direct {direct}, {what}: {report:?}");
             assert_eq!(report.ended, Ended::Error, "{what}");
             assert_eq!(report.failed, Some(side), "{what}");
-            // Linux 7.3 fills pages so.
+            // Linux 7.3 reports this as `EIO` for pages.
             let by_pages = side == Side::Source && !direct && report.errno == Some(Errno::EIO);
             assert!(by_pages || report.errno == Some(Errno::EAGAIN), "{what}");
             assert!(report.written <= good, "{what}");
@@ -237,7 +236,7 @@ fn a_file_that_answers_eagain_each_time_fails() {
     }
 }
 
-/// The same of a made-up file, as some of sysfs are: here, of every read.
+/// The same with a generated file, as in sysfs: a filter fails every read.
 #[test]
 fn a_made_up_file_that_answers_eagain_each_time_fails() {
     let _dog = watchdog("a_made_up_file_that_answers_eagain_each_time_fails");

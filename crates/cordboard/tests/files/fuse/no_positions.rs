@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// A file that cannot seek, with a call that gives 0 before its end: nothing can
-/// look behind where it stands, and only reading finds out.
+/// A file that cannot seek, with a call that returns 0 before the end: no call can
+/// read at an offset, so only another read finds the rest.
 #[test]
 fn an_end_that_nobody_can_look_behind_is_read() {
     let _dog = watchdog("an_end_that_nobody_can_look_behind_is_read");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let data = noise(300_003);
@@ -52,7 +52,7 @@ fn an_end_that_nobody_can_look_behind_is_read() {
                 let got = reader.map_or_else(|| gets.lock().unwrap().clone(), Reader::all);
                 assert!(got == data, "{report:?}");
             }
-            // Alone it has nobody to ask, and the size decides.
+            // The only path has no fallback, and the size decides.
             let alone: &[bool] = match common::is_open(Splice) {
                 true => &[true, false],
                 false => &[true],
@@ -81,13 +81,13 @@ fn an_end_that_nobody_can_look_behind_is_read() {
     }
 }
 
-/// The size of none says nothing of a file that cannot seek either, and no
-/// mapping gives away that it is read past the page cache.
+/// The size of a file that cannot seek is not trusted if it is 0 either, and no
+/// mapping shows that it bypasses the page cache.
 #[test]
 fn an_end_at_a_size_of_none_is_not_believed() {
     let _dog = watchdog("an_end_at_a_size_of_none_is_not_believed");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let data = noise(100_003);
@@ -106,7 +106,7 @@ fn an_end_at_a_size_of_none_is_not_believed() {
             drop(to);
             assert_eq!(report.ended, Ended::Eof, "{report:?}");
             assert!(reader.all() == data, "{report:?}");
-            // No other path could find it out.
+            // No other path could find the rest.
             let source = File::open(at).unwrap();
             let (to, reader) = sink(From::Tcp);
             let transfer = Transfer::new(source.as_fd(), to.as_fd(), only(&[path]));
@@ -126,12 +126,12 @@ fn an_end_at_a_size_of_none_is_not_believed() {
     }
 }
 
-/// A file that cannot seek, as a sink that is to get holes: it gets zeros.
+/// A file that cannot seek as the sink of a sparse copy: it gets zeros.
 #[test]
 fn zeros_are_written_where_nothing_can_be_skipped() {
     let _dog = watchdog("zeros_are_written_where_nothing_can_be_skipped");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let mut data = noise(300_003);

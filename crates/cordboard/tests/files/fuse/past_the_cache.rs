@@ -1,20 +1,20 @@
-//! Files that are read and written past the page cache.
+//! Files whose server bypasses the page cache.
 
 use super::*;
 
-/// A server that has its file read past the page cache, and moves less at a
-/// time than it is asked for. What has pages would give zeros for the rest of
-/// a page (with `FUSE_WRITEBACK_CACHE`).
+/// A server whose file bypasses the page cache, and that moves less than a request
+/// asks for. Paths that use pages would read zeros for the rest of a page (with
+/// `FUSE_WRITEBACK_CACHE`).
 #[test]
 fn a_file_past_the_page_cache_is_read_as_its_server_has_it() {
     let _dog = watchdog("a_file_past_the_page_cache_is_read_as_its_server_has_it");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let data = noise(300_003);
     for (direct, writeback, short) in [
-        // Less than the page that it is asked for.
+        // Less than a page.
         (true, true, 3001),
         (true, false, 3001),
         (false, true, 0),
@@ -46,7 +46,7 @@ fn a_file_past_the_page_cache_is_read_as_its_server_has_it() {
                     }
                 }
             }
-            // Another sink of the same kind of file system.
+            // Another sink on FUSE.
             for kind in [From::File, From::Tcp] {
                 let (sink, _reader) = sink(kind);
                 let source = File::open(at).unwrap();
@@ -70,13 +70,13 @@ fn a_file_past_the_page_cache_is_read_as_its_server_has_it() {
     }
 }
 
-/// A server that does not tell which file system it is, and claims more bytes than
-/// it has, or none: nothing else may be believed of it.
+/// A server whose `statfs(2)` fails, with a size that is too large or 0: the size
+/// must not be trusted.
 #[test]
 fn a_file_of_a_file_system_that_nobody_knows_is_read_as_its_server_has_it() {
     let _dog = watchdog("a_file_of_a_file_system_that_nobody_knows_is_read_as_its_server_has_it");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let data = noise(100_003);
@@ -125,13 +125,13 @@ fn a_file_of_a_file_system_that_nobody_knows_is_read_as_its_server_has_it() {
     }
 }
 
-/// Both ends past the page cache by request, with a server that moves less at a
-/// time than it is asked for.
+/// Direct I/O on both sides by request, with a server that moves less than a request
+/// asks for.
 #[test]
 fn blocks_of_a_fuse_file_are_counted_as_they_came() {
     let _dog = watchdog("blocks_of_a_fuse_file_are_counted_as_they_came");
     if !common::is_root() {
-        testkit::skip::here("mounting takes root");
+        testkit::skip::here("mounting needs root");
         return;
     }
     let data = noise((4 << 20) + 5);
@@ -172,7 +172,7 @@ fn blocks_of_a_fuse_file_are_counted_as_they_came() {
                 assert!(*gets.lock().unwrap() == data, "{what}");
                 assert!(report.path.contains(&Direct), "{what}");
             }
-            // Where nothing else may carry blocks, none go that way.
+            // If only rings are allowed for blocks, direct I/O is declined.
             let ring = cordboard::engine::Options {
                 backend: cordboard::engine::Backend::Uring,
                 ..cordboard::engine::Options::default()

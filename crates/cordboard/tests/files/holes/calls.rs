@@ -1,9 +1,9 @@
-//! The calls that a walk over holes makes: how many, and what if they fail.
+//! The calls of a sparse copy: their number, and their failures.
 
 use super::*;
 
-/// A file of many small extents takes no more calls for each of them than to
-/// look for it, to go there, and to carry it.
+/// A file of many small extents takes no more calls for each than to find it, to seek
+/// there, and to copy it.
 #[test]
 fn an_extent_takes_few_calls() {
     let name = "an_extent_takes_few_calls";
@@ -11,15 +11,15 @@ fn an_extent_takes_few_calls() {
     if !common::alone!() {
         return;
     }
-    // Found by two calls, read and written; positions are moved along.
-    // Without RWF_NOAPPEND the sink is made longer before each of them, in a way
-    // that its file system decides.
+    // Two calls find an extent, and two copy it. Positions are moved with it. Without
+    // RWF_NOAPPEND the sink is extended before each, by calls that depend on its file
+    // system.
     let longer = if NoAppend.is_met() { 0 } else { 6 };
     let (plain, direct) = (OFlags::empty(), OFlags::DIRECT);
     for (flags, offset, each) in [
         (plain, None, 6 + longer),
         (plain, Some(0), 4 + longer),
-        // Each write asks where it goes, to be aligned.
+        // Each write reads its position, for alignment.
         (direct, None, 7 + longer),
         (direct, Some(0), 4 + longer),
     ] {
@@ -36,7 +36,7 @@ fn an_extent_takes_few_calls() {
                 let report = run(&source, &sink, request).report;
                 (report.ended, report.written) == (Ended::Eof, extents * 8192)
             });
-            // The map of so many takes blocks too, now or when they are written.
+            // The map of this many extents takes blocks too, now or at writeback.
             assert!(map(&sink).0 == map(&source).0);
             assert!(content(&cached) == content(&source));
             counted
@@ -54,9 +54,9 @@ fn an_extent_takes_few_calls() {
     }
 }
 
-/// A position that cannot be asked for, moved or put back, from the beginning or
-/// once something has moved: the transfer fails on that side, or every byte is
-/// in its place. It never goes on from the wrong place.
+/// A position that cannot be read, moved or restored, from the start or after the
+/// first bytes: the transfer fails on that side, or every byte is in its place. It
+/// never goes on at a wrong position.
 #[test]
 fn positions_that_cannot_be_moved() {
     use cordboard::{Errno, Side};
@@ -70,7 +70,7 @@ fn positions_that_cannot_be_moved() {
     let cases = [Sparse::Auto, Sparse::Always, Sparse::Never]
         .into_iter()
         .flat_map(|sparse| match sparse {
-            // Blocks of zeros are for that path alone.
+            // Only that path makes holes of zeros.
             Sparse::Always => vec![(sparse, ReadWrite)],
             _ => forcible.iter().map(|path| (sparse, *path)).collect(),
         })
@@ -99,7 +99,7 @@ fn positions_that_cannot_be_moved() {
         let case = format!("{path} {way} {late} {unshared} {sparse:?}: {report:?}");
         let (there, here) = (content(&sink), content(&source));
         assert!(here.starts_with(&there), "{case}");
-        // A hole that is made, and cannot be moved past, does not count.
+        // A hole that is made without moving the position does not count.
         let longer = there.len() as u64 - report.written;
         assert!(longer == 0 || way == SEEK_CUR, "{case}");
         match report.ended {

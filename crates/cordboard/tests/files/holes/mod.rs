@@ -1,5 +1,5 @@
-//! Holes: ranges of a file without blocks stay so, whatever carries the file,
-//! and nothing is lost or counted wrong around them.
+//! Holes: ranges of a file without blocks stay holes on every path, and nothing is
+//! lost or miscounted around them.
 
 mod calls;
 
@@ -33,8 +33,8 @@ fn map(file: &File) -> (Vec<(u64, u64)>, u64) {
     (extents, file.metadata().unwrap().blocks())
 }
 
-/// The same holes in both. One that ends within a block can keep that block: no
-/// call makes a file longer without one that could not make it shorter too.
+/// Asserts that both have the same holes. A hole that ends within a block may keep
+/// that block: only calls that could also shorten a file extend it without one.
 fn assert_same_holes(sink: &File, source: &File, what: &str) {
     let (there, here) = (map(sink), map(source));
     assert_eq!(there.0, here.0, "{what}");
@@ -52,7 +52,7 @@ fn holey(size: u64, data: &[(u64, usize)]) -> File {
     file
 }
 
-/// An empty file, opened so, and in the usual way.
+/// Makes an empty file, opened with these flags and without them.
 fn sinks(flags: OFlags) -> (File, File) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let open = rustix::fs::open(file.path(), OFlags::RDWR | flags, Mode::empty());
@@ -77,7 +77,7 @@ fn holes_stay_holes() {
             assert_eq!((report.ended, report.written), (Ended::Eof, size), "{path}");
             assert_same_holes(&sink, &source, &format!("{path} {size} {data:?}"));
             assert!(content(&sink) == content(&source), "{path}");
-            // With an offset of its own the source's position stays.
+            // With an explicit offset the source's position stays.
             let mut source = source;
             source.seek(SeekFrom::Start(3)).unwrap();
             let request = Request {
@@ -86,7 +86,7 @@ fn holes_stay_holes() {
             };
             run(&source, tempfile::tempfile().unwrap(), request);
             assert_eq!(position(&source), 3, "{path}");
-            // Old bytes under the hole read as zeros too.
+            // Old bytes under the hole are zeros afterwards.
             let full = file_with(&vec![7; size as usize]);
             source.rewind().unwrap();
             let mut full_sink = full;
@@ -100,8 +100,8 @@ fn holes_stay_holes() {
     }
 }
 
-/// With an offset of its own, looking for holes leaves the position alone at
-/// every moment: others may be reading there.
+/// With an explicit offset, looking for holes never moves the position: others may be
+/// reading there.
 #[test]
 fn looking_for_holes_does_not_move_what_others_share() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -139,7 +139,7 @@ fn append_set_among_holes_keeps_every_byte_in_its_place() {
     let m = MIB as u64;
     let plain = COPYING.map(|path| (path, OFlags::empty()));
     for (path, flags) in plain.into_iter().chain([(ReadWrite, OFlags::DIRECT)]) {
-        // The last extent is no whole block.
+        // The last extent is not a whole block.
         let source = holey(9 * m, &[(m, 4096), (4 * m, 4096), (9 * m - 100, 100)]);
         let (sink, cached) = sinks(flags);
         let mut append = meanwhile(|| {
@@ -209,7 +209,7 @@ fn more_than_four_gibibytes_are_counted_right() {
     }
 }
 
-/// Counts the calls of an observer.
+/// Counts the calls of the observer.
 struct Steps(u64);
 
 impl cordboard::Observer for Steps {
@@ -218,9 +218,9 @@ impl cordboard::Observer for Steps {
     }
 }
 
-/// Where blocks of zeros are to become holes, those that the source has as holes
-/// are not read for it; the zeros among its data are looked for all the same,
-/// and everywhere where the file system cannot tell its holes.
+/// If blocks of zeros are to become holes, the source's holes are not read. Zeros in
+/// its data are still looked for, and in the whole file if the file system cannot
+/// report holes.
 #[test]
 fn holes_are_not_read_where_zeros_become_holes() {
     use testkit::refuse::{apart, refuse_where};
@@ -275,10 +275,10 @@ fn holes_are_not_read_where_zeros_become_holes() {
     }
 }
 
-/// Does something when so much is written.
-struct At<F: FnMut()>(u64, F);
+/// Calls a function once this many bytes are written.
+struct AtBytes<F: FnMut()>(u64, F);
 
-impl<F: FnMut()> cordboard::Observer for At<F> {
+impl<F: FnMut()> cordboard::Observer for AtBytes<F> {
     fn progress(&mut self, progress: &cordboard::Progress) {
         if progress.written == self.0 {
             (self.1)();
@@ -286,8 +286,8 @@ impl<F: FnMut()> cordboard::Observer for At<F> {
     }
 }
 
-/// The count is what the sink has, also where a transfer ends between a hole
-/// and the data behind it.
+/// The count is what the sink has, also if a transfer ends between a hole and the
+/// data behind it.
 #[test]
 fn the_sink_has_the_hole_that_was_counted_last() {
     use cordboard::{Errno, Side};
@@ -295,9 +295,9 @@ fn the_sink_has_the_hole_that_was_counted_last() {
     let _dog = watchdog(name);
     let m = MIB as u64;
     let (write, read) = (libc::SYS_pwritev2, libc::SYS_read);
-    // The write behind a hole fails, and nothing makes the sink longer: the hole
-    // does not count. The read fails, and it does. A write that may not say where
-    // it belongs goes there all the same.
+    // If the write behind a hole fails, and no call extends the sink, the hole does
+    // not count. If the read fails, it counts. A write without an offset argument is
+    // made at the right position.
     for (call, errno, end) in [
         (write, Errno::ENOSPC, Err((Side::Sink, 2 * m))),
         (read, Errno::EIO, Err((Side::Source, 5 * m))),
@@ -312,7 +312,7 @@ fn the_sink_has_the_hole_that_was_counted_last() {
         let sink = tempfile::tempfile().unwrap();
         let report = testkit::refuse::apart(|| {
             let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[ReadWrite])).unwrap();
-            let refuse = At(2 * m, || testkit::refuse::refuse(&[call], errno.raw()));
+            let refuse = AtBytes(2 * m, || testkit::refuse::refuse(&[call], errno.raw()));
             transfer.observe(refuse).run().report
         });
         let what = format!("{call} {errno:?}: {report:?}");
@@ -339,7 +339,7 @@ fn the_sink_has_the_hole_that_was_counted_last() {
     }
 }
 
-/// Layouts, sizes, places and endings at random, against what they come to.
+/// Random layouts, sizes, offsets and endings, compared with a model.
 #[test]
 fn holes_at_random() {
     let _dog = watchdog("holes_at_random");
@@ -421,8 +421,8 @@ fn content_at(file: &File, from: u64) -> Vec<u8> {
     all
 }
 
-/// A hole at the end that is no multiple of a page: on xfs, `fallocate(2)` would
-/// keep what is reserved behind the end for good.
+/// A hole at the end that is not a multiple of a page: on xfs, `fallocate(2)` would
+/// keep the space reserved behind the end.
 #[test]
 fn a_hole_at_the_end_keeps_no_room_behind_it() {
     let Some(mount) = common::mount::Mount::new("xfs", 320 << 20) else {
@@ -469,9 +469,8 @@ fn a_hole_at_the_end_keeps_no_room_behind_it() {
     }
 }
 
-/// A sink that may be made longer and not be written to, or the other way round: what
-/// is refused leaves it as long as it was, and nothing in it changes that is not
-/// counted.
+/// A sink that can be extended and not written, or the reverse: a refused call leaves
+/// its length as it was, and changes nothing that is not counted.
 #[test]
 fn a_hole_that_is_refused_changes_nothing() {
     use rustix::fs::{MemfdFlags, SealFlags};

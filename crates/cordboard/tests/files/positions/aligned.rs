@@ -1,5 +1,5 @@
-//! Direct I/O takes whole blocks only: heads and tails go by offsets, which lock no
-//! position, while another transfer uses the same one.
+//! Direct I/O carries whole blocks only: heads and tails are moved at offsets, which
+//! lock no position, while another transfer uses the same one.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -11,8 +11,8 @@ use testkit::{midst, skip};
 use super::{bytes_of, counts, moved};
 use crate::common::{only, watchdog};
 
-/// A file with so many of these bytes, opened for direct I/O; `None` where there
-/// is none.
+/// Makes a file with this many of these bytes, opened for direct I/O; `None` if that
+/// is not supported.
 fn direct(byte: u8, bytes: usize) -> Option<File> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().write_all_at(&vec![byte; bytes], 0).unwrap();
@@ -25,7 +25,7 @@ fn move_all(source: &File, sink: &File) -> u64 {
     moved(source, sink, only(&[ReadWrite])).0
 }
 
-/// A pipe that holds so many of these bytes, and no more.
+/// Makes a pipe with this many of these bytes and no writer.
 fn pipe_with(byte: u8, bytes: usize) -> File {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     File::from(writer).write_all(&vec![byte; bytes]).unwrap();
@@ -68,7 +68,7 @@ fn a_tail_is_not_written_over_what_others_write() {
     assert!(moments > 0);
 }
 
-/// The file's name for another description of it.
+/// The name that opens another description of the file.
 fn name(file: &File) -> String {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", file.as_raw_fd())

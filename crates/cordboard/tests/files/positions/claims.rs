@@ -1,4 +1,4 @@
-//! What is claimed of a sink is what is written there, while others use its position.
+//! A transfer writes all that it claims of a sink whose position is shared.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -11,8 +11,8 @@ use testkit::{midst, skip};
 use super::{MANY, at_once, bytes_of, counts, moved};
 use crate::common::{self, file_with, forcible, only, pattern, watchdog};
 
-/// Not a byte is claimed to find out that a FIFO is empty: it would be a hole before
-/// what others write meanwhile.
+/// Not a byte is claimed to find that a FIFO is empty: it would be a hole before what
+/// others write meanwhile.
 #[test]
 fn nothing_is_claimed_for_an_empty_fifo() {
     let name = "nothing_is_claimed_for_an_empty_fifo";
@@ -43,8 +43,8 @@ fn nothing_is_claimed_for_an_empty_fifo() {
     assert!(bytes_of(&sink) == [9; 100], "{:?}", bytes_of(&sink));
 }
 
-/// A source that grows has a tail that is longer than what was claimed for it. What it
-/// had is moved.
+/// A source grows, and its tail is longer than the claim. Its former content is
+/// moved.
 #[test]
 fn a_tail_that_grows_is_not_written_over_what_others_write() {
     let name = "a_tail_that_grows_is_not_written_over_what_others_write";
@@ -55,7 +55,7 @@ fn a_tail_that_grows_is_not_written_over_what_others_write() {
     let (first, all) = ((1 << 20) + 100, (1 << 20) + 5000);
     let data = pattern(all);
     let (source, sink) = (file_with(&data[..first]), tempfile::tempfile().unwrap());
-    // The source's position is nobody's then, and the sink's is everybody's.
+    // The source's position is not used then, and the sink's is shared.
     let request = Request {
         source_offset: Some(0),
         ..only(&[Direct])
@@ -85,7 +85,7 @@ fn a_tail_that_grows_is_not_written_over_what_others_write() {
     assert!(bytes_of(&sink) == expected, "{report:?}");
 }
 
-/// So has one with a hole at its end.
+/// The same with a hole at its end.
 #[test]
 fn a_hole_that_grows_is_not_made_over_what_others_write() {
     const PART: u64 = 1 << 20;
@@ -127,8 +127,8 @@ fn a_hole_that_grows_is_not_made_over_what_others_write() {
     assert!(bytes_of(&sink) == expected, "{report:?}");
 }
 
-/// Others read the pipe too, and take what was claimed for: what comes next is written
-/// there, and nothing is claimed any more for bytes that are not in hand.
+/// Others read the pipe too, and take the bytes of a claim: the next bytes are
+/// written there, and nothing more is claimed for bytes that are not read yet.
 #[test]
 fn what_others_take_of_a_pipe_leaves_no_hole() {
     let name = "what_others_take_of_a_pipe_leaves_no_hole";
@@ -154,7 +154,7 @@ fn what_others_take_of_a_pipe_leaves_no_hole() {
                 take(5000);
                 (&sink).write_all(&[9; 100]).unwrap();
             }
-            // It waits.
+            // The transfer waits.
             1 => give(&[2; 5000]),
             2 if rustix::io::ioctl_fionread(&source) == Ok(0) => give(&[3; 3000]),
             3 => {
@@ -185,8 +185,8 @@ fn what_others_take_of_a_pipe_leaves_no_hole() {
     assert!(found == expected, "{:?}", &counts(&found)[..10]);
 }
 
-/// Before anything is taken from a socket, it is tried whether the sink takes pages:
-/// that leaves the position where others have moved it meanwhile.
+/// Before it reads a socket, the transfer tries whether the sink accepts pages. That
+/// does not undo moves of the position by others.
 #[test]
 fn a_look_at_the_sink_moves_no_position() {
     let _watchdog = watchdog("a_look_at_the_sink_moves_no_position");
@@ -210,7 +210,8 @@ fn a_look_at_the_sink_moves_no_position() {
     );
 }
 
-/// The source ends where it was read to, and grows before the call that finds that.
+/// The source ends at the read position, and grows before the call that finds the
+/// end.
 #[test]
 fn an_end_that_goes_on_is_not_written_over_what_others_write() {
     let name = "an_end_that_goes_on_is_not_written_over_what_others_write";

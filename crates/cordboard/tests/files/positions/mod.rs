@@ -1,6 +1,6 @@
-//! Positions that several transfers use at once: each of the descriptors is one
-//! open description, as a shell's redirection is to the commands it starts.
-//! `read(2)` and `write(2)` take turns at a position; no path may do less.
+//! Positions that several transfers use at once: each of the descriptors is one open
+//! description, as a shell's redirection is to the commands it starts. `read(2)` and
+//! `write(2)` lock a position; every path must do so.
 
 mod aligned;
 mod claims;
@@ -15,11 +15,11 @@ use crate::common::{self, any, any_and_each, forcible, only, pattern, watchdog};
 use cordboard::DataPath::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, Errno, Observer, Progress, Request, Size, Transfer};
 
-/// Transfers at once.
+/// Transfers that run at once.
 const MANY: usize = 3;
-/// Each moves so much.
+/// Bytes of each.
 const EACH: usize = 2 << 20;
-/// Without turns, most rounds go wrong.
+/// Without locking, most rounds fail.
 const ROUNDS: usize = 6;
 
 fn moved(source: impl AsFd, sink: impl AsFd, request: Request) -> (u64, Vec<DataPath>) {
@@ -33,7 +33,7 @@ fn moved(source: impl AsFd, sink: impl AsFd, request: Request) -> (u64, Vec<Data
     (report.written, report.path)
 }
 
-/// Runs these at the same moment.
+/// Runs these at the same time.
 fn at_once<T: Send>(each: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (barrier, each) = (&Barrier::new(MANY), &each);
     std::thread::scope(|scope| {
@@ -54,14 +54,14 @@ fn bytes_of(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// How often each byte is there.
+/// Counts each byte value.
 fn counts(bytes: &[u8]) -> [usize; 256] {
     let mut counts = [0; 256];
     bytes.iter().for_each(|b| counts[usize::from(*b)] += 1);
     counts
 }
 
-/// A pipe that gives so many of these bytes, in pieces of no even size.
+/// Makes a pipe that gives this many of these bytes, in uneven pieces.
 fn feed(byte: u8) -> (OwnedFd, std::thread::JoinHandle<()>) {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let feeder = std::thread::spawn(move || {
@@ -156,7 +156,7 @@ fn one_file_into_pipes_and_files() {
     }
 }
 
-/// What a transfer takes of this file, by a pipe or into a file of its own.
+/// Returns what a transfer reads from this file, into a pipe or a file of its own.
 fn taken(source: &File, to_pipe: bool, request: Request) -> Vec<u8> {
     if !to_pipe {
         let sink = tempfile::tempfile().unwrap();
@@ -176,7 +176,7 @@ fn taken(source: &File, to_pipe: bool, request: Request) -> Vec<u8> {
     })
 }
 
-/// Looking for holes must not move what another reads by.
+/// Looking for holes must not move the position of another reader.
 #[test]
 fn a_file_with_holes_that_others_read() {
     let _watchdog = watchdog("a_file_with_holes_that_others_read");
@@ -204,7 +204,8 @@ fn a_file_with_holes_that_others_read() {
     }
 }
 
-/// The position is where the bytes end, also where less came than was there.
+/// The position is behind the moved bytes, also if the source gives fewer than its
+/// size.
 #[test]
 fn what_is_not_moved_is_given_back() {
     let data = pattern(1 << 20);
@@ -225,7 +226,7 @@ fn what_is_not_moved_is_given_back() {
         assert_eq!(n, 200_000);
         assert_eq!(source.stream_position().unwrap(), 201_000, "{path:?}");
         assert_eq!(sink.stream_position().unwrap(), 200_500, "{path:?}");
-        // It was shorter by then than it is taken to be.
+        // The file was truncated after its size was read.
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
         source.set_len(300_000).unwrap();
         let report = transfer.run().report;
@@ -236,8 +237,8 @@ fn what_is_not_moved_is_given_back() {
     }
 }
 
-/// Where the sink cannot be opened again, `sendfile(2)` writes at its position,
-/// which the path before has moved.
+/// If the sink cannot be opened again, `sendfile(2)` writes at its position, which
+/// the previous path has moved.
 #[test]
 fn a_range_that_another_path_has_claimed_is_given_back() {
     use testkit::refuse::{OPEN, apart, refuse};
@@ -257,7 +258,7 @@ fn a_range_that_another_path_has_claimed_is_given_back() {
     assert_eq!(sink.stream_position().unwrap(), report.written);
 }
 
-/// Makes a file longer each time that all of it has been read.
+/// Extends a file each time that all of it has been read.
 struct Growing<'a> {
     file: &'a File,
     data: &'a [u8],
@@ -273,8 +274,8 @@ impl Observer for Growing<'_> {
     }
 }
 
-/// More has come by the look for the source's end: both positions are moved past
-/// that too.
+/// More bytes are there at the check for the source's end: both positions are moved
+/// past them too.
 #[test]
 fn what_comes_at_the_end_moves_both_positions() {
     let data = pattern(6000);
@@ -300,13 +301,14 @@ fn what_comes_at_the_end_moves_both_positions() {
     }
 }
 
-/// The sink's reader dies, and others have read on since: what is held does not go
-/// back to the source, where they would read their own bytes a second time.
+/// The sink's reader closes after others have read on: the bytes in hand are not
+/// given back to the source by a seek, where the others would read their own bytes
+/// again.
 #[test]
 fn what_others_have_read_behind_is_not_read_again() {
     let _watchdog = watchdog("what_others_have_read_behind_is_not_read_again");
     let data = pattern(4 << 20);
-    // What was claimed for a call that is refused is not kept from them.
+    // The claim of a refused call is given back.
     let refused = any_and_each(&[Splice, ReadWrite]).into_iter().take(1);
     let all = any_and_each(&[Splice, ReadWrite]);
     let all = all.into_iter().map(|request| (request, false));
@@ -322,7 +324,7 @@ fn what_others_have_read_behind_is_not_read_again() {
             (&reader).take(there).read_to_end(&mut all).unwrap();
             (&source).take(1000).read_to_end(&mut all).unwrap();
         });
-        // So that it is told of what a pipe takes.
+        // So that it is called for what a pipe accepts.
         let request = Request {
             idle: Some(std::time::Duration::from_secs(1000)),
             ..request
@@ -344,8 +346,8 @@ fn what_others_have_read_behind_is_not_read_again() {
     }
 }
 
-/// Another reader takes what was to be moved from a pipe: nothing of the sink is
-/// claimed while the transfer waits for more.
+/// Another reader takes the bytes of a pipe first: nothing of the sink is claimed
+/// while the transfer waits for more.
 #[test]
 fn who_waits_for_a_pipe_has_claimed_nothing() {
     let _watchdog = watchdog("who_waits_for_a_pipe_has_claimed_nothing");
@@ -363,7 +365,7 @@ fn who_waits_for_a_pipe_has_claimed_nothing() {
             assert_eq!(rustix::io::read(&source, &mut [0; 8192]), Ok(5000));
             taken = true;
         } else if let Some(mut feed) = feed.take() {
-            // It waits for more.
+            // The transfer waits for more.
             (&sink).write_all(&[9; 100]).unwrap();
             feed.write_all(&[2; 3000]).unwrap();
         }
@@ -378,7 +380,7 @@ fn who_waits_for_a_pipe_has_claimed_nothing() {
     assert!(bytes_of(&sink) == expected, "{report:?}");
 }
 
-/// What others write while a hole is made is not within it.
+/// A hole does not cover what others write meanwhile.
 #[test]
 fn a_hole_is_made_in_a_range_of_its_own() {
     let (source, sink) = (
@@ -411,7 +413,7 @@ fn a_hole_is_made_in_a_range_of_its_own() {
     assert_eq!(common::position(&sink), 65_536 + 4096, "{report:?}");
 }
 
-/// What has come at the source's end has a range of the sink of its own as well.
+/// Bytes that appear at the source's end get a range of the sink of their own too.
 #[test]
 fn what_comes_at_the_end_is_not_written_over_what_others_write() {
     let name = "what_comes_at_the_end_is_not_written_over_what_others_write";
@@ -455,8 +457,8 @@ fn what_comes_at_the_end_is_not_written_over_what_others_write() {
     );
 }
 
-/// The sink is made as long as its last hole at the end only. By then another
-/// process has sought back in it.
+/// The sink is extended over its last hole only at the end, when another process has
+/// moved its position back.
 #[test]
 fn a_hole_that_others_seek_back_from_is_there() {
     let _watchdog = watchdog("a_hole_that_others_seek_back_from_is_there");

@@ -176,7 +176,7 @@ fn an_engine_that_is_closed_right_after_a_start() {
 }
 
 /// A call that finds out.
-enum Way {
+enum FoundBy {
     Wait,
     Cancel,
     Look,
@@ -190,7 +190,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
     if !common::alone!() {
         return;
     }
-    for way in [Way::Wait, Way::Cancel, Way::Look] {
+    for way in [FoundBy::Wait, FoundBy::Cancel, FoundBy::Look] {
         // This process holds the other ends, so they do not hang up.
         let (source, mut feed) = std::io::pipe().unwrap();
         let (mut end, sink) = std::io::pipe().unwrap();
@@ -202,9 +202,9 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
             asleep();
             testkit::child::close_from(3);
             match way {
-                Way::Wait => {}
-                Way::Cancel => running.cancel(),
-                Way::Look => {
+                FoundBy::Wait => {}
+                FoundBy::Cancel => running.cancel(),
+                FoundBy::Look => {
                     while !running.status().ended {
                         std::thread::yield_now();
                     }

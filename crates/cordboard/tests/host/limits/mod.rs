@@ -203,7 +203,7 @@ fn no_memory_for_what_is_handed_back() {
 fn a_users_share_of_pipes_is_used_up() {
     let _dog = watchdog("a_users_share_of_pipes_is_used_up");
     if !common::is_root() {
-        testkit::skip::here("only root can become somebody else");
+        testkit::skip::here("only root can change its user");
         return;
     }
     if !common::alone!() {

@@ -23,20 +23,20 @@ const SEND: [&[libc::c_long]; 3] = [
 const ERRNOS: [Errno; 3] = [Errno::ENOSYS, Errno::EPERM, Errno::EACCES];
 
 #[derive(Debug, Clone, Copy)]
-enum How {
+enum RunMode {
     Plain,
     /// The transfer does not wait inside a call.
     Timed,
     ByEngine,
 }
 
-const WAYS: [How; 3] = [How::Plain, How::Timed, How::ByEngine];
+const WAYS: [RunMode; 3] = [RunMode::Plain, RunMode::Timed, RunMode::ByEngine];
 
 /// Moves everything with these calls refused.
 fn moved(
     calls: &[libc::c_long],
     errno: Errno,
-    how: How,
+    how: RunMode,
     ends: [&OwnedFd; 2],
     request: Request,
 ) -> Report {
@@ -44,12 +44,12 @@ fn moved(
     apart(|| {
         refuse(calls, errno);
         let request = Request {
-            idle: matches!(how, How::Timed).then_some(Duration::from_secs(100)),
+            idle: matches!(how, RunMode::Timed).then_some(Duration::from_secs(100)),
             ..request
         };
         let transfer = Transfer::owning(source, sink, request).unwrap();
         match how {
-            How::ByEngine => {
+            RunMode::ByEngine => {
                 let engine = Engine::new(Default::default()).unwrap();
                 engine.start(transfer).unwrap().wait().report
             }

@@ -21,20 +21,25 @@ const LENGTH: usize = 3000;
 
 /// What sleeps in `poll(2)`, or in a call on the socket, before the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum RunMode {
     Direct,
     Idle,
     Controlled,
     Engine,
 }
 
-const WAYS: [Way; 4] = [Way::Direct, Way::Idle, Way::Controlled, Way::Engine];
+const RUN_MODES: [RunMode; 4] = [
+    RunMode::Direct,
+    RunMode::Idle,
+    RunMode::Controlled,
+    RunMode::Engine,
+];
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
     kind: SocketType,
     from: common::From,
-    way: Way,
+    mode: RunMode,
     nonblocking: bool,
     by_peer: bool,
 }
@@ -48,7 +53,7 @@ fn cases() -> Vec<Case> {
             common::From::Unix,
             common::From::Tcp,
         ] {
-            for way in WAYS {
+            for mode in RUN_MODES {
                 for nonblocking in [false, true] {
                     for by_peer in [false, true] {
                         // No event reports room in a datagram socket.
@@ -58,7 +63,7 @@ fn cases() -> Vec<Case> {
                         all.push(Case {
                             kind,
                             from,
-                            way,
+                            mode,
                             nonblocking,
                             by_peer,
                         });
@@ -124,17 +129,17 @@ fn run(case: &Case, request: Request) -> Report {
         false => shutdown(&end, Shutdown::Write).unwrap(),
     };
     let request = Request {
-        idle: (case.way == Way::Idle).then_some(Duration::from_secs(600)),
+        idle: (case.mode == RunMode::Idle).then_some(Duration::from_secs(600)),
         ..request
     };
     let transfer = Transfer::owning(from, sink, request).unwrap();
-    let report = match case.way {
-        Way::Direct | Way::Idle => asleep(transfer, shut),
-        Way::Controlled => {
+    let report = match case.mode {
+        RunMode::Direct | RunMode::Idle => asleep(transfer, shut),
+        RunMode::Controlled => {
             let control = Control::new().unwrap();
             asleep(transfer.control(&control), shut)
         }
-        Way::Engine => {
+        RunMode::Engine => {
             let engine: Engine = engine();
             let running = engine.start(transfer).unwrap();
             // It has found no room by then.

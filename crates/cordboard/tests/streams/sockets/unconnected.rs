@@ -49,7 +49,7 @@ fn nonblocking(fd: &OwnedFd, on: bool) {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum How {
+enum RunMode {
     Plain,
     Idle,
     Controlled,
@@ -58,23 +58,28 @@ enum How {
 
 /// The result with the socket alone, and how the transfer ends with other bytes
 /// before.
-fn moved(how: How, source: &OwnedFd, sink: &OwnedFd, request: &Request) -> Report {
+fn moved(how: RunMode, source: &OwnedFd, sink: &OwnedFd, request: &Request) -> Report {
     let mut request = request.clone();
-    if let How::Idle = how {
+    if let RunMode::Idle = how {
         request.idle = Some(Duration::from_secs(100));
     }
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request.clone()).unwrap();
     match how {
-        How::Plain | How::Idle => transfer.run().report,
-        How::Controlled => transfer.control(&Control::new().unwrap()).run().report,
-        How::ByEngine => {
+        RunMode::Plain | RunMode::Idle => transfer.run().report,
+        RunMode::Controlled => transfer.control(&Control::new().unwrap()).run().report,
+        RunMode::ByEngine => {
             let running = cordboard::start(source, sink, request).unwrap();
             running.wait().report
         }
     }
 }
 
-const WAYS: [How; 4] = [How::Plain, How::Idle, How::Controlled, How::ByEngine];
+const WAYS: [RunMode; 4] = [
+    RunMode::Plain,
+    RunMode::Idle,
+    RunMode::Controlled,
+    RunMode::ByEngine,
+];
 
 /// As a source: the error of `recv(2)`, and no wait.
 #[test]

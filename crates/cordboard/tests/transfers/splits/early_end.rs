@@ -1,4 +1,4 @@
-//! The reader of the sink goes away in the middle: no byte is unaccounted for.
+//! The reader of the sink closes early: every byte is accounted for.
 
 use super::{SOURCES, Switches, some_switches};
 use cordboard::{Ended, Errno, Request, Side, Size, Stranded, Transfer};
@@ -39,7 +39,7 @@ fn line(kind: Line) -> (OwnedFd, OwnedFd) {
 /// Reads `most` bytes, or to the end, then hangs up.
 fn read_some(far: OwnedFd, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A reset is an end like any other here.
+    // A reset counts as an end here.
     let _ = File::from(far).take(most).read_to_end(&mut bytes);
     bytes
 }

@@ -68,7 +68,7 @@ impl Piece {
     }
 }
 
-/// Sizes that are near something, and sizes that are not.
+/// Sizes near a boundary, and other sizes.
 fn sizes() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..LARGEST,
@@ -79,7 +79,7 @@ fn sizes() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Any paths may be off but the last.
+/// Any paths but the last may be off.
 fn some_switches() -> impl Strategy<Value = Switches> {
     prop::collection::vec(any::<bool>(), DataPath::ALL.len()).prop_map(|on| {
         let off = DataPath::ALL.iter().copied().zip(on).filter(|(_, on)| !on);

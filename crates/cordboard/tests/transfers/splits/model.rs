@@ -1,10 +1,10 @@
-//! A plain read/write loop, thought through instead of run: what is in the
-//! source and the sink, and where both descriptors stand.
+//! A model of a plain read/write loop: the content of the source and the sink, and
+//! the positions of both descriptors.
 
 use super::Piece;
 use testkit::{Sink, SinkKind, Source};
 
-/// Both ends as a plain loop would leave them.
+/// Both ends as a plain loop leaves them.
 pub struct Model {
     source: Vec<u8>,
     /// Sizes of the messages not yet read, for sources that have them.
@@ -15,7 +15,7 @@ pub struct Model {
     appends: bool,
 }
 
-/// What one transfer comes to.
+/// The result of one transfer.
 pub struct Moved {
     pub bytes: u64,
     /// The source ended before the size was reached.
@@ -42,7 +42,7 @@ impl Model {
             bytes = whole(messages, bytes);
         }
         let ended = match piece.size {
-            // The next message is too long, which is no end.
+            // The next message is too long, which is not the end.
             Some(size) if self.messages.is_some() => bytes < size && bytes == there,
             Some(size) => bytes < size,
             None => true,
@@ -66,7 +66,7 @@ impl Model {
         Moved { bytes, ended }
     }
 
-    /// Over what is there; a gap before it reads as zeros.
+    /// Overwrites what is there. A gap before it reads as zeros.
     fn put(&mut self, at: usize, data: &[u8]) {
         if data.is_empty() {
             return;
@@ -78,7 +78,7 @@ impl Model {
     }
 }
 
-/// Takes the messages that fit in `most` bytes; their sizes add up to this.
+/// Takes the messages that fit into `most` bytes. Returns the sum of their sizes.
 fn whole(messages: &mut Vec<usize>, most: u64) -> u64 {
     let mut bytes = 0;
     let mut count = 0;

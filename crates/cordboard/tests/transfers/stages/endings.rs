@@ -1,5 +1,5 @@
-//! Dead sinks and cancelled transfers: what the sink accepted and what was
-//! handed back is what the stages make of the bytes read, to their very end.
+//! Closed sinks and cancelled transfers: what the sink accepted and what was handed
+//! back add up to the stages' complete output for the bytes read.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use crate::common::{
 use cordboard::{Control, Ended, Errno, Side};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Written and handed back, in one; the counts are checked.
+/// Checks the counts, and returns what was written and handed back, joined.
 fn made(what: &str, outcome: Outcome, got: &[u8]) -> (Report, Vec<u8>) {
     let report = outcome.report;
     let stranded = handed_back(outcome.stranded);
@@ -57,7 +57,7 @@ fn a_hash_is_that_of_what_the_sink_accepted() {
     }
 }
 
-/// Lets no file of this process grow past `n` bytes while this runs.
+/// Runs a function with `RLIMIT_FSIZE` at `n` bytes.
 fn limited_to<T>(n: usize, run: impl FnOnce() -> T) -> T {
     let before = getrlimit(Resource::Fsize);
     let current = Some(n as u64);
@@ -114,7 +114,7 @@ fn a_sink_that_takes_no_more_of_what_is_unpacked() {
             let (report, all) = made(&what, outcome, &content(&sink));
             assert_eq!(report.errno, Some(Errno::EFBIG), "{what}: {report:?}");
             assert_eq!(report.written, n as u64, "{what}");
-            // That the frame is not complete is not the fault of the bytes.
+            // An incomplete frame is not an error of the bytes.
             assert_eq!(report.stages[0].fault, None, "{what}");
             let read = report.read as usize;
             assert!(all == decoded(&frame[..read]), "{what}: {report:?}");
@@ -123,17 +123,17 @@ fn a_sink_that_takes_no_more_of_what_is_unpacked() {
     }
 }
 
-/// All that can be made of the beginning of a frame.
+/// Unpacks the start of a frame as far as possible.
 fn decoded(part: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     let mut decoder = zstd::Decoder::new(part).unwrap();
-    // It ends with an error where the frame is not complete.
+    // It ends with an error if the frame is not complete.
     let _ = decoder.read_to_end(&mut all);
     all
 }
 
-/// Few bytes that become many: only as many are read ahead as can be handed
-/// back unpacked.
+/// Few bytes that expand to many: only as many are read ahead as can be handed back
+/// unpacked.
 #[test]
 fn what_expands_is_read_ahead_with_care() {
     let _dog = watchdog("what_expands_is_read_ahead_with_care");
@@ -152,7 +152,7 @@ fn what_expands_is_read_ahead_with_care() {
     assert_eq!(report.written + report.stranded, unpacked);
 }
 
-/// Cancelled once bytes are in the sink, with a source that goes on.
+/// Cancels after the first bytes are written, with a source that goes on.
 fn cancelled(source: &impl AsFd, sink: &impl AsFd, stages: &[&str]) -> Outcome {
     let control = Control::new().unwrap();
     let watch = meanwhile(|| control.cancel());
@@ -234,8 +234,8 @@ fn bomb(blocks: usize) -> Vec<u8> {
     frame
 }
 
-/// What the first stage has not taken in goes back, however much it would
-/// become, also where the end of the source had been seen.
+/// What the first stage has not consumed is given back, however far it would expand,
+/// also after the end of the source was found.
 #[test]
 fn cancelled_in_the_midst_of_very_much_it_writes_no_more_of_it() {
     let _dog = watchdog("cancelled_in_the_midst_of_very_much_it_writes_no_more_of_it");
@@ -251,7 +251,7 @@ fn cancelled_in_the_midst_of_very_much_it_writes_no_more_of_it() {
             false => vec![0; outcome.report.written as usize],
         };
         let (report, all) = made("cancelled", outcome, &got);
-        // One buffer was in the sink when it was cancelled, and one may follow.
+        // One buffer was written at the cancel, and one may follow.
         assert!(report.written <= 1 << 20, "{report:?}");
         assert_eq!(report.stages[0].bytes_in, report.read, "{report:?}");
         assert!(all == vec![0; (report.read as usize - 6) / 4 * BLOCK]);
@@ -259,7 +259,7 @@ fn cancelled_in_the_midst_of_very_much_it_writes_no_more_of_it() {
     }
 }
 
-/// What was read before the source failed is made complete.
+/// The output for what was read before the source failed is complete.
 #[test]
 fn a_source_that_fails() {
     let _dog = watchdog("a_source_that_fails");
@@ -275,7 +275,7 @@ fn a_source_that_fails() {
     assert_eq!(unpacked(&all), &b"hello"[..report.read as usize]);
 }
 
-/// With nothing to read for a while, what was read is made complete.
+/// At the idle limit the output for what was read is complete.
 #[test]
 fn an_idle_source_leaves_a_complete_frame() {
     let _dog = watchdog("an_idle_source_leaves_a_complete_frame");
@@ -292,8 +292,8 @@ fn an_idle_source_leaves_a_complete_frame() {
     assert_eq!(unpacked(&all), b"hello");
 }
 
-/// The frame's end is more than the sink takes at once, and its reader lives:
-/// it begins once the sink is full.
+/// The frame's end is longer than the sink's room, and its reader is open: it starts
+/// to read once the sink is full.
 #[test]
 fn an_idle_source_leaves_a_complete_frame_to_a_slow_reader_on_an_engine() {
     let _dog = watchdog("an_idle_source_leaves_a_complete_frame_to_a_slow_reader_on_an_engine");

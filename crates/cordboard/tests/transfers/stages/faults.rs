@@ -1,11 +1,11 @@
-//! Bytes that are no zstd data, or not all of it.
+//! Input that is not zstd data, or incomplete.
 
 use super::*;
 use crate::common::{From, Source, any, position, watchdog};
 use cordboard::{Ended, Errno, Side};
 
-/// Runs `unzstd` over these bytes: the report, what is in the sink, and what
-/// is left in the source.
+/// Runs `unzstd` over these bytes. Returns the report, the content of the sink, and
+/// the rest of the source.
 fn unzstd(from: From, bytes: &[u8]) -> (Report, Vec<u8>, Vec<u8>) {
     let source = Source::new(from, bytes);
     let sink = Sink::new(To::File, 0);
@@ -57,14 +57,14 @@ fn a_frame_that_is_cut_off() {
     let (report, got, _) = unzstd(From::Pipe, b"");
     failed(&report, "not one byte");
     assert!(got.is_empty());
-    // Of all the data, only the checksum is missing.
+    // Only the checksum is missing.
     let (report, got, _) = unzstd(From::File, &whole[..whole.len() - 1]);
     assert_eq!(report.stages[0].bytes_out, report.written);
     assert!(got == data, "{report:?}");
 }
 
-/// No byte is asked for, so that none comes is no fault: nothing is read, and
-/// what is written is what the stages make of nothing.
+/// With a size of 0 missing input is no fault: nothing is read, and the stages'
+/// output for no input is written.
 #[test]
 fn a_size_of_none_ends_well() {
     let _dog = watchdog("a_size_of_none_ends_well");
@@ -102,7 +102,7 @@ fn a_size_of_none_ends_well() {
             let got = sink.got();
             assert_eq!(report.written, got.len() as u64, "{what}");
             match names {
-                // One frame that has nothing in it, or one in a frame.
+                // An empty frame, or one within a frame.
                 ["zstd"] | ["unzstd", "zstd"] | ["zstd", "zstd"] => {
                     let mut inner = got;
                     if names[0] == "zstd" && names.len() == 2 {

@@ -1,5 +1,4 @@
-//! Holes: seen as the zeros they read as, and kept where the bytes stay what
-//! they are.
+//! Holes: stages see them as zeros, and they stay holes if the bytes stay the same.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +7,7 @@ use super::*;
 use crate::common::{self, any, watchdog};
 use cordboard::Sparse;
 
-/// Data, a hole, data, and a hole to the end.
+/// A file of data, a hole, data, and a hole to the end.
 fn with_holes(hole: usize) -> (File, Vec<u8>) {
     use std::os::unix::fs::FileExt;
     let file = tempfile::tempfile().unwrap();
@@ -77,7 +76,7 @@ fn what_changes_the_bytes_reads_holes_as_zeros() {
     assert_eq!(report.stages[0].digest, digest("blake3", &all));
     let frame = common::content(&packed);
     assert!(unpacked(&frame) == all);
-    // And of zeros that are unpacked, holes are made where that is asked for.
+    // Unpacked zeros become holes if the request says so.
     for (sparse, holes) in [(Sparse::Auto, false), (Sparse::Always, true)] {
         let sink = tempfile::tempfile().unwrap();
         let packed = common::file_with(&frame);

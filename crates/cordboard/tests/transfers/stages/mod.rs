@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use cordboard::{DataPath, Outcome, Report, Request, Stage, Transfer};
 use testkit::pattern::noise;
 
-/// Stages by their names, for tables of them.
+/// Makes stages by their names, for tables of them.
 fn stage(name: &str) -> Stage {
     match name {
         "crc32" => Stage::crc32(),
@@ -29,7 +29,7 @@ fn stage(name: &str) -> Stage {
     }
 }
 
-/// What a stage that looks makes of all bytes at once.
+/// The digest of an inspecting stage over all bytes.
 fn digest(name: &str, bytes: &[u8]) -> Option<String> {
     Some(match name {
         "crc32" => format!("{:08x}", crc32fast::hash(bytes)),
@@ -56,7 +56,7 @@ fn run(source: &impl AsFd, sink: &impl AsFd, request: Request, stages: &[&str]) 
     transfer(source, sink, request, stages).run()
 }
 
-/// The path that was taken, and one account a stage.
+/// The path that was taken, and one account per stage.
 #[track_caller]
 fn by_user_space(report: &Report, stages: &[&str]) {
     assert!(report.path.iter().all(|p| *p == DataPath::ReadWrite));
@@ -64,7 +64,7 @@ fn by_user_space(report: &Report, stages: &[&str]) {
     assert_eq!(names, stages);
 }
 
-/// Something that is written to, and the thread that collects what arrives.
+/// A sink, and the thread that collects what arrives.
 struct Sink {
     fd: OwnedFd,
     reader: Option<JoinHandle<Vec<u8>>>,
@@ -78,7 +78,7 @@ enum To {
 }
 
 impl Sink {
-    /// One whose reader leaves after so many bytes.
+    /// Makes a sink whose reader closes after this many bytes.
     fn new(kind: To, takes: usize) -> Sink {
         let (fd, peer): (OwnedFd, OwnedFd) = match kind {
             To::File => {
@@ -100,7 +100,7 @@ impl Sink {
             use std::io::Read;
             let mut got = Vec::new();
             let mut peer = File::from(peer).take(takes as u64);
-            // A reset only means that the test has seen enough.
+            // The test may close its end early.
             let _ = peer.read_to_end(&mut got);
             got
         });
@@ -110,7 +110,7 @@ impl Sink {
         }
     }
 
-    /// All that arrived.
+    /// Returns all that arrived.
     fn got(self) -> Vec<u8> {
         match self.reader {
             None => common::content(&File::from(self.fd)),
@@ -122,7 +122,7 @@ impl Sink {
     }
 }
 
-/// Bytes that compress in part.
+/// Returns bytes that compress in part.
 fn data(length: usize) -> Vec<u8> {
     let mut data = noise(length);
     for part in data.chunks_mut(5000).step_by(3) {

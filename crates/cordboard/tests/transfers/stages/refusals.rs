@@ -1,4 +1,4 @@
-//! What stages exclude, and what they leave alone.
+//! What stages exclude, and what they do not change.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
@@ -60,7 +60,7 @@ fn messages_are_not_run_together() {
     }
 }
 
-/// A stage that looks leaves each message what it is.
+/// An inspecting stage changes no message.
 #[test]
 fn messages_that_are_hashed_stay_messages() {
     let _dog = watchdog("messages_that_are_hashed_stay_messages");
@@ -97,7 +97,7 @@ fn a_file_is_not_packed_into_itself() {
         .unwrap();
     let refusal = refused(&source, &sink, any(), "zstd");
     assert_eq!(refusal, Refusal::StagedOntoItself { stage: "zstd" });
-    // To look at it does no harm.
+    // Inspecting it changes nothing.
     let report = run(&source, &sink, any(), &["crc32"]).report;
     assert_eq!(report.stages[0].digest, digest("crc32", b"0123456789"));
 }

@@ -1,4 +1,4 @@
-//! Any stages, any ends, any sizes, against hashing and compressing the whole
+//! Any stages, descriptors and sizes, compared with hashing and compressing the whole
 //! at once.
 
 use std::os::fd::AsFd;
@@ -9,8 +9,8 @@ use super::*;
 use crate::common::{self, From, SOURCES, Source, any, watchdog};
 use cordboard::{Ended, Size};
 
-/// The bytes as they are between two stages, as far as they can be foreseen:
-/// what zstd writes differs with the pieces it is given.
+/// The bytes between two stages, as far as they are known: the output of zstd depends
+/// on the pieces of its input.
 type Known = Option<Vec<u8>>;
 
 /// Checks the account of each stage; `got` is what is in the sink.
@@ -45,7 +45,7 @@ fn check(report: &Report, stages: &[&str], input: &[u8], got: &[u8]) {
     }
 }
 
-/// Stages that look, and pairs of zstd and unzstd, or a zstd at the end.
+/// Inspecting stages, and pairs of zstd and unzstd, or a zstd at the end.
 fn stacks() -> impl Strategy<Value = Vec<&'static str>> {
     let look = || {
         prop::collection::vec(
@@ -94,7 +94,7 @@ proptest! {
         let sink = Sink::new(to, usize::MAX);
         let request = Request {
             size: size.map_or(Size::Eof, Size::Bytes),
-            // A byte at a time is for short ones.
+            // Only short data is moved byte by byte.
             block: block.map(|n| n.max(length / 300).max(1).try_into().unwrap()),
             ..any()
         };
@@ -110,14 +110,14 @@ proptest! {
         prop_assert_eq!(report.stranded, 0);
         prop_assert!(outcome.stranded.is_none());
         let ended = if size.is_some_and(|n| n <= length as u64) { Ended::Size } else { Ended::Eof };
-        // Whether a source that ends at its size has ended is not to be known.
+        // Whether a source has ended at exactly the size is not known.
         prop_assert!(report.ended == ended || report.read == length as u64);
         check(&report, &stages, &data[..expected], &sink.got());
         prop_assert!(source.rest() == data[expected..], "the rest of the source");
     }
 }
 
-/// Both ends of a pipe at work at the same time, each in a thread of its own.
+/// Both ends of a pipe work at the same time, each in a thread of its own.
 #[test]
 fn round_trip_through_a_pipe() {
     let _dog = watchdog("round_trip_through_a_pipe");
@@ -148,7 +148,7 @@ fn round_trip_through_a_pipe() {
     }
 }
 
-/// Nothing is something to be packed, too, also of no size.
+/// Empty input is packed too, also with a size of 0.
 #[test]
 fn nothing_becomes_an_empty_frame() {
     let _dog = watchdog("nothing_becomes_an_empty_frame");
@@ -168,7 +168,7 @@ fn nothing_becomes_an_empty_frame() {
     }
 }
 
-/// The same beside the caller, which need not wait.
+/// The same on an engine.
 #[test]
 fn on_an_engine() {
     let _dog = watchdog("on_an_engine");
@@ -192,12 +192,11 @@ fn on_an_engine() {
     }
 }
 
-/// A stage that has nothing more to say at the end of its bytes leaves the end
-/// of the transfer what it is.
+/// A stage without output at its end does not change how the transfer ends.
 #[test]
 fn a_size_that_is_reached_is_the_end() {
     let _dog = watchdog("a_size_that_is_reached_is_the_end");
-    // What is made fills the buffer for the sink, and then nothing is left.
+    // The output fills the sink's buffer exactly.
     for length in [200_000, 256 << 10, 512 << 10] {
         ends_at_its_size(&vec![7; length]);
     }
