@@ -26,7 +26,11 @@ fn an_empty_message_is_told_from_the_end() {
         (Ended::Eof, 6),
         "{report:?}"
     );
-    assert_eq!(sockopt::socket_passcred(&source), Ok(false), "as it was");
+    assert_eq!(
+        sockopt::socket_passcred(&source),
+        Ok(false),
+        "SO_PASSCRED has changed"
+    );
     assert_eq!(all(&b), [&b"one"[..], b"", b"two"]);
     // Set beforehand, it stays set.
     let (a, source) = pair(Sort::Seqpacket);

@@ -18,7 +18,7 @@ fn queue() -> Option<OwnedFd> {
     // SAFETY: takes a name. What is open stays.
     unsafe { libc::syscall(libc::SYS_mq_unlink, name.as_ptr()) };
     let number = i32::try_from(made).ok().filter(|number| *number >= 0)?;
-    // SAFETY: made above, and nobody else's.
+    // SAFETY: made above, and nothing else owns it.
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

@@ -133,14 +133,18 @@ fn ten_thousand_idle_pipe_pairs() {
     eprintln!("{pairs} idle transfers: {each} bytes each");
     assert!(each <= 2048, "{each}");
     assert_eq!(descriptors(), open + 2 * pairs);
-    assert_eq!(files(BOTH, "stat").len(), 2, "the reactor and its watch");
+    assert_eq!(
+        files(BOTH, "stat").len(),
+        2,
+        "the reactor and the watching thread"
+    );
     // Time passes, as measured by a transfer without an engine. The watching thread
     // looks at most twice more, and not every 20 ms.
     let (before, reactor) = (switches(BOTH), switches(REACTOR));
     let spent = passes(Duration::from_millis(200));
     assert!(spent >= Duration::from_millis(200));
     assert_eq!(switches(REACTOR), reactor, "a thread was woken");
-    assert!(switches(BOTH) <= before + 2, "the watch looks on");
+    assert!(switches(BOTH) <= before + 2, "the watching thread runs on");
     let before = switches(BOTH);
     passes(Duration::from_millis(100));
     assert_eq!(switches(BOTH), before, "a thread was woken");

@@ -29,7 +29,7 @@ fn carries(bytes: &[u8]) -> bool {
 /// Asserts in a child. It takes no lock that another thread may hold: the child must
 /// not touch the engine's, which is what is tested.
 fn in_a_child(what: impl FnOnce() -> bool) {
-    assert!(child::in_a_child(what), "what the child saw");
+    assert!(child::in_a_child(what), "the child failed");
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn a_waker_may_wait_for_the_end_while_it_is_cloned() {
     let polled = Pin::new(&mut running).poll(&mut Context::from_waker(&waker));
     // It ended before the waker was stored, and its end is still there.
     let Poll::Ready(outcome) = polled else {
-        panic!("the end was missed");
+        panic!("the wake-up was lost");
     };
     assert_eq!(outcome.report.ended, Ended::Eof);
 }

@@ -53,7 +53,11 @@ fn append_set_after_open_hands_over_where_it_stopped() {
             assert_eq!((report.ended, report.stranded), (Ended::Error, 0));
             assert!(content(&sink) == data[..written], "{report:?}");
             let read = rustix::fs::tell(&source);
-            assert_eq!(read, Ok(report.written), "the rest stays");
+            assert_eq!(
+                read,
+                Ok(report.written),
+                "the position is not behind the moved bytes"
+            );
         }
         let last = report.declined.last().unwrap();
         let errno = if path == CopyFileRange {

@@ -111,8 +111,11 @@ fn what_was_reported_as_synced_is_there() {
         let there = snapshot.as_ref().map_or(base, Mount::path);
         for index in reported {
             let found = std::fs::read(there.join(format!("sink{index}"))).unwrap();
-            assert!(found == bytes(index), "round {round}: {index} is not there");
+            assert!(
+                found == bytes(index),
+                "round {round}: file {index} is not on the medium"
+            );
         }
     }
-    assert!(partly > 0, "never killed in the midst of it");
+    assert!(partly > 0, "no child was killed before its end");
 }

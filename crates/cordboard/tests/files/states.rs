@@ -302,7 +302,7 @@ fn a_lease_holds_up_no_unaligned_tail() {
     let report = transfer.observe(&mut openings).run().report;
     assert_eq!(report.written, data.len() as u64 - 100, "{report:?}");
     assert!(content(&sink) == data[100..]);
-    assert_eq!(openings.1, 1, "the lease has been waited for");
+    assert_eq!(openings.1, 1, "the transfer has waited for the lease");
 }
 
 #[test]

@@ -176,10 +176,10 @@ fn a_child_shares_no_pipe_with_its_parent() {
     let before = pipes();
     // No other thread uses the pool, so no lock that the child needs is held.
     let apart = in_a_child(|| !before.contains(&pipe_in_use()) && relay());
-    assert!(apart, "the child took a pipe of its parent's");
+    assert!(apart, "the child used a pipe of its parent");
     assert!(
         before.contains(&pipe_in_use()),
-        "the parent goes on with its own"
+        "the parent has lost its pipe"
     );
 }
 

@@ -172,8 +172,8 @@ fn signals_without_end_change_nothing() {
                 let sink = tempfile::tempfile().unwrap();
                 let control = Control::new().unwrap();
                 let done = AtomicBool::new(false);
-                // A number, or a pointer with musl. SAFETY: takes nothing and returns
-                // this thread's handle.
+                // A number, or a pointer with musl.
+                // SAFETY: takes nothing and returns this thread's handle.
                 let me = unsafe { libc::pthread_self() } as usize;
                 let outcome = std::thread::scope(|scope| {
                     let _ends = testkit::ends::Ends(&done);

@@ -123,7 +123,7 @@ fn a_size_moves_whole_datagrams_only() {
             assert_eq!((report.ended, report.written), (Ended::Size, 150), "{what}");
             assert_eq!(report.read, 150, "{what}");
             assert_eq!(all(&b), [pattern(100), pattern(50)], "{what}");
-            assert_eq!(all(&source), [pattern(30)], "{what}: the rest stays");
+            assert_eq!(all(&source), [pattern(30)], "{what}: the rest is lost");
         }
     }
 }

@@ -236,7 +236,7 @@ fn joined(path: DataPath) {
         .open("/dev/full")
         .unwrap();
     let Some(Stranded::Datagrams(back)) = run(&source, &full, request()).stranded else {
-        panic!("{path}: nothing handed back");
+        panic!("{path}: nothing is handed back");
     };
     assert!(back == expected[1..4], "{path}");
 }

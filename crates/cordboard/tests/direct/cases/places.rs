@@ -263,7 +263,7 @@ fn a_sink_that_takes_more_than_half_of_what_is_free() {
         let report = run(&source, &sink, direct()).report;
         // Pages of buffered I/O are still cached.
         match Endpoint::probe(sink.as_fd()).unwrap().cached_share() {
-            Some(share) => assert!(share < 0.1, "{kind}: {share} went through the cache"),
+            Some(share) => assert!(share < 0.1, "{kind}: {share} is cached"),
             None => testkit::skip::report(name, "the kernel does not tell (Linux 6.5)"),
         }
         audit(&report, &source, &sink, &data);

@@ -109,7 +109,7 @@ fn taken_for_what_is_large_cold_and_synced() {
         (Some(share), Some(_)) if share < 0.05 => {}
         (share, alignment) => {
             testkit::skip::here(format!(
-                "no cold file to be had here: {share:?}, {alignment:?}"
+                "no uncached file is available here: {share:?}, {alignment:?}"
             ));
             return;
         }

@@ -130,7 +130,7 @@ fn looking_for_holes_does_not_move_what_others_share() {
         drop(ends);
         looking.join().unwrap()
     });
-    assert_eq!(moved, 0, "times that it was somewhere else");
+    assert_eq!(moved, 0, "times that the position had moved");
     assert_same_holes(&sink, &source, "by an offset");
 }
 

@@ -158,7 +158,7 @@ fn what_others_take_of_a_pipe_leaves_no_hole() {
             1 => give(&[2; 5000]),
             2 if rustix::io::ioctl_fionread(&source) == Ok(0) => give(&[3; 3000]),
             3 => {
-                assert_eq!(place, 5100, "claimed once more");
+                assert_eq!(place, 5100, "a second claim");
                 take(3000);
                 (&sink).write_all(&[8; 10]).unwrap();
             }

@@ -130,7 +130,7 @@ fn a_child_keeps_no_end_of_its_parents_transfers() {
                 }
                 running.status().ended && inodes.map(numbers_of) == before
             }));
-            assert!(has(all), "the parent's are the parent's");
+            assert!(has(all), "the parent has lost its descriptors");
             rustix::io::write(&feed, b"two").unwrap();
             drop(feed);
             let report = running.wait().report;
@@ -278,10 +278,7 @@ fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
         }
         ends.join().unwrap()
     });
-    assert_eq!(
-        status, 0,
-        "the child sleeps, or takes the transfer for its own"
-    );
+    assert_eq!(status, 0, "the child sleeps, or uses the parent's transfer");
     assert_eq!(running.try_wait().unwrap().report.ended, Ended::Cancelled);
 }
 

@@ -23,8 +23,8 @@ static ALLOCATOR: testkit::thread_start::Allocator = testkit::thread_start::Allo
 
 /// Everything but standard input, output and error.
 fn close_all() {
-    // SAFETY: takes integers. Whoever has the numbers must live with that,
-    // which is what is tested.
+    // SAFETY: takes integers. The owners of the numbers must cope with that, which
+    // is what is tested.
     let done = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
@@ -122,7 +122,7 @@ fn a_child_that_closes_everything_keeps_its_own_files() {
         let before = descriptors();
         fine && splices() && descriptors() == before
     }));
-    assert!(splices(), "the parent has its pipes yet");
+    assert!(splices(), "the parent has lost its pipes");
 }
 
 /// The pipes that a child inherits are closed in it, not leaked.
@@ -333,8 +333,8 @@ fn a_fork_while_the_host_starts_threads() {
         fine = fine
             && in_a_child(|| {
                 testkit::thread_start::disarm();
-                // A child that hangs ends with a status that shows it. SAFETY: takes
-                // an integer; nobody handles the signal.
+                // A child that hangs ends with a status that shows it.
+                // SAFETY: takes an integer; the signal has no handler.
                 unsafe { libc::alarm(patience as libc::c_uint) };
                 let engine = Engine::new(Default::default()).unwrap();
                 let both = carries_by(Some(&engine)) && carries();

@@ -356,7 +356,7 @@ fn a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer() {
     let mut pipe = [std::io::pipe().unwrap()];
     for n in 0..100 {
         fill(&pipe[0].1, n % 2 == 1);
-        assert!(above(&pipe) > 0, "it is as large as its content");
+        assert!(above(&pipe) > 0, "the pipe is not larger than before");
         let (reader, _) = &mut pipe[0];
         let there = rustix::io::ioctl_fionread(&*reader).unwrap();
         assert_eq!(there, 900 << 10, "the {n}th");

@@ -164,7 +164,7 @@ fn a_signal_while_holes_are_made() {
     assert_eq!((report.ended, report.written), (Ended::Eof, 2 * HOLE));
     assert!(content(&sink) == content(&source), "{report:?}");
     let kept = sink.metadata().unwrap().blocks() * 512;
-    assert!(kept <= HOLE, "{kept} bytes of it are not holes");
+    assert!(kept <= HOLE, "{kept} bytes of the hole are written");
 }
 
 /// Every other `poll(2)` is interrupted, with and without a timeout.

@@ -143,6 +143,6 @@ fn a_ring_that_can_wake_nobody() {
         if rings {
             assert_eq!(refused, Some(errno));
         }
-        assert!(refused.is_some(), "nor any rings");
+        assert!(refused.is_some(), "an engine with rings");
     }
 }
